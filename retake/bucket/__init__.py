@@ -1,0 +1,143 @@
+"""Where state lives: one contract, a backend a file.
+
+A bucket maps keys to whole byte strings. The promises below hold on every backend; one suite
+(tests/bucket/contract.py) runs against all of them. Wrappers (counting, failing) are buckets themselves.
+
+Keys are relative, «/»-separated, without empty, «.» or «..» parts; a part may not begin with «.retake»
+(the backend's own things lie there). A bad key is a ValueError, before anything is touched.
+"""
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from retake.errors import SettingsError, StorageError
+
+
+class Expect(Enum):
+    """What a write may expect instead of a version."""
+
+    ABSENT = "absent"  # nothing is there yet
+    ANY = "any"  # whatever is there is replaced
+
+
+ABSENT = Expect.ABSENT
+ANY = Expect.ANY
+
+
+class NotFound(Exception):
+    """There is nothing under that key. A fact for the caller, not a fault: `args[0]` is the key."""
+
+
+class Conflict(StorageError):
+    """What is there is not what the writer expected; nothing was written."""
+
+
+class Entry(NamedTuple):
+    """One object in a listing."""
+
+    key: str
+    size: int  # bytes
+    modified: float  # seconds since the epoch, by the store's own clock
+
+
+class Handover(NamedTuple):
+    """What a subprocess needs to act under its parent's lease."""
+
+    text: str  # for the environment
+    fds: tuple[int, ...]  # file descriptors that the subprocess must inherit
+
+
+class Lease(Protocol):
+    """The right to change what a name stands for, held by one process (and the scripts that it runs) at a time."""
+
+    token: int
+    """The fencing token: rises with every holder, never falls, is never reused."""
+
+    def check(self) -> None:
+        """Return if the lease still is ours; raise LeaseLost if it is not. Ask before each write and payment."""
+        ...
+
+    def handover(self) -> Handover:
+        """What lets a subprocess join this lease (`Bucket.join`)."""
+        ...
+
+    def release(self) -> None:
+        """Give it back. Releasing what is lost or released already is no error."""
+        ...
+
+
+class Bucket(Protocol):
+    """Every method may raise StorageError (the store is away, full, or forbids it)."""
+
+    url: str
+    """How the settings name it, without credentials."""
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        """The whole object and its version. Raises NotFound. Never half of a write."""
+        ...
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        """Make `data` the object under `key` and return its version.
+
+        Atomic: readers see the old or the new object whole, and after a crash one of the two is there. Durable when
+        the call returns. Raises Conflict, with nothing written, unless what is there is what is expected: the version
+        given, nothing (ABSENT), or whatever (ANY).
+        """
+        ...
+
+    def replace(self, key: str, data: bytes, aside: str) -> str:
+        """Make `data` the object under `key`, losing nothing that another program wrote there meanwhile.
+
+        For the one document that a program without our lease writes too. Whatever the write displaced is afterwards
+        found, byte for byte, under the key `aside` (nothing is there if nothing was displaced); the caller looks at
+        it, merges, and deletes it. After a crash `aside` holds what was displaced, or `data` itself, or nothing.
+        Only the holder of the lease may call this, and only while `aside` is absent: else Conflict.
+        """
+        ...
+
+    def list(self, prefix: str) -> list[Entry]:
+        """Every object whose key begins with `prefix`, sorted by key. «666/» lists a folder; "" lists everything."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the object, all versions of it. Nothing there is no error."""
+        ...
+
+    def copy(self, source: str, target: str) -> None:
+        """Make `target` hold what `source` holds, atomically, replacing what is there. Raises NotFound."""
+        ...
+
+    def lease(self, name: str, owner: str) -> Lease:
+        """Take the lease called `name`, at once or not at all. Raises LeaseHeld, naming the holder.
+
+        `owner` says who asks, for people («host:pid»). A holder that died does not block for ever: on a directory
+        the kernel frees its lock at once, elsewhere the lease runs out.
+        """
+        ...
+
+    def join(self, name: str, handed: str) -> Lease:
+        """Act under the lease that a parent process took and handed over (`Handover.text`). Raises LeaseLost."""
+        ...
+
+
+def check_key(key: str) -> str:
+    """`key`, if it is one that every backend can hold. Raises ValueError."""
+    parts = key.split("/")
+    if not key or any(part in ("", ".", "..") or part.startswith(".retake") for part in parts):
+        raise ValueError(f"not a key: {key!r}")
+    if "\0" in key or "\\" in key or len(key.encode("utf-8", "surrogatepass")) > 900:
+        raise ValueError(f"not a key: {key!r}")
+    return key
+
+
+def open_bucket(url: str) -> Bucket:
+    """The bucket that `url` (setting `STORAGE.url`) names. Raises SettingsError for a URL that names none.
+
+    «file:PATH» is a directory; it is made on the first write, in a folder that must be there.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "file" and rest:
+        from retake.bucket.directory import DirectoryBucket
+
+        return DirectoryBucket(rest)
+    raise SettingsError(f"STORAGE.url: {url!r} names no bucket; use file:PATH")

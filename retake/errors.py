@@ -1,0 +1,178 @@
+"""Every error that Retake raises on purpose, and the record that is kept of one.
+
+    RetakeError
+    ├── SettingsError        settings or a key are wrong or missing            exit 78
+    ├── StateError           a document in the bucket cannot be made sense of  exit 65
+    ├── StorageError         the bucket is not there, full, or not writable    exit 75
+    ├── LeaseHeld            somebody else is at work on this pipeline         exit 75
+    ├── LeaseLost            the lease ran out or was taken over               exit 75
+    └── VendorError          a vendor said no, or said nothing
+        ├── Refused          the paid call was certainly not carried out
+        ├── OutcomeUnknown   nobody can know whether the paid call was carried out
+        ├── PollFailed       a question that costs nothing got no answer
+        └── TaskFailed       the paid task itself ended without a result
+
+«Refused» and «cannot know» are different types on purpose: the first may be asked again for nothing, the second may
+already have been paid for. They stay apart all the way up.
+
+Classes and codes are those of the error protocol: A temporary, B business, C critical (seed 003, «Классификация
+ошибок»). The message of an error says what happened, where, and what to do next; it is shown to people as it stands.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from retake.clock import stamp
+
+
+class ErrorClass(StrEnum):
+    """What kind of trouble it is, and so whether trying again can help."""
+
+    TEMPORARY = "A"  # network, unavailable, rate limit: try again, a bounded number of times
+    BUSINESS = "B"  # the input or a rule: the same request will fail the same way
+    CRITICAL = "C"  # a key, credit, configuration: nothing works until a person mends it
+
+
+class Code(StrEnum):
+    """The error codes in use. The prefix tells the class."""
+
+    NETWORK = "ERR_TEMPORARY_NETWORK"  # no connection, or it was cut
+    TIMEOUT = "ERR_TEMPORARY_TIMEOUT"  # connected, but no answer in time
+    UNAVAILABLE = "ERR_TEMPORARY_UNAVAILABLE"  # 5xx
+    RATE_LIMIT = "ERR_TEMPORARY_RATE_LIMIT"  # 429
+    CONFLICT = "ERR_TEMPORARY_CONFLICT"  # 408, 409: the vendor itself does not know
+    BAD_ANSWER = "ERR_TEMPORARY_BAD_ANSWER"  # not JSON, or JSON without what was asked for
+    TASK_FAILED = "ERR_TEMPORARY_TASK_FAILED"  # the vendor's task ended as failed, for a reason of the vendor's own
+    POLL_TIMEOUT = "ERR_TEMPORARY_POLL_TIMEOUT"  # the task is still running at the end of the polling time
+    SCRIPT_DIED = "ERR_TEMPORARY_SCRIPT_DIED"  # a script was killed, hung, or ended with a bug
+    MEDIA = "ERR_TEMPORARY_MEDIA"  # a picture or video could not be made or read
+    REJECTED = "ERR_BUSINESS_REJECTED"  # moderation, a banned prompt
+    INVALID_INPUT = "ERR_BUSINESS_INVALID_INPUT"  # 400, 413, 422
+    MISSING = "ERR_BUSINESS_MISSING"  # something the step needs is not there
+    UNAUTHORIZED = "ERR_CRITICAL_UNAUTHORIZED"  # 401, 403
+    OUT_OF_CREDIT = "ERR_CRITICAL_OUT_OF_CREDIT"  # 402, insufficient quota
+    CONFIGURATION = "ERR_CRITICAL_CONFIGURATION"  # an endpoint or model that does not exist
+
+    @property
+    def error_class(self) -> ErrorClass:
+        if self.value.startswith("ERR_TEMPORARY"):
+            return ErrorClass.TEMPORARY
+        return ErrorClass.BUSINESS if self.value.startswith("ERR_BUSINESS") else ErrorClass.CRITICAL
+
+
+class RetakeError(Exception):
+    """Something that a person can understand and mend. `exit_code` is what a command ends with (sysexits.h)."""
+
+    exit_code = 70
+
+
+class SettingsError(RetakeError):
+    """The settings, or a key in the environment, are wrong or missing. Nothing has been changed."""
+
+    exit_code = 78
+
+
+class StateError(RetakeError):
+    """A document in the bucket is unreadable or makes no sense. It is never overwritten."""
+
+    exit_code = 65
+
+
+class StorageError(RetakeError):
+    """The bucket is not there, not writable, full, or does not answer."""
+
+    exit_code = 75
+
+
+class LeaseHeld(RetakeError):
+    """Somebody else holds the lease. Not a fault: the next tick will find it free."""
+
+    exit_code = 75
+
+
+class LeaseLost(RetakeError):
+    """The lease ran out or was taken over: no further write, no further payment."""
+
+    exit_code = 75
+
+
+class VendorError(RetakeError):
+    """A vendor's error, classified at the vendor's door.
+
+    `retry_after_s` is how long the vendor asks to be left alone, in seconds, where it said so.
+    """
+
+    exit_code = 75
+
+    def __init__(self, code: Code, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    @property
+    def error_class(self) -> ErrorClass:
+        return self.code.error_class
+
+
+class Refused(VendorError):
+    """The vendor certainly did not carry the call out: never connected, or it said no itself."""
+
+
+class OutcomeUnknown(VendorError):
+    """The call may or may not have been carried out, and billed."""
+
+
+class PollFailed(VendorError):
+    """A question that costs nothing (state of a task, a download) got no usable answer."""
+
+
+class TaskFailed(VendorError):
+    """The vendor took the task, worked on it, and ended it without a result."""
+
+
+_URL_QUERY = re.compile(r"(https?://[^\s\"'<>?]+)\?[^\s\"'<>]+")
+_CREDENTIAL = re.compile(r"(?i)\b(bearer|basic|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+")
+_RUNWAY_KEY = re.compile(r"\bkey_[0-9a-fA-F]{8,}")
+
+
+def redact(text: str) -> str:
+    """`text` without credentials and without the query part of URLs (that is where signatures are)."""
+    text = _URL_QUERY.sub(r"\1?…", text)
+    text = _CREDENTIAL.sub(r"\1 …", text)
+    return _RUNWAY_KEY.sub("key_…", text)
+
+
+def error_record(
+    error: VendorError,
+    *,
+    now: datetime,
+    robot_id: str,
+    correlation_id: str,
+    retry_count: int,
+    input_data: Mapping[str, Any] | None = None,
+    recovery_actions: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The standard error record (seed 003, «Стандартный формат ошибки») of `error`, ready for JSON.
+
+    `correlation_id` ties together what belongs together: the generation's id. `robot_id` names who met the error.
+    """
+    return {
+        "error_id": str(uuid4()),
+        "correlation_id": correlation_id,
+        "timestamp": stamp(now),
+        "robot_id": robot_id,
+        "error_class": error.error_class.value,
+        "error_code": error.code.value,
+        "message": redact(str(error)),
+        "details": {
+            "input_data": dict(input_data or {}),
+            "system_context": type(error).__name__,
+            "retry_count": retry_count,
+            "last_attempt": stamp(now),
+        },
+        "recovery_actions": list(recovery_actions),
+    }

@@ -1,0 +1,1 @@
+"""Real pictures and videos, made on this machine: sizing, placeholder, mock."""
