@@ -85,13 +85,14 @@ class Bucket(Protocol):
         """
         ...
 
-    def replace(self, key: str, data: bytes, aside: str) -> str:
-        """Make `data` the object under `key`, losing nothing that another program wrote there meanwhile.
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        """`write` for the one document that a program without our locks writes too, losing nothing of what it wrote.
 
-        For the one document that a program without our lease writes too. Whatever the write displaced is afterwards
-        found, byte for byte, under the key `aside` (nothing is there if nothing was displaced); the caller looks at
-        it, merges, and deletes it. After a crash `aside` holds what was displaced, or `data` itself, or nothing.
-        Only the holder of the lease may call this, and only while `aside` is absent: else Conflict.
+        Such a program can write between any two of our steps. So the write is an exchange: what it displaced is
+        looked at, and if that is not what was expected it is put back at once and Conflict is raised. What the other
+        program wrote between those two instants, or what a crash left there, is found under the key `aside`: the
+        displaced version, byte for byte, or our own `data`, or nothing. `aside` must be absent before: else Conflict.
+        On success nothing is left there. Only the holder of the lease may call this.
         """
         ...
 

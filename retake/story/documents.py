@@ -1,0 +1,440 @@
+"""The state documents of a generation, as they lie in the bucket.
+
+A document wraps the JSON object that was read: typed properties read from it, `updated` returns a changed copy, and
+keys that nobody here knows stay as they are. Parsing checks every key that is read later, so that no property of a
+parsed document can fail. A missing document is an empty one.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+from retake.clock import parse_stamp
+
+
+class Step(StrEnum):
+    """The parts of a generation that are retried, each with a counter of its own."""
+
+    CONTENT = "content"  # the texts
+    IMAGINE = "imagine"  # four pictures ordered, until they are there
+    UPSCALE = "upscale"  # the picked one ordered in full size, until it is there
+    FETCH = "fetch"  # asking how a Midjourney task stands
+    RUNWAY = "runway"  # the video ordered, until it is there
+    RUNWAY_POLL = "runway_poll"  # asking how the Runway task stands
+    MOCK = "mock"  # the substitute made on this machine
+
+
+class Status(StrEnum):
+    """`status` in config_midjourney.json. None stands for «nothing is wrong, nothing is awaited»."""
+
+    WAITING_FOR_IMAGINE = "waiting_for_imagine"
+    WAITING_FOR_UPSCALE = "waiting_for_upscale"
+    WAITING_FOR_RUNWAY = "waiting_for_runway"
+    CONTENT_FAILED = "content_failed"
+    IMAGINE_TRIGGER_FAILED = "imagine_trigger_failed"
+    UPSCALE_TRIGGER_FAILED = "upscale_trigger_failed"
+    MJ_FETCH_FAILED = "mj_fetch_failed"
+    RUNWAY_TRIGGER_FAILED = "runway_trigger_failed"
+    RUNWAY_POLL_FAILED = "runway_poll_failed"
+    RUNWAY_POLL_TIMEOUT = "runway_poll_timeout"
+    TIMED_OUT_MOCK_NEEDED = "timed_out_mock_needed"
+    TASK_FAILED_MAX_RETRIES = "task_failed_max_retries"
+
+
+FAILED_STEP: Mapping[Status, Step] = {
+    Status.CONTENT_FAILED: Step.CONTENT,
+    Status.IMAGINE_TRIGGER_FAILED: Step.IMAGINE,
+    Status.UPSCALE_TRIGGER_FAILED: Step.UPSCALE,
+    Status.MJ_FETCH_FAILED: Step.FETCH,
+    Status.RUNWAY_TRIGGER_FAILED: Step.RUNWAY,
+    Status.RUNWAY_POLL_FAILED: Step.RUNWAY_POLL,
+    Status.RUNWAY_POLL_TIMEOUT: Step.RUNWAY_POLL,
+}
+"""The error statuses, and the step whose attempts each of them uses up."""
+
+FAILURE_STATUS: Mapping[Step, Status] = {
+    step: status for status, step in FAILED_STEP.items() if status is not Status.RUNWAY_POLL_TIMEOUT
+}
+"""The status that says «this step failed» (for RUNWAY_POLL the failed poll, not the timeout)."""
+
+GROUP = ("json", "png", "mp4")
+"""The files of a finished group, by suffix."""
+
+IMAGINE = "imagine"
+UPSCALE = "upscale"
+
+UNKNOWN = "unknown"
+"""`pending_call.outcome`: nobody can tell whether the call was carried out, and the operator is to decide."""
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+class Nonsense(Exception):
+    """A document that cannot be acted on. `args` is (field, what is wrong with it)."""
+
+
+class Task(NamedTuple):
+    """A paid task in flight at a vendor."""
+
+    task_id: str
+    task_type: str  # IMAGINE, UPSCALE, or "image_to_video"
+    requested_at: datetime | None  # None: the document does not say
+
+
+class Results(NamedTuple):
+    """What a Midjourney task delivered."""
+
+    task_id: str
+    task_type: str  # IMAGINE or UPSCALE
+    task_result: dict[str, Any]  # the vendor's own object; has image_url
+    picked: int | None  # 1–4: the picture chosen for the upscale; 0: a choice was begun
+
+
+class PendingCall(NamedTuple):
+    """A paid call that was about to be made, and whose result is not recorded yet."""
+
+    step: Step
+    attempt: int  # 1 for the first
+    requested_at: datetime | None
+    outcome: str | None  # None: nobody has looked yet; "unknown": held for the operator
+    raw: dict[str, Any]
+
+
+class _Document:
+    """A JSON object; immutable by convention: changes go through `updated`."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = dict(raw)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash(self.encode())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.raw!r})"
+
+    def encode(self) -> bytes:
+        """The document as it is stored: readable JSON, UTF-8, keys in their order."""
+        try:
+            return json.dumps(self.raw, ensure_ascii=False, indent=2).encode() + b"\n"
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can carry and UTF-8 cannot
+            return json.dumps(self.raw, indent=2).encode() + b"\n"
+
+    def updated(self, **changes: Any) -> Self:
+        return type(self)({**self.raw, **changes})
+
+    def without(self, *keys: str) -> Self:
+        return type(self)({key: value for key, value in self.raw.items() if key not in keys})
+
+
+class PublicDocument(_Document):
+    """config_public.json, shared with the publisher, who appends to `generation_id`."""
+
+    @property
+    def processing_lock(self) -> bool:
+        return bool(self.raw.get("processing_lock"))
+
+    @property
+    def published(self) -> list[str]:
+        """Ids that were published and are to be archived, in the publisher's order."""
+        return list(self.raw.get("generation_id") or [])
+
+    @property
+    def empty(self) -> list[str] | None:
+        return self.raw.get("empty")
+
+
+class GenDocument(_Document):
+    """config_gen.json: which generation is under way, and what outlives one."""
+
+    @property
+    def generation_id(self) -> str | None:
+        return self.raw.get("generation_id") or None
+
+    @property
+    def failed_in_a_row(self) -> int:
+        return int(self.raw.get("failed_in_a_row") or 0)
+
+    @property
+    def warned(self) -> list[str]:
+        """Published ids about whose missing files a warning was given already."""
+        return list(self.raw.get("warned") or [])
+
+    @property
+    def remembered(self) -> list[str]:
+        """Published ids that a write disturbed by the publisher has seen: they must not get lost from the list."""
+        return list(self.raw.get("remembered") or [])
+
+
+class MidjourneyDocument(_Document):
+    """config_midjourney.json: where the generation stands."""
+
+    @property
+    def status(self) -> Status | None:
+        value = self.raw.get("status")
+        return Status(value) if value else None
+
+    @property
+    def generation(self) -> bool:
+        return bool(self.raw.get("generation"))
+
+    @property
+    def task(self) -> Task | None:
+        return _task(self.raw.get("midjourney_task"), UPSCALE if self.results else IMAGINE)
+
+    @property
+    def runway_task(self) -> Task | None:
+        return _task(self.raw.get("runway_task"), "image_to_video")
+
+    @property
+    def results(self) -> Results | None:
+        raw = self.raw.get("midjourney_results")
+        if not raw:
+            return None
+        result = raw.get("task_result") or {}
+        kind = raw.get("task_type") or (IMAGINE if len(result.get("temporary_image_urls") or []) > 1 else UPSCALE)
+        return Results(raw.get("task_id") or "", kind, result, raw.get("picked"))
+
+    @property
+    def pending(self) -> PendingCall | None:
+        raw = self.raw.get("pending_call")
+        if not raw:
+            return None
+        asked_at = raw.get("requested_at_utc")
+        moment = parse_stamp(asked_at) if asked_at else None
+        return PendingCall(Step(raw["step"]), raw.get("attempt") or 1, moment, raw.get("outcome"), raw)
+
+    @property
+    def last_error(self) -> dict[str, Any] | None:
+        return self.raw.get("last_error") or None
+
+    @property
+    def failed_step(self) -> Step | None:
+        """The step that a generation failed for good at."""
+        value = self.raw.get("failed_step")
+        return Step(value) if value else None
+
+    @property
+    def draft(self) -> dict[str, Any]:
+        """What the writer has answered so far: a retry of the content goes on from here."""
+        return dict(self.raw.get("content_draft") or {})
+
+    @property
+    def paid_calls(self) -> list[dict[str, Any]]:
+        return list(self.raw.get("paid_calls") or [])
+
+    @property
+    def present_step(self) -> Step:
+        """The step that the generation is at: the one whose attempts `retry_count` shows."""
+        status, results = self.status, self.results
+        if status is not None and status in FAILED_STEP:
+            return FAILED_STEP[status]
+        if status is Status.TASK_FAILED_MAX_RETRIES:
+            return self.failed_step or Step.CONTENT
+        if status is Status.TIMED_OUT_MOCK_NEEDED:
+            return Step.MOCK
+        if self.pending:
+            return self.pending.step
+        if self.runway_task:
+            return Step.RUNWAY_POLL
+        if self.task:
+            return Step.FETCH
+        if results:
+            return Step.UPSCALE if results.task_type == IMAGINE else Step.RUNWAY
+        return Step.IMAGINE if self.generation else Step.CONTENT
+
+    @property
+    def retries(self) -> dict[str, int]:
+        """Attempts used up, by step; steps without any are left out."""
+        return {step: n for step, n in (self.raw.get("retries") or {}).items() if n}
+
+    def retries_of(self, step: Step) -> int:
+        return self.retries.get(step.value, 0)
+
+    def updated(self, **changes: Any) -> Self:
+        """A changed copy, in which `retry_count` shows the counter of the step that it is at."""
+        return super().updated(**changes)._shown()
+
+    def without(self, *keys: str) -> Self:
+        return super().without(*keys)._shown()
+
+    def _shown(self) -> Self:
+        self.raw["retry_count"] = self.retries_of(self.present_step)
+        return self
+
+    @property
+    def blank(self) -> bool:
+        """Nothing in it that anybody paid for or waits for."""
+        return not (self.task or self.runway_task or self.results or self.pending or self.draft)
+
+
+class Documents(NamedTuple):
+    """Everything that a decision is taken from."""
+
+    public: PublicDocument
+    gen: GenDocument
+    midjourney: MidjourneyDocument
+    files: frozenset[str] = frozenset()  # suffixes of the present generation's files: GROUP or less
+
+    @property
+    def complete(self) -> bool:
+        return self.files.issuperset(GROUP)
+
+
+def parse_public(data: bytes) -> PublicDocument:
+    """Raises Nonsense."""
+    raw = _object(data)
+    _demand(raw, "processing_lock", bool)
+    _texts(raw, "generation_id")
+    _texts(raw, "empty")
+    return PublicDocument(raw)
+
+
+def parse_gen(data: bytes) -> GenDocument:
+    """Raises Nonsense."""
+    raw = _object(data)
+    generation_id = _demand(raw, "generation_id", str)
+    if generation_id and not safe_id(generation_id):
+        raise Nonsense("generation_id", f"{_shown(generation_id)} is no id (letters, digits, «-», «_», «.»)")
+    _count(raw, "failed_in_a_row")
+    _texts(raw, "warned")
+    _texts(raw, "remembered")
+    return GenDocument(raw)
+
+
+def parse_midjourney(data: bytes) -> MidjourneyDocument:
+    """Raises Nonsense."""
+    raw = _object(data)
+    _demand(raw, "generation", bool)
+    _choice(raw, "status", Status)
+    _choice(raw, "failed_step", Step)
+    _count(raw, "retry_count")
+    retries = _demand(raw, "retries", dict) or {}
+    for step in retries:
+        _count(retries, step, "retries.")
+    _check_task(raw, "midjourney_task", (IMAGINE, UPSCALE))
+    _check_task(raw, "runway_task", None)
+    _check_results(raw)
+    _check_pending(raw)
+    for field in ("last_error", "content_draft"):
+        _demand(raw, field, dict)
+    for item in _demand(raw, "paid_calls", list) or []:
+        if not isinstance(item, dict):
+            raise Nonsense("paid_calls", f"holds {_shown(item)}, which is no object")
+    return _with_edited_count(MidjourneyDocument(raw))
+
+
+def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """`retry_count` is the field that people and older programs write: for the present step it wins over `retries`."""
+    if "retry_count" in doc.raw:
+        doc.raw["retries"] = {**doc.retries, doc.present_step.value: doc.raw["retry_count"] or 0}
+    return doc
+
+
+def safe_id(generation_id: str) -> bool:
+    """Whether an id can be part of a file's name on every bucket."""
+    return _SAFE_ID.fullmatch(generation_id) is not None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Nonsense("the whole document", f"not JSON ({error})") from error
+    if not isinstance(raw, dict):
+        raise Nonsense("the whole document", f"{_shown(raw)} is no object")
+    return raw
+
+
+def _demand(raw: Mapping[str, Any], field: str, kind: type, prefix: str = "") -> Any:
+    """The field's value, None where it is missing or null. Raises Nonsense unless it is of that kind."""
+    value = raw.get(field)
+    if value is not None and not isinstance(value, kind):
+        names = {bool: "true or false", str: "a text", list: "a list", dict: "an object"}
+        raise Nonsense(prefix + field, f"{_shown(value)} is not {names[kind]}")
+    return value
+
+
+def _texts(raw: Mapping[str, Any], field: str) -> None:
+    for item in _demand(raw, field, list) or []:
+        if not isinstance(item, str):
+            raise Nonsense(field, f"holds {_shown(item)}, which is no text")
+
+
+def _count(raw: Mapping[str, Any], field: str, prefix: str = "") -> None:
+    value = raw.get(field)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise Nonsense(prefix + field, f"{_shown(value)} is no whole number from 0 up")
+
+
+def _choice(raw: Mapping[str, Any], field: str, choices: type[StrEnum], prefix: str = "") -> None:
+    value = _demand(raw, field, str, prefix)
+    if value and value not in list(choices):
+        raise Nonsense(prefix + field, f"{_shown(value)} is none of {', '.join(choices)}")
+
+
+def _moment(raw: Mapping[str, Any], field: str, prefix: str) -> None:
+    value = _demand(raw, field, str, prefix)
+    if not value:
+        return
+    try:
+        parse_stamp(value)
+    except (ValueError, OverflowError) as error:
+        raise Nonsense(prefix + field, f"{_shown(value)} is no time (ISO 8601)") from error
+
+
+def _check_task(raw: Mapping[str, Any], field: str, types: tuple[str, ...] | None) -> None:
+    task = _demand(raw, field, dict)
+    if not task:
+        return
+    if not (_demand(task, "task_id", str, f"{field}.") or "").strip():
+        raise Nonsense(f"{field}.task_id", "is missing: a task without an id cannot be asked for")
+    task_type = _demand(task, "task_type", str, f"{field}.")
+    if types and task_type and task_type not in types:
+        raise Nonsense(f"{field}.task_type", f"{_shown(task_type)} is none of {', '.join(types)}")
+    _moment(task, "requested_at_utc", f"{field}.")
+
+
+def _check_results(raw: Mapping[str, Any]) -> None:
+    results = _demand(raw, "midjourney_results", dict)
+    if not results:
+        return
+    prefix = "midjourney_results."
+    _demand(results, "task_id", str, prefix)
+    task_type = _demand(results, "task_type", str, prefix)
+    if task_type and task_type not in (IMAGINE, UPSCALE):
+        raise Nonsense(f"{prefix}task_type", f"{_shown(task_type)} is none of {IMAGINE}, {UPSCALE}")
+    result = _demand(results, "task_result", dict, prefix) or {}
+    _demand(result, "temporary_image_urls", list, f"{prefix}task_result.")
+    _demand(result, "image_url", str, f"{prefix}task_result.")
+    _count(results, "picked", prefix)
+
+
+def _check_pending(raw: Mapping[str, Any]) -> None:
+    pending = _demand(raw, "pending_call", dict)
+    if not pending:
+        return
+    if not pending.get("step"):
+        raise Nonsense("pending_call.step", "is missing: nobody can tell which call it was")
+    _choice(pending, "step", Step, "pending_call.")
+    _count(pending, "attempt", "pending_call.")
+    _demand(pending, "outcome", str, "pending_call.")
+    _moment(pending, "requested_at_utc", "pending_call.")
+
+
+def _task(raw: dict[str, Any] | None, default_type: str) -> Task | None:
+    if not raw:
+        return None
+    requested = raw.get("requested_at_utc")
+    moment = parse_stamp(requested) if requested else None
+    return Task(raw["task_id"], raw.get("task_type") or default_type, moment)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,232 @@
+"""Reading and saving the documents of one pipeline in its bucket, under its lease."""
+
+import json
+from collections.abc import Callable
+from logging import getLogger
+from typing import Any, TypeVar
+
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound
+from retake.clock import Clock
+from retake.errors import StateError, StorageError
+from retake.settings import FilePaths
+from retake.story.documents import (
+    GROUP,
+    Documents,
+    GenDocument,
+    MidjourneyDocument,
+    Nonsense,
+    PublicDocument,
+    parse_gen,
+    parse_midjourney,
+    parse_public,
+)
+
+UNREADABLE = "unreadable/"
+"""Where copies of unreadable documents are kept, by name and content."""
+
+_REREADS = 4  # a publisher that writes in place shows a torn document for a moment
+_REREAD_PAUSE_S = 0.05
+_PUBLISH_TRIES = 200  # one is lost only if the publisher wrote in that very instant
+
+_log = getLogger(__name__)
+_D = TypeVar("_D", PublicDocument, GenDocument, MidjourneyDocument)
+
+
+class DocumentStore:
+    """The documents as last read or saved. A store without a lease can only read: that is for a dry run.
+
+    config_gen.json and config_midjourney.json are written by the lease's holder alone; finding another version than
+    the one last seen is a Conflict. config_public.json is written by the publisher too, who knows no lease: see
+    `publish`.
+    """
+
+    def __init__(self, bucket: Bucket, paths: FilePaths, lease: Lease | None, clock: Clock) -> None:
+        self.bucket = bucket
+        self.paths = paths
+        self.documents = Documents(PublicDocument({}), GenDocument({}), MidjourneyDocument({}))
+        self._lease = lease
+        self._clock = clock
+        self._versions: dict[str, str | Expect] = {}
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def read(self) -> Documents:
+        """All documents, checked before anything is written. Raises StateError for one that makes no sense, having
+        kept a copy of it."""
+        public = self._read_public()
+        gen = self._parsed(self.paths.config_gen, parse_gen)
+        midjourney = self._parsed(self.paths.config_midjourney, parse_midjourney)
+        self.documents = Documents(public, gen, midjourney, self.files(gen.generation_id))
+        return self.documents
+
+    def files(self, generation_id: str | None) -> frozenset[str]:
+        """The suffixes of the files that the generation has."""
+        if generation_id is None:
+            return frozenset()
+        prefix = f"{self.paths.folder_666}{generation_id}."
+        return frozenset(entry.key.removeprefix(prefix) for entry in self.bucket.list(prefix)).intersection(GROUP)
+
+    def file_key(self, generation_id: str, suffix: str) -> str:
+        return f"{self.paths.folder_666}{generation_id}.{suffix}"
+
+    def read_object(self, key: str) -> dict[str, Any] | None:
+        """Another JSON object of the pipeline's, None if it is not there. Raises StateError."""
+        data = self._bytes(key)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self._unreadable(key, data, Nonsense("the whole document", f"not JSON ({error})")) from error
+        if not isinstance(value, dict):
+            raise self._unreadable(key, data, Nonsense("the whole document", "is no object"))
+        return value
+
+    def _bytes(self, key: str) -> bytes | None:
+        try:
+            data, self._versions[key] = self.bucket.read(key)
+        except NotFound:
+            self._versions[key] = ABSENT
+            return None
+        return data
+
+    def _parsed(self, key: str, parse: Callable[[bytes], _D]) -> _D:
+        data = self._bytes(key)
+        try:
+            return parse(b"{}" if data is None else data)
+        except Nonsense as nonsense:
+            raise self._unreadable(key, data or b"", nonsense) from nonsense
+
+    def _read_public(self) -> PublicDocument:
+        for _ in range(_REREADS):
+            try:
+                return parse_public(self._bytes(self.paths.config_public) or b"{}")
+            except Nonsense:
+                self._clock.sleep(_REREAD_PAUSE_S)
+        return self._parsed(self.paths.config_public, parse_public)
+
+    def _unreadable(self, key: str, data: bytes, nonsense: Nonsense) -> StateError:
+        """The error that says which document and which field, once a copy of the document is kept."""
+        field, what = nonsense.args
+        message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
+        if self._lease is None:
+            return StateError(message)
+        from hashlib import sha256
+
+        copy = f"{UNREADABLE}{key.rpartition('/')[2]}.{sha256(data).hexdigest()[:16]}"
+        try:
+            self.bucket.write(copy, data, ABSENT)
+        except Conflict:
+            pass  # this content was kept before
+        except StorageError as error:
+            return StateError(f"{message} (no copy could be kept: {error})")
+        return StateError(f"{message}. A copy is kept in {copy}")
+
+    # --- saving -------------------------------------------------------------------------------------------------
+
+    def check_lease(self) -> None:
+        """Raises LeaseLost. Asked before each write and each payment."""
+        if self._lease is None:
+            raise RuntimeError("a store that was opened for reading was asked to write")
+        self._lease.check()
+
+    def save_midjourney(self, doc: MidjourneyDocument) -> MidjourneyDocument:
+        """Raises LeaseLost, Conflict, StorageError."""
+        if doc != self.documents.midjourney:
+            self._save(self.paths.config_midjourney, doc.encode())
+            self.documents = self.documents._replace(midjourney=doc)
+        return doc
+
+    def save_gen(self, doc: GenDocument) -> GenDocument:
+        """Raises LeaseLost, Conflict, StorageError."""
+        if doc != self.documents.gen:
+            self._save(self.paths.config_gen, doc.encode())
+            self.documents = self.documents._replace(gen=doc)
+        return doc
+
+    def save_object(self, key: str, value: dict[str, Any]) -> None:
+        """Save what `read_object` read before. Raises LeaseLost, Conflict, StorageError."""
+        self._save(key, json.dumps(value, ensure_ascii=True, indent=2).encode() + b"\n")
+
+    def save_file(self, key: str, data: bytes) -> None:
+        """A file of a generation, whatever is there. Raises LeaseLost, StorageError."""
+        self.check_lease()
+        self.bucket.write(key, data, ANY)
+
+    def _save(self, key: str, data: bytes) -> None:
+        self.check_lease()
+        self._versions[key] = self.bucket.write(key, data, self._versions.get(key, ABSENT))
+
+    def publish(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
+        """Change config_public.json, losing nothing that the publisher writes at the same time with no lock of its own.
+        `change` may be called several times. Raises LeaseLost, StorageError.
+
+        A write that met another version than it was based on has put that back; the document is read again and the
+        change made again. A publisher who read it in the instant between can still write back a list that lacks what
+        it had appended before: so ids that a disturbed write has seen are remembered in config_gen.json, and come
+        back into the list until they are archived.
+        """
+        seen = dict.fromkeys(self.documents.gen.remembered)
+        disturbed = False
+        for _ in range(_PUBLISH_TRIES):
+            self.check_lease()
+            asides = self._asides()
+            public = self._read_public()
+            for found in (public, *self._displaced(asides)):
+                seen.update(dict.fromkeys(found.published))
+            lost = [name for name in seen if name not in public.published]
+            wanted = change(public.updated(generation_id=[*public.published, *lost]) if lost else public)
+            disturbed = disturbed or bool(asides)
+            if self._exchanged(public, wanted, asides):
+                self._remember(list(seen) if disturbed else self.documents.gen.remembered)
+                return
+            disturbed = True
+        raise StorageError(f"{self.paths.config_public}: another program never stops writing it")
+
+    @property
+    def published(self) -> list[str]:
+        """The ids to be archived: those in the list, and those that a disturbed write remembered."""
+        return list(dict.fromkeys([*self.documents.public.published, *self.documents.gen.remembered]))
+
+    @property
+    def list_is_whole(self) -> bool:
+        """No append of the publisher's is waiting to be put back into the list."""
+        return len(self.published) == len(set(self.documents.public.published)) and not self._asides()
+
+    def _exchanged(self, public: PublicDocument, wanted: PublicDocument, asides: list[str]) -> bool:
+        key = self.paths.config_public
+        if wanted != public:
+            taken = {aside.rpartition("-")[2] for aside in asides}
+            free = next(str(n) for n in range(len(asides) + 1) if str(n) not in taken)
+            try:
+                self._versions[key] = self.bucket.replace(
+                    key, wanted.encode(), self._versions[key], f"{self._aside_prefix}{free}"
+                )
+            except Conflict:
+                return False
+        self.documents = self.documents._replace(public=wanted)
+        for aside in asides:
+            self.bucket.delete(aside)
+        return True
+
+    @property
+    def _aside_prefix(self) -> str:
+        return f"{self.paths.config_public}.displaced-"
+
+    def _asides(self) -> list[str]:
+        return [entry.key for entry in self.bucket.list(self._aside_prefix)]
+
+    def _displaced(self, asides: list[str]) -> list[PublicDocument]:
+        """What earlier writes displaced, where it can be made sense of; a copy is kept of what cannot."""
+        found = []
+        for aside in asides:
+            try:
+                found.append(self._parsed(aside, parse_public))
+            except StateError as error:
+                _log.warning("%s", error)
+        return found
+
+    def _remember(self, names: list[str]) -> None:
+        kept = [name for name in names if name in self.documents.public.published]
+        gen = self.documents.gen
+        self.save_gen(gen.updated(remembered=kept) if kept else gen.without("remembered"))

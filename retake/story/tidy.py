@@ -1,0 +1,133 @@
+"""Tidying up before new work: which files move where, planned purely, then carried out.
+
+Ids that the publisher has published go to the archive; ready groups (.json, .png, .mp4 of one id) move up from 666/
+over 555/ to 444/, one a pair of folders, only into a folder without a ready group.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from retake.bucket import Bucket
+from retake.errors import StorageError
+from retake.story.documents import GROUP, safe_id
+
+
+class Folders(NamedTuple):
+    """The folders of a bucket, each a key prefix that ends in «/»."""
+
+    entrance: str  # 666/: where a generation puts its files
+    middle: str  # 555/
+    exit: str  # 444/: where the publisher takes them from
+    archive: str
+
+    @property
+    def staged(self) -> tuple[str, str, str]:
+        return (self.exit, self.middle, self.entrance)
+
+
+class Move(NamedTuple):
+    source: str  # key
+    target: str  # key
+
+
+class Plan(NamedTuple):
+    """What tidying up would do."""
+
+    moves: tuple[tuple[Move, ...], ...]  # one inner tuple for the files of one id: they move together
+    archived: tuple[str, ...]  # ids that lie whole in the archive once the moves are done
+    missing: tuple[str, ...]  # published ids with no file anywhere
+    incomplete: tuple[str, ...]  # published ids that lack a file
+    empty: tuple[str, ...]  # folders without a ready group once the moves are done
+    room: bool  # the entrance holds no ready group once the moves are done
+
+
+Groups = Mapping[str, frozenset[str]]  # id -> suffixes that are there
+
+
+def groups(keys: Iterable[str], folder: str) -> dict[str, frozenset[str]]:
+    """The files in `folder`, by id: {"20260101-0930": {"json", "png"}}. What is no part of a group is passed over."""
+    found: dict[str, set[str]] = {}
+    for key in keys:
+        name, dot, suffix = key.removeprefix(folder).rpartition(".")
+        if dot and suffix in GROUP and safe_id(name) and key.startswith(folder):
+            found.setdefault(name, set()).add(suffix)
+    return {name: frozenset(suffixes) for name, suffixes in found.items()}
+
+
+def plan(
+    published: Iterable[str], known: Iterable[str], staged: Mapping[str, Groups], archive: Groups, folders: Folders
+) -> Plan:
+    """What to move. `staged` and `archive` say which files lie in which folder; `known` are the published ids about
+    which a warning was given already: an incomplete one is moved only then."""
+    published = list(dict.fromkeys(published))
+    archiving = _archiving(published, set(known), staged, archive, folders)
+    kept = {folder: dict(found) for folder, found in staged.items()}
+    for name in published:
+        for found in kept.values():
+            found.pop(name, None)
+    moves = [*archiving.moves, *_reunited(kept, folders)]
+    for source, target in ((folders.middle, folders.exit), (folders.entrance, folders.middle)):
+        ready = _ready(kept[source])
+        if ready and not _ready(kept[target]):
+            moves.append(tuple(_move(source, target, ready[0], suffix) for suffix in GROUP))
+            kept[target][ready[0]] = kept[source].pop(ready[0])
+    empty = tuple(folder for folder in folders.staged if not _ready(kept[folder]))
+    return archiving._replace(moves=tuple(moves), empty=empty, room=folders.entrance in empty)
+
+
+def carry_out(bucket: Bucket, moves: Iterable[Move]) -> None:
+    """Copy all, check all, then delete: a crash leaves two copies of a group, never none and never half of one."""
+    moves = list(moves)
+    for move in moves:
+        bucket.copy(move.source, move.target)
+    for move in moves:
+        if bucket.read(move.source)[0] != bucket.read(move.target)[0]:
+            raise StorageError(f"the copy of {move.source} at {move.target} is not the same; nothing was deleted")
+    for move in moves:
+        bucket.delete(move.source)
+
+
+def _archiving(
+    published: list[str], known: set[str], staged: Mapping[str, Groups], archive: Groups, folders: Folders
+) -> Plan:
+    moves: list[tuple[Move, ...]] = []
+    archived: list[str] = []
+    missing: list[str] = []
+    incomplete: list[str] = []
+    for name in published:
+        where = [(folder, suffix) for folder in folders.staged for suffix in sorted(staged[folder].get(name, ()))]
+        there = archive.get(name, frozenset())
+        whole = there.union(suffix for _, suffix in where).issuperset(GROUP)
+        if where and (whole or name in known):
+            moves.append(tuple(_move(folder, folders.archive, name, suffix) for folder, suffix in where))
+        if whole:
+            archived.append(name)
+        else:
+            (incomplete if where or there else missing).append(name)
+    return Plan(tuple(moves), tuple(archived), tuple(missing), tuple(incomplete), (), room=False)
+
+
+def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) -> list[tuple[Move, ...]]:
+    """What ends the moves that a crash cut short: a group that lies in two folders comes together in the upper one.
+    `staged` is brought up to date."""
+    moves = []
+    for name in sorted({name for found in staged.values() for name in found}):
+        holding = [folder for folder in folders.staged if name in staged[folder]]
+        union = frozenset().union(*(staged[folder][name] for folder in holding))
+        if len(holding) < 2 or not union.issuperset(GROUP):
+            continue
+        target, *rest = holding
+        moves.append(
+            tuple(_move(folder, target, name, suffix) for folder in rest for suffix in sorted(staged[folder].pop(name)))
+        )
+        staged[target][name] = union
+    return moves
+
+
+def _ready(folder: Groups) -> list[str]:
+    """Whole groups, the oldest first."""
+    return sorted(name for name, suffixes in folder.items() if suffixes.issuperset(GROUP))
+
+
+def _move(source: str, target: str, generation_id: str, suffix: str) -> Move:
+    return Move(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}")

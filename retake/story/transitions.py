@@ -1,0 +1,253 @@
+"""What each event makes of config_midjourney.json. Pure: a document in, a document out.
+
+The counting rule: a failure leaves the counter alone, a reset adds one, and a counter is cleared when the step's
+*result* is there. «The vendor took the order» is no result: a task that is accepted and then always ends failed would
+be paid for without end.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from retake.clock import stamp
+from retake.errors import ErrorClass
+from retake.story.documents import (
+    FAILED_STEP,
+    FAILURE_STATUS,
+    IMAGINE,
+    UNKNOWN,
+    MidjourneyDocument,
+    PendingCall,
+    Status,
+    Step,
+    Task,
+)
+
+_OURS = ("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step")
+
+_WAITING = {Step.IMAGINE: Status.WAITING_FOR_IMAGINE, Step.UPSCALE: Status.WAITING_FOR_UPSCALE}
+
+
+def clean(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """Nothing under way. Keys that are not ours stay."""
+    return doc.without(*_OURS).updated(midjourney_task=None, midjourney_results={}, generation=False, status=None)
+
+
+def content_ready(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The text lies in its file: the picture is next. What the calls cost stays on record."""
+    return clean(doc).updated(generation=True, paid_calls=doc.paid_calls)
+
+
+def picture_next(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """A crash lost the flag between the text and the picture: raise it again."""
+    return doc.updated(generation=True, status=None)
+
+
+def flag_lowered(doc: MidjourneyDocument) -> MidjourneyDocument:
+    return doc.updated(generation=False)
+
+
+# --- paid calls -------------------------------------------------------------------------------------------------
+
+
+def intended(doc: MidjourneyDocument, step: Step, now: datetime, facts: Mapping[str, Any]) -> MidjourneyDocument:
+    """A paid call is about to be made: what is asked, and when, is on record before it goes out."""
+    attempt = doc.retries_of(step) + 1
+    return doc.updated(pending_call={"step": step.value, "attempt": attempt, "requested_at_utc": stamp(now), **facts})
+
+
+def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyDocument:
+    """The writer answered one of its calls."""
+    after = doc.updated(content_draft={**doc.draft, **partial}, paid_calls=_paid(doc, "done"))
+    return after.without("pending_call", "last_error")
+
+
+def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
+    """Midjourney took the order. The results of the imagine stay until those of the upscale are there: if the upscale
+    is lost, they are what it is ordered from again."""
+    call = _pending(doc)
+    task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw["requested_at_utc"]}
+    paid = _paid(doc, "accepted", task_id)
+    after = doc.updated(midjourney_task=task, generation=False, status=_WAITING[call.step].value, paid_calls=paid)
+    return after.without("pending_call", "last_error")
+
+
+def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
+    task = {"task_id": task_id, "requested_at_utc": _pending(doc).raw["requested_at_utc"]}
+    paid = _paid(doc, "accepted", task_id)
+    after = doc.updated(runway_task=task, status=Status.WAITING_FOR_RUNWAY.value, paid_calls=paid)
+    return after.without("pending_call", "last_error")
+
+
+def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """The call was certainly not carried out: one failed attempt, or what its class says."""
+    return failed(doc.without("pending_call"), FAILURE_STATUS[_pending(doc).step], record)
+
+
+def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """The call was carried out and billed, and its answer is of no use."""
+    return call_refused(doc.updated(paid_calls=_paid(doc, "wasted")), record)
+
+
+def call_lost(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """Nobody can know whether the call was carried out, and asking again is allowed: a failed attempt like any other,
+    on record as a possible duplicate."""
+    return call_refused(doc.updated(paid_calls=_paid(doc, "unknown", possible_duplicate=True)), record)
+
+
+def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """Nobody can know, and asking again is not allowed: everything stays as it was until the operator decides."""
+    return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=dict(record))
+
+
+def operator_retries(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The operator lets a held call be made again; it does not use up an attempt."""
+    paid = _paid(doc, "unknown", possible_duplicate=True)
+    return doc.updated(paid_calls=paid).without("pending_call", "last_error")
+
+
+def operator_skips(doc: MidjourneyDocument, *, mock: bool) -> MidjourneyDocument:
+    """The operator does not want a held call made again: the generation ends as one whose attempts are used up."""
+    rest = doc.updated(paid_calls=_paid(doc, "unknown")).without("pending_call")
+    return mock_instead(rest) if mock else _final(rest, _pending(doc).step)
+
+
+# --- what the vendors' tasks deliver ------------------------------------------------------------------------------
+
+
+def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> MidjourneyDocument:
+    """The task in flight is done: its result is there, and so its counter and that of the polls are cleared."""
+    task = _task(doc)
+    results = {"task_id": task.task_id, "task_type": task.task_type, "task_result": dict(result)}
+    after = doc.updated(midjourney_task=None, midjourney_results=results, status=None).without("last_error")
+    return _cleared(after, ordered_by(task), Step.FETCH)
+
+
+def picture_picked(doc: MidjourneyDocument, index: int) -> MidjourneyDocument:
+    """Which picture is to be upscaled is on record; 0 says that a choice was begun, and is not to be paid for again."""
+    return doc.updated(midjourney_results={**doc.raw["midjourney_results"], "picked": index})
+
+
+def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
+    """The poll was answered. A task that does not say when it was ordered is dated from now: so it can time out."""
+    task = doc.raw["midjourney_task"]
+    if not task.get("requested_at_utc"):
+        doc = doc.updated(midjourney_task={**task, "requested_at_utc": stamp(now)})
+    return _cleared(doc, Step.FETCH)
+
+
+def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """The task itself ended as failed: it is the order that failed, whichever it was, and a new one is needed."""
+    status = FAILURE_STATUS[ordered_by(_task(doc))]
+    return failed(_cleared(doc.updated(midjourney_task=None), Step.FETCH), status, record)
+
+
+def video_polled(doc: MidjourneyDocument) -> MidjourneyDocument:
+    return _cleared(doc, Step.RUNWAY_POLL)
+
+
+def video_not_had(
+    doc: MidjourneyDocument, status: Status, polls_failed: int, record: Mapping[str, Any]
+) -> MidjourneyDocument:
+    """Polling ended without the video though polls were answered (time was up, or the download failed): the counter
+    is put back to `polls_failed`, what it was when the polling began. Else a task that answers «still running» for
+    ever would be polled for ever."""
+    return failed(doc.updated(retries={**doc.retries, Step.RUNWAY_POLL.value: polls_failed}), status, record)
+
+
+def video_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    after = _cleared(doc.updated(runway_task=None), Step.RUNWAY_POLL)
+    return failed(after, Status.RUNWAY_TRIGGER_FAILED, record)
+
+
+def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The files are all there: nothing is under way."""
+    return clean(doc).updated(paid_calls=doc.paid_calls)
+
+
+# --- failures, retries, ends --------------------------------------------------------------------------------------
+
+
+def failed(doc: MidjourneyDocument, status: Status, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """A step failed. What comes of it depends on the class of the error:
+
+    A: the error status, to be retried. B: no retry can mend it, the generation fails. C: everything stays as it is
+    until a person has mended what the record says.
+    """
+    doc = doc.updated(last_error=dict(record))
+    if record["error_class"] == ErrorClass.CRITICAL:
+        return doc
+    if record["error_class"] == ErrorClass.BUSINESS:
+        return _final(doc, FAILED_STEP[status])
+    return doc.updated(status=status.value)
+
+
+def retried(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """One more attempt is granted: the status goes back to what stood before the failed step."""
+    assert doc.status is not None
+    step = FAILED_STEP[doc.status]
+    after = doc.updated(status=_before(doc, doc.status), retries={**doc.retries, step.value: doc.retries_of(step) + 1})
+    return after.updated(generation=True) if step is Step.IMAGINE else after
+
+
+def exhausted(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """No attempt is left: the generation failed for good."""
+    return _final(doc, doc.present_step)
+
+
+def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The vendors are given up on: a substitute is made on this machine."""
+    dropped = doc.updated(midjourney_task=None, midjourney_results={}, generation=False).without("runway_task")
+    return dropped.updated(status=Status.TIMED_OUT_MOCK_NEEDED.value)
+
+
+def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
+    return doc.updated(retries={**doc.retries, Step.MOCK.value: doc.retries_of(Step.MOCK) + 1})
+
+
+def alerted(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The operator was told of the last error: once is enough."""
+    return doc.updated(last_error={**(doc.last_error or {}), "alerted": True})
+
+
+def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The operator says that what the last error asked for is mended."""
+    return doc.without("last_error")
+
+
+def ordered_by(task: Task) -> Step:
+    """The step that ordered a Midjourney task."""
+    return Step.IMAGINE if task.task_type == IMAGINE else Step.UPSCALE
+
+
+def _before(doc: MidjourneyDocument, status: Status) -> str | None:
+    if status is Status.MJ_FETCH_FAILED and doc.task:
+        return _WAITING[ordered_by(doc.task)].value
+    if status in (Status.RUNWAY_POLL_FAILED, Status.RUNWAY_POLL_TIMEOUT) and doc.runway_task:
+        return Status.WAITING_FOR_RUNWAY.value
+    return None
+
+
+def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
+    return doc.updated(status=Status.TASK_FAILED_MAX_RETRIES.value, failed_step=step.value)
+
+
+def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
+    return doc.updated(retries={step: n for step, n in doc.retries.items() if step not in steps})
+
+
+def _paid(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> list[dict[str, Any]]:
+    """The spend record with the pending call added."""
+    asked = _pending(doc).raw
+    call = {key: asked[key] for key in ("step", "attempt", "requested_at_utc", "call") if key in asked}
+    return [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
+
+
+def _pending(doc: MidjourneyDocument) -> PendingCall:
+    assert doc.pending is not None, "no paid call is pending"
+    return doc.pending
+
+
+def _task(doc: MidjourneyDocument) -> Task:
+    assert doc.task is not None, "no Midjourney task is in flight"
+    return doc.task
