@@ -1,0 +1,70 @@
+"""python -m retake.sandbox: a sandbox for as long as you need one."""
+
+import sys
+import threading
+from datetime import datetime
+
+import click
+
+from retake.sandbox import ENVIRONMENT, Call, Pace, Sandbox, endpoints, parse_order
+
+
+def _pace(_context: click.Context, _option: click.Parameter, text: str) -> Pace:
+    try:
+        return Pace.of(text)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong)) from wrong
+
+
+def _orders(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return tuple(str(parse_order(text)) for text in texts)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong)) from wrong
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes the state's last port, or a free one.")
+@click.option("--state", type=click.Path(file_okay=False), help="Keep books and media in this directory.")
+@click.option(
+    "--order", "orders", multiple=True, callback=_orders, help="A fault, such as upscale#1-2=500; repeatable."
+)
+@click.option("--pace", default="3,2,4", show_default=True, callback=_pace, help="Seconds: imagine,upscale,runway.")
+@click.option("--seed", type=int, help="Texts, pictures and ids follow from it.")
+@click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
+@click.option("--no-singles", is_flag=True, help="Imagine tasks show their grid alone.")
+def main(port: int, state: str | None, orders: tuple[str, ...], pace: Pace, seed: int | None, **flags: bool) -> None:
+    """Stand-ins of PiAPI Midjourney, Runway and a chat API on 127.0.0.1, until Ctrl-C."""
+    sandbox = Sandbox(
+        state, port, seed=seed, pace=pace, quick=flags["quick"], singles=not flags["no_singles"], on_call=_show
+    )
+    try:
+        with sandbox:
+            for order in orders:
+                sandbox.order(order)
+            _introduce(sandbox)
+            threading.Event().wait()
+    except OSError as trouble:
+        click.echo(f"The sandbox cannot start: {trouble.strerror or trouble}. Try another --port or --state.", err=True)
+        sys.exit(75)
+    except KeyboardInterrupt:
+        click.echo("\nThe sandbox is closed.")
+
+
+def _introduce(sandbox: Sandbox) -> None:
+    click.echo(f"Sandbox at {sandbox.url}" + ("" if sandbox.serving else " (already running)"))
+    click.echo(f"  {ENVIRONMENT}={sandbox.url}")
+    for vendor, keys in endpoints(sandbox.url).items():
+        for key, value in keys.items():
+            click.echo(f"  API_KEYS.{vendor}.{key} = {value}")
+    click.echo("Any key will do. Ctrl-C ends it.")
+
+
+def _show(call: Call) -> None:
+    when = datetime.fromtimestamp(call.when).astimezone().strftime("%H:%M:%S")
+    price = f"${call.price:.3f}" if call.price else ""
+    click.echo(f"{when}  {call.kind:<12} #{call.n:<4} {call.outcome:<18} {price:<8} {call.task_id}".rstrip())
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m retake.sandbox")

@@ -1,0 +1,58 @@
+"""What the vendors would bill. Prices are those seen in 2026, in mills (1/1000 USD), so that sums are exact."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+from retake.sandbox.books import Call
+from retake.sandbox.task import Task
+
+# PiAPI, by process_mode; the upscale's price is our assumption.
+IMAGINE = MappingProxyType({"relax": 15, "fast": 45, "turbo": 100})
+UPSCALE = 10
+# Runway: credits a second, and what a credit costs. gen4_turbo: 25 credits for 5 s.
+RUNWAY_CREDITS = MappingProxyType({"gen4_turbo": 5, "gen4.5": 12})
+CREDIT = 10
+CHAT = 2  # a call of the size that this program makes, to a small model
+POINTS_PER_MILL = 10_000  # PiAPI's unit in meta.usage
+
+
+@dataclass(frozen=True)
+class Line:
+    """The calls of one kind. `price` is in USD, less what was given back for tasks that ended as failed."""
+
+    calls: int
+    carried_out: int
+    price: Decimal
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What the vendors would bill at this moment, by kind of call."""
+
+    lines: dict[str, Line]
+
+    @property
+    def total(self) -> Decimal:
+        """The sum, in USD."""
+        return sum((line.price for line in self.lines.values()), Decimal(0))
+
+    def as_json(self) -> dict[str, Any]:
+        lines = {
+            kind: {"calls": line.calls, "carried_out": line.carried_out, "price_usd": float(line.price)}
+            for kind, line in self.lines.items()
+        }
+        return {"lines": lines, "total_usd": float(self.total)}
+
+
+def bill(calls: Iterable[Call], tasks: Iterable[Task], now: float) -> Bill:
+    """The bill of `calls` at `now` (seconds since the epoch); tasks that have ended as failed cost nothing."""
+    owed = {task.id: Decimal(task.owed(now)) / 1000 for task in tasks}
+    lines: dict[str, Line] = {}
+    for call in calls:
+        price = owed.get(call.task_id, call.price) if call.price else call.price
+        line = lines.get(call.kind, Line(0, 0, Decimal(0)))
+        lines[call.kind] = Line(line.calls + 1, line.carried_out + call.carried_out, line.price + price)
+    return Bill(lines)

@@ -1,0 +1,196 @@
+"""The books of a sandbox: every call, task, order and file, in SQLite, in memory or in a directory.
+
+Kept in a directory, they can be read and written by several processes at once: the one that serves, and any that
+place orders or look at the bill.
+"""
+
+import json
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from retake.sandbox.orders import Fault, Order, parse_order
+from retake.sandbox.task import Task
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts  (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS calls  (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL,
+                                   request TEXT NOT NULL, outcome TEXT NOT NULL, carried_out INTEGER NOT NULL,
+                                   price INTEGER NOT NULL, task_id TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS calls_of_kind ON calls (kind, n);
+CREATE TABLE IF NOT EXISTS tasks  (id TEXT PRIMARY KEY, kind TEXT NOT NULL, created REAL NOT NULL,
+                                   duration REAL NOT NULL, fate TEXT NOT NULL, request TEXT NOT NULL,
+                                   price INTEGER NOT NULL, seed INTEGER NOT NULL, source TEXT NOT NULL,
+                                   cancelled REAL);
+CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, text TEXT NOT NULL, base INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS files  (key TEXT PRIMARY KEY, body BLOB NOT NULL);
+"""
+_CALL = "id, kind, n, at, request, outcome, carried_out, price, task_id"
+_TASK = "id, kind, created, duration, fate, request, price, seed, source, cancelled"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as the books have it. Headers are never kept, and images only as their length."""
+
+    kind: str  # one of orders.KINDS, or what else was called: account, cancel, unknown
+    n: int  # the how-manieth of its kind, from 1
+    when: float  # seconds since the epoch
+    request: Any  # the JSON that came, or the query's fields
+    outcome: str  # the HTTP status answered, or the fault met instead; «» while there is no answer yet
+    carried_out: bool  # whether the vendor did what it was asked
+    price: Decimal  # USD taken at the call; what is given back later shows in the bill alone
+    task_id: str  # of the task that it started or asked about, or «»
+
+    def as_json(self) -> dict[str, Any]:
+        fields = {name: value for name, value in asdict(self).items() if name != "price"}
+        return fields | {"price_usd": float(self.price)}
+
+
+class Books:
+    """Everything that a sandbox remembers. Safe to use from many threads; with a `path`, from many processes."""
+
+    def __init__(self, path: str = ":memory:") -> None:
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.executescript(_SCHEMA)
+        with self._writing() as db:
+            db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
+        # A name that these books alone have: how one process knows that another one's server keeps these very books.
+        self.identity = self.fact("identity") or ""
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock:
+            return self._db.execute(sql, values).fetchall()
+
+    # facts: the seed, the port, who these books belong to
+
+    def fact(self, name: str) -> str | None:
+        rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else None
+
+    def set_fact(self, name: str, value: str) -> None:
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    # calls
+
+    def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, Fault | None]:
+        """Write down a call that has just come; returns its row, its number among its kind, and the fault ordered.
+
+        Number and order are settled in one transaction, so that an order for one call meets exactly one. Where several
+        orders mean the same call, the one placed first has it.
+        """
+        with self._writing() as db:
+            n = self._count(db, kind) + 1
+            row = db.execute(
+                f"INSERT INTO calls ({_CALL}) VALUES (NULL, ?, ?, ?, ?, '', 0, 0, '')",  # noqa: S608
+                (kind, n, at, json.dumps(request, ensure_ascii=False)),
+            ).lastrowid
+            placed = db.execute("SELECT text, base FROM orders ORDER BY id").fetchall()
+        orders = ((parse_order(text), base) for text, base in placed)
+        fault = next((order.fault for order, base in orders if order.kind == kind and order.meets(n - base)), None)
+        return int(row or 0), n, fault
+
+    def end_call(self, row: int, *, outcome: str, carried_out: bool, price: int, task_id: str) -> None:
+        """Write down how the call of `row` ended; `price` in mills."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE calls SET outcome = ?, carried_out = ?, price = ?, task_id = ? WHERE id = ?",
+                (outcome, carried_out, price, task_id, row),
+            )
+
+    def call(self, row: int) -> Call:
+        return _call(self._rows(f"SELECT {_CALL} FROM calls WHERE id = ?", (row,))[0])  # noqa: S608
+
+    def calls(self, kind: str | None = None) -> list[Call]:
+        """The calls in the order in which they came."""
+        where = "" if kind is None else "WHERE kind = ?"
+        rows = self._rows(f"SELECT {_CALL} FROM calls {where} ORDER BY id", () if kind is None else (kind,))  # noqa: S608
+        return [_call(row) for row in rows]
+
+    @staticmethod
+    def _count(db: sqlite3.Connection, kind: str) -> int:
+        return int(db.execute("SELECT coalesce(max(n), 0) FROM calls WHERE kind = ?", (kind,)).fetchone()[0])
+
+    # tasks
+
+    def add_task(self, task: Task) -> None:
+        with self._writing() as db:
+            db.execute(
+                f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                (
+                    *(task.id, task.kind, task.created, task.duration, task.fate),
+                    json.dumps(task.request, ensure_ascii=False),
+                    *(task.price, task.seed, task.source, task.cancelled),
+                ),
+            )
+
+    def cancel_task(self, task_id: str, at: float) -> None:
+        with self._writing() as db:
+            db.execute("UPDATE tasks SET cancelled = ? WHERE id = ?", (at, task_id))
+
+    def task(self, task_id: str) -> Task | None:
+        rows = self._rows(f"SELECT {_TASK} FROM tasks WHERE id = ?", (task_id,))  # noqa: S608
+        return _task(rows[0]) if rows else None
+
+    def tasks(self) -> list[Task]:
+        """The tasks in the order in which they were accepted."""
+        return [_task(row) for row in self._rows(f"SELECT {_TASK} FROM tasks ORDER BY rowid")]  # noqa: S608
+
+    # orders
+
+    def place(self, order: Order) -> None:
+        """Let `order` hold from now on."""
+        with self._writing() as db:
+            base = self._count(db, order.kind)
+            db.execute("INSERT INTO orders (text, base) VALUES (?, ?)", (str(order), base))
+
+    def orders(self) -> list[Order]:
+        return [parse_order(text) for (text,) in self._rows("SELECT text FROM orders ORDER BY id")]
+
+    def withdraw_orders(self) -> None:
+        with self._writing() as db:
+            db.execute("DELETE FROM orders")
+
+    # files
+
+    def file(self, key: str) -> bytes | None:
+        rows = self._rows("SELECT body FROM files WHERE key = ?", (key,))
+        return bytes(rows[0][0]) if rows else None
+
+    def keep_file(self, key: str, body: bytes) -> None:
+        with self._writing() as db:
+            db.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (key, body))
+
+
+def _call(row: Sequence[Any]) -> Call:
+    _, kind, n, at, request, outcome, carried_out, price, task_id = row
+    return Call(kind, n, at, json.loads(request), outcome, bool(carried_out), Decimal(price) / 1000, task_id)
+
+
+def _task(row: Sequence[Any]) -> Task:
+    task_id, kind, created, duration, fate, request, price, seed, source, cancelled = row
+    return Task(task_id, kind, created, duration, fate, json.loads(request), price, seed, source, cancelled)

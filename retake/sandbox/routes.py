@@ -1,0 +1,86 @@
+"""Which stand-in answers which path, and what kind of call it is."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from retake.sandbox import chat, piapi, runway
+from retake.sandbox.orders import Fault
+from retake.sandbox.studio import Visit
+from retake.sandbox.wire import Reply, Request, html
+
+
+class Vendor(NamedTuple):
+    """How a vendor says no."""
+
+    error: Callable[[int], Reply]
+    quota: Callable[[], Reply]
+
+    def refusal(self, fault: Fault) -> Reply:
+        """The answer to a call that is not carried out because of `fault` (a status, or quota)."""
+        if fault.name == "quota":
+            return self.quota()
+        return html(fault.status) if fault.html else self.error(fault.status)
+
+
+class Route(NamedTuple):
+    method: str
+    path: str  # a regular expression; its groups are handed to the handler
+    kind: str | Callable[[Request], str]
+    vendor: Vendor
+    handler: Callable[[Visit], Reply]
+
+    def kind_of(self, request: Request) -> str:
+        return self.kind if isinstance(self.kind, str) else self.kind(request)
+
+
+def send_file(visit: Visit) -> Reply:
+    """GET /files/TASK/NAME."""
+    task = visit.studio.books.task(visit.args[0])
+    media = visit.studio.media(task, visit.args[1]) if task else None
+    if task is None or media is None:
+        return plain_error(404)
+    return Reply(200, media[0], media[1], task_id=task.id)
+
+
+def plain_error(status: int) -> Reply:
+    """How a file server says no."""
+    return Reply(status, f"{status}\n".encode(), "text/plain")
+
+
+PIAPI = Vendor(piapi.error, piapi.quota)
+RUNWAY = Vendor(runway.error, runway.quota)
+CHAT = Vendor(chat.error, chat.quota)
+FILES = Vendor(plain_error, partial(plain_error, 402))
+
+_ID = r"([0-9A-Za-z-]+)"
+ROUTES = (
+    Route("POST", "/piapi/api/v1/task", piapi.kind_of, PIAPI, piapi.create),
+    Route("GET", f"/piapi/api/v1/task/{_ID}", "fetch", PIAPI, piapi.get),
+    Route("POST", "/piapi/mj/v2/fetch", "fetch", PIAPI, piapi.fetch),
+    Route("GET", "/piapi/api/open/tasks/histories", "histories", PIAPI, piapi.histories),
+    Route("GET", "/piapi/account/info", "account", PIAPI, piapi.account),
+    Route("POST", "/runway/v1/image_to_video", "runway", RUNWAY, runway.create),
+    Route("GET", f"/runway/v1/tasks/{_ID}", "poll", RUNWAY, runway.poll),
+    Route("DELETE", f"/runway/v1/tasks/{_ID}", "cancel", RUNWAY, runway.cancel),
+    Route("GET", "/runway/v1/organization", "organization", RUNWAY, runway.organization),
+    Route("POST", "/openai/v1/chat/completions", "chat", CHAT, chat.complete),
+    Route("GET", rf"/files/{_ID}/([0-9a-z]+\.(?:png|mp4))", "download", FILES, send_file),
+)
+
+
+def find(request: Request) -> tuple[Route, tuple[str, ...]]:
+    """The route of `request` and the parts of its path; where there is none, one that says so like its vendor."""
+    method = "GET" if request.method == "HEAD" else request.method
+    matches = [(route, match) for route in ROUTES if (match := re.fullmatch(route.path, request.path))]
+    for route, match in matches:
+        if route.method == method:
+            return route, match.groups()
+    vendor = matches[0][0].vendor if matches else _vendor_of(request.path)
+    status = 405 if matches else 404
+    return Route(method, request.path, "unknown", vendor, lambda visit: vendor.error(status)), ()
+
+
+def _vendor_of(path: str) -> Vendor:
+    return {"piapi": PIAPI, "runway": RUNWAY, "openai": CHAT}.get(path.split("/")[1], FILES)

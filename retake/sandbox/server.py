@@ -1,0 +1,142 @@
+"""The HTTP server of a sandbox: real sockets on loopback, so that they can be cut and left hanging."""
+
+import select
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from retake.sandbox.desk import Answer
+from retake.sandbox.wire import Request
+
+HOST = "127.0.0.1"
+BODY_LIMIT = 64_000_000  # bytes
+HANG_LIMIT_S = 600.0  # nobody is kept waiting longer than that
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `receive` on a loopback port, from a thread of its own, until it is closed. Port 0 takes a free one.
+
+    `closing` is set when it closes, for whoever waits on behalf of a client. Raises OSError where the port is taken.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, port: int, receive: Callable[[Request], Answer], closing: threading.Event) -> None:
+        self.receive, self.closing = receive, closing
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._guard = threading.Lock()
+        super().__init__((HOST, port), _Handler)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="sandbox", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def server_bind(self) -> None:
+        # Not HTTPServer's: that one asks the resolver for this machine's name, which may take seconds.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = HOST, self.port
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Cut every connection, and come back when no thread of this server is at work."""
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+        with self._guard:
+            connections = dict(self._open)
+        for connection in connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in (*connections.values(), self._thread):
+            thread.join(timeout=30)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
+        with self._guard:
+            self._open[request] = thread
+        thread.start()
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error; anything else is a bug of the sandbox, and shown."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "retake-sandbox", ""
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body leave in one piece
+    server: Server
+
+    def do_GET(self) -> None:
+        body = self._body()
+        if body is None:
+            return
+        request = Request(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+        answer = self.server.receive(request)
+        if answer.reply is None:
+            self._say_nothing(answer.hang)
+            return
+        payload = answer.reply.payload()
+        self.send_response(answer.reply.status)
+        for name, value in answer.reply.headers.items():
+            self.send_header(name, value)
+        if answer.reply.status != 204:
+            self.send_header("Content-Type", answer.reply.type)
+            self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(payload)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        """Silent: the sandbox keeps books, and headers may hold keys."""
+
+    def _body(self) -> bytes | None:
+        length = self.headers.get("Content-Length", "0")
+        if not length.isascii() or not length.isdigit() or "Transfer-Encoding" in self.headers:
+            self.send_error(411)
+        elif int(length) > BODY_LIMIT:
+            self.send_error(413)
+        else:
+            return self.rfile.read(int(length))
+        self.close_connection = True
+        return None
+
+    def _say_nothing(self, hang: bool) -> None:
+        self.close_connection = True
+        until = time.monotonic() + HANG_LIMIT_S
+        while hang and time.monotonic() < until and not self.server.closing.is_set() and not self._client_left():
+            pass
+
+    def _client_left(self) -> bool:
+        """Whether the client has closed its end; takes a moment to find out."""
+        readable, _, _ = select.select([self.connection], [], [], 0.05)
+        try:
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
