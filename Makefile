@@ -1,0 +1,100 @@
+# Everything you type. `make` alone shows the list.
+#
+# Needs Python 3.11 or newer, and make. Whatever is fetched or made stays in this folder; no sudo.
+# Another Python than the first suitable one: make test PYTHON=python3.12
+
+.DEFAULT_GOAL := help
+.PHONY: help install tools run test bench format pins clean anew
+.DELETE_ON_ERROR:
+
+# Settings of the caller's shell that would make the virtual environment something other than what the pins say.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
+
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c '$(RECENT)' 2>/dev/null && echo $$python && exit; done; echo python3)
+VENV := .venv/bin/python
+PIP := PIP_USER=0 $(VENV) -m pip --disable-pip-version-check --no-input --no-cache-dir --retries 3
+
+# Two makes at once in one folder: the second waits for the first one's environment instead of making another.
+LOCK := $(if $(shell command -v flock 2>/dev/null),flock Makefile)
+
+# The environment is made anew if its Python is gone, or is not the one that the caller names.
+IDENTITY := import sys; print(sys.version, sys.base_prefix)
+ifeq ($(origin PYTHON),file)
+USABLE := $(shell $(VENV) -c '' 2>/dev/null && echo yes)
+else
+USABLE := $(shell [ "$$($(VENV) -c '$(IDENTITY)' 2>&1)" = "$$("$(PYTHON)" -c '$(IDENTITY)' 2>&1)" ] && echo yes)
+endif
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \2/p' Makefile | while read -r make target text; do \
+		printf '  make %-9s %s\n' "$$target" "$$text"; done
+
+install: ## fetch the libraries into .venv, once, and again when the pins change
+	@$(LOCK) $(MAKE) -s .venv/ready
+	@$(VENV) -m compileall -q retake *.py
+
+tools: install
+	@$(LOCK) $(MAKE) -s .venv/tools
+
+NO_PYTHON = Python 3.11 or newer is needed, and $(PYTHON) is $$("$(PYTHON)" --version 2>/dev/null || echo missing): \
+sudo apt install python3.11-venv, then make PYTHON=python3.11
+NO_VENV = $(PYTHON) cannot make virtual environments: \
+sudo apt install $$("$(PYTHON)" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+NO_NETWORK = No network: the libraries must be fetched once; nothing here needs it afterwards (details: .venv/pip.log)
+NO_LUCK = The libraries could not be installed (details: .venv/pip.log)
+
+.venv/ready: requirements.txt $(if $(USABLE),,anew)
+	@"$(PYTHON)" -c '$(RECENT)' 2>/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv; from ensurepip import bootstrap' 2>/dev/null || { echo "$(NO_VENV)" >&2; exit 1; }
+	@echo "== making .venv with $$("$(PYTHON)" --version)"
+	@rm -rf .venv && "$(PYTHON)" -m venv .venv
+	$(call fetch,requirements.txt)
+
+.venv/tools: requirements-dev.txt .venv/ready
+	$(call fetch,requirements-dev.txt)
+
+# Compiled here because an idle tick is short: compiling the libraries would be most of it, and under cron it may not be
+# allowed to keep what it compiled.
+define fetch
+@echo "== fetching the libraries that $(1) names"
+@$(PIP) install --compile -r $(1) >.venv/pip.log 2>&1 || { exec >&2; \
+	if grep -q 'connection broken' .venv/pip.log; then echo "$(NO_NETWORK)"; \
+	else grep '^ERROR' .venv/pip.log; echo "$(NO_LUCK)"; fi; exit 1; }
+@touch $@
+endef
+
+run: install ## a generation from topic to video in the sandbox, with two failures ordered: no account, no keys
+	@mkdir -p demo; at=demo/$$(date +%Y%m%d-%H%M%S); mkdir "$$at" 2>/dev/null || at=$$(mktemp -d "$$at-XXXX"); \
+	echo "== RETAKE_STORAGE_URL=file:$$at/bucket $(VENV) b2_storage_manager.py --sandbox --until-done --order upscale#1-2=500"; \
+	RETAKE_STORAGE_URL="file:$$at/bucket" $(VENV) b2_storage_manager.py --sandbox --until-done --order 'upscale#1-2=500'
+
+test: tools ## lint, format, types, and every test
+	@echo "== ruff check"
+	@$(VENV) -m ruff check --quiet
+	@echo "== ruff format --check"
+	@$(VENV) -m ruff format --check --quiet
+	@echo "== mypy --strict"
+	@$(VENV) -m mypy --strict
+	@echo "== pytest"
+	@$(VENV) -m pytest -q -n auto --maxprocesses 4
+
+bench: tools ## the figures of the README, measured on this machine
+	@$(VENV) -m bench
+
+format: tools ## mend what lint and format can mend by themselves
+	@$(VENV) -m ruff check --fix --quiet
+	@$(VENV) -m ruff format --quiet
+
+pins: ## pin anew: the newest versions that pyproject.toml's ranges allow
+	@rm -rf build && "$(PYTHON)" -m venv build/pins
+	@build/pins/bin/python -m pip install -q .
+	@{ grep '^#' requirements.txt; build/pins/bin/python -m pip freeze --exclude retake; } >build/run.txt
+	@build/pins/bin/python -m pip install -q '.[dev]'
+	@{ grep '^[#-]' requirements-dev.txt; build/pins/bin/python -m pip freeze --exclude retake | grep -vxFf build/run.txt; } >build/dev.txt
+	@mv build/run.txt requirements.txt && mv build/dev.txt requirements-dev.txt
+
+clean: ## remove what make made: .venv, caches, demo/ (never a bucket of yours)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build demo *.egg-info
+	@find retake tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null; rm -rf __pycache__
