@@ -1,0 +1,242 @@
+"""What a vendor's answer means: the one place where status codes are read. Pure; no network here.
+
+Two questions are kept apart. Which *code* an answer is (rate limit, refused key, …) says whether asking again can help.
+Whether the call was *refused* says whether asking again can be paid for twice: only a vendor that said no itself, in
+JSON, has certainly not carried a paid call out. A gateway that says no (HTML, an empty body) cannot know.
+
+docs/errors.md holds the resulting table, a row for every case.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+
+from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, VendorError, redact
+
+T = TypeVar("T")
+
+QUOTE_LIMIT = 300  # characters of a vendor's own words that a message repeats
+SECRET_LENGTH = 6  # a shorter «key» is none, and would be found in every other word
+NOT_JSON = object()  # what `parse` gives for bytes that are no JSON
+
+
+class Words(NamedTuple):
+    """What a vendor says itself about an error."""
+
+    code: str  # machine-readable, "" if it gives none
+    text: str  # for people
+
+
+class Vendor(NamedTuple):
+    """Who is asked, as far as its errors are concerned."""
+
+    name: str
+    key_name: str  # the environment variable that holds its key
+    own_words: Callable[[object], Words | None]  # reads its own error body; None for any other body
+    secret: str = ""  # the key: never repeated, wherever the vendor echoes it
+
+
+class Reply(NamedTuple):
+    """An answer off the wire."""
+
+    status: int
+    headers: Mapping[str, str]  # case-insensitive, as requests and httpx give them
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class NoReply(Exception):
+    """No answer came. `sent` tells whether the vendor may have seen the request."""
+
+    def __init__(self, code: Code, text: str, *, sent: bool) -> None:
+        super().__init__(text)
+        self.code = code
+        self.sent = sent
+
+
+def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T:
+    """What `pick` finds in the answer to a paid call.
+
+    `what` completes the sentence «VENDOR was asked to …». Raises Refused or OutcomeUnknown: the latter also for a
+    success without the thing that was bought, because the vendor may well be at work on it.
+    """
+    picked = pick(parse(reply.body)) if reply.ok else None
+    if picked is not None:
+        return picked
+    parsed, own = _read(vendor, reply)
+    code = Code.BAD_ANSWER if reply.ok else _submit_code(reply.status, parsed, own)
+    kind = Refused if _refused(reply.status, parsed, own) else OutcomeUnknown
+    message = f"{_sentence(vendor, what, reply, own)} {_advice(vendor, code, kind)}"
+    raise kind(code, message, retry_after_s=retry_after_s(reply.headers))
+
+
+def answered(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T:
+    """What `pick` finds in the answer to a free question. Raises PollFailed."""
+    picked = pick(parse(reply.body)) if reply.ok else None
+    if picked is not None:
+        return picked
+    _, own = _read(vendor, reply)
+    code = Code.BAD_ANSWER if reply.ok else _poll_code(reply.status, own)
+    advice = _UNKNOWN_TASK if reply.status == 404 else _advice(vendor, code, PollFailed)
+    message = f"{_sentence(vendor, what, reply, own)} {advice}"
+    raise PollFailed(code, message, retry_after_s=retry_after_s(reply.headers))
+
+
+def unanswered(vendor: Vendor, what: str, trouble: NoReply, *, paid: bool) -> VendorError:
+    """The error of a call to which no answer came."""
+    paid_kind = OutcomeUnknown if trouble.sent else Refused
+    kind = paid_kind if paid else PollFailed
+    return kind(trouble.code, f"{vendor.name} was asked to {what}: {trouble}. {_advice(vendor, trouble.code, kind)}")
+
+
+def parse(data: bytes | str) -> object:
+    """The JSON value in `data`, or NOT_JSON. Half surrogate pairs, which no file can hold, become «?»."""
+    try:
+        value = json.loads(data)
+        escaped = b"\\ud" if isinstance(data, bytes) else "\\ud"
+        if escaped in data.lower():  # type: ignore[operator]  # both are bytes, or both are str
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return NOT_JSON
+    return value
+
+
+def as_dict(value: object) -> dict[str, Any]:
+    """`value` if it is a JSON object, else an empty one: vendors send null, "" and [] where an object is expected."""
+    return value if isinstance(value, dict) else {}
+
+
+def is_moderation(text: str) -> bool:
+    """Whether a vendor's words speak of content that it does not allow."""
+    return _MODERATION.search(text) is not None
+
+
+def quote(text: str, secret: str = "") -> str:
+    """A vendor's words, fit for a message: one line, without keys and signatures, shortened."""
+    if len(secret) >= SECRET_LENGTH:
+        text = text.replace(secret, "…")
+    text = redact(" ".join(text.split()))
+    return text if len(text) <= QUOTE_LIMIT else text[: QUOTE_LIMIT - 1] + "…"
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """How long the vendor asks to be left alone, in seconds (RFC 9110, 10.2.3: seconds, or an HTTP date).
+
+    A date is held against the answer's own Date, so that a wrong clock here does not matter.
+    """
+    text = headers.get("Retry-After", "").strip()
+    try:
+        seconds = float(text) if text[:1].isdigit() else _seconds_until(text, headers.get("Date"))
+    except (ValueError, TypeError, OverflowError):  # TypeError: a date with a zone against one without
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+_MODERATION = re.compile(
+    r"(?i)moderat(ion|or|ed)|\bbanned\b|\bsafety\b|content[ _-]?(policy|filter)|\bnsfw\b|image (denied|filters?)"
+    r"|\bsensitive (content|words?|prompt)"
+    r"|community (standards|guidelines)|policy[ _-]violation"
+)
+_CREDIT = re.compile(
+    r"(?i)insufficient[ _-]?(quota|credits?|balance|funds)|(not enough|out of|no more) (credits?|quota|balance|funds)"
+    r"|(quota|credits?|balance) (is |are )?(not enough|insufficient|exhausted)|billing_hard_limit|credit_?insufficient"
+)
+_POLL_CODES = {
+    401: Code.UNAUTHORIZED,
+    402: Code.OUT_OF_CREDIT,
+    403: Code.UNAUTHORIZED,
+    408: Code.CONFLICT,
+    409: Code.CONFLICT,
+    429: Code.RATE_LIMIT,
+}
+_SUBMIT_CODES = _POLL_CODES | {404: Code.CONFIGURATION, 405: Code.CONFIGURATION}
+_UNKNOWN_TASK = "It does not know the task: deleted, or asked for at the wrong endpoint."
+_ADVICE = {
+    Code.NETWORK: "Check the network and the endpoint in the settings if this goes on.",
+    Code.TIMEOUT: "Look at the vendor's status page if this goes on.",
+    Code.UNAVAILABLE: "Look at the vendor's status page if this goes on.",
+    Code.RATE_LIMIT: "Ask less often, or raise the limit with the vendor.",
+    Code.CONFLICT: "Look at the vendor's status page if this goes on.",
+    Code.BAD_ANSWER: "Check the endpoint in the settings if this goes on.",
+    Code.REJECTED: "Change the prompt: the same one will be refused again.",
+    Code.INVALID_INPUT: "Change the request: the same one will be refused again.",
+    Code.OUT_OF_CREDIT: "Top up the vendor's account.",
+    Code.CONFIGURATION: "Check the endpoint and the model in the settings.",
+}
+
+
+def _refused(status: int, parsed: bool, own: Words | None) -> bool:
+    """Whether a paid call that was answered like this was certainly not carried out."""
+    if status in (408, 409):
+        return False
+    return parsed if 400 <= status < 500 else status >= 500 and own is not None
+
+
+def _submit_code(status: int, parsed: bool, own: Words | None) -> Code:
+    if own and _CREDIT.search(f"{own.code} {own.text}"):
+        return Code.OUT_OF_CREDIT
+    # LegNext answers a sensitive prompt with 403; 401 and 429 are never about the prompt.
+    if own and status in (400, 403, 413, 422, 451) and is_moderation(f"{own.code} {own.text}"):
+        return Code.REJECTED
+    if status in _SUBMIT_CODES:
+        return _SUBMIT_CODES[status]
+    if status >= 500:
+        return Code.UNAVAILABLE
+    return Code.INVALID_INPUT if parsed and status >= 400 else Code.BAD_ANSWER
+
+
+def _poll_code(status: int, own: Words | None) -> Code:
+    """Never class B: what is asked about is paid for, and no answer about it is a reason to give it up at once."""
+    if own and _CREDIT.search(f"{own.code} {own.text}"):
+        return Code.OUT_OF_CREDIT
+    return _POLL_CODES.get(status, Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER)
+
+
+def _read(vendor: Vendor, reply: Reply) -> tuple[bool, Words | None]:
+    """Whether the body is a JSON object or list, and what the vendor says in it."""
+    body = parse(reply.body)
+    parsed = isinstance(body, (dict, list))
+    if not parsed:
+        return False, None
+    own = vendor.own_words(body)
+    if own is None and 400 <= reply.status < 500:
+        own = Words("", json.dumps(body, ensure_ascii=False))
+    return True, own
+
+
+def _sentence(vendor: Vendor, what: str, reply: Reply, own: Words | None) -> str:
+    said = _said(vendor, reply, own)
+    location = reply.headers.get("Location", "") if 300 <= reply.status < 400 else ""
+    moved = (
+        f", a redirect to {quote(location.partition('?')[0], vendor.secret)} that is not followed" if location else ""
+    )
+    return f"{vendor.name} was asked to {what} and answered HTTP {reply.status}{said}{moved}."
+
+
+def _said(vendor: Vendor, reply: Reply, own: Words | None) -> str:
+    if own is not None:
+        return f": «{quote(': '.join(filter(None, own)), vendor.secret)}»"
+    text = quote(reply.body[:4096].decode("utf-8", "replace"), vendor.secret)
+    return f" with a body that was not expected: «{text}»" if text else " with an empty body"
+
+
+def _advice(vendor: Vendor, code: Code, kind: type[VendorError]) -> str:
+    unknown = "Whether it was carried out, and billed, is unknown. " if kind is OutcomeUnknown else ""
+    if code is Code.UNAUTHORIZED:
+        return f"{unknown}Check the key in {vendor.key_name}."
+    return unknown + _ADVICE[code]
+
+
+def _seconds_until(date: str, now: str | None) -> float:
+    moment = parsedate_to_datetime(date)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    present = parsedate_to_datetime(now) if now else datetime.now(UTC)
+    return (moment - present).total_seconds()

@@ -1,0 +1,106 @@
+"""Files behind the links that vendors give: whole, of a bounded size, within a bounded time, and really media.
+
+No key goes along, whatever the link: it may lead anywhere.
+"""
+
+import time
+from collections.abc import Callable
+from urllib.parse import urljoin
+
+import requests
+
+from retake.errors import Code, PollFailed
+from retake.vendors.answers import NoReply, Reply, retry_after_s
+from retake.vendors.http import bare, exchange
+
+MAX_BYTES = 512 * 2**20
+MAX_REDIRECTS = 5
+
+_PAGE_TYPES = ("text/html", "application/json", "application/xml", "text/xml", "application/xhtml+xml")
+_PAGE_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<error")
+
+
+class HttpDownloader:
+    """`retake.vendors.Downloader` over HTTP. `timeout_s` bounds the whole download, redirects included."""
+
+    def __init__(
+        self,
+        timeout_s: float,
+        max_bytes: int = MAX_BYTES,
+        session: requests.Session | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._session = session or requests.Session()
+        self._monotonic = monotonic
+
+    def download(self, url: str) -> bytes:
+        """See `Downloader.download`."""
+        reply = self._follow(url)
+        if reply.status != 200:
+            code = _code(reply.status)
+            said = f"answered HTTP {reply.status}. {_ADVICE[code]}"
+            raise PollFailed(code, f"{bare(url)} {said}", retry_after_s=retry_after_s(reply.headers))
+        if not reply.body:
+            raise _useless(url, "is an empty file")
+        if _is_page(reply):
+            raise _useless(url, f"is no media but {reply.headers.get('Content-Type', 'a page')}")
+        return reply.body
+
+    def _follow(self, url: str) -> Reply:
+        """The answer at the end of the redirects."""
+        deadline = self._monotonic() + self._timeout_s
+        place = url
+        for _ in range(MAX_REDIRECTS + 1):
+            reply = self._get(place, deadline - self._monotonic())
+            location = reply.headers.get("Location")
+            if reply.status not in (301, 302, 303, 307, 308) or not location:
+                return reply
+            place = _next(place, location)
+        raise _useless(url, f"leads through more than {MAX_REDIRECTS} redirects")
+
+    def _get(self, url: str, left_s: float) -> Reply:
+        if left_s <= 0:
+            raise PollFailed(Code.TIMEOUT, f"{bare(url)} was not downloaded within {self._timeout_s:g} s.")
+        if not url.lower().startswith(("http://", "https://")):
+            raise _useless(url, "is no http(s) link")
+        try:
+            return exchange(
+                self._session, "GET", url, timeout_s=left_s, limit=self._max_bytes, monotonic=self._monotonic
+            )
+        except NoReply as trouble:
+            # The link is the vendor's, not the operator's: a bad one is a bad answer, not a bad setting.
+            code = Code.BAD_ANSWER if trouble.code is Code.CONFIGURATION else trouble.code
+            raise PollFailed(code, f"{bare(url)} was not downloaded: {trouble}.") from None
+
+
+_ADVICE = {
+    Code.RATE_LIMIT: "Ask less often.",
+    Code.UNAVAILABLE: "Look at the vendor's status page if this goes on.",
+    Code.BAD_ANSWER: "The link has run out or is gone: the task's state gives a new one.",
+}
+
+
+def _code(status: int) -> Code:
+    """Always class A: no key is in play, and a link that has run out (403, 404, 410) is replaced by the next poll."""
+    if status == 429:
+        return Code.RATE_LIMIT
+    return Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER
+
+
+def _next(place: str, location: str) -> str:
+    try:
+        return urljoin(place, location)
+    except ValueError:
+        raise _useless(place, "redirects to something that is no link") from None
+
+
+def _is_page(reply: Reply) -> bool:
+    """Whether a «success» is an error page or document in disguise."""
+    kind = reply.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind in _PAGE_TYPES or reply.body[:256].lstrip().lower().startswith(_PAGE_STARTS)
+
+
+def _useless(url: str, why: str) -> PollFailed:
+    return PollFailed(Code.BAD_ANSWER, f"{bare(url)} {why}. Look at the task at the vendor's.")

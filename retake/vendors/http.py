@@ -1,0 +1,172 @@
+"""The one place that sends a `requests` call, and the JSON door to a vendor that is built on it.
+
+Rules that hold for every call: nothing is retried, no redirect is followed (a POST that is repeated elsewhere may be
+paid for twice, a key must not travel), ten seconds to connect, and no exception of requests or urllib3 gets out: their
+texts hold whole URLs, signatures included.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+
+from retake.errors import Code, SettingsError
+from retake.vendors.answers import NoReply, Reply, Vendor, answered, submitted, unanswered
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10.0
+JSON_LIMIT = 16 * 2**20  # bytes; a longer answer is none that a JSON API gives
+_CHUNK = 64 * 2**10
+_NOT_A_URL = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidSchema,
+    urllib3.exceptions.LocationValueError,
+    UnicodeError,  # a host name that no name server can be asked for
+)
+
+
+class JsonApi:
+    """A vendor's JSON API, with its key in `headers`. Answers are read by the caller's `pick` functions."""
+
+    def __init__(
+        self, vendor: Vendor, headers: Mapping[str, str], *, timeout_s: float, session: requests.Session | None = None
+    ) -> None:
+        self._vendor = vendor
+        self._headers = dict(headers)
+        self._timeout_s = timeout_s
+        self._session = session or requests.Session()
+
+    def submit(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
+        """POST a paid call; what `pick` finds in the answer. Raises Refused, OutcomeUnknown."""
+        try:
+            reply = self._exchange("POST", url, json=body)
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=True) from None
+        return submitted(self._vendor, what, reply, pick)
+
+    def ask(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
+        """POST a free question; what `pick` finds in the answer. Raises PollFailed."""
+        return self._question(what, "POST", url, pick, json=body)
+
+    def look(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
+        """GET a free answer; what `pick` finds in it. Raises PollFailed."""
+        return self._question(what, "GET", url, pick, params=query)
+
+    def _question(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T:
+        try:
+            reply = self._exchange(method, url, **content)
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        return answered(self._vendor, what, reply, pick)
+
+    def _exchange(self, method: str, url: str, **content: Any) -> Reply:
+        return exchange(
+            self._session, method, url, headers=self._headers, timeout_s=self._timeout_s, limit=JSON_LIMIT, **content
+        )
+
+
+def key_for_header(vendor: str, key_name: str, key: str) -> str:
+    """`key`, if it can stand in an HTTP header. Raises SettingsError, which does not show it.
+
+    Without this look, requests would name the key in its own error, and httpx would fail with a UnicodeEncodeError.
+    """
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise SettingsError(f"{key_name}: the key for {vendor} has spaces, line ends or other signs that no key has")
+    return key
+
+
+def bare(url: str) -> str:
+    """`url` without user, query and fragment: what may stand in a message."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def exchange(
+    session: requests.Session,
+    method: str,
+    url: str,
+    *,
+    timeout_s: float,
+    limit: int,
+    headers: Mapping[str, str] | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+    **content: Any,
+) -> Reply:
+    """Send one request and read the whole answer, at most `limit` bytes in at most `timeout_s` seconds each for its
+    first byte and for all of it. Raises NoReply. `content` is what requests calls `json` or `params`."""
+    deadline = monotonic() + timeout_s
+    try:
+        with session.request(
+            method,
+            url,
+            # What comes over the wire is what is counted and checked: no compression.
+            headers={**(headers or {}), "Accept-Encoding": "identity"},
+            timeout=(min(CONNECT_TIMEOUT_S, timeout_s), timeout_s),
+            allow_redirects=False,
+            stream=True,
+            auth=_as_it_is,
+            **content,
+        ) as response:
+            body = _read_body(response, limit, deadline, monotonic)
+            return Reply(response.status_code, response.headers, body)
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, UnicodeError) as error:
+        raise _no_reply(error, url, timeout_s) from None
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Authentication by nothing but our own headers: without one, requests takes a password from ~/.netrc instead."""
+    return request
+
+
+def _read_body(response: requests.Response, limit: int, deadline: float, monotonic: Callable[[], float]) -> bytes:
+    """All of the body. `read1` comes back with what is there, so that a server that drips is noticed."""
+    body = bytearray()
+    while chunk := response.raw.read1(_CHUNK, decode_content=True):
+        body += chunk
+        if len(body) > limit:
+            raise NoReply(Code.BAD_ANSWER, f"the answer is larger than {limit:,} bytes", sent=True)
+        if monotonic() > deadline:
+            raise NoReply(Code.TIMEOUT, "the answer did not come to its end in time", sent=True)
+    _check_length(response, len(body))
+    return bytes(body)
+
+
+def _check_length(response: requests.Response, got: int) -> None:
+    """urllib3 checks this itself, but only since 2.0, and not for every way of reading."""
+    promised = response.headers.get("Content-Length", "")
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+    if promised.isdigit() and not encoded and got != int(promised) and response.request.method != "HEAD":
+        raise NoReply(Code.NETWORK, f"the answer was cut off after {got:,} of {int(promised):,} bytes", sent=True)
+
+
+def _no_reply(error: Exception, url: str, timeout_s: float) -> NoReply:
+    """What `error` says about the request. Only where no connection was made is it certain that nothing was sent."""
+    if isinstance(error, _NOT_A_URL):
+        return NoReply(Code.CONFIGURATION, f"{bare(url)!r} is no address that can be asked", sent=False)
+    if isinstance(error, requests.ConnectTimeout):
+        return NoReply(Code.TIMEOUT, f"no connection to {bare(url)} in time", sent=False)
+    refusal = _new_connection_error(error)
+    if refusal is not None:
+        reason = getattr(refusal.__cause__, "strerror", None) or "it failed"
+        return NoReply(Code.NETWORK, f"no connection to {bare(url)}: {reason}", sent=False)
+    if isinstance(error, (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError)):
+        return NoReply(Code.TIMEOUT, f"no answer within {timeout_s:g} s", sent=True)
+    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
+        return NoReply(Code.NETWORK, f"no secure connection to {bare(url)} (certificate or TLS)", sent=True)
+    return NoReply(Code.NETWORK, f"the connection to {bare(url)} was cut", sent=True)
+
+
+def _new_connection_error(error: Exception) -> urllib3.exceptions.NewConnectionError | None:
+    """The failed attempt to connect (to the vendor, or to the proxy before it) that `error` wraps, if it is one."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    if isinstance(reason, urllib3.exceptions.ProxyError):
+        reason = reason.original_error
+    return reason if isinstance(reason, urllib3.exceptions.NewConnectionError) else None

@@ -1,0 +1,189 @@
+"""Videos from Runway, through its official SDK with the SDK's own retries and redirects off.
+
+The SDK sends; the answers are read raw, because its models are lenient the wrong way round: an unknown status or a
+missing field turns a task of any kind into a pending one (runwayml 5.24, `types/task_retrieve_response.py`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import runwayml
+
+from retake.errors import Code, Refused, TaskFailed
+from retake.vendors import TaskState
+from retake.vendors.answers import NoReply, Reply, Vendor, Words, answered, as_dict, quote, submitted, unanswered
+from retake.vendors.http import CONNECT_TIMEOUT_S, bare, key_for_header
+from retake.vendors.runway_limits import (
+    DATA_URI_LIMIT,
+    MIN_POLL_SECONDS,
+    MODELS,
+    fit_duration,
+    fit_prompt,
+    fit_ratio,
+)
+
+NAME = "Runway"
+KEY_NAME = "RUNWAYML_API_SECRET"
+API_URL = "https://api.dev.runwayml.com"
+
+
+class Runway:
+    """`retake.vendors.Filmmaker` on Runway.
+
+    `base_url` is None for the vendor's own. `ratio` («1280:720») and `duration_s` are fitted to what `model` offers;
+    `adjusted` says what was changed, a sentence each, for the log. `min_poll_s` is how many seconds to leave between
+    two polls at least. `timeout_s` is how long an answer may take. Raises SettingsError for a key that cannot be sent.
+    """
+
+    def __init__(
+        self, base_url: str | None, key: str, *, model: str, ratio: str, duration_s: float, timeout_s: float
+    ) -> None:
+        self._url = base_url or API_URL
+        self._vendor = Vendor(NAME, KEY_NAME, own_words, key_for_header(NAME, KEY_NAME, key))
+        self._model = model
+        self._ratio, other_ratio = fit_ratio(model, ratio)
+        self._duration, other_duration = fit_duration(model, duration_s)
+        self._timeout_s = timeout_s
+        self.adjusted = tuple(
+            f"{model} has no {setting} {asked}: {taken} is taken"
+            for changed, setting, asked, taken in (
+                (other_ratio, "ratio", ratio, self._ratio),
+                (other_duration, "duration", f"{duration_s:g} s", f"{self._duration} s"),
+            )
+            if changed
+        )
+        is_real = (urlsplit(self._url).hostname or "").endswith("runwayml.com")
+        self.min_poll_s = MIN_POLL_SECONDS if is_real else 0.0
+
+    def create(self, image: str, prompt: str) -> str:
+        """See `Filmmaker.create`."""
+        text = fit_prompt(prompt)
+        self._check(image, text)
+        order: dict[str, Any] = {"model": self._model, "prompt_image": image, "ratio": self._ratio}
+        order |= {"duration": self._duration} | ({"prompt_text": text} if text else {})
+        what = f"make a {self._duration} s video with {self._model}"
+        try:
+            reply = self._exchange(lambda client: client.image_to_video.with_raw_response.create(**order))
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=True) from None
+        return submitted(self._vendor, what, reply, _task_id)
+
+    def poll(self, task_id: str) -> TaskState:
+        """See `Filmmaker.poll`."""
+        what = f"tell the state of task {task_id}"
+        try:
+            reply = self._exchange(lambda client: client.tasks.with_raw_response.retrieve(task_id))
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        task = answered(self._vendor, what, reply, _task)
+        status = task["status"].upper()
+        if status in ("FAILED", "CANCELLED"):
+            return TaskState(failure=self._failure(task_id, task))
+        return TaskState(result=task) if status == "SUCCEEDED" else TaskState(progress=_progress(task))
+
+    def _check(self, image: str, prompt: str) -> None:
+        """Refuse what Runway would refuse, before it costs a call. Raises Refused."""
+        model = MODELS.get(self._model)
+        if model is not None and model.needs_prompt and not prompt:
+            raise Refused(Code.INVALID_INPUT, f"{NAME}: {self._model} makes no video without a prompt. Give it one.")
+        if image.startswith("data:") and len(image) > DATA_URI_LIMIT:
+            raise Refused(
+                Code.INVALID_INPUT,
+                f"{NAME}: the picture is a data URI of {len(image):,} characters, {DATA_URI_LIMIT:,} are allowed. "
+                "Make it smaller.",
+            )
+
+    def _exchange(self, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
+        """One call on a fresh connection (a kept one may be cut at the moment of use). Raises NoReply."""
+        try:
+            with self._client() as client:
+                response = call(client).http_response
+        except runwayml.APIStatusError as error:
+            response = error.response
+        except runwayml.APIConnectionError as error:
+            raise self._no_reply(error.__cause__) from None
+        except httpx.InvalidURL as error:
+            raise self._no_reply(error) from None
+        return Reply(response.status_code, response.headers, response.content)
+
+    def _client(self) -> runwayml.RunwayML:
+        timeout = httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
+        return runwayml.RunwayML(
+            api_key=self._vendor.secret,
+            base_url=self._url,
+            timeout=timeout,
+            max_retries=0,
+            http_client=runwayml.DefaultHttpxClient(follow_redirects=False, timeout=timeout),
+        )
+
+    def _no_reply(self, cause: BaseException | None) -> NoReply:
+        """Only httpx's own connect errors mean that nothing was sent."""
+        url = bare(self._url)
+        if isinstance(cause, httpx.ConnectTimeout):
+            return NoReply(Code.TIMEOUT, f"no connection to {url} in time", sent=False)
+        if isinstance(cause, httpx.ConnectError):
+            return NoReply(Code.NETWORK, f"no connection to {url}", sent=False)
+        if isinstance(cause, (httpx.UnsupportedProtocol, httpx.InvalidURL)):
+            return NoReply(Code.CONFIGURATION, f"{url!r} is no address that can be asked", sent=False)
+        if isinstance(cause, httpx.TimeoutException):
+            return NoReply(Code.TIMEOUT, f"no answer within {self._timeout_s:g} s", sent=True)
+        return NoReply(Code.NETWORK, f"the connection to {url} was cut", sent=True)
+
+    def _failure(self, task_id: str, task: dict[str, Any]) -> TaskFailed:
+        reason = str(task.get("failure") or "")
+        failure_code = str(task.get("failureCode") or "")
+        code = failure_class(failure_code)
+        said = quote(": ".join(filter(None, (failure_code, reason))), self._vendor.secret)
+        advice = "Try it again." if code is Code.TASK_FAILED else "The same request will fail the same way: change it."
+        return TaskFailed(code, f"{NAME} ended task {task_id} as {task['status']}: «{said}». {advice}")
+
+
+def own_words(body: object) -> Words | None:
+    """Runway's error body: {error: text, issues?: [{code, path, message}]}."""
+    fields = as_dict(body)
+    text = fields.get("error")
+    if not isinstance(text, str) or not text:
+        return None
+    issues = fields.get("issues")
+    details = [_issue(as_dict(issue)) for issue in issues] if isinstance(issues, list) else []
+    return Words("", "; ".join([text, *filter(None, details)]))
+
+
+def failure_class(failure_code: str) -> Code:
+    """What a failed task's code means (docs.dev.runwayml.com/errors/task-failures)."""
+    parts = failure_code.upper().split(".")
+    if "SAFETY" in parts:
+        return Code.REJECTED
+    return Code.INVALID_INPUT if parts[0] == "ASSET" else Code.TASK_FAILED
+
+
+def _issue(issue: dict[str, Any]) -> str:
+    path = issue.get("path")
+    where = ".".join(map(str, path)) if isinstance(path, list) else ""
+    return ": ".join(filter(None, (where, str(issue.get("message") or ""))))
+
+
+def _task_id(body: object) -> str | None:
+    task_id = as_dict(body).get("id")
+    return task_id if isinstance(task_id, str) and task_id else None
+
+
+def _task(body: object) -> dict[str, Any] | None:
+    """The task, if it says how it stands; one that succeeded must have its video."""
+    task = as_dict(body)
+    status = task.get("status")
+    if not isinstance(status, str) or not status:
+        return None
+    if status.upper() == "SUCCEEDED":
+        output = task.get("output")
+        usable = isinstance(output, list) and bool(output) and all(isinstance(url, str) and url for url in output)
+        return task if usable else None
+    return task
+
+
+def _progress(task: dict[str, Any]) -> str:
+    share = task.get("progress")
+    percent = f" {share:.0%}" if isinstance(share, (int, float)) else ""
+    return f"{task['status']}{percent}"

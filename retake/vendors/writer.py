@@ -1,0 +1,108 @@
+"""Texts from any API that speaks OpenAI's chat completions, in JSON mode.
+
+A completion that cannot be used (cut at its length, not JSON, a refusal) has been worked on and billed, and that is
+known: it is a TaskFailed, neither refused nor unknown. Source for the fields: openai 3.51, `types/chat`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import requests
+
+from retake.errors import Code, TaskFailed
+from retake.vendors.answers import Vendor, Words, as_dict, parse, quote
+from retake.vendors.http import JsonApi, key_for_header
+
+NAME = "The chat API"
+KEY_NAME = "OPENAI_API_KEY"
+CHOICE_TOKENS = 1000  # enough for {"index": 1}, and for a model that talks first
+
+_FENCE = re.compile(r"\s*```(?:json)?(.*)```\s*", re.DOTALL | re.IGNORECASE)
+# OpenAI's reasoning models refuse `max_tokens` and any temperature but their own.
+_REASONING = re.compile(r"(.*/)?(o\d|gpt-5)(?!.*-chat)")
+
+
+class ChatWriter:
+    """`retake.vendors.Writer` on an OpenAI-compatible API.
+
+    `base_url` ends in /v1. An empty `key` sends none (a server of one's own). `timeout_s` is how long an answer may
+    take. Besides what the protocol names, both calls raise TaskFailed. Raises SettingsError for a key that cannot be
+    sent.
+    """
+
+    def __init__(
+        self, base_url: str, model: str, key: str, *, timeout_s: float, session: requests.Session | None = None
+    ) -> None:
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._model = model
+        self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
+        headers = {"Authorization": f"Bearer {key_for_header(NAME, KEY_NAME, key)}"} if key else {}
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
+
+    def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
+        """See `Writer.write`."""
+        if "json" not in f"{system} {user}".lower():  # the API refuses JSON mode unless the messages speak of JSON
+            system = f"{system}\n\nAnswer with one JSON object.".lstrip()
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return self._complete("write", messages, temperature, max_tokens)
+
+    def choose(self, question: str, images: Sequence[str]) -> int:
+        """See `Writer.choose`."""
+        if not images:
+            raise ValueError("nothing to choose from")
+        text = f'{question}\n\nAnswer with one JSON object: {{"index": n}}, n from 1 to {len(images)}.'
+        shown = [{"type": "image_url", "image_url": {"url": image, "detail": "low"}} for image in images]
+        messages = [{"role": "user", "content": [{"type": "text", "text": text}, *shown]}]
+        answer = self._complete("choose a picture", messages, 0.0, CHOICE_TOKENS)
+        index = answer.get("index")
+        if isinstance(index, int) and not isinstance(index, bool) and 1 <= index <= len(images):
+            return index
+        raise self._unusable("choose a picture", f'"index" is {index!r}, not 1 … {len(images)}')
+
+    def _complete(
+        self, what: str, messages: list[dict[str, Any]], temperature: float, max_tokens: int
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": messages,
+            "response_format": {"type": "json_object"},
+        }
+        if _REASONING.match(self._model):
+            body["max_completion_tokens"] = max_tokens
+        else:
+            body |= {"temperature": temperature, "max_tokens": max_tokens}
+        return self._content(what, self._api.submit(f"{what} ({self._model})", self._url, body, _choice))
+
+    def _content(self, what: str, choice: dict[str, Any]) -> dict[str, Any]:
+        """The JSON object in a completion. Raises TaskFailed."""
+        message, reason = as_dict(choice.get("message")), choice.get("finish_reason")
+        if message.get("refusal") or reason == "content_filter":
+            said = quote(str(message.get("refusal") or "content filter"), self._vendor.secret)
+            raise TaskFailed(Code.REJECTED, f"{NAME} declined to {what}: «{said}». Change the prompt.")
+        if reason != "stop":
+            hint = "; raise max_tokens" if reason == "length" else ""
+            raise self._unusable(what, f"it ended with {reason!r}, not 'stop'{hint}")
+        content = message.get("content")
+        fenced = _FENCE.fullmatch(content) if isinstance(content, str) else None
+        answer = parse(fenced[1] if fenced else content) if isinstance(content, str) else None
+        if not isinstance(answer, dict):
+            raise self._unusable(what, f"it is no JSON object: «{quote(str(content)[:200], self._vendor.secret)}»")
+        return answer
+
+    def _unusable(self, what: str, why: str) -> TaskFailed:
+        return TaskFailed(Code.BAD_ANSWER, f"{NAME} was asked to {what}; its answer is of no use: {why}.")
+
+
+def own_words(body: object) -> Words | None:
+    """The error body: {error: {message, type, param, code}}."""
+    error = as_dict(as_dict(body).get("error"))
+    if not isinstance(error.get("message"), str):
+        return None
+    return Words(str(error.get("code") or error.get("type") or ""), error["message"])
+
+
+def _choice(body: object) -> dict[str, Any] | None:
+    """The first completion of the answer."""
+    choices = as_dict(body).get("choices")
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None

@@ -1,0 +1,36 @@
+import socket
+from collections.abc import Iterator
+
+import pytest
+from scripted_vendor import ScriptedVendor
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is asked directly, whatever the machine's own settings are."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    for name in ("RUNWAYML_BASE_URL", "RUNWAYML_API_SECRET", "RUNWAYML_CUSTOM_HEADERS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def vendor() -> Iterator[ScriptedVendor]:
+    scripted = ScriptedVendor()
+    yield scripted
+    scripted.close()
+
+
+@pytest.fixture
+def deaf_url() -> Iterator[str]:
+    """An address that takes no connection and refuses none: its queue of callers is full."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for caller in waiting:
+            caller.setblocking(False)
+            caller.connect_ex(address)
+        yield f"http://127.0.0.1:{address[1]}"
+        for caller in waiting:
+            caller.close()
