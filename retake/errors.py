@@ -6,7 +6,8 @@
     ├── StorageError         the bucket is not there, full, or not writable    exit 75
     ├── LeaseHeld            somebody else is at work on this pipeline         exit 75
     ├── LeaseLost            the lease ran out or was taken over               exit 75
-    └── VendorError          a vendor said no, or said nothing
+    ├── Stopped              a signal asked the program to stop                exit 75
+    └── VendorError          a vendor said no, or said nothing                 exit 75, 69 or 78
         ├── Refused          the paid call was certainly not carried out
         ├── OutcomeUnknown   nobody can know whether the paid call was carried out
         ├── PollFailed       a question that costs nothing got no answer
@@ -64,6 +65,9 @@ class Code(StrEnum):
         return ErrorClass.BUSINESS if self.value.startswith("ERR_BUSINESS") else ErrorClass.CRITICAL
 
 
+_EXIT_CODES = {ErrorClass.TEMPORARY: 75, ErrorClass.BUSINESS: 69, ErrorClass.CRITICAL: 78}
+
+
 class RetakeError(Exception):
     """Something that a person can understand and mend. `exit_code` is what a command ends with (sysexits.h)."""
 
@@ -100,18 +104,23 @@ class LeaseLost(RetakeError):
     exit_code = 75
 
 
+class Stopped(RetakeError):
+    """Asked to stop by a signal, between two pieces of work: nothing is half done, the next tick goes on."""
+
+    exit_code = 75
+
+
 class VendorError(RetakeError):
-    """A vendor's error, classified at the vendor's door.
+    """A vendor's error, classified at the vendor's door. A command that ends with it exits 75, 69 or 78 by its class.
 
     `retry_after_s` is how long the vendor asks to be left alone, in seconds, where it said so.
     """
-
-    exit_code = 75
 
     def __init__(self, code: Code, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.retry_after_s = retry_after_s
+        self.exit_code = _EXIT_CODES[code.error_class]
 
     @property
     def error_class(self) -> ErrorClass:

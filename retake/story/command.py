@@ -1,0 +1,124 @@
+"""b2_storage_manager.py: one tick, or ticks until the present generation has ended.
+
+An idle tick is most of what a schedule runs, so what only a busy one needs (subprocesses, the sandbox, the progress
+display) is loaded where it is used.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from logging import getLogger
+from typing import TYPE_CHECKING, NamedTuple
+
+from retake.bucket import Bucket, Lease, open_bucket
+from retake.clock import SystemClock
+from retake.errors import SettingsError
+from retake.logs import setup_logging
+from retake.settings import Keys, Settings
+from retake.story.manager import Manager
+from retake.story.shell import SANDBOX_VARIABLE, StopSignal, guarded, is_terminal, owner, read_settings
+from retake.story.shift import Ended, Orders
+
+if TYPE_CHECKING:
+    from retake.sandbox import Sandbox
+
+_log = getLogger(__name__)
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    until_done: bool = False
+    interval: float | None = None  # seconds between ticks; None: 30, in the sandbox 1
+    dry_run: bool = False
+    sandbox: bool = False
+    sandbox_orders: tuple[str, ...] = ()
+    resolve: str | None = None
+    resume: bool = False
+
+
+def manage(folder: str, options: Options) -> int:
+    """Run the manager; returns the exit code. `folder` is where the scripts lie."""
+    setup_logging(sys.stderr, human=is_terminal())
+    return guarded(lambda: _manage(folder, options))
+
+
+def _manage(folder: str, options: Options) -> int:
+    if options.sandbox_orders and not options.sandbox:
+        raise SettingsError("--order is for the sandbox: add --sandbox")
+    environ = dict(os.environ)
+    if not options.sandbox:
+        return _with_settings(folder, options, environ, None)
+    with _sandbox(options, environ) as sandbox:
+        environ[SANDBOX_VARIABLE] = sandbox.url
+        return _with_settings(folder, options, environ, sandbox)
+
+
+def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
+    settings, keys = read_settings(environ, warn=True)
+    bucket, stopping = open_bucket(settings.storage.url), StopSignal()
+    scripts = _Scripts(folder, settings.workflow.script_timeout_seconds, environ, stopping)
+    if options.until_done and not options.dry_run:
+        return _until_done(options, settings, keys, bucket, scripts, stopping, sandbox)
+    manager = Manager(settings, bucket, scripts, keys, SystemClock(), owner=owner())
+    if options.dry_run:
+        print("\n".join(manager.dry_run()))  # noqa: T201 (what was asked for)
+        return 0
+    return manager.tick(Orders(options.resume, options.resolve)).exit_code
+
+
+def _until_done(
+    options: Options,
+    settings: Settings,
+    keys: Keys,
+    bucket: Bucket,
+    scripts: "_Scripts",
+    stopping: StopSignal,
+    sandbox: "Sandbox | None",
+) -> int:
+    from retake.story.progress import Watch
+    from retake.story.until_done import until_done
+
+    interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
+    clock = SystemClock()
+    with Watch(settings, bucket, clock, terminal=is_terminal()) as watch:
+        manager = Manager(settings, bucket, scripts, keys, clock, owner=owner(), observe=watch.observe)
+        orders = Orders(options.resume, options.resolve)
+        exit_code = until_done(manager, orders, interval, clock, lambda: stopping.count > 0)
+    watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
+    return exit_code
+
+
+class _Scripts:
+    """The scripts as subprocesses; what runs them is loaded with the first one."""
+
+    def __init__(self, folder: str, timeout_s: float, environ: Mapping[str, str], stopping: StopSignal) -> None:
+        self._folder, self._timeout_s, self._environ, self._stopping = folder, timeout_s, environ, stopping
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        from retake.story.runner import SubprocessScripts
+
+        runner = SubprocessScripts(self._folder, self._timeout_s, self._environ, lambda: self._stopping.count)
+        return runner.run(script, arguments, lease)
+
+
+@contextmanager
+def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
+    """A sandbox whose tasks and links outlive this process, beside the bucket that its media go to."""
+    from retake.sandbox import Sandbox
+    from retake.settings import load_settings
+
+    url = load_settings(environ).storage.url
+    if not url.startswith("file:"):
+        raise SettingsError(
+            f"STORAGE.url is {url}: what the sandbox makes does not belong in a live bucket. "
+            "Set RETAKE_STORAGE_URL=file:PATH for this run"
+        )
+    with Sandbox(state=f"{url.removeprefix('file:').rstrip('/')}.sandbox") as sandbox:
+        try:
+            for order in options.sandbox_orders:
+                sandbox.order(order)
+        except ValueError as error:
+            raise SettingsError(f"--order: {error}") from error
+        yield sandbox

@@ -1,0 +1,167 @@
+"""generate_content.py: topic, texts and prompts of a generation, by a chat API in JSON mode.
+
+The prompts file lists the calls in their order; each asks for some of the keys, and may name what earlier calls
+answered («$topic») and the topics already used («$used_topics»). Each answer is saved as it comes, so that a retry
+goes on with the call that failed and pays for none twice.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from logging import getLogger
+from string import Template
+from typing import Any, NamedTuple
+
+from retake.clock import stamp
+from retake.errors import Code, SettingsError, StateError, TaskFailed
+from retake.settings import Settings
+from retake.story import transitions
+from retake.story.documents import Step, safe_id
+from retake.story.generation import begin
+from retake.story.intent import pay, settle
+from retake.story.stage import Stage
+
+_log = getLogger(__name__)
+
+TOPICS = "config/topics.json"
+"""The topics used so far, by generation: {"topics": {"20260101-0930": "…"}}."""
+
+_TOPICS_SHOWN = 100  # to the writer; the newest
+_TOPICS_KEPT = 1000
+
+TEXTS = ("topic", "short_topic", "text", "script", "first_frame_description", "midjourney_prompt", "runway_prompt")
+KEYS = (*TEXTS, "sarcasm")
+"""What a content document holds, besides generation_id and created_at."""
+
+
+class Prompt(NamedTuple):
+    """One call to the writer."""
+
+    name: str
+    keys: tuple[str, ...]  # the keys of KEYS that its answer must have
+    system: str  # string.Template texts
+    user: str
+    temperature: float
+    max_tokens: int
+
+
+def write_content(stage: Stage, generation_id: str, prompts: list[Prompt]) -> None:
+    """Write 666/ID.json and raise the flag for the picture. With no generation under way, this one is begun. On a
+    failure the document says so, and the error is raised."""
+    _check_generation(stage, generation_id)
+    if stage.store.documents.midjourney.pending:
+        settle(stage)
+        return
+    topics = (stage.store.read_object(TOPICS) or {}).get("topics") or {}
+    if not isinstance(topics, dict):
+        raise StateError(f"{TOPICS}: topics: is no object; mend it or remove the file")
+    for prompt in prompts:
+        if not set(prompt.keys) <= set(stage.store.documents.midjourney.draft):
+            _ask(stage, prompt, list(topics.values()))
+    _save(stage, generation_id, stage.store.documents.midjourney.draft, topics)
+
+
+def _check_generation(stage: Stage, generation_id: str) -> None:
+    if not safe_id(generation_id):
+        raise StateError(f"{generation_id!r} is no generation id; one looks like 20260131-0930")
+    doc, paths = stage.store.documents.midjourney, stage.store.paths
+    if not stage.generation_id:
+        if stage.store.files(generation_id):
+            raise StateError(f"{generation_id} has files in {paths.folder_666} already. Nothing was changed")
+        begin(stage.store, generation_id)
+    elif stage.generation_id != generation_id:
+        raise StateError(
+            f"generation {generation_id} is not under way: {paths.config_gen} names "
+            f"{stage.generation_id}. Nothing was changed"
+        )
+    elif doc.task or doc.results or doc.runway_task:
+        raise StateError(f"pictures of {generation_id} are ordered; another text would not fit. Nothing was changed")
+
+
+def _ask(stage: Stage, prompt: Prompt, topics: list[Any]) -> None:
+    known = {key: _as_text(value) for key, value in stage.store.documents.midjourney.draft.items()}
+    known["used_topics"] = "\n".join(f"- {topic}" for topic in topics[-_TOPICS_SHOWN:]) or "(none)"
+    system, user = Template(prompt.system).safe_substitute(known), Template(prompt.user).safe_substitute(known)
+    writer = stage.vendors.writer()
+
+    def ask() -> dict[str, Any]:
+        answer = writer.write(system, user, temperature=prompt.temperature, max_tokens=prompt.max_tokens)
+        return checked(answer, prompt.keys)
+
+    pay(stage, Step.CONTENT, {"call": prompt.name}, ask, transitions.answered)
+    _log.info("the writer answered: %s", prompt.name, extra={"step": Step.CONTENT.value})
+
+
+def checked(answer: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """The keys asked for, and no others. Raises TaskFailed (class A) for an answer that lacks one: a model asked again
+    answers differently."""
+    found = {key: answer[key] for key in keys if key in answer and _usable(key, answer[key])}
+    lacking = [key for key in keys if key not in found]
+    if lacking:
+        raise TaskFailed(Code.BAD_ANSWER, f"the writer's answer lacks {', '.join(lacking)}")
+    return found
+
+
+def _usable(key: str, value: Any) -> bool:
+    if key != "sarcasm":
+        return isinstance(value, str) and bool(value.strip())
+    poll = value.get("poll") if isinstance(value, dict) else None
+    if not isinstance(poll, dict) or not _usable("comment", value.get("comment")):
+        return False
+    options = poll.get("options")
+    texts = isinstance(options, list) and len(options) >= 2 and all(_usable("option", option) for option in options)
+    return texts and _usable("question", poll.get("question"))
+
+
+def _save(stage: Stage, generation_id: str, draft: Mapping[str, Any], topics: dict[str, Any]) -> None:
+    store = stage.store
+    content = {"generation_id": generation_id, **{key: draft[key] for key in KEYS}}
+    content["created_at"] = stamp(stage.clock.now())
+    topics = dict(list({**topics, generation_id: draft["topic"]}.items())[-_TOPICS_KEPT:])
+    store.save_object(TOPICS, {"topics": topics})
+    key = store.file_key(generation_id, "json")
+    store.save_file(key, json.dumps(content, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n")
+    store.save_midjourney(transitions.content_ready(store.documents.midjourney))
+    _log.info("the text is saved as %s: %s", key, draft["topic"], extra={"step": Step.CONTENT.value})
+
+
+def prompts_file(settings: Settings) -> str:
+    """Where the prompts are: the file that the settings name, the one beside the settings, or the one that lies beside
+    the code."""
+    if settings.paths.prompts:
+        return settings.paths.prompts
+    beside = os.path.join(os.path.dirname(settings.source), "prompts.json")
+    code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return beside if os.path.exists(beside) else os.path.join(code, "config", "prompts.json")
+
+
+def load_prompts(path: str) -> list[Prompt]:
+    """The calls of a prompts file. Raises SettingsError, naming the file and the fault."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            raw = json.load(file)
+        prompts = [_prompt(item) for item in raw["calls"]]
+    except OSError as error:
+        raise SettingsError(f"{path}: the prompts cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{path}: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise SettingsError(f"{path}: «calls» must be a list of prompts: {error}") from error
+    missing = set(KEYS) - {key for prompt in prompts for key in prompt.keys}
+    if missing:
+        raise SettingsError(f"{path}: no call asks for {', '.join(sorted(missing))}")
+    return prompts
+
+
+def _prompt(item: Mapping[str, Any]) -> Prompt:
+    name, keys = item["name"], tuple(item["keys"])
+    unknown = [key for key in keys if key not in KEYS]
+    if unknown:
+        raise ValueError(f"call {name!r} asks for {', '.join(unknown)}; there are {', '.join(KEYS)}")
+    texts = [item["system"], item["user"]]
+    system, user = ("\n".join(text) if isinstance(text, list) else str(text) for text in texts)
+    return Prompt(name, keys, system, user, float(item.get("temperature", 0.8)), int(item.get("max_tokens", 1500)))
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,100 @@
+"""How a generation begins and ends. Each order of writes is chosen for the crash in between."""
+
+import json
+from collections.abc import Container
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from retake.clock import stamp
+from retake.story import transitions
+from retake.story.documents import GROUP
+from retake.story.store import DocumentStore
+
+DEAD_LETTERS = "dead_letters/"
+"""Where the documents and files of a failed generation are kept, a folder each, with a report."""
+
+SPEND = "spend/"
+"""Which paid calls a generation made, a document each."""
+
+
+def new_id(now: datetime, taken: Container[str]) -> str:
+    """YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
+    moment = now.astimezone(UTC)
+    while (candidate := moment.strftime("%Y%m%d-%H%M")) in taken:
+        moment += timedelta(minutes=1)
+    return candidate
+
+
+def begin(store: DocumentStore, generation_id: str) -> None:
+    """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
+    doc = store.documents.midjourney
+    if not doc.blank:  # paid work that belongs to no generation: somebody may want it back
+        key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
+        store.save_file(key, doc.encode())
+    store.save_midjourney(transitions.clean(doc))
+    store.save_gen(store.documents.gen.updated(generation_id=generation_id))
+
+
+def finish(store: DocumentStore, now: datetime) -> None:
+    """The files are there; then the document; the id last, so that a crash in between is finished by the next tick."""
+    generation_id = store.documents.gen.generation_id
+    assert generation_id is not None
+    _save_spend(store, generation_id, "done", now)
+    store.save_midjourney(transitions.clean(store.documents.midjourney))
+    store.save_gen(store.documents.gen.without("failed_in_a_row").updated(generation_id=None))
+
+
+def bury(store: DocumentStore, now: datetime) -> int:
+    """Keep everything of a failed generation among the dead letters; returns how many failed in a row now."""
+    gen, doc = store.documents.gen, store.documents.midjourney
+    generation_id = gen.generation_id
+    assert generation_id is not None
+    _save_spend(store, generation_id, "failed", now)
+    grave = f"{DEAD_LETTERS}{generation_id}/"
+    files = sorted(store.files(generation_id), key=GROUP.index)
+    for suffix in files:
+        store.check_lease()
+        store.bucket.copy(store.file_key(generation_id, suffix), f"{grave}{generation_id}.{suffix}")
+    store.save_file(f"{grave}{_name(store.paths.config_midjourney)}", doc.encode())
+    report = {
+        "generation_id": generation_id,
+        "failed_at_utc": stamp(now),
+        "failed_step": doc.present_step.value,
+        "last_error": doc.last_error,
+        "retries": doc.retries,
+        "paid_calls": doc.paid_calls,
+        "files": [f"{generation_id}.{suffix}" for suffix in files],
+    }
+    store.save_file(f"{grave}report.json", _encoded(report))
+    for suffix in files:
+        store.check_lease()
+        store.bucket.delete(store.file_key(generation_id, suffix))
+    failed = gen.failed_in_a_row + 1
+    store.save_gen(gen.updated(generation_id=None, failed_in_a_row=failed))
+    return failed
+
+
+def taken_ids(store: DocumentStore) -> set[str]:
+    """Every id that has a file or a grave."""
+    paths = store.paths
+    folders = (paths.folder_444, paths.folder_555, paths.folder_666, paths.archive_folder, DEAD_LETTERS)
+    names = (
+        entry.key.removeprefix(folder).partition("/")[0] for folder in folders for entry in store.bucket.list(folder)
+    )
+    return {name.partition(".")[0] for name in names}
+
+
+def _save_spend(store: DocumentStore, generation_id: str, outcome: str, now: datetime) -> None:
+    calls = store.documents.midjourney.paid_calls
+    if not calls:
+        return
+    value = {"generation_id": generation_id, "outcome": outcome, "ended_at_utc": stamp(now), "paid_calls": calls}
+    store.save_file(f"{SPEND}{generation_id}.json", _encoded(value))
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]

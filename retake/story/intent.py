@@ -1,0 +1,127 @@
+"""Write ahead of every paid call.
+
+The order is the whole point: what is about to be asked is saved, then it is asked, once, then the answer is saved. A
+crash between the first and the last leaves a `pending_call` without a result, which is a state with a name: whoever
+finds it asks the vendor what became of the call, and where the vendor cannot tell, the operator's rule decides
+(`WORKFLOW.on_unknown_outcome`).
+"""
+
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from typing import Any, TypeVar
+
+from retake.errors import (
+    Code,
+    ErrorClass,
+    OutcomeUnknown,
+    Refused,
+    StorageError,
+    TaskFailed,
+    VendorError,
+)
+from retake.logs import alert
+from retake.story import transitions
+from retake.story.documents import MidjourneyDocument, PendingCall, Status, Step
+from retake.story.stage import Stage
+
+_log = getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+_SAVE_PAUSES_S = (1, 2, 4, 8, 15)  # the store may be away for a moment just after the vendor took the order
+
+
+def pay(
+    stage: Stage,
+    step: Step,
+    facts: Mapping[str, Any],
+    ask: Callable[[], _Answer],
+    accepted: Callable[[MidjourneyDocument, _Answer], MidjourneyDocument],
+) -> None:
+    """Make a paid call. `facts` are what the vendor could be asked by, should the answer get lost; `accepted` makes
+    of the document what it is with the answer. Raises the VendorError once the document says what became of it."""
+    store = stage.store
+    stage.check_stop()
+    intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, stage.clock.now(), facts))
+    store.check_lease()
+    try:
+        answer = ask()
+    except VendorError as error:
+        _not_accepted(stage, error)
+    else:
+        _save_whatever_it_takes(stage, accepted(intent, answer), answer)
+
+
+def settle(stage: Stage) -> None:
+    """Find out what became of a pending call that a crash left. Raises OutcomeUnknown unless its task is found."""
+    pending = _pending(stage)
+    _unknown(stage, OutcomeUnknown(Code.NETWORK, f"the {pending.step} call was begun, and its answer is not on record"))
+
+
+def conclude(stage: Stage, doc: MidjourneyDocument, error: VendorError) -> None:
+    """Save what a failure makes of the document. One that a person must mend is told of once, not at each try."""
+    before = stage.store.documents.midjourney.last_error or {}
+    if error.error_class is ErrorClass.CRITICAL:
+        doc = transitions.alerted(doc)
+        if not (before.get("alerted") and before.get("error_code") == error.code):
+            alert(error.code.value, f"{error}. Everything waits until it is mended", step=doc.present_step.value)
+    stage.store.save_midjourney(doc)
+
+
+def _not_accepted(stage: Stage, error: VendorError) -> None:
+    doc, record = stage.store.documents.midjourney, stage.record(error)
+    if isinstance(error, OutcomeUnknown):
+        return _unknown(stage, error)
+    if isinstance(error, Refused):
+        conclude(stage, transitions.call_refused(doc, record), error)
+    elif isinstance(error, TaskFailed):
+        conclude(stage, transitions.call_wasted(doc, record), error)
+    raise error
+
+
+def _unknown(stage: Stage, error: OutcomeUnknown) -> None:
+    """Nobody here can know whether the call was carried out. The vendor may; else the operator's rule decides."""
+    pending, doc = _pending(stage), stage.store.documents.midjourney
+    task_id = _found(stage, pending)
+    if task_id:
+        _log.info("the vendor knows the %s call: task %s", pending.step, task_id, extra={"step": pending.step.value})
+        stage.store.save_midjourney(transitions.picture_ordered(doc, task_id))
+        return
+    if stage.settings.workflow.on_unknown_outcome == "hold":
+        stage.store.save_midjourney(transitions.call_held(doc, stage.record(error)))
+        what = "nothing more is paid for until you say --resolve retry or --resolve skip"
+    else:
+        stage.store.save_midjourney(transitions.call_lost(doc, stage.record(error)))
+        what = "it will be asked again, and may be billed twice"
+    alert("outcome_unknown", f"{pending.step}: {error}; {what}", step=pending.step.value)
+    raise error
+
+
+def _found(stage: Stage, pending: PendingCall) -> str | None:
+    if pending.step in (Step.IMAGINE, Step.UPSCALE):
+        return stage.vendors.midjourney().find(pending.raw)
+    return None
+
+
+def _pending(stage: Stage) -> PendingCall:
+    pending = stage.store.documents.midjourney.pending
+    assert pending is not None, "no paid call is pending"
+    return pending
+
+
+def _save_whatever_it_takes(stage: Stage, doc: MidjourneyDocument, answer: object) -> None:
+    """The vendor has taken the order: its id must not get lost to a store that is away for a moment."""
+    for pause in _SAVE_PAUSES_S:
+        try:
+            stage.store.save_midjourney(doc)
+        except StorageError as error:
+            _log.error("the answer to a paid call cannot be saved yet (%s); it was: %s", error, answer)
+            stage.clock.sleep(pause)
+        else:
+            return
+    stage.store.save_midjourney(doc)
+
+
+def fail(stage: Stage, status: Status, error: VendorError) -> VendorError:
+    """Save that a step failed without a paid call being pending; returns the error, to be raised."""
+    conclude(stage, transitions.failed(stage.store.documents.midjourney, status, stage.record(error)), error)
+    return error

@@ -1,0 +1,74 @@
+"""One tick of the pipeline: take the lease, read and check everything, decide, act, until there is reason to rest.
+
+The manager decides nothing about a generation by itself (see decision.py) and calls no vendor: what asks or pays is
+done by the scripts, which run one at a time under the manager's lease.
+"""
+
+from collections.abc import Callable
+from logging import getLogger
+
+from retake.bucket import Bucket
+from retake.clock import Clock
+from retake.errors import LeaseHeld
+from retake.settings import Keys, Settings
+from retake.story.decision import Act, Action, decide
+from retake.story.documents import Documents
+from retake.story.generation import new_id, taken_ids
+from retake.story.shell import LEASE
+from retake.story.shift import NO_ORDERS, Orders, Scripts, Shift, Tick, tidy_plan
+from retake.story.store import DocumentStore
+
+Observer = Callable[[Documents, Action], None]
+
+_log = getLogger(__name__)
+
+
+class Manager:
+    """Drives one pipeline. `observe` is shown each decision before it is carried out."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bucket: Bucket,
+        scripts: Scripts,
+        keys: Keys,
+        clock: Clock,
+        *,
+        owner: str,
+        observe: Observer = lambda documents, action: None,
+    ) -> None:
+        self.settings = settings
+        self.bucket = bucket
+        self._scripts = scripts
+        self._keys = keys
+        self._clock = clock
+        self._owner = owner
+        self._observe = observe
+
+    def tick(self, orders: Orders = NO_ORDERS) -> Tick:
+        """Raises StateError, StorageError, LeaseLost, SettingsError; the lock is given back in any case."""
+        try:
+            lease = self.bucket.lease(LEASE, self._owner)
+        except LeaseHeld as held:
+            _log.info("%s", held)
+            return Tick(0, str(held), resting=False)
+        try:
+            store = DocumentStore(self.bucket, self.settings.paths, lease, self._clock)
+            shift = Shift(self.settings, store, lease, self._scripts, self._keys, self._clock, self._observe)
+            return shift.work(orders)
+        finally:
+            lease.release()
+
+    def dry_run(self) -> list[str]:
+        """What a tick would do, in words; nothing is changed."""
+        store = DocumentStore(self.bucket, self.settings.paths, None, self._clock)
+        documents = store.read()
+        action = decide(documents, self.settings.workflow, self._clock.now())
+        about = documents.gen.generation_id or "no generation"
+        lines = [f"{about}: would {action.act} ({action.why})"]
+        if action.act is Act.BEGIN:
+            plan = tidy_plan(store)
+            lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
+            first = f"would begin {new_id(self._clock.now(), taken_ids(store))}"
+            lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
+        return lines

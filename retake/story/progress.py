@@ -1,0 +1,176 @@
+"""What a person sees of a generation while it is made, and the account at its end."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from retake.bucket import Bucket
+from retake.clock import Clock
+from retake.logs import setup_logging
+from retake.settings import Settings
+from retake.story.decision import Act, Action
+from retake.story.documents import IMAGINE, Documents, Step
+
+if TYPE_CHECKING:
+    from retake.sandbox import Bill
+
+ROWS = ("text", "pictures", "upscale", "video")
+"""The parts of a generation that a person waits for."""
+
+_ROW_OF_STEP = {
+    Step.CONTENT: "text",
+    Step.IMAGINE: "pictures",
+    Step.UPSCALE: "upscale",
+    Step.RUNWAY: "video",
+    Step.RUNWAY_POLL: "video",
+    Step.MOCK: "video",
+}
+
+
+class Event(NamedTuple):
+    """Something worth telling at the end."""
+
+    when: datetime
+    what: str
+
+
+def row_of(documents: Documents, step: Step) -> str:
+    """Which part the step belongs to; a fetch belongs to what it waits for."""
+    if step is Step.FETCH:
+        task = documents.midjourney.task
+        return "pictures" if task is None or task.task_type == IMAGINE else "upscale"
+    return _ROW_OF_STEP[step]
+
+
+def told(documents: Documents, action: Action) -> str | None:
+    """What an action is worth telling of; None for the everyday ones."""
+    doc = documents.midjourney
+    message = (doc.last_error or {}).get("message", "")
+    match action.act:
+        case Act.RETRY:
+            return f"{action.step} failed: {message}\n{action.why}: taken again"
+        case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
+            return f"{action.act}: {action.why}\n{message}".rstrip()
+        case Act.SETTLE:
+            return f"{action.why}: the vendor is asked"
+        case Act.BURY:
+            return "the generation failed for good: kept in dead_letters/"
+        case Act.ORDER_UPSCALE if not doc.retries_of(Step.UPSCALE):
+            return "the four pictures are there"
+        case Act.ORDER_IMAGINE if not doc.retries_of(Step.IMAGINE):
+            return "the text is there"
+        case Act.FILM if action.step is Step.RUNWAY and not doc.retries_of(Step.RUNWAY):
+            return "the upscaled picture is there"
+        case Act.FINISH:
+            return "the video is there: the generation is finished"
+        case _:
+            return None
+
+
+class Watch:
+    """Sees each decision; shows where the generation stands on a terminal, and tells at the end what happened."""
+
+    def __init__(self, settings: Settings, bucket: Bucket, clock: Clock, *, terminal: bool) -> None:
+        self._settings = settings
+        self._bucket = bucket
+        self._clock = clock
+        self._began = clock.now()
+        self._generation_id: str | None = None
+        self._retries: dict[str, int] = {}
+        self._events: list[Event] = []
+        self._row: str | None = None
+        self._action = ""
+        self._spinner = Spinner("dots")
+        console = Console(stderr=True)
+        self._live = Live(get_renderable=self._view, console=console, transient=True) if terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            import sys
+
+            self._live.start()
+            setup_logging(sys.stderr, human=True)  # rich has put itself before the stream: lines go above the display
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live:
+            import sys
+
+            self._live.stop()
+            setup_logging(sys.stderr, human=True)
+
+    def observe(self, documents: Documents, action: Action) -> None:
+        """Take note of what is about to be done."""
+        if documents.gen.generation_id is None and self._generation_id:
+            return
+        self._generation_id = documents.gen.generation_id
+        self._row = row_of(documents, action.step)
+        self._action = action.act.value
+        if action.act is Act.RETRY:
+            self._retries[self._row] = self._retries.get(self._row, 0) + 1
+        if action.act is Act.FINISH:
+            self._row = None
+        event = told(documents, action)
+        if event:
+            self._events.append(Event(self._clock.now(), event))
+
+    # --- while it runs ---
+
+    def _view(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_row("", Text(f"generation {self._generation_id or '…'}", style="bold"), Text(self._elapsed()))
+        reached = ROWS.index(self._row) if self._row else len(ROWS)
+        for number, row in enumerate(ROWS):
+            now = number == reached
+            mark = self._spinner if now else Text("✓", style="green") if number < reached else Text("·", style="dim")
+            table.add_row(mark, Text(row, style="" if number <= reached else "dim"), self._state(row, now))
+        return table
+
+    def _state(self, row: str, now: bool) -> Text:
+        retries = self._retries.get(row, 0)
+        again = f"taken again {retries} ×  " if retries else ""
+        return Text(f"{again}{self._action if now else ''}", style="yellow" if retries else "dim")
+
+    def _elapsed(self) -> str:
+        seconds = int((self._clock.now() - self._began).total_seconds())
+        return f"{seconds // 60}:{seconds % 60:02d}"
+
+    # --- at the end ---
+
+    def print_account(self, stream: TextIO, bill: "Bill | None") -> None:
+        """What happened, where the files lie, and in the sandbox what the vendors would have billed."""
+        console = Console(file=stream, highlight=False, soft_wrap=True)
+        console.print(f"\n[bold]What happened[/bold] ({self._generation_id or 'no generation'}, {self._elapsed()} min)")
+        for event in self._events:
+            first, *rest = event.what.split("\n")
+            console.print(f"  {event.when:%H:%M:%S}  {first}", markup=False)
+            for line in rest:
+                console.print(f"            {line}", markup=False)
+        self._print_files(console)
+        if bill:
+            console.print("\n[bold]What the vendors would have billed[/bold]")
+            for kind, billed in bill.lines.items():
+                if billed.calls:
+                    price = f"{billed.price:.3f} USD" if billed.price else "free"
+                    console.print(f"  {kind:<10} {billed.calls:>3} calls, {billed.carried_out:>3} carried out   {price}")
+            console.print(f"  {'total':<10} {bill.total:.3f} USD")
+
+    def _print_files(self, console: Console) -> None:
+        if not self._generation_id:
+            return
+        graves = (self._settings.paths.folder_666, f"dead_letters/{self._generation_id}/")
+        found = [entry for folder in graves for entry in self._bucket.list(f"{folder}{self._generation_id}.")]
+        if found:
+            console.print("\n[bold]Where it lies[/bold]")
+        for entry in found:
+            where = f"{self._bucket.url.removeprefix('file:')}/{entry.key}"
+            console.print(f"  {where}  ({_size(entry.size)})", markup=False)
+
+
+def _size(number: int) -> str:
+    return f"{number / 1e6:.1f} MB" if number >= 1_000_000 else f"{number / 1e3:.1f} kB"

@@ -1,0 +1,51 @@
+"""How a script runs: by the manager, under the manager's lease, or by hand, under a lease of its own."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+
+from retake.bucket import Bucket, Lease, open_bucket
+from retake.clock import Clock, SystemClock
+from retake.logs import bind, setup_logging
+from retake.settings import Keys, Settings
+from retake.story.shell import LEASE, LEASE_VARIABLE, StopSignal, guarded, is_terminal, owner, read_settings
+from retake.story.stage import RealStudio, RealVendors, Stage
+from retake.story.store import DocumentStore
+
+
+def run_script(work: Callable[[Stage], None]) -> int:
+    """Do a step's work with the world set up around it; returns the exit code. Messages go to the log."""
+    environ = os.environ
+    setup_logging(sys.stderr, human=is_terminal(), environ=environ)
+    return guarded(lambda: _work(work, environ))
+
+
+def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
+    handed = environ.get(LEASE_VARIABLE)
+    settings, keys = read_settings(environ, warn=not handed)
+    bucket, clock = open_bucket(settings.storage.url), SystemClock()
+    lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, owner())
+    stopping = StopSignal()
+    if handed:
+        _limit_life(settings.workflow.script_timeout_seconds)
+    try:
+        stage = _stage(settings, keys, bucket, lease, clock, stopping)
+        with bind(generation_id=stage.generation_id or None):
+            work(stage)
+    finally:
+        lease.release()
+    return 0
+
+
+def _stage(settings: Settings, keys: Keys, bucket: Bucket, lease: Lease, clock: Clock, stopping: StopSignal) -> Stage:
+    store = DocumentStore(bucket, settings.paths, lease, clock)
+    store.read()
+    vendors, studio = RealVendors(settings, keys), RealStudio(settings)
+    return Stage(settings, store, vendors, studio, clock, stopping=lambda: stopping.count > 0)
+
+
+def _limit_life(seconds: float) -> None:
+    """A script that outlives its manager has nobody to end it: the kernel does, a little after the manager would have.
+    The lock that it inherited is then free."""
+    signal.setitimer(signal.ITIMER_REAL, seconds + 30)

@@ -1,0 +1,69 @@
+"""What every command does around its work: settings and keys, the exit code, the signals, who it is."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from types import FrameType
+
+from retake.errors import RetakeError
+from retake.settings import Keys, Settings, load_settings, read_keys, sandboxed
+
+LEASE = "story"
+"""The name of the pipeline's lease in its bucket."""
+
+LEASE_VARIABLE = "RETAKE_LEASE"
+"""The environment variable by which a manager hands its lease to a script."""
+
+SANDBOX_VARIABLE = "RETAKE_SANDBOX_URL"
+"""The environment variable that points every vendor at a sandbox."""
+
+SANDBOX_KEYS = Keys("sandbox", "key_sandbox", "sandbox")
+
+_log = getLogger(__name__)
+
+
+def read_settings(environ: Mapping[str, str], *, warn: bool) -> tuple[Settings, Keys]:
+    """The settings and keys, pointed at the sandbox where the environment says so: its keys are never real ones.
+    Raises SettingsError."""
+    settings = load_settings(environ)
+    if warn:
+        for warning in settings.warnings:
+            _log.warning("%s", warning)
+    url = environ.get(SANDBOX_VARIABLE)
+    return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """`work`'s exit code; that of the error if it raises one. A bug keeps its traceback, in the log."""
+    try:
+        return work()
+    except RetakeError as error:
+        _log.error("%s", error, extra={"exit_code": error.exit_code})
+        return error.exit_code
+    except Exception:  # noqa: BLE001 (the last door: whatever it is goes into the log, with its traceback)
+        _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
+        return 70
+
+
+def is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def owner() -> str:
+    """Who asks for a lease, for people: host:pid."""
+    return f"{os.uname().nodename}:{os.getpid()}"
+
+
+class StopSignal:
+    """Counts SIGTERM and SIGINT instead of dying of them: a paid call that is under way comes to its end, and its
+    answer is saved, before anything stops."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._count)
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1

@@ -1,0 +1,358 @@
+"""What is done under the lease in one tick: each action of the decision, carried out.
+
+Nothing is decided here (see decision.py), and no vendor is called: what asks or pays is done by the scripts, which run
+one at a time. The order of writes within an action is chosen for the crash in between.
+"""
+
+from collections.abc import Callable
+from logging import getLogger
+from typing import NamedTuple, Protocol
+
+from retake.bucket import Lease
+from retake.clock import Clock
+from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError, error_record
+from retake.logs import alert, bind
+from retake.settings import Keys, Settings, missing_keys
+from retake.story import tidy, transitions
+from retake.story.decision import Act, Action, decide, held_until
+from retake.story.documents import (
+    FAILED_STEP,
+    FAILURE_STATUS,
+    Documents,
+    MidjourneyDocument,
+    PublicDocument,
+    Status,
+    Step,
+    safe_id,
+)
+from retake.story.generation import begin, bury, finish, new_id, taken_ids
+from retake.story.store import DocumentStore
+
+_log = getLogger(__name__)
+
+
+class Ended(NamedTuple):
+    """How a script ended."""
+
+    exit_code: int  # negative: killed by that signal
+    timed_out: bool = False  # it was still running when its time was over, and was ended
+    stopped: bool = False  # a signal asked us to stop, and it ended for that
+
+
+class Scripts(Protocol):
+    """The three scripts, by whatever means they are run."""
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        """Run generate_content, generate_media or fetch_media to its end, under the lease."""
+        ...
+
+
+class Orders(NamedTuple):
+    """What the operator wants besides a tick."""
+
+    resume: bool = False  # go on after too many failures, or after a key was mended
+    resolve: str | None = None  # "retry" or "skip" a paid call of unknown outcome
+
+
+NO_ORDERS = Orders()
+
+
+class Tick(NamedTuple):
+    """What a tick came to."""
+
+    exit_code: int
+    why: str
+    ended: str | None = None  # "done" or "failed": a generation ended in this tick
+    generation_id: str | None = None  # the generation that the tick was about
+    resting: bool = False  # nothing will change by itself before the next tick: done, or a person is needed
+
+
+class Shift:
+    """One tick's work, under the lease."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: DocumentStore,
+        lease: Lease,
+        scripts: Scripts,
+        keys: Keys,
+        clock: Clock,
+        observe: Callable[[Documents, Action], None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._lease = lease
+        self._scripts = scripts
+        self._keys = keys
+        self._clock = clock
+        self._observe = observe
+        self._flag_raised = False
+        self._finished = 0
+
+    def work(self, orders: Orders) -> Tick:
+        self._store.read()  # all of it is checked before anything is written
+        interrupted = self._store.documents.public.processing_lock
+        if interrupted:
+            _log.warning("the last tick did not come to its end; this one goes on from what is on record")
+        try:
+            self._obey(orders)
+            while True:
+                tick = self._next()
+                if tick:
+                    return tick
+        finally:
+            self._lower_flag(interrupted)
+
+    def _next(self) -> Tick | None:
+        documents, workflow = self._store.documents, self._settings.workflow
+        action = decide(documents, workflow, self._clock.now())
+        generation_id = documents.gen.generation_id
+        with bind(generation_id=generation_id, step=action.step.value, status=documents.midjourney.status):
+            self._observe(documents, action)
+            if action.act is Act.REST:
+                return self._rest(action)
+            if action.act is Act.BEGIN:
+                return self._begin()
+            self._need_keys(action)
+            self._raise_flag()
+            tick = self._act(action)
+        return tick._replace(generation_id=generation_id) if tick else None
+
+    def _act(self, action: Action) -> Tick | None:
+        doc, store = self._store.documents.midjourney, self._store
+        match action.act:
+            case Act.RETRY:
+                _log.warning("%s", action.why, extra={"attempt": doc.retries_of(action.step) + 1})
+                store.save_midjourney(transitions.retried(doc))
+                return Tick(0, action.why)
+            case Act.FINISH:
+                return self._finish()
+            case Act.BURY:
+                return self._bury(doc)
+            case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
+                _log.error("%s: %s", action.act, action.why)
+                store.save_midjourney(_GIVEN_UP[action.act](doc))
+            case Act.LOWER_FLAG | Act.RAISE_FLAG:
+                _log.warning("%s: %s", action.act, action.why)
+                lowered = action.act is Act.LOWER_FLAG
+                store.save_midjourney(transitions.flag_lowered(doc) if lowered else transitions.picture_next(doc))
+            case _:
+                return self._run_script(action)
+        return None
+
+    # --- beginning and ending -------------------------------------------------------------------------------------
+
+    def _begin(self) -> Tick | None:
+        plan = tidy_plan(self._store)
+        if plan.room:
+            self._need(("midjourney", "runway", "openai"))
+        self._tidy(plan)
+        if not plan.room:
+            _log.info("nothing to do: %s holds a ready group", self._store.paths.folder_666)
+            return Tick(0, "nothing to do", resting=True)
+        self._raise_flag()
+        generation_id = new_id(self._clock.now(), taken_ids(self._store))
+        begin(self._store, generation_id)
+        self._store.read()
+        _log.info("a new generation begins", extra={"generation_id": generation_id})
+        return None
+
+    def _tidy(self, plan: tidy.Plan) -> None:
+        for moves in plan.moves:
+            self._raise_flag()
+            self._lease.check()
+            tidy.carry_out(self._store.bucket, moves)
+            _log.info("moved %s", ", ".join(f"{move.source} → {move.target}" for move in moves))
+        self._warn(plan)
+        public = self._store.documents.public
+        if plan.archived or list(plan.empty) != (public.empty or []):
+            self._raise_flag()
+            self._store.publish(lambda doc: _tidied(doc, plan))
+
+    def _warn(self, plan: tidy.Plan) -> None:
+        """Once about each published id that lacks files."""
+        lacking = {
+            **dict.fromkeys(plan.missing, "has no files at all"),
+            **dict.fromkeys(plan.incomplete, "lacks a file"),
+        }
+        gen = self._store.documents.gen
+        for name in lacking:
+            if name not in gen.warned:
+                _log.warning("published id %r %s: it stays on the list", name, lacking[name])
+        if list(lacking) != gen.warned:
+            self._raise_flag()
+            self._store.save_gen(gen.updated(warned=list(lacking)) if lacking else gen.without("warned"))
+
+    def _finish(self) -> Tick | None:
+        finish(self._store, self._clock.now())
+        self._finished += 1
+        _log.info("the generation is finished")
+        if self._finished < self._settings.workflow.max_tasks_per_run:
+            self._store.read()
+            return None
+        return Tick(0, "the generation is finished", "done")
+
+    def _bury(self, doc: MidjourneyDocument) -> Tick:
+        step, error = doc.present_step, (doc.last_error or {}).get("message", "no reason is on record")
+        failed = bury(self._store, self._clock.now())
+        retries = doc.retries_of(step)
+        why = f"the generation failed at {step} after {retries + 1} attempts: {error}"
+        alert("generation_failed", f"{why}. Everything is kept in dead_letters/", step=step.value)
+        if failed == self._settings.workflow.max_failed_in_a_row:
+            alert("stopped", f"the last {failed} generations all failed: nothing new is begun until --resume")
+        return Tick(69, why, "failed")
+
+    def _rest(self, action: Action) -> Tick:
+        _log.log(40 if action.exit_code else 20, "%s", action.why)
+        return Tick(action.exit_code, action.why, resting=True)
+
+    # --- scripts ----------------------------------------------------------------------------------------------------
+
+    def _run_script(self, action: Action) -> Tick | None:
+        before, generation_id = self._store.documents, self._store.documents.gen.generation_id or ""
+        script, arguments = _command(action, generation_id)
+        _log.info("%s: %s", action.act, action.why, extra={"attempt": before.midjourney.retries_of(action.step) + 1})
+        ended = self._scripts.run(script, arguments, self._lease)
+        self._lease.check()
+        doc = self._store.read().midjourney
+        if ended.stopped:
+            return Tick(75, "stopped by a signal; the next tick goes on")
+        if ended.exit_code == 0 and action.act is Act.FETCH and doc.task == before.midjourney.task:
+            return Tick(0, "waiting for Midjourney")
+        if ended.exit_code == 0 and self._store.documents != before:
+            return None
+        if ended.exit_code in (65, 75, 78) and doc == before.midjourney and action.act is not Act.MAKE_MOCK:
+            return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
+        return self._failed(action, ended, doc, before)
+
+    def _failed(self, action: Action, ended: Ended, doc: MidjourneyDocument, before: Documents) -> Tick | None:
+        if action.act is Act.MAKE_MOCK:
+            doc = self._store.save_midjourney(transitions.mock_failed(doc))
+            return Tick(75, f"the mock failed {doc.retries_of(Step.MOCK)} times")
+        recorded = doc != before.midjourney and (
+            doc.pending or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
+        )
+        if doc.status is Status.TASK_FAILED_MAX_RETRIES:
+            return None
+        if not recorded:
+            doc = self._died(ended, doc)
+        message = (doc.last_error or {}).get("message", "")
+        critical = (doc.last_error or {}).get("error_class") == ErrorClass.CRITICAL
+        return Tick(78 if critical and not doc.pending else 75, f"{doc.present_step}: {message}")
+
+    def _died(self, ended: Ended, doc: MidjourneyDocument) -> MidjourneyDocument:
+        """A script that hung or died, and could not say so itself: the step it was on has failed."""
+        seconds = self._settings.workflow.script_timeout_seconds
+        how = f"was still running after {seconds} s" if ended.timed_out else f"ended with exit code {ended.exit_code}"
+        error = PollFailed(Code.SCRIPT_DIED, f"the script {how}; its last lines in the log say more")
+        _log.error("%s", error)
+        if doc.pending:  # a paid call was under way: what became of it is found out in the next tick
+            return doc
+        step = doc.present_step
+        record = error_record(
+            error,
+            now=self._clock.now(),
+            robot_id=f"story.{step}",
+            correlation_id=self._store.documents.gen.generation_id or "",
+            retry_count=doc.retries_of(step),
+        )
+        return self._store.save_midjourney(transitions.failed(doc, FAILURE_STATUS[step], record))
+
+    # --- orders, keys, the flag -------------------------------------------------------------------------------------
+
+    def _obey(self, orders: Orders) -> None:
+        doc, gen, store = self._store.documents.midjourney, self._store.documents.gen, self._store
+        if orders.resume:
+            self._raise_flag()
+            store.save_gen(gen.without("failed_in_a_row"))
+            if held_until(doc, self._settings.workflow):
+                store.save_midjourney(transitions.hold_lifted(doc))
+            _log.info("resumed by the operator")
+        if orders.resolve:
+            if doc.pending is None:
+                raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+            self._raise_flag()
+            mock = self._settings.workflow.on_exhausted == "mock" and "json" in store.documents.files
+            retry = orders.resolve == "retry"
+            store.save_midjourney(
+                transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
+            )
+            _log.info("the operator says: %s the %s call", orders.resolve, doc.pending.step)
+
+    def _need_keys(self, action: Action) -> None:
+        vendor = _VENDOR.get(action.act) or (_VENDOR_OF_STEP[action.step] if action.act is Act.SETTLE else None)
+        if vendor:
+            self._need((vendor,))
+
+    def _need(self, names: tuple[str, ...]) -> None:
+        missing: SettingsError | None = missing_keys(self._keys, names)
+        if missing:
+            raise missing
+
+    def _raise_flag(self) -> None:
+        """processing_lock, for people and other programs to see; what excludes is the lease."""
+        if not self._flag_raised:
+            self._flag_raised = True
+            self._store.publish(lambda doc: doc.updated(processing_lock=True))
+
+    def _lower_flag(self, interrupted: bool) -> None:
+        try:
+            if self._flag_raised or interrupted or not self._store.list_is_whole:
+                self._store.publish(lambda doc: doc.updated(processing_lock=False))
+        except RetakeError as error:
+            _log.error("processing_lock stays true until the next tick: %s", error)
+
+
+_GIVEN_UP: dict[Act, Callable[[MidjourneyDocument], MidjourneyDocument]] = {
+    Act.FAIL: transitions.exhausted,
+    Act.SUBSTITUTE: transitions.mock_instead,
+    Act.TIME_OUT: transitions.mock_instead,
+}
+
+_VENDOR = {
+    Act.WRITE: "openai",
+    Act.ORDER_IMAGINE: "midjourney",
+    Act.ORDER_UPSCALE: "midjourney",
+    Act.FETCH: "midjourney",
+    Act.FILM: "runway",
+}
+
+_VENDOR_OF_STEP = {
+    Step.CONTENT: "openai",
+    Step.IMAGINE: "midjourney",
+    Step.UPSCALE: "midjourney",
+    Step.RUNWAY: "runway",
+    Step.FETCH: "midjourney",
+    Step.RUNWAY_POLL: "runway",
+    Step.MOCK: "runway",
+}
+
+
+def _command(action: Action, generation_id: str) -> tuple[str, list[str]]:
+    if action.act is Act.FETCH:
+        return "fetch_media", []
+    named = ["--generation_id", generation_id]
+    if action.act is Act.WRITE or (action.act is Act.SETTLE and action.step is Step.CONTENT):
+        return "generate_content", named
+    return "generate_media", [*named, "--use-mock"] if action.act is Act.MAKE_MOCK else named
+
+
+def _tidied(doc: PublicDocument, plan: tidy.Plan) -> PublicDocument:
+    left = [name for name in doc.published if name not in plan.archived]
+    return doc.updated(generation_id=left, empty=list(plan.empty))
+
+
+def tidy_plan(store: DocumentStore) -> tidy.Plan:
+    """What there is to tidy up."""
+    paths, gen = store.paths, store.documents.gen
+    folders = tidy.Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
+    staged = {
+        folder: tidy.groups((entry.key for entry in store.bucket.list(folder)), folder) for folder in folders.staged
+    }
+    published = store.published
+    archived: dict[str, frozenset[str]] = {}
+    for name in filter(safe_id, published):
+        keys = (entry.key for entry in store.bucket.list(f"{folders.archive}{name}."))
+        archived.update(tidy.groups(keys, folders.archive))
+    return tidy.plan(published, gen.warned, staged, archived, folders)

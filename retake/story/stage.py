@@ -1,0 +1,210 @@
+"""What a step works with: the settings, the documents, the vendors, the clock. Everything that touches the world comes
+in through here, so that a test or a simulation decides what the world is."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from retake.clock import Clock
+from retake.errors import ErrorClass, Stopped, VendorError, error_record
+from retake.settings import Keys, Settings, missing_keys
+from retake.story.store import DocumentStore
+from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
+
+_RECOVERY = {
+    ErrorClass.TEMPORARY: "the failed step is taken again in a later tick, while it has attempts left",
+    ErrorClass.BUSINESS: "the same request would fail again: look at its dead letter, change the prompt",
+    ErrorClass.CRITICAL: "mend what the message names; --resume tries again at once",
+}
+
+
+class Vendors(Protocol):
+    """The clients, each made (and its SDK loaded) when it is first asked for."""
+
+    def midjourney(self) -> Midjourney: ...
+
+    def filmmaker(self) -> Filmmaker: ...
+
+    def writer(self) -> Writer: ...
+
+    def downloader(self) -> Downloader: ...
+
+
+class Studio(Protocol):
+    """Pictures and videos made or looked at on this machine. Everything raises MediaError for what it cannot read."""
+
+    def sized(self, picture: bytes) -> bytes:
+        """A PNG of the configured size."""
+        ...
+
+    def quarters(self, grid: bytes) -> list[bytes]:
+        """The four pictures of a 2 × 2 grid."""
+        ...
+
+    def data_uri(self, picture: bytes) -> str:
+        """The picture as a data URI that every vendor takes."""
+        ...
+
+    def placeholder(self, topic: str) -> bytes:
+        """A PNG of the configured size with the topic on it."""
+        ...
+
+    def mock_video(self, picture: bytes) -> bytes:
+        """An MP4 of the configured length, made of the picture."""
+        ...
+
+    def check_video(self, video: bytes) -> None: ...
+
+
+class Stage:
+    """One step's surroundings. `stopping` says whether a signal asked the program to stop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: DocumentStore,
+        vendors: Vendors,
+        studio: Studio,
+        clock: Clock,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+        random_nonce: Callable[[], int] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.vendors = vendors
+        self.studio = studio
+        self.clock = clock
+        self.random_nonce = random_nonce or _random_nonce
+        self._stopping = stopping
+
+    @property
+    def generation_id(self) -> str:
+        """The generation under way, "" if there is none."""
+        return self.store.documents.gen.generation_id or ""
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises Stopped when a signal came: nothing is half done while a step waits."""
+        self.check_stop()
+        self.clock.sleep(seconds)
+        self.check_stop()
+
+    def check_stop(self) -> None:
+        if self._stopping():
+            raise Stopped("asked to stop; the next tick goes on from here")
+
+    def record(self, error: VendorError, input_data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The error record of a failure of the present step."""
+        doc = self.store.documents.midjourney
+        return error_record(
+            error,
+            now=self.clock.now(),
+            robot_id=f"story.{doc.present_step}",
+            correlation_id=self.generation_id,
+            retry_count=doc.retries_of(doc.present_step),
+            input_data=input_data,
+            recovery_actions=(_RECOVERY[error.error_class],),
+        )
+
+
+def _random_nonce() -> int:
+    from random import SystemRandom
+
+    return SystemRandom().randrange(2**32)
+
+
+class RealVendors:
+    """The clients that the settings name, with the keys of the environment."""
+
+    def __init__(self, settings: Settings, keys: Keys) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    def midjourney(self) -> Midjourney:
+        from retake.vendors.piapi import PiAPI
+
+        chosen = self._settings.midjourney
+        return PiAPI(
+            chosen.endpoint,
+            chosen.task_endpoint,
+            self._key("midjourney"),
+            process_mode=chosen.process_mode,
+            aspect_ratio=chosen.aspect_ratio,
+            timeout_s=self._settings.workflow.call_timeout_seconds,
+        )
+
+    def filmmaker(self) -> Filmmaker:
+        from retake.vendors.runway import Runway
+
+        chosen, video = self._settings.runwayml, self._settings.video
+        return Runway(
+            chosen.endpoint,
+            self._key("runway"),
+            model=chosen.model_name,
+            ratio=video.runway_ratio,
+            duration_s=video.runway_duration,
+            timeout_s=self._settings.workflow.call_timeout_seconds,
+        )
+
+    def writer(self) -> Writer:
+        from retake.vendors.writer import ChatWriter
+
+        chosen = self._settings.openai
+        return ChatWriter(
+            chosen.endpoint,
+            chosen.model,
+            self._key("openai"),
+            timeout_s=self._settings.workflow.call_timeout_seconds,
+        )
+
+    def downloader(self) -> Downloader:
+        from retake.vendors.download import HttpDownloader
+
+        return HttpDownloader(timeout_s=self._settings.workflow.call_timeout_seconds)
+
+    def _key(self, name: str) -> str:
+        missing = missing_keys(self._keys, (name,))
+        if missing:
+            raise missing
+        return str(getattr(self._keys, name))
+
+
+class RealStudio:
+    """Pillow and ffmpeg, with the sizes and lengths of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._size = settings.image.output_size
+        self._video = settings.video
+
+    def sized(self, picture: bytes) -> bytes:
+        from retake.media.picture import Size, fit
+
+        return fit(picture, Size(*self._size))
+
+    def quarters(self, grid: bytes) -> list[bytes]:
+        from retake.media.picture import quarters
+
+        return quarters(grid)
+
+    def data_uri(self, picture: bytes) -> str:
+        from retake.media.picture import data_uri
+        from retake.vendors.runway_limits import DATA_URI_LIMIT
+
+        return data_uri(picture, DATA_URI_LIMIT)
+
+    def placeholder(self, topic: str) -> bytes:
+        from retake.media.picture import Size
+        from retake.media.placeholder import placeholder
+
+        return placeholder(topic, Size(*self._size))
+
+    def mock_video(self, picture: bytes) -> bytes:
+        from retake.media.picture import Size
+        from retake.media.video import mock_video
+
+        video = self._video
+        return mock_video(picture, Size(*self._size), video.mock_duration, video.mock_fps, video.mock_codec)
+
+    def check_video(self, video: bytes) -> None:
+        from retake.media.video import check_video
+
+        check_video(video)
