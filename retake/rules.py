@@ -1,0 +1,115 @@
+"""What a setting may hold: each rule in words, and the function that checks and reads a value of the file.
+
+A reader returns the value ready for use, or raises ValueError; what to say then is up to whoever reads the file.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """What is allowed, in words, and the function that returns the value ready for use or raises ValueError."""
+
+    allowed: str
+    read: Callable[[Any], Any]
+
+
+class Size(NamedTuple):
+    """Width and height of a picture, in pixels."""
+
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+def _require(sound: bool) -> None:
+    if not sound:
+        raise ValueError
+
+
+def whole(low: int, high: int | None = None) -> Rule:
+    def read(value: Any) -> int:
+        _require(type(value) is int and low <= value and (high is None or value <= high))
+        return int(value)
+
+    return Rule(f"whole number, {low} {'or more' if high is None else f'to {high}'}", read)
+
+
+def above_zero(high: int) -> Rule:
+    def read(value: Any) -> float:
+        _require(type(value) in (int, float) and 0 < value <= high)
+        return value  # type: ignore[no-any-return]  # an int stays an int: 300, not 300.0, in messages
+
+    return Rule(f"number above 0, up to {high}", read)
+
+
+def choice(*choices: str) -> Rule:
+    def read(value: Any) -> str:
+        _require(isinstance(value, str) and value in choices)
+        return str(value)
+
+    return Rule(" or ".join(json.dumps(choice) for choice in choices), read)
+
+
+def _read_text(value: Any) -> str:
+    _require(isinstance(value, str) and value.isprintable() and value == value.strip() and 0 < len(value) <= 500)
+    return str(value)
+
+
+def _without_credentials(url: str) -> str:
+    _require("@" not in url.partition("://")[2].partition("/")[0])
+    return url
+
+
+def _read_endpoint(value: Any) -> str:
+    text = _read_text(value)
+    scheme, _, rest = text.partition("://")
+    _require(scheme in ("http", "https") and not rest.startswith(("/", ":", "?")) and rest != "" and " " not in text)
+    return _without_credentials(text).rstrip("/")
+
+
+def _read_bucket_url(value: Any) -> str:
+    text = _read_text(value)
+    scheme, _, rest = text.partition(":")
+    _require(scheme.isalnum() and rest != "")
+    return _without_credentials(text)
+
+
+def _read_key(value: Any) -> str:
+    parts = _read_text(value).split("/")
+    _require("\\" not in value and not any(part in ("", ".", "..") or part.startswith(".retake") for part in parts))
+    return "/".join(parts)
+
+
+def _read_folder(value: Any) -> str:
+    return _read_key(_read_text(value).rstrip("/")) + "/"
+
+
+def _read_ratio(value: Any) -> str:
+    width, _, height = _read_text(value).partition(":")
+    for part in (width, height):
+        _require(part.isascii() and part.isdecimal() and len(part) <= 5 and int(part) > 0)
+    return f"{width}:{height}"
+
+
+def _read_size(value: Any) -> Size:
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.lower().replace("×", "x").replace("*", "x").split("x")]
+        _require(all(part.isascii() and part.isdecimal() and len(part) <= 5 for part in parts))
+        value = [int(part) for part in parts]
+    _require(isinstance(value, list) and len(value) == 2)
+    _require(all(type(side) is int and 16 <= side <= 4096 and side % 2 == 0 for side in value))
+    return Size(*value)
+
+
+ENDPOINT = Rule("http:// or https:// URL without credentials", _read_endpoint)
+BUCKET_URL = Rule("SCHEME:REST without credentials, such as file:PATH", _read_bucket_url)
+TEXT = Rule("text, not empty", _read_text)
+KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
+FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_folder)
+RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)
+SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read_size)
+SECONDS = above_zero(31_536_000)  # a year

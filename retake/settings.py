@@ -1,0 +1,461 @@
+"""The settings (one JSON file), and the keys (environment only).
+
+Each setting is declared once, as a field of its section: name, type, default, what is allowed, what it means.
+Reading and checking a file, and the test that holds docs/settings.md against the code, derive from that.
+
+An idle tick loads this module: named tuples, no regular expressions compiled, nothing imported that a sound file does
+not need.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from retake.errors import SettingsError, redact
+from retake.rules import (
+    BUCKET_URL,
+    ENDPOINT,
+    FOLDER,
+    KEY,
+    RATIO,
+    SECONDS,
+    SIZE,
+    TEXT,
+    Rule,
+    Size,
+    above_zero,
+    choice,
+    whole,
+)
+
+T = TypeVar("T")
+
+DEFAULT_FILE = "config/config.json"
+
+ENVIRONMENT = {
+    "RETAKE_CONFIG": "the settings file, instead of config/config.json",
+    "RETAKE_STORAGE_URL": "the bucket, instead of STORAGE.url",
+    "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
+}
+
+
+class Declared(NamedTuple):
+    """What is known of one setting beside its name and type."""
+
+    default: Any
+    rule: Rule
+    meaning: str
+
+
+class Section(NamedTuple):
+    """One section: its type, and its settings by name."""
+
+    type: Any
+    settings: dict[str, Declared]
+
+
+SECTIONS: dict[str, Section] = {}
+"""The sections by where they stand in the file («WORKFLOW», «API_KEYS.openai»), in the order of their declaration."""
+
+
+def _setting(default: T, rule: Rule, meaning: str) -> T:
+    """Declare a field of a section, as dataclasses.field does: `_stands_at` puts the default in its place."""
+    return Declared(default, rule, meaning)  # type: ignore[return-value]
+
+
+def _stands_at(path: str) -> Callable[[type[T]], type[T]]:
+    """Register the section that stands at `path`, and give its fields their defaults."""
+
+    def register(section: Any) -> Any:
+        settings: dict[str, Declared] = section._field_defaults
+        section.__new__.__defaults__ = tuple(setting.default for setting in settings.values())
+        section._field_defaults = {name: setting.default for name, setting in settings.items()}
+        SECTIONS[path] = Section(section, settings)
+        return section
+
+    return register
+
+
+@_stands_at("STORAGE")
+class Storage(NamedTuple):
+    """Where state lives."""
+
+    url: str = _setting("file:bucket", BUCKET_URL, "the bucket; a relative path is relative to the current directory")
+
+
+@_stands_at("API_KEYS.midjourney")
+class Midjourney(NamedTuple):
+    """Pictures."""
+
+    endpoint: str = _setting("https://api.piapi.ai/api/v1/task", ENDPOINT, "where tasks are created (POST)")
+    task_endpoint: str = _setting("https://api.piapi.ai/mj/v2/fetch", ENDPOINT, "where tasks are asked for (POST)")
+    process_mode: str = _setting("fast", choice("relax", "fast", "turbo"), "how quickly, and so for how much")
+    aspect_ratio: str = _setting("16:9", RATIO, "shape of the pictures")
+
+
+@_stands_at("API_KEYS.runwayml")
+class Runwayml(NamedTuple):
+    """Videos."""
+
+    endpoint: str | None = _setting(None, ENDPOINT, "base URL; null is the vendor's own")
+    model_name: str = _setting("gen4_turbo", TEXT, "the vendor's name of the model")
+
+
+@_stands_at("API_KEYS.openai")
+class Openai(NamedTuple):
+    """Texts, from any OpenAI-compatible chat API."""
+
+    endpoint: str = _setting("https://api.openai.com/v1", ENDPOINT, "base URL, ending in /v1")
+    model: str = _setting("gpt-4o", TEXT, "the vendor's name of the model")
+
+
+@_stands_at("FILE_PATHS")
+class FilePaths(NamedTuple):
+    """Keys in the bucket. Folders end in «/»."""
+
+    config_public: str = _setting("config/config_public.json", KEY, "document shared with the publisher")
+    config_gen: str = _setting("config/config_gen.json", KEY, "document that names the present generation")
+    config_midjourney: str = _setting("config/config_midjourney.json", KEY, "document of the generation's progress")
+    folder_444: str = _setting("444/", FOLDER, "last folder: next to be published")
+    folder_555: str = _setting("555/", FOLDER, "middle folder")
+    folder_666: str = _setting("666/", FOLDER, "first folder: where new files are made")
+    archive_folder: str = _setting("archive/", FOLDER, "where published files go")
+    prompts: str | None = _setting(
+        None,
+        TEXT,
+        "file (not in the bucket) of the prompts; null is prompts.json beside the settings file, else the one "
+        "beside the code",
+    )
+
+
+@_stands_at("WORKFLOW")
+class Workflow(NamedTuple):
+    """How often, how long, and what then."""
+
+    max_retries: int = _setting(3, whole(0, 100), "how many times a failed step is tried again")
+    max_tasks_per_run: int = _setting(1, whole(1), "how many tasks one tick may do")
+    mj_timeout_seconds: float = _setting(
+        18000, SECONDS, "seconds after which a Midjourney task in flight is given up and a mock is made"
+    )
+    runway_polling_timeout: float = _setting(300, SECONDS, "seconds that one tick waits for a video")
+    runway_polling_interval: float = _setting(15, SECONDS, "seconds between two looks at a video's task")
+    runway_timeout_seconds: float = _setting(
+        18000, SECONDS, "seconds since a Runway task's creation after which a failed or timed-out polling gives it up"
+    )
+    script_timeout_seconds: float = _setting(
+        900, SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout"
+    )
+    call_timeout_seconds: float = _setting(90, SECONDS, "seconds that one call of a vendor may take to answer")
+    on_exhausted: str = _setting("fail", choice("fail", "mock"), "what follows when the attempts of a step are used up")
+    on_unknown_outcome: str = _setting(
+        "retry", choice("retry", "hold"), "what follows when nobody can know whether a paid call was carried out"
+    )
+    critical_retry_minutes: float = _setting(
+        60, above_zero(525_600), "minutes before a call that met a refused key or lack of credit is tried again"
+    )
+    max_failed_in_a_row: int = _setting(
+        3, whole(1), "failed generations in a row after which none is begun until the operator resumes"
+    )
+
+
+@_stands_at("IMAGE_GENERATION")
+class Image(NamedTuple):
+    """The still picture."""
+
+    output_size: Size = _setting(Size(1280, 720), SIZE, "size of the saved picture and of the mock video, in pixels")
+    pick: str = _setting("first", choice("first", "vision"), "which of the four pictures is upscaled")
+
+
+@_stands_at("VIDEO")
+class Video(NamedTuple):
+    """The video, and the mock that stands in for it."""
+
+    mock_duration: float = _setting(10, above_zero(600), "length of a mock video, in seconds")
+    mock_fps: int = _setting(24, whole(1, 120), "frames a second of a mock video")
+    mock_codec: str = _setting("libx264", TEXT, "ffmpeg's name of the encoder of a mock video")
+    runway_duration: int = _setting(10, whole(2, 30), "length of a Runway video, in seconds")
+    runway_ratio: str = _setting("1280:720", RATIO, "shape of a Runway video, in pixels")
+
+
+class Settings(NamedTuple):
+    """All settings, checked. `source` is the file they were read from; `warnings` are for the caller to log, once."""
+
+    storage: Storage = Storage()
+    midjourney: Midjourney = Midjourney()
+    runwayml: Runwayml = Runwayml()
+    openai: Openai = Openai()
+    paths: FilePaths = FilePaths()
+    workflow: Workflow = Workflow()
+    image: Image = Image()
+    video: Video = Video()
+    source: str = DEFAULT_FILE
+    warnings: tuple[str, ...] = ()
+
+
+_PREDECESSOR = {
+    "": "CONTENT SARCASM GENERATE OPENAI_SETTINGS",
+    "API_KEYS": "b2",
+    "FILE_PATHS": "meta_folder scripts_folder content_output_path final_content_path feedback_file "
+    "before_critique_path after_critique_path config_public_local log_folder output_image_format "
+    "creative_config prompts_config",
+    "WORKFLOW": "enable_russian_translation",
+    "IMAGE_GENERATION": "midjourney_version midjourney_style",
+    "VIDEO": "placeholder_bg_color placeholder_text_color",
+}
+"""By section, unknown names that are no misspellings, however much they look like it: the predecessor's files have
+them."""
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """The settings, from the file that RETAKE_CONFIG names or config/config.json in the current directory.
+
+    RETAKE_STORAGE_URL takes the place of STORAGE.url. What a file leaves out, or sets to null, has its default.
+    Raises SettingsError: no such file, not JSON, or every fault of the file, one a line.
+    """
+    source = environ.get("RETAKE_CONFIG") or DEFAULT_FILE
+    document = _read_document(source)
+    faults = list(_secrets(document))
+    sections = {path: section.type(**_read(document, path, section, faults)) for path, section in SECTIONS.items()}
+    if override := environ.get("RETAKE_STORAGE_URL"):
+        sections["STORAGE"] = Storage(_read_override(override, faults))
+    settings = Settings._make([*sections.values(), source, _warnings(source, _unknown(document, faults))])
+    faults = faults or list(_contradictions(settings))
+    if faults:
+        raise SettingsError(
+            "\n".join([f"{_plain(source)}: these settings cannot be used; nothing was changed:", *faults])
+        )
+    return settings
+
+
+def _read_document(source: str) -> dict[str, Any]:
+    shown = _plain(source)
+    try:
+        with open(source, "rb") as file:
+            document = json.loads(file.read().decode("utf-8-sig"), object_pairs_hook=_object)
+    except FileNotFoundError:
+        raise SettingsError(
+            f"{shown}: there is no such settings file; run from the folder that has it, or name it in RETAKE_CONFIG"
+        ) from None
+    except OSError as error:
+        raise SettingsError(f"{shown}: the settings file cannot be read: {error.strerror}; mend that") from None
+    except json.JSONDecodeError as error:
+        raise SettingsError(
+            f"{shown}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}; mend it there"
+        ) from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, a name given twice, nested or long beyond reason
+        raise SettingsError(f"{shown}: the settings file makes no sense: {error}") from None
+    if not isinstance(document, dict):
+        raise SettingsError(
+            f'{shown}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'
+        )
+    return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{_shown(twice)} is there twice in one object; keep one of them")
+    return found
+
+
+def _read(document: dict[str, Any], path: str, section: Section, faults: list[str]) -> dict[str, Any]:
+    """The values that `document` gives for `section`; what is wrong with them goes to `faults`."""
+    found = _at(document, path, faults)
+    values = {}
+    for name, (_, rule, _) in section.settings.items():
+        value = found.get(name)
+        if value is None:
+            continue
+        try:
+            values[name] = rule.read(value)
+        except ValueError:
+            faults.append(f"{path}.{name}: found {_shown(value)}, allowed: {rule.allowed}")
+    return values
+
+
+def _at(document: dict[str, Any], path: str, faults: list[str]) -> dict[str, Any]:
+    """The object at `path` («API_KEYS.openai»); an empty one if there is none."""
+    found: Any = document
+    walked = []
+    for part in path.split("."):
+        walked.append(part)
+        found = found.get(part)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            fault = f"{'.'.join(walked)}: found {_shown(found)}, allowed: an object {{…}}"
+            if fault not in faults:  # API_KEYS is on the way of three sections
+                faults.append(fault)
+            return {}
+    return found  # type: ignore[no-any-return]
+
+
+def _read_override(url: str, faults: list[str]) -> str:
+    try:
+        return str(BUCKET_URL.read(url.strip()))
+    except ValueError:
+        faults.append(f"RETAKE_STORAGE_URL: found {_shown(url)}, allowed: {BUCKET_URL.allowed}")
+        return ""
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    workflow, paths = settings.workflow, settings.paths._asdict()
+    if workflow.script_timeout_seconds <= workflow.runway_polling_timeout:
+        yield (
+            f"WORKFLOW.script_timeout_seconds: found {workflow.script_timeout_seconds}, allowed: more than "
+            f"WORKFLOW.runway_polling_timeout ({workflow.runway_polling_timeout})"
+        )
+    del paths["prompts"]
+    for name, place in paths.items():
+        for other, folder in paths.items():
+            # Of two folders one in the other, a listing of the outer one would show the files of the inner one.
+            if name != other and place.startswith(folder) and (place != folder or name > other):
+                yield f"FILE_PATHS.{name}: found {_shown(place)}, allowed: a place outside FILE_PATHS.{other}"
+
+
+def _known() -> dict[str, list[str]]:
+    """The names that may stand in each object of the file: {"": [sections], "WORKFLOW": [settings], …}."""
+    known: dict[str, list[str]] = {"": []}
+    for path, section in SECTIONS.items():
+        parent, _, name = path.rpartition(".")
+        if parent and parent not in known:
+            known[""].append(parent)
+        known.setdefault(parent, []).append(name)
+        known[path] = list(section.settings)
+    return known
+
+
+def _unknown(document: dict[str, Any], faults: list[str]) -> list[str]:
+    """The keys of `document` that no setting has. Those that look like a misspelt one go to `faults` instead."""
+    unknown = []
+    for path, names in _known().items():
+        for key in _at(document, path, []) if path else document:
+            full = f"{path}.{key}" if path else key
+            if key in names:
+                continue
+            if key not in _PREDECESSOR.get(path, "").split() and (meant := _resembled(key, names)):
+                faults.append(f"{_plain(full)}: unknown setting, did you mean {meant}?")
+            else:
+                unknown.append(_plain(full))
+    return unknown
+
+
+def _resembled(key: str, names: list[str]) -> str | None:
+    """The one of `names` that whoever wrote `key` may have meant."""
+    from difflib import get_close_matches
+
+    by_folded = {name.lower(): name for name in names}
+    folded = key[:100].lower().replace("-", "_").replace(" ", "_")
+    part_of = [name for name in by_folded if len(folded) > 4 and (name.startswith(folded) or name.endswith(folded))]
+    close = part_of or get_close_matches(folded, by_folded, n=1, cutoff=0.75)
+    return by_folded[close[0]] if close else None
+
+
+def _warnings(source: str, unknown: list[str]) -> tuple[str, ...]:
+    if not unknown:
+        return ()
+    shown = ", ".join(unknown[:30]) + (f" and {len(unknown) - 30} more" if len(unknown) > 30 else "")
+    return (f"{_plain(source)}: settings that are not known here are left alone: {shown}",)
+
+
+_SECRET_ENDINGS = (
+    *("api_key", "apikey", "access_key", "accesskey", "secret_key", "secretkey", "private_key", "application_key"),
+    *("key_id", "secret", "token", "password", "passwd"),
+)
+
+
+def _secrets(document: dict[str, Any]) -> Iterator[str]:
+    """One fault for each secret that is written down anywhere in `document`."""
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:  # no recursion: a file may be nested as deeply as Python's stack
+        path, found = waiting.pop()
+        pairs = found.items() if isinstance(found, dict) else enumerate(found)
+        for key, value in pairs:
+            full = f"{path}.{key}" if path else str(key)
+            if isinstance(value, (dict, list)):
+                waiting.append((full, value))
+            elif isinstance(value, str) and value.strip() and _names_a_secret(full):
+                yield f"{_plain(full)}: a secret in a file; take it out, make a new one, and put it in the environment"
+
+
+def _names_a_secret(path: str) -> bool:
+    folded = path.lower().replace("-", "_")
+    return folded.endswith(_SECRET_ENDINGS) or (folded.startswith("api_keys.") and folded.endswith(".key"))
+
+
+def _plain(name: str) -> str:
+    """`name`, from a file that anything may stand in, fit for one line of a message."""
+    shown = name if name.isprintable() else repr(name)
+    return shown if len(shown) <= 120 else shown[:120] + "…"
+
+
+def _shown(value: Any) -> str:
+    """`value` as a message may show it: short, on one line, and without what may be a secret in the wrong place."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
+        return "a list"
+    text = redact(json.dumps(value, ensure_ascii=False))
+    text = re.sub(r"://[^/\s\"]*@", "://…@", text)
+    return _plain(re.sub(r"[\w+=-]{20,}", "…", text))
+
+
+class Keys(NamedTuple):
+    """The vendors' keys; None where the environment has none."""
+
+    midjourney: str | None = None
+    runway: str | None = None
+    openai: str | None = None
+
+    def __repr__(self) -> str:
+        """Which keys there are, never what they are: a traceback shows this."""
+        return f"Keys({', '.join(name for name, key in self._asdict().items() if key)})"
+
+
+KEYS = {
+    "midjourney": (("MIDJOURNEY_API_KEY",), "for pictures (imagine and upscale)"),
+    "runway": (("RUNWAYML_API_SECRET", "RUNWAY_API_KEY"), "for videos (Runway)"),
+    "openai": (("OPENAI_API_KEY",), "for texts (the chat API)"),
+}
+"""Field of Keys: the variables it may stand in, the first one that is set counts; and what it is for."""
+
+
+def read_keys(environ: Mapping[str, str]) -> Keys:
+    """The vendors' keys. An empty variable counts as missing. Raises SettingsError for what cannot be a key."""
+    found = {}
+    for name, (variables, _) in KEYS.items():
+        for variable in variables:
+            value = environ.get(variable, "").strip()
+            if not value.isascii() or not value.isprintable() or " " in value:
+                # It would fail as an HTTP header, in a message that quotes it.
+                raise SettingsError(f"{variable}: has characters that no key has; copy the key again")
+            if value:
+                found[name] = value
+                break
+    return Keys(**found)
+
+
+def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
+    """The error that names each of the `needed` keys (fields of Keys) that is missing, one a line; None if all are."""
+    lines = [
+        f"{' or '.join(KEYS[name][0])} is not set; it is needed {KEYS[name][1]}: put it in the environment"
+        for name in needed
+        if getattr(keys, name) is None
+    ]
+    return SettingsError("\n".join(lines)) if lines else None
+
+
+def sandboxed(settings: Settings, base_url: str) -> Settings:
+    """`settings` with every vendor replaced by its stand-in at `base_url`, which is polled each second."""
+    base = base_url.rstrip("/")
+    return settings._replace(
+        midjourney=settings.midjourney._replace(
+            endpoint=f"{base}/piapi/api/v1/task", task_endpoint=f"{base}/piapi/mj/v2/fetch"
+        ),
+        runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
+        openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
+        workflow=settings.workflow._replace(runway_polling_interval=1),
+    )

@@ -1,0 +1,69 @@
+"""docs/settings.md says what the code does, and nothing else."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from retake.settings import ENVIRONMENT, KEYS, SECTIONS, Declared, Size, load_settings
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+ROWS = {
+    cells[0].strip().strip("`"): tuple(cell.strip() for cell in cells[1:])
+    for cells in (line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `"))
+}
+DECLARED = {
+    f"{path}.{name}": declared for path, section in SECTIONS.items() for name, declared in section.settings.items()
+}
+
+
+def written(default: object) -> str:
+    return json.dumps(str(default) if isinstance(default, Size) else default)
+
+
+def test_the_page_has_every_setting_and_no_other() -> None:
+    assert {key for key in ROWS if "." in key} == set(DECLARED)
+
+
+@pytest.mark.parametrize(("key", "declared"), DECLARED.items(), ids=list(DECLARED))
+def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: Declared) -> None:
+    default, allowed, meaning = ROWS[key]
+    assert default == f"`{written(declared.default)}`"
+    assert allowed == declared.rule.allowed
+    assert meaning.startswith(f"{declared.meaning}.")
+
+
+def test_settings_stand_under_the_heading_of_their_section() -> None:
+    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+        heading = part.partition("\n")[0]
+        keys = [
+            line.split("`")[1] for line in part.splitlines() if line.startswith("| `") and "." in line.split("`")[1]
+        ]
+        assert {key.rpartition(".")[0] for key in keys} <= {heading}
+
+
+def test_the_page_has_every_variable_and_no_other() -> None:
+    keys = {"` or `".join(variables): f"{purpose}." for variables, purpose in KEYS.values()}
+    told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name != "NO_COLOR"}
+    assert set(told) == set(ENVIRONMENT) | set(keys)
+    for name, meaning in (ENVIRONMENT | keys).items():
+        assert told[name].startswith(meaning.removesuffix("."))
+
+
+def test_the_shipped_file_loads_without_a_warning_and_changes_no_default() -> None:
+    source = str(ROOT / "config" / "config.json")
+    settings = load_settings({"RETAKE_CONFIG": source})
+    assert settings == type(settings)(source=source)
+
+
+def test_the_shipped_file_names_no_setting_twice_and_none_that_is_unknown() -> None:
+    def keys(found: dict[str, object], path: str = "") -> set[str]:
+        return {
+            key
+            for name, value in found.items()
+            for key in (keys(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}"})
+        }
+
+    assert keys(json.loads((ROOT / "config" / "config.json").read_text(encoding="utf-8"))) <= set(DECLARED)
