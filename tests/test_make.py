@@ -1,0 +1,181 @@
+"""What `make` promises on a machine that has Python and make and nothing else: the shipped Makefile, run for real in a
+checkout whose path has spaces, with pins that need no network."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOTHING_TO_FETCH = "# nothing\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "my check out"
+    (folder / "retake").mkdir(parents=True)
+    shutil.copy(ROOT / "Makefile", folder)
+    (folder / "retake/__init__.py").write_text('"""A package."""\n')
+    (folder / "door.py").write_text('"""A script."""\n')
+    for pins in ("requirements.txt", "requirements-dev.txt"):
+        (folder / pins).write_text(NOTHING_TO_FETCH)
+    return folder
+
+
+@pytest.fixture
+def logged_python(tmp_path: Path) -> Path:
+    """A Python that notes in python.log beside it what it is asked to do."""
+    return script(tmp_path / "python", f'echo "$*" >>"{tmp_path}/python.log"; exec "{sys.executable}" "$@"')
+
+
+def script(path: Path, body: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def environment(checkout: Path, **more: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(checkout.parent), "PIP_CONFIG_FILE": os.devnull} | more
+
+
+def make(checkout: Path, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", *map(str, arguments)],  # noqa: S607  # whichever make the user has
+        cwd=checkout,
+        env=environment(checkout, **env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def ours(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the recipe itself says of its failure: the error output without make's own remarks."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("make")]
+
+
+def environments_made(python: Path) -> int:
+    return python.with_name("python.log").read_text().count("-m venv")
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_make_alone_lists_the_targets_and_does_nothing(checkout: Path) -> None:
+    done = make(checkout)
+    assert done.returncode == 0
+    assert {"install", "run", "test", "bench", "clean"} <= targets()
+    assert {line.split()[1] for line in done.stdout.splitlines()} == targets()
+    assert not (checkout / ".venv").exists()
+
+
+def test_an_older_python_is_refused_with_what_to_install(checkout: Path, tmp_path: Path) -> None:
+    old = script(tmp_path / "old", 'if [ "$1" = --version ]; then echo Python 3.9.2; else exit 1; fi')
+    done = make(checkout, "install", f"PYTHON={old}")
+    assert done.returncode != 0
+    assert ours(done) == [
+        f"Python 3.11 or newer is needed, and {old} is Python 3.9.2: "
+        "sudo apt install python3.11-venv, then make PYTHON=python3.11"
+    ]
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_python_that_is_not_there_is_named(checkout: Path) -> None:
+    done = make(checkout, "run", "PYTHON=python3.99")
+    assert done.returncode != 0
+    assert len(ours(done)) == 1
+    assert "and python3.99 is missing: sudo apt install" in done.stderr
+
+
+def test_a_debian_without_python3_venv_is_told_the_package(checkout: Path, tmp_path: Path) -> None:
+    bare = script(tmp_path / "bare", f'case "$*" in *ensurepip*) exit 1;; esac; exec "{sys.executable}" "$@"')
+    done = make(checkout, "test", f"PYTHON={bare}")
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    assert done.returncode != 0
+    assert ours(done) == [f"{bare} cannot make virtual environments: sudo apt install {package}"]
+
+
+def test_without_a_network_one_line_says_so_and_the_next_make_begins_again(checkout: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}/"  # bound, not listening: every connection is refused
+        (checkout / "requirements.txt").write_text("click==8.1\n")
+        done = make(checkout, "install", f"PYTHON={sys.executable}", PIP_INDEX_URL=nobody)
+    assert done.returncode != 0
+    assert [line.split(":")[0] for line in ours(done)] == ["No network"]
+    assert not (checkout / ".venv/ready").exists()
+
+
+def test_two_makes_at_once_make_one_environment_with_byte_code_compiled(checkout: Path, logged_python: Path) -> None:
+    command = ["make", "tools", f"PYTHON={logged_python}"]
+    env = environment(checkout, PYTHONDONTWRITEBYTECODE="1")
+    both = [subprocess.Popen(command, cwd=checkout, env=env, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait(timeout=120) for process in both] == [0, 0]
+    assert environments_made(logged_python) == 1
+    assert list(checkout.glob("retake/__pycache__/__init__.*.pyc"))
+    assert list(checkout.glob("__pycache__/door.*.pyc"))
+
+
+def test_the_environment_is_made_once_and_again_when_the_pins_or_the_python_change(
+    checkout: Path, logged_python: Path
+) -> None:
+    def install() -> int:
+        done = make(checkout, "install", f"PYTHON={logged_python}")
+        assert done.returncode == 0, done.stderr
+        return environments_made(logged_python)
+
+    assert install() == 1
+    assert install() == 1
+    later = (checkout / ".venv/ready").stat().st_mtime + 1
+    os.utime(checkout / "requirements.txt", (later, later))
+    assert install() == 2
+    (checkout / ".venv/bin/python").unlink()  # as when the system's Python was replaced by a newer one
+    assert install() == 3
+
+
+def test_the_tests_are_lint_format_types_and_pytest_in_this_order() -> None:
+    steps = re.findall(r'echo "== ([^"]+)"', make(ROOT, "--dry-run", "test").stdout)
+    assert steps[-4:] == ["ruff check", "ruff format --check", "mypy --strict", "pytest"]
+
+
+def test_each_run_has_a_bucket_of_its_own(checkout: Path) -> None:
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    script(python, 'case "$*" in *sandbox*) echo "$RETAKE_STORAGE_URL" >>seen;; esac')
+    (checkout / ".venv/ready").touch()
+    for _ in range(3):
+        assert make(checkout, "run").returncode == 0
+    buckets = (checkout / "seen").read_text().split()
+    assert len(set(buckets)) == 3
+    for url in buckets:
+        assert (checkout / url.removeprefix("file:")).parent.is_dir()  # the folder is there, the bucket itself is not
+        assert not (checkout / url.removeprefix("file:")).exists()
+
+
+def test_clean_leaves_a_bucket_alone(checkout: Path) -> None:
+    for kept in ("bucket", "demo", ".venv", "retake/__pycache__"):
+        (checkout / kept).mkdir()
+    assert make(checkout, "clean").returncode == 0
+    assert sorted(path.name for path in checkout.iterdir() if path.is_dir()) == ["bucket", "retake"]
+    assert not (checkout / "retake/__pycache__").exists()
+
+
+def test_the_build_machine_runs_what_everybody_runs(tmp_path: Path) -> None:
+    script(tmp_path / "make", f'echo "$PWD $CI $*" >"{tmp_path}/seen"; cat >>"{tmp_path}/seen"')
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run([ROOT / ".ci/run"], input="typed", text=True, env={"PATH": path}, cwd=tmp_path, check=True)
+    assert (tmp_path / "seen").read_text() == f"{ROOT} true test\n"
+
+
+def test_every_make_command_that_a_page_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/workflows/*"), ROOT / "crontab.example"]
+    named = {word for page in pages for word in re.findall(r"(?:`|run: )make ([a-z]+)", page.read_text("utf-8"))}
+    assert named
+    assert named <= targets()

@@ -1,0 +1,89 @@
+"""pyproject.toml states ranges, the requirements files pin one version in each: the three agree with each other, with
+what the code imports, and with what the libraries themselves need."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SHIPPED = [Requirement(text) for text in PROJECT["dependencies"]]
+TOOLS = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+NOT_IMPORTED = {"check-jsonschema", "mypy", "ruff", "pytest-xdist", "types-requests"}
+"""Tools that are run, or that work by being there."""
+
+
+def lines(name: str) -> list[str]:
+    return [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+
+
+def pins(name: str) -> dict[str, str]:
+    found = dict(line.split("==") for line in lines(name) if line != "-r requirements.txt")
+    return {canonicalize_name(library): version for library, version in found.items()}
+
+
+def names(requirements: Iterable[Requirement]) -> set[str]:
+    return {canonicalize_name(requirement.name) for requirement in requirements}
+
+
+def needed(library: str) -> Iterator[str]:
+    """The libraries that the installed `library` needs on this Python."""
+    for text in requires(library) or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(requirement.name)
+
+
+def imported(files: Iterable[Path]) -> set[str]:
+    """The libraries that `files` import: neither the standard library, nor the project, nor one another."""
+    files = list(files)
+    modules = set()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules.add(node.module)
+    roots = {module.partition(".")[0] for module in modules}
+    roots -= sys.stdlib_module_names | {"retake", "bench"} | {file.stem for file in [*files, *ROOT.glob("*.py")]}
+    owners = packages_distributions()
+    return {canonicalize_name(owner) for root in roots for owner in owners.get(root, [f"{root}, not installed"])}
+
+
+def test_the_requirements_files_hold_exact_pins_and_nothing_else() -> None:
+    assert lines("requirements-dev.txt").pop(0) == "-r requirements.txt"
+    for line in [*lines("requirements.txt"), *lines("requirements-dev.txt")[1:]]:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
+    assert not pins("requirements.txt").keys() & pins("requirements-dev.txt").keys()
+
+
+def test_each_range_has_a_pin_inside_it() -> None:
+    for requirement in SHIPPED:
+        assert pins("requirements.txt")[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+    for requirement in TOOLS:
+        assert pins("requirements-dev.txt")[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_each_pin_is_declared_or_needed_by_another_and_nothing_needed_is_left_unpinned() -> None:
+    shipped, tools = pins("requirements.txt"), pins("requirements-dev.txt")
+    assert shipped.keys() == names(SHIPPED) | {name for library in shipped for name in needed(library)}
+    assert (shipped | tools).keys() == names([*SHIPPED, *TOOLS]) | {
+        name for library in shipped | tools for name in needed(library)
+    }
+
+
+def test_what_the_package_imports_is_what_it_declares() -> None:
+    assert imported([*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")]) == names(SHIPPED)
+
+
+def test_what_the_tests_import_is_declared() -> None:
+    used = imported([*ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/**/*.py")])
+    assert used <= names([*SHIPPED, *TOOLS])
+    assert names(TOOLS) - NOT_IMPORTED <= used

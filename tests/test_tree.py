@@ -1,0 +1,144 @@
+"""The tree is tidy: small files, each with its purpose at the top, rooms that know only what is below them, and nothing
+of the machine that it was written on."""
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = sorted(ROOT.glob("retake/**/*.py"))
+DOORS = sorted(ROOT.glob("*.py"))
+TESTS = sorted(ROOT.glob("tests/**/*.py"))
+
+GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__"}  # errors, clock, settings, logs …
+BELOW = {
+    "story": {"sandbox", "vendors", "media", "bucket"},
+    "sandbox": {"vendors", "media", "bucket"},
+    "vendors": set[str](),
+    "media": set[str](),
+    "bucket": set[str](),
+}
+"""What each room may import, besides the ground floor, which all may."""
+
+LEAKS = re.compile(
+    r"(?<![\w.])/(?:work|root|home|Users)/[\w.]"  # folders of one machine
+    r"|/tmp/prob[e]|/\.pyen[v]/"
+    r"|pypi\.org|pythonhosted\.org|index[-]url|find[-]links"  # where packages come from is the user's affair
+    r"|\bkey_[0-9a-f]{32}|\bsk-[A-Za-z0-9]{20}"  # keys
+)
+
+
+def ignored() -> list[str]:
+    rules = (ROOT / ".gitignore").read_text().split()
+    return [".git", *(rule.strip("/") for rule in rules)]
+
+
+def committed(folder: Path = ROOT) -> Iterator[Path]:
+    """The files that git is not told to ignore. git itself need not be there."""
+    for path in sorted(folder.iterdir()):
+        if any(fnmatch(path.name, rule) for rule in ignored()) or path.is_symlink():
+            continue
+        if path.is_dir():
+            yield from committed(path)
+        else:
+            yield path
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """The modules of the project that `path` imports, and when: «load», «call» (in a function), «types» (never)."""
+
+    def walk(node: ast.AST, when: str) -> Iterator[tuple[str, str]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, when) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                yield from ((f"{child.module}.{alias.name}", when) for alias in child.names)
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from walk(child, "call")
+            elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                yield from walk(child, "types")
+            else:
+                yield from walk(child, when)
+
+    tree = ast.parse(path.read_text("utf-8"))
+    return ((module, when) for module, when in walk(tree, "load") if module.startswith("retake."))
+
+
+def room(dotted: str) -> str:
+    """«retake.story.tick.x» → «story»."""
+    return dotted.split(".")[1]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [*PACKAGE, *DOORS], ids=named)
+def test_a_module_says_at_its_top_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
+
+
+def test_no_file_is_longer_than_a_person_reads_in_one_sitting() -> None:
+    lengths = {named(path): len(path.read_text("utf-8").splitlines()) for path in [*PACKAGE, *DOORS, *TESTS]}
+    assert {name: length for name, length in lengths.items() if length > 500} == {}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    functions = [
+        (f"{named(path)}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
+        for path in [*PACKAGE, *DOORS]
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert {name: length for name, length in functions if length > 50} == {}
+
+
+def test_each_file_is_named_for_a_noun_of_the_field() -> None:
+    drawers = {"util", "utils", "helper", "helpers", "common", "misc", "core", "base"}
+    assert [named(path) for path in PACKAGE if drawers & {path.stem, path.parent.name}] == []
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=named)
+def test_imports_point_down_only(path: Path) -> None:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    allowed = GROUND | ({parts[1]} | BELOW[parts[1]] if len(parts) > 2 else set())
+    assert {module for module, _ in imports(path) if room(module) not in allowed} == set()
+
+
+def test_the_story_reaches_the_sandbox_from_one_place_and_only_when_asked() -> None:
+    users = {
+        (path.name, when)
+        for path in PACKAGE
+        if path.parent.name == "story"
+        for module, when in imports(path)
+        if room(module) == "sandbox" and when != "types"
+    }
+    assert users == {("command.py", "call")}
+
+
+@pytest.mark.parametrize("path", DOORS, ids=named)
+def test_a_door_opens_into_one_room(path: Path) -> None:
+    assert {room(module) for module, _ in imports(path)} - GROUND == {"story"}
+
+
+def test_nothing_of_one_machine_is_in_the_tree() -> None:
+    found = []
+    for path in committed():
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture, a font
+        found += [f"{named(path)}:{number}" for number, line in enumerate(text.splitlines(), 1) if LEAKS.search(line)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["cd /" + "home/ann/retake", "see /" + "root/.config", "--find" + "-links=x", "https://pypi" + ".org/simple"],
+)
+def test_such_a_line_would_be_found(line: str) -> None:
+    assert LEAKS.search(line)
