@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
@@ -31,13 +32,14 @@ class Words(NamedTuple):
     text: str  # for people
 
 
-class Vendor(NamedTuple):
+@dataclass(frozen=True)
+class Vendor:
     """Who is asked, as far as its errors are concerned."""
 
     name: str
     key_name: str  # the environment variable that holds its key
     own_words: Callable[[object], Words | None]  # reads its own error body; None for any other body
-    secret: str = ""  # the key: never repeated, wherever the vendor echoes it
+    secret: str = field(default="", repr=False)  # the key: never repeated, wherever the vendor echoes it
 
 
 class Reply(NamedTuple):

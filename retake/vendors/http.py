@@ -23,10 +23,9 @@ JSON_LIMIT = 16 * 2**20  # bytes; a longer answer is none that a JSON API gives
 _CHUNK = 64 * 2**10
 _NOT_A_URL = (
     requests.exceptions.InvalidURL,
-    requests.exceptions.MissingSchema,
-    requests.exceptions.InvalidSchema,
+    requests.exceptions.InvalidSchema,  # a SOCKS proxy without PySocks
     urllib3.exceptions.LocationValueError,
-    UnicodeError,  # a host name that no name server can be asked for
+    UnicodeError,
 )
 
 
@@ -103,18 +102,19 @@ def exchange(
     """Send one request and read the whole answer, at most `limit` bytes in at most `timeout_s` seconds each for its
     first byte and for all of it. Raises NoReply. `content` is what requests calls `json` or `params`."""
     deadline = monotonic() + timeout_s
+    # What comes over the wire is what is counted and checked: no compression.
+    every = {**(headers or {}), "Accept-Encoding": "identity"}
     try:
-        with session.request(
-            method,
-            url,
-            # What comes over the wire is what is counted and checked: no compression.
-            headers={**(headers or {}), "Accept-Encoding": "identity"},
-            timeout=(min(CONNECT_TIMEOUT_S, timeout_s), timeout_s),
-            allow_redirects=False,
-            stream=True,
-            auth=_as_it_is,
-            **content,
-        ) as response:
+        request = session.prepare_request(requests.Request(method, url, headers=every, auth=_as_it_is, **content))
+        adapter = session.get_adapter(request.url or "")
+    except (requests.RequestException, ValueError):
+        raise _no_address(url) from None
+    try:
+        # Not session.send: even when it does not follow a redirect, it looks into it, reads all of its body on the way,
+        # and fails on a bad one as if nothing had been sent.
+        settings: Any = session.merge_environment_settings(request.url, {}, True, None, None)
+        timeout = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s)
+        with adapter.send(request, timeout=timeout, **settings) as response:
             body = _read_body(response, limit, deadline, monotonic)
             return Reply(response.status_code, response.headers, body)
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, UnicodeError) as error:
@@ -149,8 +149,8 @@ def _check_length(response: requests.Response, got: int) -> None:
 
 def _no_reply(error: Exception, url: str, timeout_s: float) -> NoReply:
     """What `error` says about the request. Only where no connection was made is it certain that nothing was sent."""
-    if isinstance(error, _NOT_A_URL):
-        return NoReply(Code.CONFIGURATION, f"{bare(url)!r} is no address that can be asked", sent=False)
+    if isinstance(error, _NOT_A_URL):  # a host name that no name server can be asked for
+        return _no_address(url)
     if isinstance(error, requests.ConnectTimeout):
         return NoReply(Code.TIMEOUT, f"no connection to {bare(url)} in time", sent=False)
     refusal = _new_connection_error(error)
@@ -162,6 +162,12 @@ def _no_reply(error: Exception, url: str, timeout_s: float) -> NoReply:
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
         return NoReply(Code.NETWORK, f"no secure connection to {bare(url)} (certificate or TLS)", sent=True)
     return NoReply(Code.NETWORK, f"the connection to {bare(url)} was cut", sent=True)
+
+
+def _no_address(url: str) -> NoReply:
+    return NoReply(
+        Code.CONFIGURATION, f"{bare(url)!r} is no address that can be asked, or the proxy is none", sent=False
+    )
 
 
 def _new_connection_error(error: Exception) -> urllib3.exceptions.NewConnectionError | None:

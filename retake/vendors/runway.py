@@ -6,7 +6,6 @@ missing field turns a task of any kind into a pending one (runwayml 5.24, `types
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import runwayml
@@ -54,8 +53,7 @@ class Runway:
             )
             if changed
         )
-        is_real = (urlsplit(self._url).hostname or "").endswith("runwayml.com")
-        self.min_poll_s = MIN_POLL_SECONDS if is_real else 0.0
+        self.min_poll_s = MIN_POLL_SECONDS if "runwayml.com" in bare(self._url) else 0.0
 
     def create(self, image: str, prompt: str) -> str:
         """See `Filmmaker.create`."""

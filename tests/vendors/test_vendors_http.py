@@ -1,0 +1,139 @@
+import gzip
+from typing import Any
+
+import pytest
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from scripted_vendor import ScriptedVendor, closed_port, drip, says
+
+from retake.errors import Code, OutcomeUnknown, Refused
+from retake.vendors import http
+from retake.vendors.answers import NoReply, Vendor, as_dict
+from retake.vendors.http import JsonApi, bare, exchange
+from retake.vendors.runway import own_words
+
+VENDOR = Vendor("V", "V_KEY", own_words, "secret-key")
+
+
+def api(timeout_s: float = 5.0, session: requests.Session | None = None) -> JsonApi:
+    return JsonApi(VENDOR, {"X-API-Key": "secret-key"}, timeout_s=timeout_s, session=session)
+
+
+def submit(api: JsonApi, url: str) -> object:
+    return api.submit("do it", url, {}, lambda body: as_dict(body).get("id"))
+
+
+class Broken(HTTPAdapter):
+    """Fails as `error` says, and remembers what it was given."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error, self.given = error, []
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        self.given.append(kwargs)
+        raise self.error
+
+    def session(self) -> requests.Session:
+        session = requests.Session()
+        session.mount("http://", self)
+        return session
+
+
+def test_connections_are_waited_for_ten_seconds_and_answers_as_long_as_given() -> None:
+    broken = Broken(requests.ConnectTimeout())
+    for timeout_s in (30.0, 2.0):
+        with pytest.raises(Refused):
+            submit(api(timeout_s, broken.session()), "http://x")
+    assert [given["timeout"] for given in broken.given] == [(10.0, 30.0), (2.0, 2.0)]
+
+
+def test_an_answer_that_drips_is_left_at_the_deadline(vendor: ScriptedVendor) -> None:
+    vendor.script = [drip]
+    with pytest.raises(OutcomeUnknown) as caught:
+        submit(api(0.3), vendor.url)
+    assert caught.value.code is Code.TIMEOUT
+
+
+def test_an_answer_without_end_is_left(vendor: ScriptedVendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "JSON_LIMIT", 1000)
+    vendor.script = [says(200, {"id": "x" * 2000})]
+    with pytest.raises(OutcomeUnknown, match="larger than 1,000 bytes"):
+        submit(api(), vendor.url)
+
+
+def test_a_proxy_that_is_not_there_means_that_nothing_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("HTTP_PROXY", closed_port())
+    with pytest.raises(Refused) as caught:
+        submit(api(), "http://vendor.invalid/create")
+    assert caught.value.code is Code.NETWORK
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        requests.ConnectionError(urllib3.exceptions.ProtocolError("Connection aborted.", ConnectionResetError())),
+        requests.ConnectionError(),
+        requests.ConnectionError("anything"),
+        requests.exceptions.SSLError("EOF occurred in violation of protocol"),
+        requests.exceptions.ProxyError(),
+        requests.exceptions.ChunkedEncodingError(),
+        requests.ReadTimeout(),
+        requests.RequestException(),
+        urllib3.exceptions.ClosedPoolError(None, "x"),  # type: ignore[arg-type]
+        OSError("x"),
+    ],
+    ids=repr,
+)
+def test_anything_but_a_failed_connection_may_have_been_sent(error: Exception) -> None:
+    with pytest.raises(OutcomeUnknown):
+        submit(api(session=Broken(error).session()), "http://x")
+
+
+@pytest.mark.parametrize("location", ["http://[::1", "http://", "nowhere", "ftp://x", "http://ex..ample"])
+def test_a_redirect_to_nowhere_may_still_have_been_paid_for(location: str, vendor: ScriptedVendor) -> None:
+    """requests looks into a redirect even when told not to follow it, and then fails as if nothing had been sent."""
+    vendor.script = [says(307, "moved", Location=location)]
+    with pytest.raises(OutcomeUnknown) as caught:
+        submit(api(), vendor.url)
+    assert caught.value.code is Code.BAD_ANSWER
+
+
+def test_the_vendors_echo_of_the_key_is_not_repeated(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(401, {"error": "Incorrect key: secret-key"})]
+    with pytest.raises(Refused, match="Incorrect key: …") as caught:
+        submit(api(), vendor.url)
+    assert "secret-key" not in str(caught.value)
+
+
+def test_the_wish_to_be_left_alone_is_passed_on(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(429, {"error": "slow down"}, Retry_After="12")]
+    with pytest.raises(Refused) as caught:
+        submit(api(), vendor.url)
+    assert caught.value.retry_after_s == 12.0
+
+
+def test_compression_is_not_asked_for_but_understood(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, gzip.compress(b'{"id": "7"}'), Content_Encoding="gzip")]
+    assert submit(api(), vendor.url) == "7"
+    assert vendor.seen[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:pw@x.com:8/a/b?sig=1#f", "https://x.com:8/a/b"),
+        ("http://[::1", "an address that cannot be read"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert bare(url) == shown
+
+
+def test_what_is_wrong_with_an_address_is_not_taken_for_a_cut() -> None:
+    for url in ("nowhere", "http://", "http://[::1", "http://ex..ample/", "http://" + "a" * 70 + ".com/", "ftp://x/"):
+        with pytest.raises(NoReply) as caught:
+            exchange(requests.Session(), "GET", url, timeout_s=1.0, limit=10)
+        assert (caught.value.code, caught.value.sent) == (Code.CONFIGURATION, False)
