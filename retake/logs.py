@@ -1,0 +1,256 @@
+"""Logs on stderr: JSON lines for machines, short coloured lines for a person at a terminal, and never a secret.
+
+Modules log with `logging.getLogger(__name__)`; fields go into `extra`, or are bound around a piece of work with `bind`.
+What is expensive (the JSON formatter) is imported when the first record comes: a silent tick does not pay for it.
+
+Logging never raises into the program: a script whose manager is gone writes into a broken pipe, and must get from the
+paid call to the saved id all the same.
+"""
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from retake.clock import parse_stamp
+from retake.errors import RetakeError, redact
+
+_bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
+
+_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_TAKEN = _RECORD | {"timestamp", "level", "logger"}
+"""Names that a record or a line has already: a field of such a name is called «name_» instead."""
+
+_CHATTY = ("asyncio", "b2sdk", "boto3", "botocore", "httpcore", "httpx", "PIL", "runwayml", "s3transfer", "urllib3")
+"""Libraries that log each of their calls at INFO or DEBUG, some of them with URLs or headers."""
+
+_SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
+_HIDDEN = "…"
+
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""What JSON lets stand in a text and some readers take for the end of a line."""
+
+
+def setup_logging(
+    stream: TextIO | None,
+    *,
+    human: bool,
+    level: int | str = logging.INFO,
+    environ: Mapping[str, str] = os.environ,
+) -> None:
+    """Send every record of `level` and above to `stream` (None: nowhere): for people if `human`, else as JSON lines.
+
+    The values of `environ` whose names say that they are secrets are masked from now on. Colours only where `stream`
+    is a terminal that has them and NO_COLOR is not set. Python's warnings become records too. May be called again.
+    """
+    logging.raiseExceptions = False
+    logging.captureWarnings(True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
+        root.removeHandler(handler)
+    root.setLevel(level)
+    root.addHandler(_Handler(stream, human, environ))
+
+
+@contextmanager
+def bind(**fields: Any) -> Iterator[None]:
+    """Give every record made inside the `with` these fields; one bound to None is left out. Threads begin with none."""
+    token = _bound.set({**_bound.get({}), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def alert(code: str, message: str, /, **fields: Any) -> None:
+    """Tell a person: a record of level CRITICAL with the field `alert` = `code`, a word for programs to route by."""
+    _log("retake.alert", logging.CRITICAL, message, {**fields, "alert": code})
+
+
+def relay(line: str) -> None:
+    """Log what a subprocess wrote as one line on its stderr.
+
+    A JSON line of `setup_logging` keeps its time, level, logger and fields. Anything else did not come from our
+    logging (a crash, a library) and becomes a warning of the logger «script». Blank lines are dropped.
+    """
+    if not line.strip():
+        return
+    try:
+        fields = json.loads(line)
+        level = logging.getLevelNamesMapping()[fields.pop("level")]
+        name, message = str(fields.pop("logger")), str(fields.pop("message"))
+        created = parse_stamp(fields.pop("timestamp")).timestamp()
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        _log("script", logging.WARNING, line.rstrip(), {})
+    else:
+        _log(name, level, message, fields, created)
+
+
+def _log(name: str, level: int, message: str, fields: Mapping[str, Any], created: float | None = None) -> None:
+    logger = logging.getLogger(name)
+    if logger.isEnabledFor(level):
+        record = logging.LogRecord(name, level, "", 0, message, None, None)
+        record.created = record.created if created is None else created
+        record.__dict__.update(_renamed(fields))
+        logger.handle(record)
+
+
+def _renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
+
+
+def _has_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+class _Handler(logging.Handler):
+    """Cleans each record, formats it, writes it as one line, and swallows whatever goes wrong with that."""
+
+    def __init__(self, stream: TextIO | None, human: bool, environ: Mapping[str, str]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._human = human
+        self._colour = stream is not None and human and _has_colours(stream, environ)
+        self._secrets = _secrets(environ)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._stream is None:
+            return
+        try:
+            line = self._line(record)
+        except Exception as error:  # noqa: BLE001  # an argument that does not fit, an object that cannot be shown
+            line = self._line(_unloggable(record, error))
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError) as error:  # the reader is gone, the disk is full, the stream is closed
+            _forget_unwritten(self._stream, for_good=isinstance(error, BrokenPipeError))
+
+    def _line(self, record: logging.LogRecord) -> str:
+        clean = _cleaned(record, self._secrets)
+        line = _for_people(clean, self._colour) if self._human else self._json().format(clean).translate(_LINE_ENDS)
+        return line.encode("utf-8", "backslashreplace").decode()  # a lone surrogate would not go through UTF-8
+
+    def _json(self) -> logging.Formatter:
+        if self.formatter is None:
+            from pythonjsonlogger.json import JsonFormatter
+
+            self.formatter = JsonFormatter(
+                "%(timestamp)s %(levelname)s %(name)s %(message)s",
+                rename_fields={"levelname": "level", "name": "logger"},
+                json_ensure_ascii=False,
+            )
+        return self.formatter
+
+
+def _unloggable(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
+    message = f"a log record of {record.name}, line {record.lineno}, could not be shown: {type(error).__name__}"
+    return logging.LogRecord(record.name, max(record.levelno, logging.WARNING), "", 0, message, None, None)
+
+
+def _forget_unwritten(stream: TextIO, for_good: bool) -> None:
+    """Empty the stream's buffer into nothing, or the failure comes back at exit, and makes the exit code 120.
+
+    A pipe without a reader is replaced `for_good`, so that nothing else that writes to stderr can fail on it.
+    """
+    with suppress(OSError, ValueError):
+        number = stream.fileno()
+        kept, nothing = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nothing, number)
+            stream.flush()
+            if not for_good:
+                os.dup2(kept, number)
+        finally:
+            os.close(kept)
+            os.close(nothing)
+
+
+def _cleaned(record: logging.LogRecord, secrets: re.Pattern[str] | None) -> logging.LogRecord:
+    """A copy of `record` with its message made up, the bound fields added, and nothing secret in it.
+
+    A bug keeps its traceback, in one field; an error raised on purpose only needs its sentence.
+    """
+    fields = {name: value for name, value in _bound.get({}).items() if value is not None}
+    fields.update((name, value) for name, value in vars(record).items() if name not in _RECORD)
+    if record.exc_info and (error := record.exc_info[1]):
+        if isinstance(error, RetakeError):
+            fields["error"] = f"{type(error).__name__}: {error}"
+        else:
+            fields["traceback"] = logging.Formatter().formatException(record.exc_info)
+    if record.stack_info:
+        fields["stack"] = record.stack_info
+    message = _clean_text(record.getMessage(), secrets)
+    clean = logging.LogRecord(record.name, record.levelno, "", 0, message, None, None)
+    clean.created = record.created
+    clean.__dict__.update(_clean(_renamed(fields), secrets), timestamp=_stamp(record.created))
+    return clean
+
+
+def _stamp(created: float) -> str:
+    """ISO 8601, UTC, to the millisecond."""
+    return datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
+    """`value` made of what JSON has, without secrets. What is nested more deeply than eight levels becomes text."""
+    if isinstance(value, Mapping) and depth < 8:
+        return {_clean_text(str(key), secrets): _clean(part, secrets, depth + 1) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)) and depth < 8:
+        return [_clean(part, secrets, depth + 1) for part in value]
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    clean = _clean_text(text, secrets)
+    if clean == text and (value is None or type(value) in (bool, int) or (type(value) is float and abs(value) < 1e300)):
+        return value
+    return clean
+
+
+def _clean_text(text: str, secrets: re.Pattern[str] | None) -> str:
+    # The exact values first: what `redact` recognises may be a part of one, and the rest would be left standing.
+    return redact(secrets.sub(_HIDDEN, text) if secrets else text)
+
+
+def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
+    """What matches each secret value in `environ`, also as it looks quoted in a Python or JSON text or in a URL."""
+    forms = set()
+    for name, value in environ.items():
+        if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= 6:
+            forms |= _forms(value) | _forms(value.strip())
+    if not forms:
+        return None
+    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+
+
+def _forms(value: str) -> set[str]:
+    if value.isascii() and value.replace("_", "").replace("-", "").isalnum():
+        return {value}
+    from urllib.parse import quote, quote_plus
+
+    octets = value.encode("utf-8", "surrogateescape")
+    quoted = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    return quoted | {value, repr(octets)[2:-1], quote(octets, safe=""), quote(octets), quote_plus(octets)}
+
+
+_COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
+
+
+def _for_people(record: logging.LogRecord, colour: bool) -> str:
+    """«12:31:05  imagine   message», local time; a word for the level from WARNING on; what went wrong below it."""
+    fields = vars(record)
+    what = str(fields.get("step") or record.name.rpartition(".")[2])
+    word = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+    told = [word + str(record.msg), *(str(fields[name]) for name in ("error", "traceback", "stack") if name in fields)]
+    text = "\n          ".join(line for part in told for line in part.rstrip().split("\n"))
+    shown = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
+    paint = _COLOURS.get(record.levelno) if colour else None
+    body = f"{what:<8}  {shown}"
+    clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+    return f"{clock}  \x1b[{paint}m{body}\x1b[0m" if paint else f"{clock}  {body}"
