@@ -90,8 +90,10 @@ class Bucket(Protocol):
 
         Such a program can write between any two of our steps. So the write is an exchange: what it displaced is
         looked at, and if that is not what was expected it is put back at once and Conflict is raised. What the other
-        program wrote between those two instants, or what a crash left there, is found under the key `aside`: the
-        displaced version, byte for byte, or our own `data`, or nothing. `aside` must be absent before: else Conflict.
+        program wrote and we displaced, for however short a time, is then found under the key `aside`, or one that
+        begins with it, also if it was put back: who read our `data` meanwhile may write it back without what was
+        added before. A crash leaves there what was displaced, or `data` itself, or nothing: keep what it adds before
+        you delete it. `aside` must be absent before: else Conflict.
         On success nothing is left there. Only the holder of the lease may call this.
         """
         ...
@@ -122,13 +124,27 @@ class Bucket(Protocol):
 
 
 def check_key(key: str) -> str:
-    """`key`, if it is one that every backend can hold. Raises ValueError."""
+    """`key`, if it is one that every backend can hold. Raises ValueError.
+
+    Beyond the shape of the path: at most 900 bytes of UTF-8 and 250 a part, no backslash, no control characters (the
+    rules of B2, the strictest: b2sdk, `validate_b2_file_name`; a directory takes 255 bytes a part).
+    """
     parts = key.split("/")
-    if not key or any(part in ("", ".", "..") or part.startswith(".retake") for part in parts):
+    if any(part in ("", ".", "..") or part.startswith(".retake") for part in parts):
         raise ValueError(f"not a key: {key!r}")
-    if "\0" in key or "\\" in key or len(key.encode("utf-8", "surrogatepass")) > 900:
+    if any(char in "\\\x7f" or char < " " or "\ud800" <= char <= "\udfff" for char in key):
         raise ValueError(f"not a key: {key!r}")
+    if len(key.encode()) > 900 or any(len(part.encode()) > 250 for part in parts):
+        raise ValueError(f"not a key: {key!r} (too long)")
     return key
+
+
+def check_prefix(prefix: str) -> str:
+    """`prefix`, if a key can begin with it. Raises ValueError."""
+    try:
+        return check_key(prefix)
+    except ValueError:
+        return check_key(f"{prefix}x")[:-1]
 
 
 def open_bucket(url: str) -> Bucket:

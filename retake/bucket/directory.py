@@ -1,0 +1,254 @@
+"""A bucket in a directory: the embedded default.
+
+An object is a file of the same name. What is not a regular file, or has a name that is no key, is not part of the
+bucket: symbolic links are neither listed nor followed, and nothing is written through them. Other programs' files are
+listed whatever they are called, dot files too, for a key may begin with a dot.
+
+Below `<root>/.retake` lie our own things: `tmp/` (files on their way in), `writes.lock`, `leases/`.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from retake.bucket import ABSENT, ANY, Conflict, Entry, Expect, Lease, NotFound, check_key, check_prefix
+from retake.bucket.disk import (
+    NOT_THERE,
+    Draft,
+    discard,
+    in_words,
+    look,
+    make_folders,
+    remove_empty,
+    require_place,
+    sweep,
+    sync_folder,
+    version_of,
+    write_draft,
+)
+from retake.bucket.flock import join, lock_path, take, unlock, wait_for_lock
+from retake.clock import Clock, SystemClock
+
+# A link is not followed, and opening a pipe must not wait for its writer.
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class DirectoryBucket:
+    """The bucket in the folder `path`, which is made by the first write if the folder above it is there.
+
+    Any number of processes and threads may use it at once. Among Retake's own, every change happens under one short
+    lock, so comparing and publishing are one step. Programs that take no lock are heeded by ABSENT and by `replace`;
+    a write that expects a version does not see what they put there between comparing and publishing.
+
+    A key cannot be a folder of another key as well («a» and «a/b»): StorageError. Empty folders
+    stay until a key needs their name.
+    """
+
+    def __init__(self, path: str, *, clock: Clock | None = None) -> None:
+        self.url = f"file:{path}"
+        self._root = os.path.abspath(path)  # a later chdir must not move the bucket
+        self._own = os.path.join(self._root, ".retake")
+        self._drafts = os.path.join(self._own, "tmp")
+        self._clock = clock or SystemClock()
+        self._swept = False
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        path = self._path(key)
+        with in_words(f"read {key} of {self.url}"):
+            try:
+                self._refuse_links(key)
+                file = os.open(path, _TO_READ)
+            except OSError as error:
+                if error.errno not in NOT_THERE:
+                    raise
+                require_place(self._root)
+                raise NotFound(key) from None
+            try:
+                found = os.fstat(file)  # before reading: a version that is too old only makes a needless conflict
+                if not stat.S_ISREG(found.st_mode):
+                    raise NotFound(key)
+                with open(file, "rb", buffering=0, closefd=False) as whole:
+                    return whole.readall(), version_of(found)
+            finally:
+                os.close(file)
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        path = self._path(key)
+        with in_words(f"write {key} to {self.url}"):
+            with self._draft(key, data) as draft:
+                with self._alone():
+                    self._compare(key, expect)
+                    self._publish(draft, path, expect)
+                sync_folder(os.path.dirname(path))  # the name is on the disk too, now
+            return draft.version
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        """See `Bucket.replace`. On Linux the two names are exchanged in one step, so that nothing is lost.
+
+        Elsewhere, and on file systems that cannot, what a program without our locks puts there in the instant between
+        our last look and our rename is lost (retake.bucket.exchange).
+        """
+        path, beside = self._path(key), self._path(aside)
+        if path == beside:
+            raise ValueError(f"the same key twice: {key!r}")
+        with in_words(f"replace {key} of {self.url}"), self._draft(key, data) as draft:
+            self._make_room(aside)
+            with self._alone():
+                self._compare(aside, ABSENT)
+                self._compare(key, expect)
+                done = self._exchange(draft, path, beside, expect)
+            sync_folder(os.path.dirname(path))
+            if not done:
+                sync_folder(os.path.dirname(beside))
+                raise Conflict(f"{key} of {self.url} was written by another program: it is as that left it")
+            return draft.version
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with in_words(f"delete {key} of {self.url}"):
+            if not self._is_file(key):
+                require_place(self._root)
+                return
+            self._make_room(".retake/tmp/")  # somebody may have cleared it away
+            with self._alone():
+                try:
+                    os.unlink(path)
+                except FileNotFoundError:
+                    return
+            sync_folder(os.path.dirname(path))
+
+    def copy(self, source: str, target: str) -> None:
+        self.write(check_key(target), self.read(source)[0], ANY)
+
+    def lease(self, name: str, owner: str) -> Lease:
+        folder = os.path.join(self._own, "leases")
+        path = lock_path(folder, name)
+        with in_words(f"take the lease {name!r} of {self.url}"):
+            make_folders(self._root, folder)
+        return take(path, name, owner, self._clock)
+
+    def join(self, name: str, handed: str) -> Lease:
+        return join(lock_path(os.path.join(self._own, "leases"), name), name, handed)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._root, check_key(key))
+
+    def _refuse_links(self, key: str) -> None:
+        """Raise OSError (ELOOP) if a folder on the way to `key` is a symbolic link."""
+        folder = key.rpartition("/")[0]
+        while folder:
+            path = os.path.join(self._root, folder)
+            if os.path.islink(path):
+                raise OSError(NOT_THERE[2], "a symbolic link", path)
+            folder = folder.rpartition("/")[0]
+
+    def _is_file(self, key: str) -> bool:
+        try:
+            self._refuse_links(key)
+            return look(self._path(key)) is not None
+        except OSError as error:
+            if error.errno in NOT_THERE or isinstance(error, IsADirectoryError):
+                return False
+            raise
+
+    def _make_room(self, key: str) -> None:
+        self._refuse_links(key)
+        make_folders(self._root, os.path.dirname(os.path.join(self._root, key)))
+
+    @contextmanager
+    def _draft(self, key: str, data: bytes) -> Iterator[Draft]:
+        """`data` on the disk, in the file system of the bucket; gone afterwards, but for the names it was given."""
+        self._make_room(key)
+        self._make_room(".retake/tmp/")
+        if not self._swept:
+            sweep(self._drafts, self._clock.now().timestamp())
+            self._swept = True
+        draft = write_draft(self._drafts, data)
+        try:
+            yield draft
+        finally:
+            discard(draft.path)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other change by Retake, of any process or thread, happens meanwhile."""
+        lock = wait_for_lock(os.path.join(self._own, "writes.lock"), self._clock)
+        try:
+            yield
+        finally:
+            unlock(lock)
+
+    def _compare(self, key: str, expect: str | Expect) -> None:
+        path = self._path(key)
+        try:
+            found = look(path)
+        except IsADirectoryError:
+            remove_empty(path)
+            found = None
+        version = version_of(found) if found else ABSENT
+        if expect not in (ANY, version):
+            what = "is there already" if expect is ABSENT else "is not what was read"
+            raise Conflict(f"{key} of {self.url} {what}: somebody else wrote it; nothing was changed")
+
+    def _publish(self, draft: Draft, path: str, expect: str | Expect) -> None:
+        if expect is not ABSENT:
+            os.rename(draft.path, path)  # one step: readers see the old file or the new one
+            return
+        try:
+            os.link(draft.path, path)  # unlike a rename it fails if a foreign program has just put something there
+        except FileExistsError:
+            raise Conflict(f"{path} has just been made by another program; nothing was changed") from None
+
+    def _exchange(self, draft: Draft, path: str, beside: str, expect: str | Expect) -> bool:
+        if isinstance(expect, Expect):
+            self._publish(draft, path, expect)
+            return True
+        from retake.bucket.exchange import displace
+
+        return displace(draft.path, path, beside, expect)
+
+    def list(self, prefix: str) -> list[Entry]:
+        folder = check_prefix(prefix).rpartition("/")[0]
+        with in_words(f"list {prefix}* of {self.url}"):
+            require_place(self._root)
+            try:
+                self._refuse_links(prefix)
+            except OSError:
+                return []
+            return sorted(_walk(self._root, folder, prefix))
+
+
+def _walk(root: str, folder: str, prefix: str) -> Iterator[Entry]:
+    """The files below `root`/`folder` whose keys begin with `prefix`."""
+    try:
+        with os.scandir(os.path.join(root, folder)) as found:
+            items = [*found]
+    except OSError as error:
+        if error.errno in NOT_THERE:  # removed since we saw its name
+            return
+        raise
+    for item in items:
+        key = f"{folder}/{item.name}" if folder else item.name
+        if item.is_dir(follow_symlinks=False):
+            if f"{key}/".startswith(prefix) and _is_key(key):
+                yield from _walk(root, key, prefix)
+        elif key.startswith(prefix) and _is_key(key):
+            yield from _entry(item, key)
+
+
+def _entry(item: os.DirEntry[str], key: str) -> Iterator[Entry]:
+    try:
+        found = item.stat(follow_symlinks=False)
+    except FileNotFoundError:  # removed since we saw its name
+        return
+    if stat.S_ISREG(found.st_mode):
+        yield Entry(key, found.st_size, found.st_mtime)
+
+
+def _is_key(name: str) -> bool:
+    try:
+        check_key(name)
+    except ValueError:
+        return False
+    return True

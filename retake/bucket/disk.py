@@ -1,0 +1,176 @@
+"""Steps of a durable write on a local file system, and the file system's errors in words that a person can act on."""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from retake.errors import StorageError
+
+LEFTOVER_S = 24 * 3600.0  # a temp file as old as this has no writer any more
+
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # no file; a file on the way; a link; a socket
+
+_A_FOLDER = "a folder has that name, and a key cannot be a folder as well: rename one of the two"
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: make room on it",
+    errno.EDQUOT: "the quota is used up: make room or have it raised",
+    errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
+    errno.EROFS: "the file system is read-only: mount it writable, or choose another STORAGE.url",
+    errno.EACCES: "give the user that runs this the right to read and write there",
+    errno.EPERM: "give the user that runs this the right to read and write there",
+    errno.EIO: "the disk reports an error: check it before anything else",
+    errno.EXDEV: "a bucket must lie on one file system: have no mount inside it",
+    errno.EISDIR: _A_FOLDER,
+    errno.ENOTEMPTY: _A_FOLDER,
+    errno.ENOTDIR: "a file has the name of a folder that is needed: rename one of the two",
+    errno.ELOOP: "a bucket does not follow symbolic links: put a real file or folder there",
+    errno.ENOLCK: "this file system cannot lock files: use a local disk",
+    errno.ENOTSUP: "this file system lacks locks or hard links: use a local disk",
+    errno.EMFILE: "this process has too many files open: raise its limit (ulimit -n)",
+    errno.ENFILE: "this machine has too many files open: find out which program holds them",
+}
+
+
+class Draft(NamedTuple):
+    """A complete file on disk that has no name in the bucket yet."""
+
+    path: str
+    version: str
+
+
+@contextmanager
+def in_words(doing: str) -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError: what was being done, where, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "see that the disk is there and sound, then run this again")
+        where = f" ({error.filename})" if error.filename else ""
+        raise StorageError(f"cannot {doing}: {error.strerror or error}{where}; {advice}") from error
+
+
+def version_of(found: os.stat_result) -> str:
+    """The version of a file: no two files, and no two states of one, have the same.
+
+    Inode numbers are used again at once when a file is replaced, so it is the time that tells two writes apart: ours
+    are stamped in nanoseconds by `write_draft`, for the kernel's own stamps may be the same for 4 ms.
+    """
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+
+
+def look(path: str) -> os.stat_result | None:
+    """The file at `path`, None if there is nothing. Raises OSError for what is no file: a folder, a link, a device."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return None
+        raise
+    if not stat.S_ISREG(found.st_mode):
+        kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ELOOP
+        raise OSError(kind, "not a file", path)
+    return found
+
+
+def write_draft(folder: str, data: bytes) -> Draft:
+    """A new file in `folder` that holds `data`, on the disk for good when this returns. Raises OSError."""
+    path = os.path.join(folder, f"{os.getpid()}-{os.urandom(8).hex()}")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # O_EXCL: never into somebody else's file
+    try:
+        try:
+            _write_all(file, data)
+            now = time.time_ns()
+            os.utime(file, ns=(now, now))  # see version_of
+            os.fsync(file)  # before it gets its name: else a power cut leaves the name with nothing behind it
+            found = os.fstat(file)
+        finally:
+            os.close(file)  # network file systems report a full disk only here, so it must not fail unseen
+    except BaseException:
+        discard(path)
+        raise
+    return Draft(path, version_of(found))
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # one write may take a part only
+        rest = rest[os.write(file, rest) :]
+    size = os.fstat(file).st_size
+    if size != len(data):  # some network file systems lose the end of a file without an error
+        raise OSError(errno.EIO, f"{size} of {len(data)} bytes arrived")
+
+
+def discard(path: str) -> None:
+    """Remove a draft that is not needed any more. What cannot be removed is swept up after a day."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def sweep(folder: str, now: float) -> None:
+    """Remove what crashed writers left in `folder` more than a day before `now` (seconds since the epoch)."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for item in found:
+            with suppress(OSError):  # another process sweeps too, or another user's file
+                if now - item.stat(follow_symlinks=False).st_mtime > LEFTOVER_S:
+                    os.unlink(item.path)
+
+
+def sync_file(path: str) -> None:
+    """Have the file at `path` on the disk for good. Raises OSError."""
+    _sync(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def sync_folder(path: str) -> None:
+    """Have the names in the folder `path` on the disk for good: a rename lives in the folder. Raises OSError."""
+    try:
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot, and need not
+            raise
+
+
+def _sync(path: str, flags: int) -> None:
+    file = os.open(path, flags)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def remove_empty(folder: str) -> None:
+    """Remove a folder that holds nothing but folders: what deleted keys leave. Raises OSError if there is more."""
+    for path, _, _ in os.walk(folder, topdown=False):
+        os.rmdir(path)
+
+
+def require_place(root: str) -> None:
+    """Return if the folder `root` is there or can be made in a folder that is there. Raises StorageError."""
+    if os.path.isdir(root):
+        return
+    if os.path.lexists(root) and not os.path.isdir(root):  # once more: somebody may just have made it
+        raise StorageError(f"{root} is not a folder: move it away, or choose another STORAGE.url")
+    parent = os.path.dirname(root)
+    if not os.path.isdir(parent):  # a disk that is not mounted must not look like an empty bucket
+        raise StorageError(f"{parent}, where the bucket's folder should be, is not there: mount or make it")
+
+
+def make_folders(root: str, folder: str) -> None:
+    """Make `folder` and what lacks above it, up to and including `root` but nothing above. Raises OSError."""
+    if os.path.isdir(folder):
+        return
+    above = os.path.dirname(folder)
+    if folder == root:
+        require_place(root)
+    else:
+        make_folders(root, above)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):  # somebody else made it just now: as good
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", folder) from None
+    sync_folder(above)  # else a power cut takes the folder, and all that is in it

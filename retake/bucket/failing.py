@@ -1,0 +1,104 @@
+"""A bucket that fails to order, for tests and simulations: what happens if the k-th operation does not come back?
+
+To try every point at which a program can die, run it once and count, then once for each point:
+
+    counted = FailingBucket(MemoryBucket())
+    run(counted)
+    for number in range(1, len(counted.operations) + 1):
+        for after in (False, True):
+            store = MemoryStore()
+            dying = FailingBucket(MemoryBucket(store), Fault(Crash, number=number, after=after))
+            with contextlib.suppress(Crash):
+                run(dying)
+            dying.end_leases()
+            run(MemoryBucket(store))  # must go on where the other one died
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import TypeVar
+
+from retake.bucket import Bucket, Lease
+from retake.bucket.wrapper import Wrapper
+from retake.errors import StorageError
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):  # no `except Exception` may catch what stands for the death of the process
+    """The process died here: its bucket does nothing any more, whatever its `finally` clauses ask for."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Which operation fails, how, and whether before or after its effect. `error` is called for each failure."""
+
+    error: Callable[[], BaseException] = lambda: StorageError("failed to order")
+    _: KW_ONLY
+    number: int = 1  # of the operations that match, the first is 1
+    times: int = 1  # how many in a row from there on
+    after: bool = False  # once the operation has had its effect, rather than before
+    operation: str | None = None  # «read», «write», …; None: any
+    key: str | None = None  # the key, prefix or lease name, of «copy» the target; None: any
+
+    def matches(self, operation: str, key: str) -> bool:
+        return self.operation in (None, operation) and self.key in (None, key)
+
+    def strikes(self, count: int) -> bool:
+        """Whether the `count`-th matching operation is one that fails."""
+        return self.number <= count < self.number + self.times
+
+
+class FailingBucket(Wrapper):
+    """`bucket`, with `faults`. `operations` lists what was asked so far: (operation, key)."""
+
+    def __init__(self, bucket: Bucket, *faults: Fault) -> None:
+        super().__init__(bucket)
+        self.operations: list[tuple[str, str]] = []
+        self._leases: list[Lease] = []
+        self._counts = [0] * len(faults)
+        self._faults = faults
+        self._dead = False
+        self._lock = threading.Lock()
+
+    def end_leases(self) -> None:
+        """Give back the leases taken through this bucket, as the kernel does when a process has died."""
+        while self._leases:
+            self._leases.pop().release()
+
+    def lease(self, name: str, owner: str) -> Lease:
+        return self.around("lease", name, lambda: self._noted(self.bucket.lease(name, owner)))
+
+    def join(self, name: str, handed: str) -> Lease:
+        return self.around("join", name, lambda: self._noted(self.bucket.join(name, handed)))
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        due = self._due(operation, key)
+        for fault in due:
+            if not fault.after:
+                self._fail(fault)
+        result = call()
+        for fault in due:
+            self._fail(fault)
+        return result
+
+    def _due(self, operation: str, key: str) -> list[Fault]:
+        """The faults that strike this operation. Raises Crash if the process is dead."""
+        with self._lock:
+            if self._dead:
+                raise Crash(f"{operation} {key} after the crash")
+            self.operations.append((operation, key))
+            for index, fault in enumerate(self._faults):
+                self._counts[index] += fault.matches(operation, key)
+            counted = zip(self._faults, self._counts, strict=True)
+            return [fault for fault, count in counted if fault.matches(operation, key) and fault.strikes(count)]
+
+    def _fail(self, fault: Fault) -> None:
+        error = fault.error()
+        self._dead = self._dead or isinstance(error, Crash)
+        raise error
+
+    def _noted(self, lease: Lease) -> Lease:
+        self._leases.append(lease)
+        return lease

@@ -1,0 +1,172 @@
+"""The lease of a directory bucket: the kernel's lock on a file that is never removed.
+
+The lock belongs to the open file description, so scripts that inherit the descriptor hold it too: it is free when the
+manager and all its scripts have ended, however they ended, and no clock is involved. The fencing token lies in the
+same file and is raised under the lock.
+"""
+
+import fcntl
+import os
+
+from retake.bucket import Handover, check_key
+from retake.bucket.disk import in_words, sync_folder
+from retake.clock import Clock, stamp
+from retake.errors import LeaseHeld, LeaseLost, StorageError
+
+_WIDTH = 256  # bytes of the record, always the same, so that one pwrite replaces the whole of it
+_DIGITS = 20
+_PATIENCE_S = 60.0  # a write holds its lock for milliseconds; so long means that its process is frozen
+_PAUSE_S = 0.002
+
+
+class DirectoryLease:
+    """A `Lease` (see retake.bucket) by the lock on an open file."""
+
+    def __init__(self, path: str, file: int, token: int) -> None:
+        self.token = token
+        self._path = path
+        self._file: int | None = file
+
+    def check(self) -> None:
+        if self._file is None:
+            raise LeaseLost(f"the lease {self._path} was given back; nothing more may be written or paid under it")
+        if not _is_named(self._file, self._path):
+            raise LeaseLost(f"{self._path} was removed or replaced while it was locked: leave the folder .retake alone")
+        if _read_token(self._file) != self.token:
+            raise LeaseLost(f"{self._path} carries another token than {self.token}: somebody else is at work")
+
+    def handover(self) -> Handover:
+        self.check()
+        assert self._file is not None
+        return Handover(f"{self._file} {self.token}", (self._file,))
+
+    def release(self) -> None:
+        """Close our descriptor. Not LOCK_UN: that would take the lock from a script that is still at work."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+def lock_path(folder: str, name: str) -> str:
+    """The lock file of the lease `name`. Raises ValueError for a name that is not like a key."""
+    return os.path.join(folder, check_key(name).replace("%", "%25").replace("/", "%2F") + ".lock")
+
+
+def take(path: str, name: str, owner: str, clock: Clock) -> DirectoryLease:
+    """Lock `path` and raise its token. Raises LeaseHeld, StorageError."""
+    with in_words(f"take the lease {name!r}"):
+        file = try_lock(path)
+        if file is None:
+            raise LeaseHeld(_held(path, name))
+        try:
+            return DirectoryLease(path, file, _raise_token(file, path, owner, clock))
+        except BaseException:
+            os.close(file)
+            raise
+
+
+def join(path: str, name: str, handed: str) -> DirectoryLease:
+    """Act under the lease whose descriptor this process inherited. Raises LeaseLost.
+
+    The descriptor given is left open, so that the lock stays for as long as this process lives, but what this process
+    starts does not inherit it.
+    """
+    try:
+        inherited, token = (int(word) for word in handed.split())
+        file = os.dup(inherited)  # shares the lock; a number of our own, so that releasing closes nobody else's
+    except (ValueError, OverflowError, OSError) as error:
+        raise LeaseLost(f"the lease {name!r} was not handed over: {handed!r} ({error})") from error
+    lease = DirectoryLease(path, file, token)
+    try:
+        _check_handed(lease, file, name)
+    except BaseException:
+        lease.release()
+        raise
+    os.set_inheritable(inherited, False)
+    return lease
+
+
+def _check_handed(lease: DirectoryLease, file: int, name: str) -> None:
+    lease.check()  # the very file, with the very token
+    try:
+        # Does nothing if the lock is held through this open file, fails if through another. If nobody held it we
+        # take it, and the unchanged token says that nobody else had it meanwhile.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise LeaseLost(f"the lease {name!r} is held by somebody else now ({error})") from error
+    lease.check()
+
+
+def try_lock(path: str) -> int | None:
+    """The descriptor of the file `path`, made if need be and locked; None if somebody else has it. Raises OSError."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_named(file, path):
+                return file
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # it was removed before we had the lock: a lock that others cannot see is none
+
+
+def wait_for_lock(path: str, clock: Clock) -> int:
+    """`try_lock` until it is ours. Raises StorageError after a minute, OSError."""
+    waited = 0.0
+    while (file := try_lock(path)) is None:
+        if waited >= _PATIENCE_S:
+            raise StorageError(f"{path} has been locked for {waited:.0f} s: end the process that hangs (fuser {path})")
+        clock.sleep(_PAUSE_S)
+        waited += _PAUSE_S
+    return file
+
+
+def unlock(file: int) -> None:
+    """Give up the lock and the descriptor. Both: a child forked meanwhile has a copy of the descriptor."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
+
+
+def _is_named(file: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path, follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _raise_token(file: int, path: str, owner: str, clock: Clock) -> int:
+    """Write the next token, with who and since when for people, and have it on the disk before it is used.
+
+    Tokens are milliseconds since the epoch or one more than the last, whichever is more: so they also rise when the
+    file was emptied, damaged or removed by hand.
+    """
+    now = clock.now()
+    token = max((_read_token(file) or 0) + 1, int(now.timestamp() * 1000))
+    record = f"{token:0{_DIGITS}d} {stamp(now)} {' '.join(owner.split())}".encode("utf-8", "replace")
+    fresh = os.fstat(file).st_size == 0
+    os.pwrite(file, record[: _WIDTH - 1].ljust(_WIDTH - 1) + b"\n", 0)
+    os.fsync(file)
+    if fresh:
+        sync_folder(os.path.dirname(path))
+    return token
+
+
+def _read_token(file: int) -> int | None:
+    """The token in the file; None if it is empty or makes no sense."""
+    digits = os.pread(file, _DIGITS, 0)
+    token = int(digits) if len(digits) == _DIGITS and digits.isdigit() else 0
+    return token if 0 < token < 2**62 else None
+
+
+def _held(path: str, name: str) -> str:
+    with open(path, "rb") as file:
+        words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
+    since, _, owner = words.partition(" ")
+    who = f"{owner or 'somebody'} since {since}" if since else "somebody"
+    return f"the lease {name!r} is held by {who}; it is free when that process and its scripts end ({path})"

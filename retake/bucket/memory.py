@@ -1,0 +1,177 @@
+"""A bucket in memory, for tests and simulations: the whole contract, in a dict.
+
+store = MemoryStore()
+ours, theirs = MemoryBucket(store), MemoryBucket(store)
+"""
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retake.bucket import ABSENT, ANY, Conflict, Entry, Expect, Handover, Lease, NotFound, check_key, check_prefix
+from retake.clock import Clock, SystemClock, stamp
+from retake.errors import LeaseHeld, LeaseLost
+
+
+class _Object(NamedTuple):
+    data: bytes
+    version: str
+    modified: float
+
+
+class MemoryStore:
+    """What any number of `MemoryBucket`s have in common."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.objects: dict[str, _Object] = {}
+        self.holders: dict[str, list[MemoryLease]] = {}
+        self.lock = threading.RLock()
+        self._clock = clock or SystemClock()
+        self._writes = 0
+        self._tokens = 0
+
+    def new(self, data: bytes) -> _Object:
+        """An object of a version that was never there before."""
+        self._writes += 1
+        return _Object(bytes(data), str(self._writes), self._clock.now().timestamp())
+
+    def take(self, name: str, owner: str) -> "MemoryLease":
+        with self.lock:
+            if holders := self.holders.get(name):
+                raise LeaseHeld(f"the lease {name!r} is held by {holders[0].owner} since {holders[0].since}")
+            self._tokens += 1
+            return MemoryLease(self, name, self._tokens, owner, stamp(self._clock.now()))
+
+    def end_leases(self) -> None:
+        """As if every process that holds a lease, and its scripts, had died."""
+        with self.lock:
+            self.holders.clear()
+
+
+class MemoryLease:
+    """A `Lease` (see retake.bucket) that ends when its holder and all who joined have released it."""
+
+    def __init__(self, store: MemoryStore, name: str, token: int, owner: str, since: str) -> None:
+        self.token = token
+        self.owner = owner
+        self.since = since
+        self._store = store
+        self._name = name
+        store.holders.setdefault(name, []).append(self)
+
+    def check(self) -> None:
+        if not any(lease is self for lease in self._store.holders.get(self._name, [])):
+            raise LeaseLost(f"the lease {self._name!r} was given back, or its holder died")
+
+    def handover(self) -> Handover:
+        self.check()
+        return Handover(str(self.token), ())
+
+    def release(self) -> None:
+        with self._store.lock:
+            holders = self._store.holders.get(self._name, [])
+            self._store.holders[self._name] = [lease for lease in holders if lease is not self]
+
+
+class MemoryBucket:
+    """One client of `store`. Thread safe.
+
+    `meanwhile(step, key)` is called before each operation («read», «write», …, of `copy` with the target) and, within
+    `replace`, before its exchange («exchange») and before the second one of a disturbed write («put back»): the place
+    for another program to write, through a client of its own.
+    """
+
+    def __init__(
+        self, store: MemoryStore | None = None, *, meanwhile: Callable[[str, str], None] = lambda step, key: None
+    ) -> None:
+        self.url = "memory:"
+        self.store = store or MemoryStore()
+        self._meanwhile = meanwhile
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        self._meanwhile("read", check_key(key))
+        with self.store.lock:
+            found = self._found(key)
+        return found.data, found.version
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        self._meanwhile("write", check_key(key))
+        with self.store.lock:
+            self._compare(key, expect)
+            return self._put(key, data).version
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        if check_key(key) == check_key(aside):
+            raise ValueError(f"the same key twice: {key!r}")
+        self._meanwhile("replace", key)
+        with self.store.lock:
+            self._compare(aside, ABSENT)
+            self._compare(key, expect)
+            if isinstance(expect, Expect):
+                return self._put(key, data).version
+        self._meanwhile("exchange", key)
+        with self.store.lock:
+            displaced = self.store.objects.get(key)
+            if displaced is None:
+                raise Conflict(f"{key} has just been removed by another program")
+            new = self._put(key, data)
+            if displaced.version == expect:
+                return new.version
+            self.store.objects[aside] = displaced
+        self._put_back(key, new, displaced, aside)
+        raise Conflict(f"{key} was written by another program: it is as that left it")
+
+    def delete(self, key: str) -> None:
+        self._meanwhile("delete", check_key(key))
+        with self.store.lock:
+            self.store.objects.pop(key, None)
+
+    def copy(self, source: str, target: str) -> None:
+        check_key(source)
+        self._meanwhile("copy", check_key(target))
+        with self.store.lock:
+            self._put(target, self._found(source).data)
+
+    def lease(self, name: str, owner: str) -> Lease:
+        self._meanwhile("lease", check_key(name))
+        return self.store.take(name, owner)
+
+    def join(self, name: str, handed: str) -> Lease:
+        self._meanwhile("join", check_key(name))
+        with self.store.lock:
+            for lease in self.store.holders.get(name, []):
+                if str(lease.token) == handed:
+                    return MemoryLease(self.store, name, lease.token, lease.owner, lease.since)
+        raise LeaseLost(f"the lease {name!r} was not handed over, or has ended: {handed!r}")
+
+    def _found(self, key: str) -> _Object:
+        found = self.store.objects.get(key)
+        if found is None:
+            raise NotFound(key)
+        return found
+
+    def _put(self, key: str, data: bytes) -> _Object:
+        self.store.objects[key] = new = self.store.new(data)
+        return new
+
+    def _compare(self, key: str, expect: str | Expect) -> None:
+        found = self.store.objects.get(key)
+        if expect not in (ANY, found.version if found else ABSENT):
+            raise Conflict(f"{key} is not what was expected; nothing was changed")
+
+    def _put_back(self, key: str, new: _Object, displaced: _Object, aside: str) -> None:
+        """As on a directory: what was written between our two steps keeps a name of its own."""
+        self._meanwhile("put back", key)
+        with self.store.lock:
+            second = self.store.objects.get(key)
+            if second is None:
+                return
+            self.store.objects[key] = displaced
+            if second is not new:
+                self.store.objects[f"{aside}-{new.version}"] = second
+
+    def list(self, prefix: str) -> list[Entry]:
+        self._meanwhile("list", check_prefix(prefix))
+        with self.store.lock:
+            found = sorted(self.store.objects.items())
+        return [Entry(key, len(it.data), it.modified) for key, it in found if key.startswith(prefix)]

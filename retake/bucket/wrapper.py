@@ -1,0 +1,44 @@
+"""A bucket around a bucket: what counting, failing and other wrappers have in common."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from retake.bucket import Bucket, Entry, Expect, Lease
+
+T = TypeVar("T")
+
+
+class Wrapper:
+    """A `Bucket` that hands every operation on to `bucket`, through `around`. Leases are handed on as they are."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        self.url = bucket.url
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        """Carry out one operation; `key` is its key, prefix or lease name, of `copy` the target."""
+        return call()
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        return self.around("read", key, lambda: self.bucket.read(key))
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.around("write", key, lambda: self.bucket.write(key, data, expect))
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        return self.around("replace", key, lambda: self.bucket.replace(key, data, expect, aside))
+
+    def delete(self, key: str) -> None:
+        return self.around("delete", key, lambda: self.bucket.delete(key))
+
+    def copy(self, source: str, target: str) -> None:
+        return self.around("copy", target, lambda: self.bucket.copy(source, target))
+
+    def lease(self, name: str, owner: str) -> Lease:
+        return self.around("lease", name, lambda: self.bucket.lease(name, owner))
+
+    def join(self, name: str, handed: str) -> Lease:
+        return self.around("join", name, lambda: self.bucket.join(name, handed))
+
+    def list(self, prefix: str) -> list[Entry]:
+        return self.around("list", prefix, lambda: self.bucket.list(prefix))

@@ -1,0 +1,472 @@
+"""The one suite that every bucket has to pass.
+
+A new backend joins in with one fixture:
+
+    from contract import BucketContract
+
+    class TestMyBucket(BucketContract):
+        @pytest.fixture
+        def connect(self):
+            store = a_new_and_empty_store()
+            return lambda: MyBucket(store)
+
+`connect()` gives one more client of the same store: what another process would have. Where backends may differ, a
+property of the class says so, and the suite asks that; it never asks for the type.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound, check_key
+from retake.errors import LeaseHeld, LeaseLost, StorageError
+
+Connect = Callable[[], Bucket]
+
+PARTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=12)
+KEYS = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
+
+NO_KEYS = ("", "/a", "a/", "a//b", ".", "..", "a/../b", "a/.", ".retake", ".retake/x", "a/.retake-x")
+NO_KEYS += ("a\\b", "a\0", "a\n", "\x7f", "\ud800", "x" * 251, "x/" * 450 + "x")
+
+NAMES = ("config/a.json", "config/b.json", "666/20260101-0000.json", "666/20260101-0000.png", "top")
+EXPECTATIONS = ("any", "absent", "read", "stale")
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.sampled_from(NAMES), st.binary(max_size=3), st.sampled_from(EXPECTATIONS)),
+    st.tuples(st.just("replace"), st.sampled_from(NAMES), st.binary(max_size=3), st.sampled_from(EXPECTATIONS)),
+    st.tuples(st.just("delete"), st.sampled_from(NAMES)),
+    st.tuples(st.just("copy"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    st.tuples(st.just("list"), st.sampled_from(("", "c", "config/", "666/", "666/2026", "nothing/", "config/a.jsonx"))),
+)
+
+# Each example empties the store itself, and an example that fails on one backend is worth replaying on all.
+_SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+many = settings(max_examples=40, deadline=None, suppress_health_check=_SHARED)
+
+
+class BucketContract:
+    key_may_be_folder = True
+    """Whether «a» and «a/b» can both be there. If not, the second is refused with a StorageError."""
+
+    threads = 4
+    """How many clients write at once where the suite tries that, and `rounds` how often each."""
+    rounds = 15
+
+    @pytest.fixture
+    def connect(self) -> Connect:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def bucket(self, connect: Connect) -> Bucket:
+        return connect()
+
+    # --- reading and writing ------------------------------------------------------------------------------------
+
+    def test_what_is_written_is_read_by_another_client(self, connect: Connect) -> None:
+        version = connect().write("666/a.json", b"\0\xff data", ABSENT)
+        assert connect().read("666/a.json") == (b"\0\xff data", version)
+
+    @pytest.mark.parametrize("size", [0, 1, 300_000])
+    def test_every_size_is_kept(self, bucket: Bucket, size: int) -> None:
+        bucket.write("a", b"x" * size, ABSENT)
+        assert bucket.read("a")[0] == b"x" * size
+
+    def test_reading_what_is_not_there_names_the_key(self, bucket: Bucket) -> None:
+        bucket.write("666/other", b"", ABSENT)
+        for key in ("nothing", "666/nothing", "nothing/at/all", "666"):
+            with pytest.raises(NotFound) as caught:
+                bucket.read(key)
+            assert caught.value.args[0] == key
+
+    def test_an_empty_bucket_is_empty_and_not_an_error(self, bucket: Bucket) -> None:
+        assert bucket.list("") == []
+        bucket.delete("nothing")
+        with pytest.raises(NotFound):
+            bucket.read("nothing")
+
+    def test_any_replaces_whatever_is_there(self, bucket: Bucket) -> None:
+        bucket.write("a", b"1", ANY)
+        bucket.write("a", b"2", ANY)
+        assert bucket.read("a")[0] == b"2"
+
+    def test_a_write_that_expects_nothing_does_not_overwrite(self, bucket: Bucket) -> None:
+        bucket.write("a", b"1", ABSENT)
+        with pytest.raises(Conflict):
+            bucket.write("a", b"2", ABSENT)
+        assert bucket.read("a")[0] == b"1"
+
+    def test_the_version_read_is_the_one_to_write_over(self, connect: Connect) -> None:
+        connect().write("a", b"1", ABSENT)
+        version = connect().read("a")[1]
+        newer = connect().write("a", b"2", version)
+        assert connect().read("a") == (b"2", newer)
+
+    def test_a_stale_version_is_a_conflict_and_nothing_is_written(self, connect: Connect) -> None:
+        ours, theirs = connect(), connect()
+        version = ours.write("a", b"1", ABSENT)
+        theirs.write("a", b"2", version)
+        with pytest.raises(Conflict):
+            ours.write("a", b"3", version)
+        assert theirs.read("a")[0] == b"2"
+
+    def test_a_version_of_what_was_deleted_is_stale(self, bucket: Bucket) -> None:
+        version = bucket.write("a", b"1", ABSENT)
+        bucket.delete("a")
+        with pytest.raises(Conflict):
+            bucket.write("a", b"2", version)
+        with pytest.raises(NotFound):
+            bucket.read("a")
+
+    def test_no_version_comes_twice_even_for_the_same_bytes(self, bucket: Bucket) -> None:
+        versions = [bucket.write("a", b"same", ANY) for _ in range(60)]
+        for _ in range(20):
+            bucket.delete("a")
+            versions.append(bucket.write("a", b"same", ABSENT))
+        assert len(set(versions)) == len(versions)
+
+    def test_writers_at_once_lose_no_change(self, connect: Connect) -> None:
+        connect().write("count", b"0", ABSENT)
+
+        def count() -> None:
+            bucket = connect()
+            for _ in range(self.rounds):
+                while True:
+                    data, version = bucket.read("count")
+                    with suppress(Conflict):
+                        bucket.write("count", b"%d" % (int(data) + 1), version)
+                        break
+
+        at_once([count] * self.threads)
+        assert connect().read("count")[0] == b"%d" % (self.threads * self.rounds)
+
+    def test_of_many_who_expect_nothing_one_wins(self, connect: Connect) -> None:
+        won: list[bytes] = []
+
+        def claim(name: bytes) -> None:
+            with suppress(Conflict):
+                connect().write("claim", name, ABSENT)
+                won.append(name)
+
+        at_once([lambda name=b"%d" % n: claim(name) for n in range(self.threads)])
+        assert [connect().read("claim")[0]] == won
+
+    # --- keys ---------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("key", NO_KEYS)
+    def test_what_is_no_key_is_refused_by_everything(self, bucket: Bucket, key: str) -> None:
+        bucket.write("good", b"", ABSENT)
+        for call in (
+            lambda: bucket.read(key),
+            lambda: bucket.write(key, b"", ANY),
+            lambda: bucket.replace(key, b"", ANY, "aside"),
+            lambda: bucket.replace("good", b"", ANY, key),
+            lambda: bucket.delete(key),
+            lambda: bucket.copy(key, "b"),
+            lambda: bucket.copy("good", key),
+            lambda: bucket.lease(key, "me"),
+        ):
+            with pytest.raises(ValueError):
+                call()
+        assert [entry.key for entry in bucket.list("")] == ["good"]
+
+    @pytest.mark.parametrize("prefix", ["/", "../", "a//", "..//", "a/../"])
+    def test_what_no_key_begins_with_is_no_prefix(self, bucket: Bucket, prefix: str) -> None:
+        with pytest.raises(ValueError):
+            bucket.list(prefix)
+
+    @many
+    @given(key=KEYS)
+    @example(key="x" * 250)
+    @example(key="/".join(["ж" * 110] * 4))
+    @example(key=".hidden")
+    @example(key="a b/%2F/?#&+=:;*|<>\"'~")
+    def test_every_key_is_kept_as_it_is(self, connect: Connect, key: str) -> None:
+        bucket = connect()
+        empty(bucket)
+        try:
+            check_key(key)
+        except ValueError:
+            with pytest.raises(ValueError):
+                bucket.write(key, b"", ANY)
+            return
+        bucket.write(key, key.encode(), ANY)
+        assert bucket.read(key)[0] == key.encode()
+        assert [entry.key for entry in connect().list(key)] == [key]
+        bucket.delete(key)
+        assert bucket.list("") == []
+
+    def test_a_key_and_a_folder_of_the_same_name(self, bucket: Bucket) -> None:
+        bucket.write("a/b", b"1", ABSENT)
+        bucket.write("c", b"2", ABSENT)
+        if self.key_may_be_folder:
+            bucket.write("a", b"3", ABSENT)
+            bucket.write("c/d", b"4", ABSENT)
+            assert [entry.key for entry in bucket.list("")] == ["a", "a/b", "c", "c/d"]
+            return
+        for expect in (ANY, ABSENT):
+            with pytest.raises(StorageError):
+                bucket.write("a", b"3", expect)
+            with pytest.raises(StorageError):
+                bucket.write("c/d", b"4", expect)
+        bucket.delete("a")
+        bucket.delete("c/d")
+        with pytest.raises(NotFound):
+            bucket.read("c/d")
+        assert [entry.key for entry in bucket.list("")] == ["a/b", "c"]
+
+    # --- list, delete, copy -------------------------------------------------------------------------------------
+
+    def test_a_listing_is_sorted_and_by_prefix(self, bucket: Bucket) -> None:
+        keys = ["666/b", "666/a", "666-x", "66", "555/a", "666/sub/c", ".dot", "Z", "ж"]
+        for key in keys:
+            bucket.write(key, b"12", ABSENT)
+
+        def listed(prefix: str) -> list[str]:
+            return [entry.key for entry in bucket.list(prefix)]
+
+        assert listed("") == sorted(keys)
+        assert listed("666/") == ["666/a", "666/b", "666/sub/c"]
+        assert listed("666") == ["666-x", "666/a", "666/b", "666/sub/c"]
+        assert listed("666/s") == ["666/sub/c"]
+        assert listed("666/a/") == listed("nothing/") == []
+        assert listed("ж") == ["ж"]
+
+    def test_a_listing_tells_size_and_time(self, bucket: Bucket) -> None:
+        bucket.write("a", b"123", ABSENT)
+        first = bucket.list("a")[0]
+        bucket.write("b", b"", ABSENT)
+        second = bucket.list("b")[0]
+        assert (first.size, second.size) == (3, 0)
+        assert 1.7e9 < first.modified <= second.modified
+
+    def test_what_is_deleted_is_gone_for_everyone(self, connect: Connect) -> None:
+        bucket = connect()
+        bucket.write("a/b", b"1", ABSENT)
+        bucket.write("a/b", b"2", ANY)
+        bucket.delete("a/b")
+        bucket.delete("a/b")
+        assert connect().list("") == []
+        with pytest.raises(NotFound):
+            connect().read("a/b")
+
+    def test_a_copy_is_equal_and_apart(self, bucket: Bucket) -> None:
+        bucket.write("a", b"1", ABSENT)
+        bucket.write("archive/a", b"old", ABSENT)
+        bucket.copy("a", "archive/a")
+        bucket.write("a", b"2", ANY)
+        assert bucket.read("archive/a")[0] == b"1"
+        bucket.delete("a")
+        assert bucket.read("archive/a")[0] == b"1"
+
+    def test_copying_nothing_is_not_found_and_leaves_the_target(self, bucket: Bucket) -> None:
+        bucket.write("b", b"1", ABSENT)
+        with pytest.raises(NotFound):
+            bucket.copy("a", "b")
+        assert bucket.read("b")[0] == b"1"
+
+    # --- replace ------------------------------------------------------------------------------------------------
+
+    def test_an_undisturbed_replace_is_a_write(self, bucket: Bucket) -> None:
+        first = bucket.replace("a", b"1", ABSENT, "a.aside")
+        second = bucket.replace("a", b"2", first, "a.aside")
+        bucket.replace("a", b"3", ANY, "a.aside")
+        with pytest.raises(Conflict):
+            bucket.replace("a", b"4", second, "a.aside")
+        with pytest.raises(Conflict):
+            bucket.replace("a", b"4", ABSENT, "a.aside")
+        with pytest.raises(Conflict):
+            bucket.replace("b", b"4", second, "a.aside")
+        assert bucket.read("a")[0] == b"3"
+        assert [entry.key for entry in bucket.list("")] == ["a"]
+
+    @pytest.mark.parametrize("expect", ["read", "any", "absent"])
+    def test_replace_refuses_while_something_is_aside(self, bucket: Bucket, expect: str) -> None:
+        bucket.write("a.aside", b"not merged yet", ABSENT)
+        version = ABSENT if expect == "absent" else bucket.write("a", b"1", ABSENT)
+        with pytest.raises(Conflict):
+            bucket.replace("a", b"2", ANY if expect == "any" else version, "a.aside")
+        assert bucket.read("a.aside")[0] == b"not merged yet"
+        assert [bucket.read(entry.key)[0] for entry in bucket.list("a")] in (
+            [b"1", b"not merged yet"],
+            [b"not merged yet"],
+        )
+
+    def test_replace_wants_two_keys(self, bucket: Bucket) -> None:
+        with pytest.raises(ValueError):
+            bucket.replace("a", b"", ANY, "a")
+
+    # --- histories ----------------------------------------------------------------------------------------------
+
+    @many
+    @given(steps=st.lists(STEPS, max_size=12))
+    def test_every_history_is_that_of_a_dict(self, connect: Connect, steps: list[tuple[str, ...]]) -> None:
+        bucket, model = connect(), Model()
+        empty(bucket)
+        for step in steps:
+            assert model.outcome(bucket, *step) == model.expected(*step), step
+            bucket = connect()
+        assert {entry.key: bucket.read(entry.key)[0] for entry in bucket.list("")} == model.objects
+
+    # --- the lease ----------------------------------------------------------------------------------------------
+
+    def test_one_holder_at_a_time_and_the_other_is_told_who(self, connect: Connect) -> None:
+        lease = connect().lease("story", "host-a:17")
+        with pytest.raises(LeaseHeld, match="host-a:17"):
+            connect().lease("story", "host-b:18")
+        lease.check()
+        lease.release()
+        connect().lease("story", "host-b:18").release()
+
+    def test_tokens_rise(self, connect: Connect) -> None:
+        tokens = []
+        for _ in range(5):
+            lease = connect().lease("story", "me")
+            tokens.append(lease.token)
+            lease.release()
+        assert all(type(token) is int and token > 0 for token in tokens)
+        assert tokens == sorted(set(tokens))
+
+    def test_what_is_released_is_lost_and_can_be_released_again(self, bucket: Bucket) -> None:
+        lease = bucket.lease("story", "me")
+        lease.release()
+        for call in (lease.check, lease.handover):
+            with pytest.raises(LeaseLost):
+                call()
+        lease.release()
+        other = bucket.lease("story", "me")
+        lease.release()
+        other.check()
+        other.release()
+
+    def test_leases_of_several_names_are_apart(self, bucket: Bucket) -> None:
+        names = ("story", "channel/a", "channel/b", "channel%2Fa")
+        leases = [bucket.lease(name, "me") for name in names]
+        for name, lease in zip(names, leases, strict=True):
+            with pytest.raises(LeaseHeld):
+                bucket.lease(name, "me")
+            lease.release()
+            bucket.lease(name, "me").release()
+        assert bucket.list("") == []
+
+    def test_of_many_who_ask_at_once_one_holds(self, connect: Connect) -> None:
+        held = []
+
+        def ask() -> None:
+            bucket = connect()
+            with suppress(LeaseHeld):
+                held.append(bucket.lease("story", "me"))
+
+        at_once([ask] * self.threads)
+        assert len(held) == 1
+        held[0].release()
+
+    def test_a_script_joins_with_what_it_was_handed(self, connect: Connect) -> None:
+        lease = connect().lease("story", "me")
+        joined = connect().join("story", lease.handover().text)
+        joined.check()
+        assert joined.token == lease.token
+        joined.release()
+        lease.check()
+        lease.release()
+        with pytest.raises(LeaseLost):
+            joined.check()
+
+    @pytest.mark.parametrize("handed", ["", "nonsense", "1 2 3", "0 1", "-1 -1", "99999999999999999999 1"])
+    def test_nobody_joins_with_anything_else(self, connect: Connect, handed: str) -> None:
+        lease = connect().lease("story", "me")
+        with pytest.raises(LeaseLost):
+            connect().join("story", handed)
+        lease.check()
+        lease.release()
+
+    def test_nobody_joins_what_has_ended_or_another_name(self, connect: Connect) -> None:
+        lease, other = connect().lease("story", "me"), connect().lease("other", "me")
+        handed = lease.handover().text
+        with pytest.raises(LeaseLost):
+            connect().join("other", handed)
+        lease.release()
+        with pytest.raises(LeaseLost):
+            connect().join("story", handed)
+        again = connect().lease("story", "me")
+        with pytest.raises(LeaseLost):
+            connect().join("story", handed)
+        again.release()
+        other.release()
+
+
+class Model:
+    """What a bucket should do, on a dict. «read» stands for the present version, «stale» for one that is not."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def expected(self, operation: str, key: str, *rest: bytes | str) -> object:
+        if operation == "list":
+            return sorted((name, len(data)) for name, data in self.objects.items() if name.startswith(key))
+        if operation == "delete":
+            self.objects.pop(key, None)
+            return None
+        if operation == "copy":
+            if key not in self.objects:
+                return NotFound
+            self.objects[str(rest[0])] = self.objects[key]
+            return None
+        data, expect = rest
+        if not {"any": True, "absent": key not in self.objects, "read": key in self.objects, "stale": False}[
+            str(expect)
+        ]:
+            return Conflict
+        assert isinstance(data, bytes)
+        self.objects[key] = data
+        return None
+
+    def outcome(self, bucket: Bucket, operation: str, key: str, *rest: bytes | str) -> object:
+        try:
+            if operation == "list":
+                return [(entry.key, entry.size) for entry in bucket.list(key)]
+            if operation in ("delete", "copy"):
+                return getattr(bucket, operation)(key, *rest)
+            data, expect = rest
+            wanted = self.expectation(bucket, key, str(expect))
+            bucket.write(key, data, wanted) if operation == "write" else bucket.replace(key, data, wanted, "aside")
+        except (NotFound, Conflict) as error:
+            return type(error)
+        return None
+
+    def expectation(self, bucket: Bucket, key: str, expect: str) -> object:
+        if expect == "read":
+            try:
+                return bucket.read(key)[1]
+            except NotFound:
+                expect = "stale"
+        return {"any": ANY, "absent": ABSENT, "stale": "0-0-0"}[expect]
+
+
+def empty(bucket: Bucket) -> None:
+    for entry in bucket.list(""):
+        bucket.delete(entry.key)
+
+
+def at_once(calls: list[Callable[[], None]]) -> None:
+    """Run every call in a thread of its own, started together; the first error is raised."""
+    errors: list[Exception] = []
+    gate = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], None]) -> None:
+        try:
+            gate.wait()
+            call()
+        except Exception as error:  # noqa: BLE001  raised again below, in the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

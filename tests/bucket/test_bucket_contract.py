@@ -1,0 +1,47 @@
+"""The contract, on the buckets that need nothing but this machine, and on the wrappers around them."""
+
+from pathlib import Path
+
+import pytest
+from contract import BucketContract, Connect
+
+from retake.bucket.counting import CountingBucket
+from retake.bucket.directory import DirectoryBucket
+from retake.bucket.failing import FailingBucket
+from retake.bucket.memory import MemoryBucket, MemoryStore
+
+
+class TestDirectory(BucketContract):
+    key_may_be_folder = False
+
+    @pytest.fixture
+    def connect(self, tmp_path: Path) -> Connect:
+        return lambda: DirectoryBucket(str(tmp_path / "bucket"))
+
+
+class TestDirectoryWithoutExchange(TestDirectory):
+    @pytest.fixture(autouse=True)
+    def _other_system(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.platform", "other")
+
+
+class TestMemory(BucketContract):
+    @pytest.fixture
+    def connect(self) -> Connect:
+        store = MemoryStore()
+        return lambda: MemoryBucket(store)
+
+
+class TestCounting(BucketContract):
+    @pytest.fixture
+    def connect(self) -> Connect:
+        store = MemoryStore()
+        return lambda: CountingBucket(MemoryBucket(store))
+
+
+class TestFailing(BucketContract):
+    key_may_be_folder = False
+
+    @pytest.fixture
+    def connect(self, tmp_path: Path) -> Connect:
+        return lambda: FailingBucket(DirectoryBucket(str(tmp_path / "bucket")))
