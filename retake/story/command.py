@@ -57,10 +57,10 @@ def _manage(folder: str, options: Options) -> int:
 
 def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
     settings, keys = read_settings(environ, warn=True)
-    bucket, stopping = open_bucket(settings.storage.url), StopSignal()
-    scripts = _Scripts(folder, settings.workflow.script_timeout_seconds, environ, stopping)
+    bucket = open_bucket(settings.storage.url)
+    scripts = _Scripts(folder, settings.workflow.script_timeout_seconds, environ)
     if options.until_done and not options.dry_run:
-        return _until_done(options, settings, keys, bucket, scripts, stopping, sandbox)
+        return _until_done(options, settings, keys, bucket, scripts, sandbox)
     manager = Manager(settings, bucket, scripts, keys, SystemClock(), owner=owner())
     if options.dry_run:
         print("\n".join(manager.dry_run()))  # noqa: T201 (what was asked for)
@@ -74,14 +74,13 @@ def _until_done(
     keys: Keys,
     bucket: Bucket,
     scripts: "_Scripts",
-    stopping: StopSignal,
     sandbox: "Sandbox | None",
 ) -> int:
     from retake.story.progress import Watch
     from retake.story.until_done import until_done
 
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
-    clock = SystemClock()
+    clock, stopping = SystemClock(), scripts.stopping()
     with Watch(settings, bucket, clock, terminal=is_terminal()) as watch:
         manager = Manager(settings, bucket, scripts, keys, clock, owner=owner(), observe=watch.observe)
         orders = Orders(options.resume, options.resolve)
@@ -91,15 +90,21 @@ def _until_done(
 
 
 class _Scripts:
-    """The scripts as subprocesses; what runs them is loaded with the first one."""
+    """The scripts as subprocesses. What runs them, and what answers signals, is loaded with the first one."""
 
-    def __init__(self, folder: str, timeout_s: float, environ: Mapping[str, str], stopping: StopSignal) -> None:
-        self._folder, self._timeout_s, self._environ, self._stopping = folder, timeout_s, environ, stopping
+    def __init__(self, folder: str, timeout_s: float, environ: Mapping[str, str]) -> None:
+        self._folder, self._timeout_s, self._environ = folder, timeout_s, environ
+        self._stopping: StopSignal | None = None
+
+    def stopping(self) -> StopSignal:
+        self._stopping = self._stopping or StopSignal()
+        return self._stopping
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
         from retake.story.runner import SubprocessScripts
 
-        runner = SubprocessScripts(self._folder, self._timeout_s, self._environ, lambda: self._stopping.count)
+        stopping = self.stopping()
+        runner = SubprocessScripts(self._folder, self._timeout_s, self._environ, lambda: stopping.count)
         return runner.run(script, arguments, lease)
 
 

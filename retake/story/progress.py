@@ -157,7 +157,9 @@ class Watch:
             for kind, billed in bill.lines.items():
                 if billed.calls:
                     price = f"{billed.price:.3f} USD" if billed.price else "free"
-                    console.print(f"  {kind:<10} {billed.calls:>3} calls, {billed.carried_out:>3} carried out   {price}")
+                    console.print(
+                        f"  {kind:<10} {billed.calls:>3} calls, {billed.carried_out:>3} carried out   {price}"
+                    )
             console.print(f"  {'total':<10} {bill.total:.3f} USD")
 
     def _print_files(self, console: Console) -> None:

@@ -1,7 +1,6 @@
 """What every command does around its work: settings and keys, the exit code, the signals, who it is."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from logging import getLogger
@@ -61,6 +60,8 @@ class StopSignal:
     answer is saved, before anything stops."""
 
     def __init__(self) -> None:
+        import signal
+
         self.count = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count)
