@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from scripted_vendor import eventually
 
 from retake.clock import SystemClock, stamp
 from retake.errors import OutcomeUnknown, PollFailed, Refused, VendorError
@@ -78,7 +79,7 @@ def free(sandbox: Sandbox, kind: str, timeout_s: float) -> Callable[[], Any]:
 
 
 def patience(fault: str) -> float:
-    return 0.25 if fault.startswith("hang") else 5.0
+    return 0.1 if fault.startswith("hang") else 5.0
 
 
 PAID_FAULTS = [
@@ -100,6 +101,7 @@ def test_a_paid_call_that_failed_is_never_called_refused_if_it_was_billed(
     with pytest.raises(VendorError) as caught:
         call()
 
+    assert eventually(lambda: len(sandbox.calls(kind)) == before + 1)
     [seen] = sandbox.calls(kind)[before:]
     says_no = fault in (*STATUSES, "quota") and fault not in ("408", "409")
     assert type(caught.value) is (Refused if says_no else OutcomeUnknown), str(caught.value)
