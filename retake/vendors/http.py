@@ -127,7 +127,10 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def _read_body(response: requests.Response, limit: int, deadline: float, monotonic: Callable[[], float]) -> bytes:
-    """All of the body. `read1` comes back with what is there, so that a server that drips is noticed."""
+    """All of the body; one shorter than its Content-Length is an error of urllib3's.
+
+    `read1` (urllib3 2) comes back with what is there, so that a server that drips is noticed.
+    """
     body = bytearray()
     while chunk := response.raw.read1(_CHUNK, decode_content=True):
         body += chunk
@@ -135,16 +138,7 @@ def _read_body(response: requests.Response, limit: int, deadline: float, monoton
             raise NoReply(Code.BAD_ANSWER, f"the answer is larger than {limit:,} bytes", sent=True)
         if monotonic() > deadline:
             raise NoReply(Code.TIMEOUT, "the answer did not come to its end in time", sent=True)
-    _check_length(response, len(body))
     return bytes(body)
-
-
-def _check_length(response: requests.Response, got: int) -> None:
-    """urllib3 checks this itself, but only since 2.0, and not for every way of reading."""
-    promised = response.headers.get("Content-Length", "")
-    encoded = response.headers.get("Content-Encoding", "identity") != "identity"
-    if promised.isdigit() and not encoded and got != int(promised) and response.request.method != "HEAD":
-        raise NoReply(Code.NETWORK, f"the answer was cut off after {got:,} of {int(promised):,} bytes", sent=True)
 
 
 def _no_reply(error: Exception, url: str, timeout_s: float) -> NoReply:

@@ -66,6 +66,7 @@ def test_a_long_prompt_is_cut_at_a_word() -> None:
     assert fit_prompt(text) == ("word " * 200).rstrip()
     assert fit_prompt("a" * 990 + " " + "b" * 50) == "a" * 990
     assert fit_prompt("a" * 1000 + " b") == "a" * 1000
+    assert fit_prompt("word " * 199 + "words tail") == "word " * 199 + "words"
 
 
 def test_a_prompt_without_spaces_is_cut_where_it_must_be() -> None:

@@ -218,6 +218,12 @@ def test_a_history_without_end_is_left_in_the_end(vendor: ScriptedVendor) -> Non
     assert len(vendor.seen) == MAX_PAGES
 
 
+def test_an_empty_page_is_the_last_whatever_the_total_says(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, listing(total=500))]
+    assert client(vendor.url).find(IMAGINE) is None
+    assert len(vendor.seen) == 1
+
+
 def test_a_match_counts_even_if_the_rest_cannot_be_read(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, listing(item("t-9"), total=500)), cut]
     assert client(vendor.url).find(IMAGINE) == "t-9"
