@@ -17,14 +17,13 @@ from typing import Any
 from retake.bucket import ANY, Lease, NotFound
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
-from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, RetakeError, TaskFailed
+from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.media import MediaError
 from retake.settings import Keys, Settings
-from retake.story.content import Prompt, write_content
+from retake.story.content import Prompt
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
-from retake.story.fetch import fetch
+from retake.story.inprocess import InProcessScripts
 from retake.story.manager import Manager
-from retake.story.media import make_media
 from retake.story.shift import NO_ORDERS, Ended, Orders, Tick
 from retake.story.stage import Stage
 from retake.story.store import DocumentStore
@@ -214,23 +213,14 @@ class World:
     def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
         """The scripts, in this process."""
         try:
-            self.work(script, arguments, lease)
-        except RetakeError as error:
-            return Ended(error.exit_code)
+            return InProcessScripts(self.stage, PROMPTS).run(script, arguments, lease)
         except Died:
             return Ended(-9)
-        return Ended(0)
 
-    def work(self, script: str, arguments: list[str], lease: Lease) -> None:
+    def stage(self, lease: Lease) -> Stage:
         store = DocumentStore(self.bucket, self.settings.paths, lease, self.clock)
         store.read()
-        stage = Stage(self.settings, store, self.vendors, self.studio, self.clock, random_nonce=lambda: 7)
-        if script == "fetch_media":
-            fetch(stage)
-        elif script == "generate_content":
-            write_content(stage, arguments[1], PROMPTS)
-        else:
-            make_media(stage, arguments[1], use_mock="--use-mock" in arguments)
+        return Stage(self.settings, store, self.vendors, self.studio, self.clock, random_nonce=lambda: 7)
 
     # --- looking ---
 

@@ -1,0 +1,38 @@
+"""The scripts in this process instead of one of their own: for simulations, benchmarks and tests."""
+
+from collections.abc import Callable
+
+from retake.bucket import Lease
+from retake.errors import RetakeError
+from retake.story.content import Prompt, write_content
+from retake.story.fetch import fetch
+from retake.story.media import make_media
+from retake.story.shift import Ended
+from retake.story.stage import Stage
+
+
+class InProcessScripts:
+    """`Scripts` that do their work on a stage which `set_up` makes anew each time, its documents read."""
+
+    def __init__(self, set_up: Callable[[Lease], Stage], prompts: list[Prompt]) -> None:
+        self._set_up = set_up
+        self._prompts = prompts
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        """A RetakeError becomes the exit code that the script would end with; anything else is raised."""
+        try:
+            self._work(script, arguments, self._set_up(lease))
+        except RetakeError as error:
+            return Ended(error.exit_code)
+        return Ended(0)
+
+    def _work(self, script: str, arguments: list[str], stage: Stage) -> None:
+        match script:
+            case "generate_content":
+                write_content(stage, arguments[1], self._prompts)
+            case "generate_media":
+                make_media(stage, arguments[1], use_mock="--use-mock" in arguments)
+            case "fetch_media":
+                fetch(stage)
+            case _:
+                raise ValueError(f"there is no script called {script!r}")
