@@ -46,6 +46,9 @@ def stamp(moment: datetime) -> str:
 
 
 def parse_stamp(text: str) -> datetime:
-    """The moment that `text` names. Raises ValueError for what is not ISO 8601; a text without a zone is UTC."""
+    """The moment that `text` names. Raises ValueError for what names none in UTC; a text without a zone is UTC."""
     moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is no time in UTC") from error

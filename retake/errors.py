@@ -143,16 +143,18 @@ class TaskFailed(VendorError):
     """The vendor took the task, worked on it, and ended it without a result."""
 
 
+_USER = re.compile(r"(\w://)[^\s/@\"'<>]+@")
 _URL_QUERY = re.compile(r"(https?://[^\s\"'<>?]+)\?[^\s\"'<>]+")
-_CREDENTIAL = re.compile(r"(?i)\b(bearer|basic|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+")
-_RUNWAY_KEY = re.compile(r"\bkey_[0-9a-fA-F]{8,}")
+_CREDENTIAL = re.compile(r"(?i)\b(bearer\s|basic\s|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+")
+_VENDOR_KEY = re.compile(r"\b(key_|sk-)[0-9A-Za-z_-]{8,}")
 
 
 def redact(text: str) -> str:
     """`text` without credentials and without the query part of URLs (that is where signatures are)."""
+    text = _USER.sub(r"\1…@", text)
     text = _URL_QUERY.sub(r"\1?…", text)
     text = _CREDENTIAL.sub(r"\1 …", text)
-    return _RUNWAY_KEY.sub("key_…", text)
+    return _VENDOR_KEY.sub(r"\1…", text)
 
 
 def error_record(
@@ -178,7 +180,7 @@ def error_record(
         "error_code": error.code.value,
         "message": redact(str(error)),
         "details": {
-            "input_data": dict(input_data or {}),
+            "input_data": {key: redact(it) if isinstance(it, str) else it for key, it in (input_data or {}).items()},
             "system_context": type(error).__name__,
             "retry_count": retry_count,
             "last_attempt": stamp(now),

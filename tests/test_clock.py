@@ -69,3 +69,8 @@ def test_a_stamp_reads_back_as_its_moment_to_the_second(moment: datetime) -> Non
 @given(*[st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC))] * 2)
 def test_stamps_sort_as_their_moments_do(one: datetime, other: datetime) -> None:
     assert (stamp(one) <= stamp(other)) == (one.replace(microsecond=0) <= other.replace(microsecond=0))
+
+
+def test_a_time_before_the_calendar_begins_in_utc_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="no time"):
+        parse_stamp("0001-01-01T00:00:00+23:59")

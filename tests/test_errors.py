@@ -182,3 +182,15 @@ def test_nothing_of_a_urls_query_survives(query: str, end: str) -> None:
 @given(token=st.from_regex(r"zq[A-Za-z0-9_.-]{6,60}", fullmatch=True))
 def test_no_credential_of_a_header_survives(around: str, token: str) -> None:
     assert token not in redact(around.format(token))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://user:pass@host/a", "https://…@host/a"),
+        ("the key sk-abcdefgh1234 is bad", "the key sk-… is bad"),
+        ("basically basic", "basically basic"),
+    ],
+)
+def test_redact_hides_no_less_and_no_more(text: str, expected: str) -> None:
+    assert redact(text) == expected

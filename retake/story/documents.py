@@ -384,7 +384,7 @@ def _moment(raw: Mapping[str, Any], field: str, prefix: str) -> None:
         return
     try:
         parse_stamp(value)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise Nonsense(prefix + field, f"{_shown(value)} is no time (ISO 8601)") from error
 
 
