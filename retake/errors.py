@@ -145,7 +145,7 @@ class TaskFailed(VendorError):
 
 _USER = re.compile(r"(\w://)[^\s/@\"'<>]+@")
 _URL_QUERY = re.compile(r"(https?://[^\s\"'<>?]+)\?[^\s\"'<>]+")
-_CREDENTIAL = re.compile(r"(?i)\b(bearer\s|basic\s|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+")
+_CREDENTIAL = re.compile(r"(?i)\b(bearer(?=\s)|basic(?=\s)|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+")
 _VENDOR_KEY = re.compile(r"\b(key_|sk-)[0-9A-Za-z_-]{8,}")
 
 

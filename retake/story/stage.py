@@ -2,6 +2,7 @@
 in through here, so that a test or a simulation decides what the world is."""
 
 from collections.abc import Callable, Mapping
+from logging import getLogger
 from typing import Any, Protocol
 
 from retake.clock import Clock
@@ -9,6 +10,8 @@ from retake.errors import ErrorClass, Stopped, VendorError, error_record
 from retake.settings import Keys, Settings, missing_keys
 from retake.story.store import DocumentStore
 from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
+
+_log = getLogger(__name__)
 
 _RECOVERY = {
     ErrorClass.TEMPORARY: "the failed step is taken again in a later tick, while it has attempts left",
@@ -136,7 +139,7 @@ class RealVendors:
         from retake.vendors.runway import Runway
 
         chosen, video = self._settings.runwayml, self._settings.video
-        return Runway(
+        runway = Runway(
             chosen.endpoint,
             self._key("runway"),
             model=chosen.model_name,
@@ -144,6 +147,9 @@ class RealVendors:
             duration_s=video.runway_duration,
             timeout_s=self._settings.workflow.call_timeout_seconds,
         )
+        for adjustment in runway.adjusted:
+            _log.warning("%s", adjustment)
+        return runway
 
     def writer(self) -> Writer:
         from retake.vendors.writer import ChatWriter

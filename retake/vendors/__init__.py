@@ -72,7 +72,8 @@ class Writer(Protocol):
     """Texts from an OpenAI-compatible chat API."""
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
-        """The JSON object that the model answers with. Paid (a little). Raises Refused, OutcomeUnknown."""
+        """The JSON object that the model answers with. Paid (a little). Raises Refused, OutcomeUnknown, and TaskFailed
+        for an answer that was billed and is of no use."""
         ...
 
     def choose(self, question: str, images: Sequence[str]) -> int:
