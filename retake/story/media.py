@@ -141,7 +141,7 @@ def _await_video(stage: Stage, generation_id: str, task: Task) -> None:
     workflow = stage.settings.workflow
     filmmaker = stage.vendors.filmmaker()
     polls_failed = stage.store.documents.midjourney.retries_of(Step.RUNWAY_POLL)
-    interval = _polling_interval(stage)
+    interval = max(workflow.runway_polling_interval, filmmaker.min_poll_s)
     end = stage.clock.now() + timedelta(seconds=workflow.runway_polling_timeout)
     while True:
         try:
@@ -159,12 +159,6 @@ def _await_video(stage: Stage, generation_id: str, task: Task) -> None:
             late = PollFailed(Code.POLL_TIMEOUT, f"no video after {workflow.runway_polling_timeout:g} s of polling")
             raise _not_had(stage, Status.RUNWAY_POLL_TIMEOUT, polls_failed, late)
         stage.pause(interval)
-
-
-def _polling_interval(stage: Stage) -> float:
-    """Seconds between polls. Runway's own service asks for five at least; a stand-in elsewhere may be asked faster."""
-    wanted = float(stage.settings.workflow.runway_polling_interval)
-    return wanted if stage.settings.runwayml.endpoint else max(wanted, 5.0)
 
 
 def _save_video(stage: Stage, generation_id: str, result: Mapping[str, Any], polls_failed: int) -> None:

@@ -58,6 +58,11 @@ class Midjourney(Protocol):
 class Filmmaker(Protocol):
     """A video from a picture (Runway)."""
 
+    @property
+    def min_poll_s(self) -> float:
+        """The vendor wants no poll sooner than so many seconds after the last."""
+        ...
+
     def create(self, image: str, prompt: str) -> str:
         """Order a video of `image` (a data URI that fits the vendor's limits); returns the task's id. Paid.
         Raises Refused, OutcomeUnknown."""

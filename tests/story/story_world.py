@@ -59,6 +59,8 @@ class FakeVendors:
     killed). fetch and poll: ok, running, failed, failed_b, error, key. download: ok, error. write: wasted.
     """
 
+    min_poll_s = 0.0
+
     def __init__(self) -> None:
         self.plans: dict[str, deque[str]] = defaultdict(deque)
         self.choose_next: Callable[[str], str] | None = None
