@@ -1,0 +1,58 @@
+"""How often a tick touches its bucket, by kind of operation."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from bench.pipelines import ROOT, full, waiting
+from bench.table import markdown
+from retake.bucket import Bucket, Lease
+from retake.bucket.counting import CountingBucket
+from retake.bucket.directory import DirectoryBucket
+from retake.clock import SystemClock
+from retake.sandbox import Pace, Sandbox
+from retake.settings import Settings, sandboxed
+from retake.story.content import load_prompts
+from retake.story.inprocess import InProcessScripts
+from retake.story.manager import Manager
+from retake.story.shell import SANDBOX_KEYS
+from retake.story.stage import RealStudio, RealVendors, Stage
+from retake.story.store import DocumentStore
+
+KINDS = ("read", "list", "write", "replace", "delete", "copy")
+
+
+def operations_table(folder: Path) -> str:
+    with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
+        settings = sandboxed(Settings(), sandbox.url)
+        settings = settings._replace(workflow=settings.workflow._replace(runway_polling_interval=0.01))
+        rows = {
+            "idle tick": counted(full(folder / "idle"), settings),
+            "whole generation in one tick": counted(folder / "new", settings),
+            "busy tick (a task is polled)": counted(waiting(folder / "busy", sandbox), settings),
+        }
+    title = "Operations on the bucket, the manager's and its script's together."
+    cells = [(name, *(str(counts[kind]) for kind in KINDS)) for name, counts in rows.items()]
+    return markdown(title, ("tick", *KINDS), cells)
+
+
+def counted(folder: Path, settings: Settings) -> Counter[str]:
+    """What one tick does to the bucket in `folder`."""
+    bucket = CountingBucket(DirectoryBucket(str(folder)))
+
+    def stage(lease: Lease) -> Stage:
+        return on_stage(bucket, settings, lease)
+
+    scripts = InProcessScripts(stage, load_prompts(str(ROOT / "config" / "prompts.json")))
+    manager = Manager(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench")
+    tick = manager.tick()
+    if tick.exit_code:
+        raise RuntimeError(f"the tick failed: {json.dumps(tick)}")
+    return bucket.counts
+
+
+def on_stage(bucket: Bucket, settings: Settings, lease: Lease) -> Stage:
+    """A stage as a script sets it up."""
+    store = DocumentStore(bucket, settings.paths, lease, SystemClock())
+    store.read()
+    return Stage(settings, store, RealVendors(settings, SANDBOX_KEYS), RealStudio(settings), SystemClock())
