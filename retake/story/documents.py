@@ -6,7 +6,6 @@ parsed document can fail. A missing document is an empty one.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -68,8 +67,6 @@ UPSCALE = "upscale"
 
 UNKNOWN = "unknown"
 """`pending_call.outcome`: nobody can tell whether the call was carried out, and the operator is to decide."""
-
-_SAFE_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class Nonsense(Exception):
@@ -337,8 +334,10 @@ def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def safe_id(generation_id: str) -> bool:
-    """Whether an id can be part of a file's name on every bucket."""
-    return _SAFE_ID.fullmatch(generation_id) is not None
+    """Whether an id can be part of a file's name on every bucket: letters, digits, «-», «_», «.», at most 64."""
+    bare = generation_id.replace("-", "").replace("_", "").replace(".", "")
+    plain = (bare.isalnum() or not bare) and generation_id.isascii()
+    return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")
 
 
 def _object(data: bytes) -> dict[str, Any]:
