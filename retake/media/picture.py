@@ -1,0 +1,146 @@
+"""Pictures: is it one, how large, sized to fit, cut in four, small enough to send."""
+
+import struct
+from base64 import b64encode
+from collections.abc import Iterator
+from io import BytesIO
+from typing import NamedTuple
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from retake.media import MediaError
+
+MAX_PIXELS = 64_000_000  # Midjourney's largest upscale has 4096 × 4096; more is a mistake or a decompression bomb
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # what vendors send; Pillow's others (EPS runs Ghostscript) stay shut
+URI_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}  # what may go into a data URI as it is
+QUALITIES = (92, 85, 75, 65)  # of JPEG, tried from the best down
+SHRINK = 0.8  # each side, when no quality is low enough
+SMALLEST_SIDE = 16
+
+
+class Size(NamedTuple):
+    """Width and height in pixels."""
+
+    width: int
+    height: int
+
+
+def check_picture(data: bytes) -> Size:
+    """The size of the picture in `data`, as it is looked at (EXIF orientation heeded).
+
+    Raises MediaError for what is not a whole, decodable picture, and for one of more than `MAX_PIXELS`.
+    """
+    return Size(*_upright(data).size)
+
+
+def fit(data: bytes, size: Size) -> bytes:
+    """The picture in `data` as a PNG of exactly `size`: scaled to cover it, the rest cut off evenly at the edges.
+
+    What is transparent turns white. Raises MediaError as `check_picture` does.
+    """
+    return png(ImageOps.fit(flat(data), size, Image.Resampling.LANCZOS))
+
+
+def quarters(grid: bytes) -> list[bytes]:
+    """The four pictures of a 2 × 2 grid as PNGs, in Midjourney's order: top left, top right, bottom left, bottom right.
+
+    Raises MediaError as `check_picture` does, and for a grid that is too small to be cut.
+    """
+    picture = flat(grid)
+    width, height = picture.width // 2, picture.height // 2
+    if not width or not height:
+        raise MediaError(f"A grid of {picture.width} × {picture.height} pixels cannot be cut in four.")
+    right, bottom = picture.width - width, picture.height - height
+    corners = ((0, 0), (right, 0), (0, bottom), (right, bottom))
+    return [png(picture.crop((x, y, x + width, y + height))) for x, y in corners]
+
+
+def data_uri(picture: bytes, max_chars: int) -> str:
+    """`picture` (a PNG or JPEG) as a data URI of at most `max_chars` characters.
+
+    As it is where that fits; otherwise as the best and largest JPEG that does. Runway takes 5 MB of encoded text
+    [docs.dev.runwayml.com/assets/inputs]. Raises MediaError as `check_picture` does, and when nothing fits.
+    """
+    mime = URI_TYPES.get(_open(picture).format or "")
+    if mime and len(uri := _uri(mime, picture)) <= max_chars:
+        check_picture(picture)
+        return uri
+    for jpeg in _ever_smaller(flat(picture)):
+        if len(uri := _uri("image/jpeg", jpeg)) <= max_chars:
+            return uri
+    raise MediaError(f"The picture cannot be made small enough for a data URI of {max_chars} characters.")
+
+
+def png(picture: Image.Image) -> bytes:
+    """`picture` as a PNG without metadata."""
+    return _saved(picture, "PNG", exif=b"")
+
+
+def flat(data: bytes) -> Image.Image:
+    """The picture in `data` upright, in RGB, on white. Raises MediaError as `check_picture` does."""
+    picture = _upright(data)
+    if picture.mode.startswith("I;16"):
+        picture = picture.convert("I")
+    if picture.mode in ("I", "F"):  # 16-bit greyscale: Pillow would clip it to white
+        picture = picture.point(lambda value: value / 257).convert("L")
+    if not picture.mode.startswith("RGB"):
+        picture.info.pop("icc_profile", None)  # it describes the colours as they were
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    layer = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+
+
+def _open(data: bytes) -> Image.Image:
+    """The picture in `data`, not yet decoded."""
+    try:
+        picture = Image.open(BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise MediaError(
+            f"This is no picture: {len(data)} bytes that begin with {data[:12]!r}. Fetch it again; look at what came."
+        ) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise MediaError(f"The picture has more than {MAX_PIXELS} pixels: not safe to open.") from None
+    except (OSError, ValueError, SyntaxError, struct.error, MemoryError) as error:
+        raise _broken(error) from error
+    if picture.width * picture.height > MAX_PIXELS:
+        raise MediaError(
+            f"The picture has {picture.width} × {picture.height} pixels; more than {MAX_PIXELS} are not safe to open."
+        )
+    return picture
+
+
+def _upright(data: bytes) -> Image.Image:
+    """The picture in `data`, decoded to its last byte and turned the way its EXIF data says."""
+    try:
+        _open(data).verify()  # checksums; the picture cannot be used afterwards
+        picture = _open(data)
+        picture.load()
+        return ImageOps.exif_transpose(picture)
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, MemoryError) as error:
+        raise _broken(error) from error
+
+
+def _broken(error: Exception) -> MediaError:
+    return MediaError(f"The picture is broken or cut short ({error}). Fetch it again.")
+
+
+def _uri(mime: str, data: bytes) -> str:
+    return f"data:{mime};base64,{b64encode(data).decode('ascii')}"
+
+
+def _ever_smaller(picture: Image.Image) -> Iterator[bytes]:
+    """`picture` as JPEGs, each worth less than the one before."""
+    while True:
+        for quality in QUALITIES:
+            yield _saved(picture, "JPEG", quality=quality, optimize=True)
+        size = Size(round(picture.width * SHRINK), round(picture.height * SHRINK))
+        if min(size) < SMALLEST_SIDE:
+            return
+        picture = picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def _saved(picture: Image.Image, kind: str, **options: object) -> bytes:
+    target = BytesIO()
+    picture.save(target, kind, **options)
+    return target.getvalue()
