@@ -1,0 +1,83 @@
+"""A picture to stand in for one that could not be had: the topic, set on a calm background of its own."""
+
+from hashlib import sha256
+from math import cos, radians, sin
+
+from PIL import Image, ImageDraw, ImageFilter
+
+from retake.media import MediaError, picture, typeset
+from retake.media.picture import Size
+
+MARGIN = 0.11  # of each side, left and right; more than a video zooms away
+HEADROOM = 0.16  # of each side, above and below
+FIRST_HUE, HUES = 150, 220  # degrees: from green over blue to red; dark yellow looks like mud
+GRAIN = 48  # the gradient is worked out on so many points a side, and scaled
+SHADOW = 0.5  # how dark, 0 … 1
+
+Colour = tuple[float, float, float]  # red, green, blue
+
+
+def placeholder(topic: str, size: Size) -> bytes:
+    """A PNG of `size` with `topic` on it in letters as large as fit. The same topic always gives the same picture.
+
+    The topic may be of any length and in any script; what no font has appears as «□». Raises MediaError for a size
+    that no picture can have.
+    """
+    if min(size) < 1 or size.width * size.height > picture.MAX_PIXELS:
+        raise MediaError(f"A picture cannot have {size.width} × {size.height} pixels.")
+    lot = int.from_bytes(sha256(topic.encode("utf-8", "surrogatepass")).digest()[:2])
+    hue = FIRST_HUE + lot % HUES
+    ground = background(hue, size)
+    setting = typeset.typeset(topic, size.width * (1 - 2 * MARGIN), size.height * (1 - 2 * HEADROOM))
+    letters = Image.new("L", size)
+    typeset.draw(ImageDraw.Draw(letters), setting, (size.width / 2, size.height / 2), 255)
+    shadow = letters.filter(ImageFilter.GaussianBlur(setting.size / 7)).point(lambda value: int(value * SHADOW))
+    ground.paste(_whole(colour(0.16, 0.04, hue)), mask=shadow)
+    ground.paste(_whole(colour(0.98, 0.012, hue)), mask=letters)
+    return picture.png(ground)
+
+
+def background(hue: float, size: Size) -> Image.Image:
+    """A soft gradient around `hue` (degrees), dark enough for white letters wherever they stand."""
+    grid = [n / (GRAIN - 1) for n in range(GRAIN)]
+    red, green, blue = zip(*(_ground(hue, x, y) for y in grid for x in grid), strict=True)
+    return Image.merge("RGB", [_scaled(red, size), _scaled(green, size), _scaled(blue, size)])
+
+
+def _scaled(values: tuple[float, ...], size: Size) -> Image.Image:
+    # Scaled as fractions and only then made whole: or else the steps of the small grid would show.
+    small = Image.new("F", (GRAIN, GRAIN))
+    small.putdata([value + 0.5 for value in values])
+    return small.resize(size, Image.Resampling.BICUBIC).convert("L")
+
+
+def _ground(hue: float, x: float, y: float) -> Colour:
+    """The background's colour at `x`, `y` (0 … 1): light at the upper left, dark at the lower right."""
+    depth = 0.4 * x + 0.6 * y
+    depth *= depth * (3 - 2 * depth)
+    return colour(0.47 - 0.23 * depth, 0.105 - 0.04 * depth, hue - 25 + 50 * depth)
+
+
+def colour(lightness: float, chroma: float, hue: float) -> Colour:
+    """The sRGB colour (0 … 255) of an OKLCH one: what has the same lightness there looks equally light in every hue.
+
+    The numbers are from bottosson.github.io/posts/oklab.
+    """
+    a, b = chroma * cos(radians(hue)), chroma * sin(radians(hue))
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    return (
+        _srgb(4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short),
+        _srgb(-1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short),
+        _srgb(-0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short),
+    )
+
+
+def _srgb(linear: float) -> float:
+    linear = min(1.0, max(0.0, linear))
+    return 255 * (12.92 * linear if linear <= 0.0031308 else 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def _whole(colour: Colour) -> tuple[int, ...]:
+    return tuple(round(part) for part in colour)

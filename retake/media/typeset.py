@@ -1,0 +1,237 @@
+"""Setting a text of any length and script into a box: which font has which letter, where lines end, how large.
+
+The fonts are in fonts/, with their licence and how they were made.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate, groupby, pairwise
+from pathlib import Path
+from struct import iter_unpack, unpack_from
+from typing import NamedTuple
+
+from PIL import ImageDraw, ImageFont
+
+FONTS = ("NotoSans-Bold.subset.ttf", "NotoSansCJKsc-Bold.subset.otf", "NotoEmoji-Regular.subset.otf")
+MISSING = "□"  # stands where no font has the letter: a reader sees that something is there
+LONGEST = 600  # characters of a text that are set; what comes after them is cut
+
+LEADING = 1.32  # from one baseline to the next, in font sizes
+RISE, FALL = 0.74, 0.12  # what a line takes above and below its baseline: between Latin capitals and Chinese
+
+LINES_AT_LEAST = 3.0  # the largest letters: so many lines would fill the box …
+WIDTH_AT_LEAST = 4.5  # … and so many letters a line
+WHOLE_WORDS = 4.0  # no word is split while letters of at least 1/4 of that keep all of them whole
+SPLIT_WORDS = 2.0  # the largest letters of a text with a word that must be split: 1/2 of that
+SMALLEST = 6.0  # letters of less than 1/6 of that are not set: the text is cut instead
+STEP = 0.95  # from one size that is tried to the next
+MEASURE = 100  # the size, in pixels, at which text is measured
+
+
+class Setting(NamedTuple):
+    """A text in lines, and the size of its letters in pixels."""
+
+    lines: tuple[str, ...]
+    size: int
+
+    @property
+    def height(self) -> float:
+        """From the top of the first line to the bottom of the last, in pixels."""
+        return _height(len(self.lines), self.size)
+
+
+class Piece(NamedTuple):
+    """A part of a text behind which a line may end. Widths are in sizes of its letters."""
+
+    text: str
+    width: float
+    gap: float  # the space behind it, which does not count at the end of a line
+
+
+def typeset(text: str, width: float, height: float) -> Setting:
+    """`text` in the largest letters with which all of it fits a box of `width` × `height` pixels.
+
+    Lines are about equally long. A text too long for letters that can be read is cut and ends in «…».
+    """
+    words = [_piece(text) for text in pieces(settable(text))]
+    if not words:
+        return Setting((), 1)
+    largest = max(1.0, min(height / LINES_AT_LEAST, width / WIDTH_AT_LEAST))
+    for size in _sizes(largest, largest / WHOLE_WORDS):
+        lines = len(filled(words, width / size))
+        if max(word.width for word in words) * size <= width and _height(lines, size) <= height:
+            return Setting(evened(words, lines, width / size), size)
+    for size in _sizes(largest / SPLIT_WORDS, largest / SMALLEST):
+        parts = list(_split(words, width / size))
+        lines = len(filled(parts, width / size))
+        if _height(lines, size) <= height:
+            return Setting(evened(parts, lines, width / size), size)
+    size = max(1, int(largest / SMALLEST))
+    lines = max(1, int((height / size - RISE - FALL) / LEADING + 1))
+    return Setting(_cut(filled(list(_split(words, width / size)), width / size), lines), size)
+
+
+def filled(parts: list[Piece], width: float) -> list[str]:
+    """`parts` in as few lines of at most `width` as possible, each as full as it can be."""
+    lines = [""]
+    room = width
+    for part in parts:
+        if part.width > room and lines[-1]:
+            lines.append("")
+            room = width
+        lines[-1] += part.text
+        room -= part.width + part.gap
+    return [line.rstrip() for line in lines]
+
+
+def evened(parts: list[Piece], lines: int, width: float) -> tuple[str, ...]:
+    """`parts` in exactly so many `lines` of at most `width`, as equal in length as possible: no line with one word."""
+    ends = [0.0, *accumulate(part.width + part.gap for part in parts)]
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, (0,))}  # where a line ends: cost so far, all ends so far
+    for _ in range(lines):
+        further: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for start, (cost, path) in best.items():
+            for end in range(start + 1, len(parts) + 1):
+                length = ends[end] - ends[start] - parts[end - 1].gap
+                if length > width and end > start + 1:
+                    break
+                if end not in further or cost + length**2 < further[end][0]:
+                    further[end] = (cost + length**2, (*path, end))
+        best = further
+    path = best[len(parts)][1]
+    return tuple("".join(part.text for part in parts[start:end]).rstrip() for start, end in pairwise(path))
+
+
+def draw(target: ImageDraw.ImageDraw, setting: Setting, centre: tuple[float, float], fill: int) -> None:
+    """Draw `setting` around `centre` in `fill`, each line centred."""
+    baseline = centre[1] - setting.height / 2 + RISE * setting.size
+    for line in setting.lines:
+        runs = [(font(name, setting.size), run) for name, run in _runs(line)]
+        x = centre[0] - sum(face.getlength(run) for face, run in runs) / 2
+        for face, run in runs:
+            target.text((x, baseline), run, fill=fill, font=face, anchor="ls")
+            x += face.getlength(run)
+        baseline += LEADING * setting.size
+
+
+@lru_cache(maxsize=32)
+def font(name: str, size: int) -> ImageFont.FreeTypeFont:
+    """The font `name` at `size` pixels."""
+    return ImageFont.truetype(Path(__file__).parent / "fonts" / name, size)
+
+
+@lru_cache
+def letters(name: str) -> frozenset[int]:
+    """The characters (code points) that the font `name` has.
+
+    Pillow cannot tell; the font's own table «cmap» can. Ours are all of format 12 [OpenType specification, cmap].
+    """
+    data = (Path(__file__).parent / "fonts" / name).read_bytes()
+    tables = {data[n : n + 4]: unpack_from(">I", data, n + 8)[0] for n in range(12, 12 + 16 * data[5], 16)}
+    start = tables[b"cmap"] + unpack_from(">I", data, tables[b"cmap"] + 8)[0]
+    version, length = unpack_from(">H2xI", data, start)
+    if version != 12:
+        raise ValueError(f"{name}: its character map is of format {version}, not 12; see fonts/README.md")
+    groups = iter_unpack(">III", data[start + 16 : start + length])
+    return frozenset(n for first, last, _ in groups for n in range(first, last + 1))
+
+
+def settable(text: str) -> str:
+    """`text` on one line, of at most `LONGEST` characters, with only such characters as there are letters for."""
+    text = unicodedata.normalize("NFC", " ".join(text[: LONGEST * 4].split()))
+    if len(text) > LONGEST:
+        text = text[:LONGEST].rstrip() + "…"
+    return " ".join("".join(map(_letter, text)).split())
+
+
+def _letter(character: str) -> str:
+    if any(ord(character) in letters(name) for name in FONTS):
+        # A flag of tone, joiner or variant says how an emoji looks in colour: nothing to be seen in ours.
+        return "" if 0x1F3FB <= ord(character) <= 0x1F3FF or _unseen(character) else character
+    return "" if _unseen(character) or unicodedata.combining(character) else MISSING
+
+
+def _unseen(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Me") or 0xFE00 <= ord(character) <= 0xFE0F
+
+
+def _font_of(character: str) -> str:
+    return next((name for name in FONTS if ord(character) in letters(name)), FONTS[0])
+
+
+def _runs(line: str) -> list[tuple[str, str]]:
+    """`line` in parts that are all of one font, each with its font's name."""
+    return [(name, "".join(part)) for name, part in groupby(line, key=_font_of)]
+
+
+@lru_cache(maxsize=4096)
+def _width(text: str) -> float:
+    """How wide `text` is, in sizes of its letters."""
+    return sum(font(name, MEASURE).getlength(run) for name, run in _runs(text)) / MEASURE
+
+
+def _piece(text: str) -> Piece:
+    width = _width(text.rstrip())
+    return Piece(text, width, _width(text) - width)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """`text` cut wherever a line may end; nothing is lost."""
+    start = 0
+    for n, (before, after) in enumerate(pairwise(text), 1):
+        if _may_break(before, after):
+            yield text[start:n]
+            start = n
+    if text:
+        yield text[start:]
+
+
+def _may_break(before: str, after: str) -> bool:
+    """Between words, behind a hyphen, and beside Chinese, Japanese and emoji, but not before what closes a sentence.
+
+    Korean is broken between words, as Koreans prefer it in headlines.
+    """
+    if after == " " or unicodedata.combining(after):
+        return False
+    if before == " ":
+        return True
+    if before in "-–—/":
+        return after.isalpha()
+    if unicodedata.category(after) in ("Pe", "Pf", "Po") or after in "ーっゃゅょッャュョ々…":
+        return False
+    return unicodedata.category(before) not in ("Ps", "Pi") and (_wide(before) or _wide(after))
+
+
+def _wide(character: str) -> bool:
+    return unicodedata.east_asian_width(character) in ("W", "F") and not "가" <= character <= "힣"
+
+
+def _split(words: list[Piece], width: float) -> Iterator[Piece]:
+    """`words`, those that are wider than `width` letter by letter, each letter with its accents."""
+    for word in words:
+        if word.width <= width:
+            yield word
+            continue
+        starts = [n for n, letter in enumerate(word.text) if n == 0 or not unicodedata.combining(letter)]
+        if word.gap:
+            starts.pop()  # the space stays with the last letter
+        for start, end in pairwise([*starts, len(word.text)]):
+            yield _piece(word.text[start:end])
+
+
+def _sizes(largest: float, smallest: float) -> Iterator[int]:
+    """Whole sizes in pixels, from the largest down."""
+    while largest >= max(1.0, smallest):
+        yield int(largest)
+        largest *= STEP
+
+
+def _height(lines: int, size: int) -> float:
+    return size * (RISE + LEADING * (lines - 1) + FALL) if lines else 0.0
+
+
+def _cut(lines: list[str], most: int) -> tuple[str, ...]:
+    if len(lines) <= most:
+        return tuple(lines)
+    return (*lines[: most - 1], lines[most - 1][:-1].rstrip(" ,.;:-–—…") + "…")
