@@ -1,0 +1,125 @@
+"""Videos: one made of a picture, and is it one."""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from retake.media import MediaError, ffmpeg, picture
+from retake.media.picture import Size
+
+ZOOM_A_SECOND = 0.012  # a slow zoom: 12 % in ten seconds …
+MOST_ZOOM = 0.15  # … and no further: what stands near the edges stays in sight
+
+MOST_FRAMES = 1_000_000  # eleven hours
+
+# The only containers that are opened: a playlist that calls itself a video could make ffmpeg read other files.
+CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
+
+_LOOK = [
+    *("-format_whitelist", CONTAINERS, "-skip_frame", "nokey", "-i", "video"),
+    *("-map", "0:v:0", "-f", "null", "-"),  # decodes the key frames
+    *("-map", "0:v:0", "-map", "0:a?", "-c", "copy", "-f", "null", "-"),  # reads every packet
+]
+_DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_STREAM = re.compile(r"Stream #0:\d+.*?: Video: (?P<codec>\w+)(?P<rest>.*)")
+_FORMAT = re.compile(r", (\w+)(?:\([^)]*\))?, (\d+)x(\d+)")
+_RATE = re.compile(r"([\d.]+k?) fps\b")
+
+
+class VideoFacts(NamedTuple):
+    """What a video is: pixels, seconds, frames a second, and ffmpeg's names («h264», «yuv420p»)."""
+
+    width: int
+    height: int
+    duration_s: float
+    fps: float
+    codec: str
+    pixel_format: str
+
+
+def mock_video(
+    png: bytes, size: Size, duration_s: float, fps: float, codec: str = "libx264", *, timeout_s: float = 300.0
+) -> bytes:
+    """An MP4 that zooms slowly into the picture `png`: round(duration_s × fps) frames, yuv420p, no sound.
+
+    `size` is rounded down to even numbers (yuv420p has no others); `codec` is the name of one of ffmpeg's encoders.
+    Raises MediaError for what is no picture, for numbers that make no video, and when ffmpeg fails.
+    """
+    frames = round(duration_s * fps) if 0 < duration_s * fps <= MOST_FRAMES else 0
+    even = Size(size.width // 2 * 2, size.height // 2 * 2)
+    if frames < 1 or min(even) < 2:
+        raise MediaError(f"{duration_s:g} s at {fps:g} frames a second, {size.width} × {size.height}: no video.")
+    with ffmpeg.scratch() as folder:
+        folder.joinpath("frame.png").write_bytes(picture.fit(png, even))
+        ffmpeg.run(_zoom(frames, duration_s, fps, codec), timeout_s, folder)
+        return folder.joinpath("video.mp4").read_bytes()
+
+
+def check_video(data: bytes, *, timeout_s: float = 60.0) -> VideoFacts:
+    """What the video in `data` is. Raises MediaError for what is no video, is cut short or does not decode.
+
+    Every packet is read, but only key frames are decoded: some 20 ms for ten seconds of 1280 × 720.
+    """
+    if missing := missing_bytes(data):
+        raise MediaError(f"The video is cut short: {missing} of its bytes are missing. Fetch it again.")
+    with ffmpeg.scratch() as folder:
+        folder.joinpath("video").write_bytes(data)
+        try:
+            log = ffmpeg.run(_LOOK, timeout_s, folder)
+        except MediaError as error:
+            raise MediaError(
+                f"This is no video that can be read: {len(data)} bytes that begin with {data[:12]!r}. {error}"
+            ) from error
+    if errors := ffmpeg.errors_in(log):
+        raise MediaError(f"The video is broken or cut short ({errors[0]}). Fetch it again.")
+    return facts_in(log)
+
+
+def missing_bytes(mp4: bytes) -> int:
+    """How many bytes `mp4` lacks by its own account: ffmpeg itself overlooks a cut that falls between two frames.
+
+    An MP4 is a row of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. What is no MP4 lacks none.
+    """
+    start = 0
+    while mp4[4:8] == b"ftyp" and start + 8 <= len(mp4):
+        length = int.from_bytes(mp4[start : start + 4])
+        if length == 1:  # then it stands behind the name, in 64 bits
+            length = int.from_bytes(mp4[start + 8 : start + 16])
+        if length < 8:  # 0: this box goes on to the end of the file
+            return 0
+        start += length
+    return max(0, start - len(mp4))
+
+
+def facts_in(log: str) -> VideoFacts:
+    """What ffmpeg's `log` says of its first input's first video stream. Raises MediaError if it doesn't."""
+    duration, stream = _DURATION.search(log), _STREAM.search(log)
+    if duration and stream and (shape := _FORMAT.search(stream["rest"])) and (rate := _RATE.search(stream["rest"])):
+        hours, minutes, seconds = (float(part) for part in duration.groups())
+        fps = float(rate[1].replace("k", "")) * (1000 if rate[1].endswith("k") else 1)
+        length = hours * 3600 + minutes * 60 + seconds
+        return VideoFacts(int(shape[2]), int(shape[3]), length, fps, stream["codec"], shape[1])
+    raise MediaError("The file holds no moving pictures of a known length. Fetch it again; look at what came.")
+
+
+def _zoom(frames: int, duration_s: float, fps: float, codec: str) -> list[str]:
+    # zoompan and crop move by whole pixels, which trembles; perspective samples between them. It is fed one picture
+    # again and again, converted once: some 7 s of processor time for ten seconds of 1280 × 720 at 24.
+    end = min(MOST_ZOOM, ZOOM_A_SECOND * duration_s)
+    edge = f"{end / (1 + end) / 2}*in/{max(1, frames - 1)}"  # what goes on each side, as a share of that side
+    near, far = edge, f"(1-{edge})"
+    corners = f"x0=W*{near}:y0=H*{near}:x1=W*{far}:y1=H*{near}:x2=W*{near}:y2=H*{far}:x3=W*{far}:y3=H*{far}"
+    filters = (
+        "scale=out_color_matrix=bt709:out_range=tv",
+        "format=yuv420p",
+        "loop=loop=-1:size=1",
+        f"perspective={corners}:interpolation=cubic:eval=frame",
+        "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv",
+    )
+    rate = str(Fraction(fps).limit_denominator(1001))  # 29.97 is 30000/1001
+    quality = ("-preset", "veryfast", "-crf", "20") if codec in ("libx264", "libx265") else ()
+    return [
+        *("-framerate", rate, "-i", "frame.png", "-vf", ",".join(filters), "-frames:v", str(frames)),
+        *("-c:v", codec, *quality, "-pix_fmt", "yuv420p", "-an"),
+        *("-map_metadata", "-1", "-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4"),
+    ]
