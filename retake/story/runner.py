@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 
 from retake.bucket import Lease
 from retake.logs import relay
@@ -41,10 +42,14 @@ class SubprocessScripts:
         self._stopping = stopping
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        with TemporaryDirectory(prefix="retake-", ignore_cleanup_errors=True) as scratch:  # gone even if it is killed
+            return self._run(script, arguments, lease, scratch)
+
+    def _run(self, script: str, arguments: list[str], lease: Lease, scratch: str) -> Ended:
         handover = lease.handover()
         process = subprocess.Popen(
             [sys.executable, os.path.join(self._folder, f"{script}.py"), *arguments],
-            env={**self._environ, LEASE_VARIABLE: handover.text},
+            env={**self._environ, LEASE_VARIABLE: handover.text, "TMPDIR": scratch},
             pass_fds=handover.fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
