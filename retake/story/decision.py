@@ -155,13 +155,13 @@ def _overdue(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetim
 def _in_flight(documents: Documents, limits: Workflow, now: datetime) -> Action | None:
     doc = documents.midjourney
     if doc.runway_task:
-        return Action(Act.FILM, Step.RUNWAY_POLL, f"Runway task {doc.runway_task.task_id} is in flight")
+        return Action(Act.FILM, Step.RUNWAY_POLL, f"task {doc.runway_task.task_id} is in flight")
     task = doc.task
     if task is None:
         return None
     if task.requested_at and now - task.requested_at > timedelta(seconds=limits.mj_timeout_seconds):
         return Action(Act.TIME_OUT, Step.FETCH, f"no {task.task_type} after {limits.mj_timeout_seconds} s")
-    return Action(Act.FETCH, Step.FETCH, f"Midjourney task {task.task_id} ({task.task_type}) is in flight")
+    return Action(Act.FETCH, Step.FETCH, f"{task.task_type} task {task.task_id}")
 
 
 def _next_order(documents: Documents) -> Action:

@@ -145,7 +145,7 @@ class Watch:
     def print_account(self, stream: TextIO, bill: "Bill | None") -> None:
         """What happened, where the files lie, and in the sandbox what the vendors would have billed."""
         console = Console(file=stream, highlight=False, soft_wrap=True)
-        console.print(f"\n[bold]What happened[/bold] ({self._generation_id or 'no generation'}, {self._elapsed()} min)")
+        console.print(f"\n[bold]What happened[/bold] ({self._generation_id or 'no generation'}, {self._elapsed()})")
         for event in self._events:
             first, *rest = event.what.split("\n")
             console.print(f"  {event.when:%H:%M:%S}  {first}", markup=False)
