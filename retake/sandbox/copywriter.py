@@ -81,7 +81,9 @@ def _fresh(asked: str, language: str, luck: random.Random) -> Topic:
         return luck.choice(unused)
     topic = luck.choice(known)
     parts = (_PART[language].format(part=part) for part in range(2, 1_000_000))
-    part = next(part for part in parts if f"{topic.short}{part}".casefold() not in seen)
+    part = next(
+        part for part in parts if not any(f"{name}{part}".casefold() in seen for name in (topic.topic, topic.short))
+    )
     return topic._replace(topic=topic.topic + part, short=topic.short + part)
 
 

@@ -82,7 +82,8 @@ def _growth(
     if scene.mood.place == "city" and depth > 0.15:
         tall = height * (0.16 + 0.2 * depth)
         base = sum(y for _, y in line) / len(line) + tall * 0.25
-        return scenery.skyline(pen, scene.size[0] * FINE, base, tall, luck) if depth < 0.95 else []
+        windows = scenery.skyline(pen, scene.size[0] * FINE, base, tall, luck) if depth < 0.95 else []
+        return windows if scene.mood.hour not in ("day", "golden") else []
     wooded = "pines" in scene.mood.things or scene.mood.place in ("forest", "lake", "mountains")
     if not wooded or depth < 0.5 or scene.mood.place == "city":
         return []
@@ -106,19 +107,28 @@ def _body(scene: Scene, depth: float, top: float, foot: float, luck: random.Rand
         colour = mix(colour, mix((238, 244, 255), palette.far, 0.45), 0.5 if depth >= 0.5 else 0.15)
     mist = mix(colour, mix(palette.far, palette.sky[3], 0.6), 0.85 * (1 - depth) + 0.1)
     body = gradient(scene.size, [(top, colour), (max(top + 0.01, foot), mist), (1.0, mist)])
-    if scene.mood.place == "desert":
-        rock = clouds(luck, scene.size, cells=40, stretch=9).point(lambda value: int(128 + (value - 128) * 0.16))
-    else:
-        rock = relief(luck, scene.size, scene.sun[0] < 0.5)
-        fade = between(scene.size, top + (foot - top) * 0.75, top)
-        rough = 0.0 if scene.mood.place == "city" else 0.55 * max(0.0, 1 - 1.5 * depth) + 0.06
-        rock = Image.composite(
-            rock.point(lambda value: int(128 + (value - 128) * rough)), rock.point(lambda _: 128), fade
-        )
-    body = ImageChops.overlay(body, Image.merge("RGB", (rock,) * 3))
+    body = _textured(scene, body, depth, (top, foot), luck)
     x, y, _ = scene.sun
     strength = 0.42 * (1 - depth) + (0.16 if scene.mood.place == "desert" else 0.05)
     return glow(body, (x * width, y * height), 0.5 * max(scene.size), palette.light, strength)
+
+
+def _textured(
+    scene: Scene, body: Image.Image, depth: float, span: tuple[float, float], luck: random.Random
+) -> Image.Image:
+    """Ripples on sand, and on far mountains rock, from the crest downwards; near hills are dark, and plain."""
+    if scene.mood.place == "desert":
+        grain = clouds(luck, scene.size, cells=40, stretch=9).point(lambda value: int(128 + (value - 128) * 0.16))
+    elif scene.mood.place != "city" and depth < 0.6:
+        rough, (top, foot) = 0.61 - 0.8 * depth, span
+        rock = relief(luck, scene.size, scene.sun[0] < 0.5)
+        rock = rock.point(lambda value: int(128 + (value - 128) * rough))
+        grain = Image.composite(
+            rock, Image.new("L", scene.size, 128), between(scene.size, top + (foot - top) * 0.75, top)
+        )
+    else:
+        return body
+    return ImageChops.overlay(body, Image.merge("RGB", (grain,) * 3))
 
 
 def _snow(scene: Scene, body: Image.Image, shape: Image.Image, depth: float, luck: random.Random) -> Image.Image:

@@ -80,8 +80,8 @@ _HOUR_WORDS = (
 )
 _PLACE_WORDS = (
     ("city", r"\bcity|cities|\btown|skyline|street|office|rooftop|metropol|urban|город|улиц|крыш|офис"),
-    ("desert", r"desert|dune|sand|sahara|пустын|дюн|песк|песч"),
-    ("sea", r"\bsea\b|ocean|coast|harbou?r|lighthouse|beach|\bboat|\bship|\bsail|wave|island"),
+    ("desert", r"desert|dune|\bsand|sahara|пустын|дюн|песк|песч"),
+    ("sea", r"\bsea\b|ocean|coast|harbou?r|lighthouse|beach|\bboat|\bship|sailing|wave|island"),
     ("sea", r"мор[еяю]|океан|маяк|берег|лодк|парус|остров"),
     ("lake", r"lake\b|озер|fjord|фьорд|reflect|отраж"),
     ("mountains", r"mountain|\balp|valley|peak|\bhill|ridge|canyon|гор[аыун]|горн|долин|вершин|холм"),
@@ -90,7 +90,7 @@ _PLACE_WORDS = (
 )
 THINGS: Mapping[str, str] = {
     "lighthouse": r"lighthouse|маяк",
-    "boat": r"\bboat|\bship|\bsail|лодк|кораб|парус",
+    "boat": r"\bboat|\bship|sailing|лодк|кораб|парус",
     "cabin": r"cabin|\bhut\b|house|cottage|farm|изб|хижин|дом(ик)?\b",
     "tree": r"lone tree|lonely tree|old tree|single tree|\boak|одинок\w+ (дерев|дуб)|\bдуб",
     "balloon": r"balloon|воздушн\w+ шар|аэростат",

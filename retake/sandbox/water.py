@@ -9,6 +9,8 @@ from retake.sandbox.noise import clouds
 from retake.sandbox.palette import mix
 from retake.sandbox.scene import Scene
 
+ROWS = 260  # of waves, from the horizon to the front
+
 
 def water(scene: Scene, image: Image.Image) -> Image.Image:
     """Everything above the horizon, upside down, darker and broken by waves; the light makes a path on it."""
@@ -34,16 +36,14 @@ def water(scene: Scene, image: Image.Image) -> Image.Image:
 def _rippled(mirror: Image.Image, rough: float, luck: random.Random) -> Image.Image:
     """Rows pushed to and fro, the more the nearer they are."""
     width, deep = mirror.size
-    rows, out = 260, mirror.copy()
-    sway = 0.0
-    for row in range(rows):
-        top, foot = round(row * deep / rows), round((row + 1) * deep / rows)
-        if foot <= top:
-            continue
-        near = row / rows
+    out, sway = mirror.copy(), 0.0
+    for row in range(ROWS):
+        near = row / ROWS
         sway = 0.55 * sway + luck.uniform(-1, 1) * rough * (0.0015 + 0.011 * near) * width
-        strip = mirror.crop((0, top, width, foot))
-        out.paste(ImageChops.offset(strip, round(sway), 0), (0, top))
+        top, foot = round(row * deep / ROWS), round((row + 1) * deep / ROWS)
+        if foot > top:
+            strip = mirror.crop((0, top, width, foot))
+            out.paste(ImageChops.offset(strip, round(sway), 0), (0, top))
     return out.filter(ImageFilter.GaussianBlur(max(0.4, width / 1600)))
 
 
