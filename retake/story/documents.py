@@ -68,6 +68,11 @@ UPSCALE = "upscale"
 UNKNOWN = "unknown"
 """`pending_call.outcome`: nobody can tell whether the call was carried out, and the operator is to decide."""
 
+_PAID_STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
+
+_DEEPEST = 100
+"""Levels of nesting. Where Python's JSON reader goes deeper than its writer, a document could be read and not saved."""
+
 
 class Nonsense(Exception):
     """A document that cannot be acted on. `args` is (field, what is wrong with it)."""
@@ -261,6 +266,8 @@ class MidjourneyDocument(_Document):
         return super().without(*keys)._shown()
 
     def _shown(self) -> Self:
+        if "retries" in self.raw:
+            self.raw["retries"] = self.retries
         self.raw["retry_count"] = self.retries_of(self.present_step)
         return self
 
@@ -327,9 +334,15 @@ def parse_midjourney(data: bytes) -> MidjourneyDocument:
 
 
 def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """`retry_count` is the field that people and older programs write: for the present step it wins over `retries`."""
+    """`retry_count` is the field that people and older programs write: for the present step it wins over `retries`.
+
+    Counters at 0 are left out, as in a document that was changed here: the same state must read as the same document,
+    for «did the script change anything?» is answered by comparing."""
     if "retry_count" in doc.raw:
-        doc.raw["retries"] = {**doc.retries, doc.present_step.value: doc.raw["retry_count"] or 0}
+        counters = {**doc.retries, doc.present_step.value: doc.raw["retry_count"]}
+        left = {step: n for step, n in counters.items() if n}
+        if left or "retries" in doc.raw:
+            doc.raw["retries"] = left
     return doc
 
 
@@ -345,9 +358,16 @@ def _object(data: bytes) -> dict[str, Any]:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Nonsense("the whole document", f"not JSON ({error})") from error
+    if data.count(b"[") + data.count(b"{") > _DEEPEST and _deeper_than(_DEEPEST, raw):
+        raise Nonsense("the whole document", f"nested more than {_DEEPEST} levels deep")
     if not isinstance(raw, dict):
         raise Nonsense("the whole document", f"{_shown(raw)} is no object")
     return raw
+
+
+def _deeper_than(levels: int, value: object) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deeper_than(levels - 1, item) for item in inner)
 
 
 def _demand(raw: Mapping[str, Any], field: str, kind: type, prefix: str = "") -> Any:
@@ -412,6 +432,8 @@ def _check_results(raw: Mapping[str, Any]) -> None:
     _demand(result, "temporary_image_urls", list, f"{prefix}task_result.")
     _demand(result, "image_url", str, f"{prefix}task_result.")
     _count(results, "picked", prefix)
+    if (results.get("picked") or 0) > 4:
+        raise Nonsense(f"{prefix}picked", f"{results['picked']} is none of the four pictures")
 
 
 def _check_pending(raw: Mapping[str, Any]) -> None:
@@ -421,6 +443,8 @@ def _check_pending(raw: Mapping[str, Any]) -> None:
     if not pending.get("step"):
         raise Nonsense("pending_call.step", "is missing: nobody can tell which call it was")
     _choice(pending, "step", Step, "pending_call.")
+    if pending["step"] not in _PAID_STEPS:
+        raise Nonsense("pending_call.step", f"{_shown(pending['step'])} is no step that is paid for")
     _count(pending, "attempt", "pending_call.")
     _demand(pending, "outcome", str, "pending_call.")
     _moment(pending, "requested_at_utc", "pending_call.")

@@ -9,6 +9,7 @@ assert world.status == "upscale_trigger_failed"
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -24,6 +25,7 @@ from retake.story.content import Prompt
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
 from retake.story.inprocess import InProcessScripts
 from retake.story.manager import Manager
+from retake.story.shell import LEASE
 from retake.story.shift import NO_ORDERS, Ended, Orders, Tick
 from retake.story.stage import Stage
 from retake.story.store import DocumentStore
@@ -182,6 +184,43 @@ class FakeStudio:
         self._made(video)
 
 
+class Heard(logging.Handler):
+    """What is logged inside the `with`.
+
+    with Heard() as log: world.tick()
+    assert log.alerts == ["outcome_unknown"]
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def __enter__(self) -> Heard:
+        logger = logging.getLogger("retake")
+        self._level = logger.level
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logger = logging.getLogger("retake")
+        logger.removeHandler(self)
+        logger.setLevel(self._level)
+
+    @property
+    def alerts(self) -> list[str]:
+        """The codes of the alerts."""
+        return [vars(record)["alert"] for record in self.records if "alert" in vars(record)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The messages of warnings, alerts left out."""
+        return [record.getMessage() for record in self.records if record.levelno == logging.WARNING]
+
+
 class World:
     """One pipeline and all that it touches."""
 
@@ -195,6 +234,8 @@ class World:
         self.keys = KEYS
         self.interval_s = 60.0
         self.ended: list[str] = []
+        self.prompts = PROMPTS
+        self.stopping: Callable[[], bool] = lambda: False
 
     # --- running ---
 
@@ -215,14 +256,30 @@ class World:
     def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
         """The scripts, in this process."""
         try:
-            return InProcessScripts(self.stage, PROMPTS).run(script, arguments, lease)
+            return InProcessScripts(self.stage, self.prompts).run(script, arguments, lease)
         except Died:
             return Ended(-9)
 
     def stage(self, lease: Lease) -> Stage:
         store = DocumentStore(self.bucket, self.settings.paths, lease, self.clock)
         store.read()
-        return Stage(self.settings, store, self.vendors, self.studio, self.clock, random_nonce=lambda: 7)
+        return Stage(
+            self.settings,
+            store,
+            self.vendors,
+            self.studio,
+            self.clock,
+            stopping=lambda: self.stopping(),
+            random_nonce=lambda: 7,
+        )
+
+    def by_hand(self, work: Callable[[Stage], None]) -> None:
+        """A step's work under a lease of its own, as when its script is run by hand; its errors are raised."""
+        lease = self.bucket.lease(LEASE, "somebody")
+        try:
+            work(self.stage(lease))
+        finally:
+            lease.release()
 
     # --- looking ---
 
@@ -231,6 +288,10 @@ class World:
 
     def put(self, key: str, value: object) -> None:
         self.bucket.write(key, value if isinstance(value, bytes) else json.dumps(value).encode(), ANY)
+
+    def everything(self) -> dict[str, bytes]:
+        """The whole bucket."""
+        return {key: self.bucket.read(key)[0] for key in self.keys_of()}
 
     @property
     def documents(self) -> Documents:
