@@ -78,10 +78,11 @@ class FailingBucket(Wrapper):
         for fault in due:
             if not fault.after:
                 self._fail(fault)
-        result = call()
-        for fault in due:
-            self._fail(fault)
-        return result
+        try:
+            return call()
+        finally:  # also when the operation has failed by itself
+            for fault in due:
+                self._fail(fault)
 
     def _due(self, operation: str, key: str) -> list[Fault]:
         """The faults that strike this operation. Raises Crash if the process is dead."""

@@ -11,6 +11,7 @@ from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
 
 
+@pytest.mark.usefixtures("no_fsync")
 class TestDirectory(BucketContract):
     key_may_be_folder = False
 
@@ -39,6 +40,7 @@ class TestCounting(BucketContract):
         return lambda: CountingBucket(MemoryBucket(store))
 
 
+@pytest.mark.usefixtures("no_fsync")
 class TestFailing(BucketContract):
     key_may_be_folder = False
 
