@@ -75,6 +75,11 @@ def check_video(data: bytes, *, timeout_s: float = 60.0) -> VideoFacts:
     return facts_in(log)
 
 
+def is_video_file(data: bytes) -> bool:
+    """Whether `data` begins as an MP4 or a WebM does, however broken the rest may be."""
+    return data[4:8] == b"ftyp" or data[:4] == b"\x1aE\xdf\xa3"
+
+
 def missing_bytes(mp4: bytes) -> int:
     """How many bytes `mp4` lacks by its own account: ffmpeg itself overlooks a cut that falls between two frames.
 

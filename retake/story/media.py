@@ -164,9 +164,11 @@ def _await_video(stage: Stage, generation_id: str, task: Task) -> None:
 def _save_video(stage: Stage, generation_id: str, result: Mapping[str, Any], polls_failed: int) -> None:
     try:
         video = stage.vendors.downloader().download(result["output"][0])
-        stage.studio.check_video(video)
+        doubt = stage.studio.check_video(video)
     except (PollFailed, MediaError) as error:
         raise _not_had(stage, Status.RUNWAY_POLL_FAILED, polls_failed, _as_vendor_error(error)) from error
+    if doubt:  # it is paid for, and a player may know better than the ffmpeg at hand
+        _log.warning("the video is saved, but look at it: %s", doubt, extra={"step": Step.RUNWAY.value})
     key = stage.store.file_key(generation_id, "mp4")
     stage.store.save_file(key, video)
     stage.store.save_midjourney(transitions.video_delivered(stage.store.documents.midjourney))

@@ -55,7 +55,9 @@ class Studio(Protocol):
         """An MP4 of the configured length, made of the picture."""
         ...
 
-    def check_video(self, video: bytes) -> None: ...
+    def check_video(self, video: bytes) -> str:
+        """What is doubtful about the video, "" if nothing is. Raises MediaError for what is no video at all."""
+        ...
 
 
 class Stage:
@@ -210,7 +212,14 @@ class RealStudio:
         video = self._video
         return mock_video(picture, Size(*self._size), video.mock_duration, video.mock_fps, video.mock_codec)
 
-    def check_video(self, video: bytes) -> None:
-        from retake.media.video import check_video
+    def check_video(self, video: bytes) -> str:
+        from retake.media import MediaError
+        from retake.media.video import check_video, is_video_file
 
-        check_video(video)
+        try:
+            check_video(video)
+        except MediaError as error:
+            if not is_video_file(video):
+                raise
+            return str(error)
+        return ""

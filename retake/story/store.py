@@ -179,6 +179,8 @@ class DocumentStore:
             disturbed = disturbed or bool(asides)
             if self._exchanged(public, wanted, asides):
                 self._remember(list(seen) if disturbed else self.documents.gen.remembered)
+                for aside in asides:  # only now: until here they are what a crash would have left to learn from
+                    self.bucket.delete(aside)
                 return
             disturbed = True
         raise StorageError(f"{self.paths.config_public}: another program never stops writing it")
@@ -205,8 +207,6 @@ class DocumentStore:
             except Conflict:
                 return False
         self.documents = self.documents._replace(public=wanted)
-        for aside in asides:
-            self.bucket.delete(aside)
         return True
 
     @property

@@ -80,7 +80,7 @@ class ChatWriter:
         if message.get("refusal") or reason == "content_filter":
             said = quote(str(message.get("refusal") or "content filter"), self._vendor.secret)
             raise TaskFailed(Code.REJECTED, f"{NAME} declined to {what}: «{said}». Change the prompt.")
-        if reason != "stop":
+        if reason not in ("stop", None):  # None: compatible servers that leave it out
             hint = "; raise max_tokens" if reason == "length" else ""
             raise self._unusable(what, f"it ended with {reason!r}, not 'stop'{hint}")
         content = message.get("content")

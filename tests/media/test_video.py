@@ -7,7 +7,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageStat
 
 from retake.media import MediaError, ffmpeg, video
 from retake.media.picture import Size
-from retake.media.video import VideoFacts, check_video, facts_in, missing_bytes, mock_video
+from retake.media.video import VideoFacts, check_video, facts_in, is_video_file, missing_bytes, mock_video
 
 SMALL = Size(160, 90)
 
@@ -222,3 +222,9 @@ def test_facts_are_read_from_ffmpegs_words(stream: str, expected: tuple[object, 
 def test_a_video_without_a_length_is_refused() -> None:
     with pytest.raises(MediaError, match="known length"):
         facts_in("Duration: N/A\nStream #0:0: Video: h264, yuv420p, 64x36, 24 fps")
+
+
+def test_a_broken_video_is_told_from_what_is_no_video_at_all() -> None:
+    assert is_video_file(b"\x00\x00\x00\x20ftypisom and then rubbish")
+    assert not is_video_file(b"<!doctype html><title>404</title>")
+    assert not is_video_file(b"")

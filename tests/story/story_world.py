@@ -180,8 +180,9 @@ class FakeStudio:
     def mock_video(self, picture: bytes) -> bytes:
         return self._made(b"MOCK")
 
-    def check_video(self, video: bytes) -> None:
+    def check_video(self, video: bytes) -> str:
         self._made(video)
+        return ""
 
 
 class Heard(logging.Handler):
