@@ -68,15 +68,20 @@ def _boat(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Ra
 
 def _cabin(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
     y, tall = (scene.horizon + 0.012, 0.05) if scene.water else (0.93, 0.13)
+    if not scene.water:
+        _mound(scene, pen, size, 0.92)
     return scenery.cabin(pen, (_across(scene) + 0.04) * size[0], y * size[1], min(size) * tall)
 
 
 def _windmill(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
     y, tall = (scene.horizon + 0.01, 0.2) if scene.water else (0.92, 0.36)
+    if not scene.water:
+        _mound(scene, pen, size, 0.91)
     return scenery.windmill(pen, _across(scene) * size[0], y * size[1], min(size) * tall, luck)
 
 
 def _tree(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
+    _mound(scene, pen, size, 0.95)
     scenery.oak(pen, _across(scene) * size[0], 0.97 * size[1], min(size) * 0.5, luck)
     return []
 
@@ -93,6 +98,12 @@ _PLACES = {
     "tree": _tree,
     "figure": _figure,
 }
+
+
+def _mound(scene: Scene, pen: scenery.Pen, size: tuple[int, int], top: float) -> None:
+    """Ground to stand on, wherever the hills happen to be."""
+    x, wide = _across(scene) * size[0], size[0] * 0.42
+    pen.ellipse((x - wide, top * size[1], x + wide, (2.3 - top) * size[1]), fill=255)
 
 
 def _flock(pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> None:

@@ -31,7 +31,8 @@ def relief(luck: random.Random, size: tuple[int, int], light_from_left: bool, *,
     ground = clouds(luck, work, cells=cells, stretch=0.7, side=RELIEF_SIDE)
     beyond = ImageChops.offset(ground, -3 if light_from_left else 3, -3)
     slope = ImageChops.subtract(beyond, ground, 0.2, 128)
-    return slope.resize(size, Image.Resampling.BICUBIC)
+    # An offset comes in again at the other side: those edges are left out.
+    return slope.crop((3, 3, max(4, work[0] - 3), work[1])).resize(size, Image.Resampling.BICUBIC)
 
 
 def clouds(

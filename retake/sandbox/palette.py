@@ -105,11 +105,11 @@ THINGS: Mapping[str, str] = {
 }
 
 
-def mood_of(prompt: str, luck: random.Random) -> Mood:
-    """What `prompt` asks for; where it leaves something open, `luck` decides."""
+def mood_of(prompt: str, theme: random.Random, luck: random.Random) -> Mood:
+    """What `prompt` asks for. What it leaves open `theme` decides, and `luck` decides which colours of the hour."""
     words = prompt.lower()
-    hour = _first(words, _HOUR_WORDS) or luck.choice(("dawn", "sunset", "golden", "dusk", "night", "day"))
-    place = _first(words, _PLACE_WORDS) or luck.choice(("mountains", "mountains", "lake", "forest"))
+    hour = _first(words, _HOUR_WORDS) or theme.choice(("dawn", "sunset", "golden", "dusk", "night", "day"))
+    place = _first(words, _PLACE_WORDS) or theme.choice(("mountains", "mountains", "lake", "forest"))
     things = frozenset(name for name, pattern in THINGS.items() if re.search(pattern, words))
     palette = luck.choice(_HOURS[hour])
     return Mood(hour, _turned(palette, luck.uniform(-0.018, 0.018)), place, things)

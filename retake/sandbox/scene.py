@@ -26,9 +26,7 @@ class Scene:
     @cached_property
     def mood(self) -> Mood:
         # The words alone settle the hour and the place, so that the four variants are variants of one thing.
-        theme = random.Random(self.prompt)  # noqa: S311 – art, not secrets
-        wanted = mood_of(self.prompt, theme)
-        return mood_of(self.prompt, self.luck("mood"))._replace(hour=wanted.hour, place=wanted.place)
+        return mood_of(self.prompt, random.Random(self.prompt), self.luck("mood"))  # noqa: S311 – art, not secrets
 
     @cached_property
     def horizon(self) -> float:

@@ -112,7 +112,7 @@ PICTURES = {
         "The sun sinks into the sea, its last edge turns green for a moment, the water darkens",
     ),
     "fog": Picture(
-        "Fog pouring over bare dry hills at dawn, soft layers of mist between ridges, a lone figure, quiet, wide shot",
+        "Fog pouring over bare hills at dawn, soft layers of mist between ridges, a lone figure, quiet, wide shot",
         "Fog flows slowly over the ridges like water, the figure waits, light grows",
     ),
     "snowflake": Picture(
@@ -124,8 +124,7 @@ PICTURES = {
         "The camera retreats almost unnoticeably while the moon's reflection trembles on the water",
     ),
     "harbour": Picture(
-        "A quiet harbour on a rocky coast at dusk, a fishing boat returning, lighthouse lamp, purple sky, calm sea, wide "
-        "shot",
+        "A quiet harbour on a rocky coast at dusk, a fishing boat returning, lighthouse lamp, purple sky, calm sea",
         "The boat comes home slowly, the lamp turns, gulls settle, the camera drifts with the boat",
     ),
     "tree": Picture(

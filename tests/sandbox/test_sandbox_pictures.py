@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from retake.sandbox import film, landscape, palette, pictures
+from retake.sandbox import film, landscape, pictures
 from retake.sandbox.pictures import Wish
 from retake.sandbox.scene import Scene
 
@@ -65,7 +65,7 @@ def test_twice_as_large_it_is_the_same_picture(prompt: str) -> None:
     ],
 )
 def test_words_decide_the_hour_and_the_place(prompt: str, hour: str, place: str) -> None:
-    mood = palette.mood_of(prompt, Scene(prompt, "1", SMALL).luck("mood"))
+    mood = Scene(prompt, "1", SMALL).mood
     assert (mood.hour, mood.place) == (hour, place)
     assert "rain" not in mood.things
 
@@ -112,3 +112,8 @@ def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
     assert len(frames) == film.FPS
     assert _difference(frames[0], frames[-1]) > 2
     assert max(steps) < 4
+
+
+def test_variants_of_a_prompt_that_leaves_all_open_share_hour_and_place() -> None:
+    moods = {(mood.hour, mood.place) for mood in (Scene("x", f"5/{index}", SMALL).mood for index in range(1, 9))}
+    assert len(moods) == 1
