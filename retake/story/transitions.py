@@ -66,14 +66,14 @@ def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument
     """Midjourney took the order. The results of the imagine stay until those of the upscale are there: if the upscale
     is lost, they are what it is ordered from again."""
     call = _pending(doc)
-    task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw["requested_at_utc"]}
+    task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw.get("requested_at_utc")}
     paid = _paid(doc, "accepted", task_id)
     after = doc.updated(midjourney_task=task, generation=False, status=_WAITING[call.step].value, paid_calls=paid)
     return after.without("pending_call", "last_error")
 
 
 def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
-    task = {"task_id": task_id, "requested_at_utc": _pending(doc).raw["requested_at_utc"]}
+    task = {"task_id": task_id, "requested_at_utc": _pending(doc).raw.get("requested_at_utc")}
     paid = _paid(doc, "accepted", task_id)
     after = doc.updated(runway_task=task, status=Status.WAITING_FOR_RUNWAY.value, paid_calls=paid)
     return after.without("pending_call", "last_error")
