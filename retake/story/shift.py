@@ -230,8 +230,9 @@ class Shift:
         if action.act is Act.MAKE_MOCK:
             doc = self._store.save_midjourney(transitions.mock_failed(doc))
             return Tick(75, f"the mock failed {doc.retries_of(Step.MOCK)} times")
+        held = doc.pending and doc.pending.outcome  # without one, the script died in the call
         recorded = doc != before.midjourney and (
-            doc.pending or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
+            held or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
         )
         if doc.status is Status.TASK_FAILED_MAX_RETRIES:
             return None
