@@ -100,7 +100,8 @@ class DocumentStore:
     def _read_public(self) -> PublicDocument:
         for _ in range(_REREADS):
             try:
-                return parse_public(self._bytes(self.paths.config_public) or b"{}")
+                data = self._bytes(self.paths.config_public)
+                return parse_public(b"{}" if data is None else data)  # an empty file is torn too
             except Nonsense:
                 self._clock.sleep(_REREAD_PAUSE_S)
         return self._parsed(self.paths.config_public, parse_public)
