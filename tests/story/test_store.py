@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
