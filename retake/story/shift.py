@@ -25,7 +25,7 @@ from retake.story.documents import (
     Step,
     safe_id,
 )
-from retake.story.generation import begin, bury, finish, new_id, taken_ids
+from retake.story.generation import begin, bury, finish, new_id, take_up, taken_ids
 from retake.story.store import DocumentStore
 
 _log = getLogger(__name__)
@@ -52,6 +52,7 @@ class Orders(NamedTuple):
 
     resume: bool = False  # go on after too many failures, or after a key was mended
     resolve: str | None = None  # "retry" or "skip" a paid call of unknown outcome
+    retake: str | None = None  # the id of a failed generation that is to be taken up again
 
 
 NO_ORDERS = Orders()
@@ -270,6 +271,11 @@ class Shift:
             if held_until(doc, self._settings.workflow):
                 store.save_midjourney(transitions.hold_lifted(doc))
             _log.info("resumed by the operator")
+        if orders.retake:
+            self._raise_flag()
+            take_up(store, orders.retake)
+            store.read()
+            _log.info("generation %s is taken up again", orders.retake)
         if orders.resolve:
             if doc.pending is None:
                 raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")

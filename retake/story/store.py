@@ -69,6 +69,11 @@ class DocumentStore:
     def file_key(self, generation_id: str, suffix: str) -> str:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
 
+    def read_midjourney(self, key: str) -> MidjourneyDocument | None:
+        """A copy of config_midjourney.json that lies elsewhere, None if it is not there. Raises StateError."""
+        doc = self._parsed(key, parse_midjourney)
+        return None if self._versions[key] is ABSENT else doc
+
     def read_object(self, key: str) -> dict[str, Any] | None:
         """Another JSON object of the pipeline's, None if it is not there. Raises StateError."""
         data = self._bytes(key)

@@ -215,6 +215,14 @@ def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
     return doc.without("last_error")
 
 
+def taken_up_again(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """A generation that failed for good goes on at its failed step, with that step's attempts unused and everything
+    before it kept."""
+    step = doc.present_step
+    after = _cleared(doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error"), step)
+    return after.updated(generation=True) if step is Step.IMAGINE else after
+
+
 def ordered_by(task: Task) -> Step:
     """The step that ordered a Midjourney task."""
     return Step.IMAGINE if task.task_type == IMAGINE else Step.UPSCALE
@@ -226,6 +234,13 @@ def _before(doc: MidjourneyDocument, status: Status) -> str | None:
     if status in (Status.RUNWAY_POLL_FAILED, Status.RUNWAY_POLL_TIMEOUT) and doc.runway_task:
         return Status.WAITING_FOR_RUNWAY.value
     return None
+
+
+def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
+    if step is Step.MOCK:
+        return Status.TIMED_OUT_MOCK_NEEDED.value
+    status = FAILURE_STATUS.get(step)
+    return _before(doc, status) if status else None
 
 
 def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
