@@ -219,7 +219,7 @@ class Shift:
         doc = self._store.read().midjourney
         if ended.stopped:
             return Tick(75, "stopped by a signal; the next tick goes on")
-        if ended.exit_code == 0 and action.act is Act.FETCH and doc.task == before.midjourney.task:
+        if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
             return Tick(0, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:
             return None
@@ -334,6 +334,11 @@ _VENDOR_OF_STEP = {
     Step.RUNWAY_POLL: "runway",
     Step.MOCK: "runway",
 }
+
+
+def _same_task(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
+    """By id: an answered poll may have dated the task."""
+    return doc.task is not None and before.task is not None and doc.task.task_id == before.task.task_id
 
 
 def _command(action: Action, generation_id: str) -> tuple[str, list[str]]:

@@ -133,7 +133,7 @@ def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyD
     task = doc.raw["midjourney_task"]
     if not task.get("requested_at_utc"):
         doc = doc.updated(midjourney_task={**task, "requested_at_utc": stamp(now)})
-    return _cleared(doc, Step.FETCH)
+    return _poll_answered(doc, Step.FETCH)
 
 
 def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -143,7 +143,7 @@ def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> M
 
 
 def video_polled(doc: MidjourneyDocument) -> MidjourneyDocument:
-    return _cleared(doc, Step.RUNWAY_POLL)
+    return _poll_answered(doc, Step.RUNWAY_POLL)
 
 
 def video_not_had(
@@ -249,6 +249,12 @@ def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
 
 def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
     return doc.updated(retries={step: n for step, n in doc.retries.items() if step not in steps})
+
+
+def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
+    """A vendor that answers no longer needs mending: should it refuse again, that is to be told anew."""
+    critical = (doc.last_error or {}).get("error_class") == ErrorClass.CRITICAL
+    return _cleared(hold_lifted(doc) if critical else doc, step)
 
 
 def _paid(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> list[dict[str, Any]]:
