@@ -161,7 +161,21 @@ class DocumentStore:
 
     def _save(self, key: str, data: bytes) -> None:
         self.check_lease()
-        self._versions[key] = self.bucket.write(key, data, self._versions.get(key, ABSENT))
+        try:
+            self._versions[key] = self.bucket.write(key, data, self._versions.get(key, ABSENT))
+        except Conflict:
+            version = self._version_of(key, data)
+            if version is None:
+                raise
+            self._versions[key] = version  # an earlier try went through, and its answer got lost
+
+    def _version_of(self, key: str, data: bytes) -> str | None:
+        """The version of what is stored there, if it is `data`."""
+        try:
+            found, version = self.bucket.read(key)
+        except NotFound:
+            return None
+        return version if found == data else None
 
     def publish(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
         """Change config_public.json, losing nothing that the publisher writes at the same time with no lock of its own.
