@@ -83,8 +83,9 @@ def take_up(store: DocumentStore, generation_id: str) -> None:
     gen, grave = store.documents.gen, f"{DEAD_LETTERS}{generation_id}/"
     if gen.generation_id:
         raise StateError(f"generation {gen.generation_id} is under way; take {generation_id} up when it has ended")
-    buried = store.read_midjourney(f"{grave}{_name(store.paths.config_midjourney)}")
-    if buried is None or not safe_id(generation_id):
+    key = f"{grave}{_name(store.paths.config_midjourney)}"
+    buried = store.read_midjourney(key) if safe_id(generation_id) else None
+    if buried is None:
         raise StateError(f"there is no dead letter {grave}. Nothing was changed")
     keys = [entry.key for entry in store.bucket.list(grave)]
     for key in keys:

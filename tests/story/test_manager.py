@@ -1,0 +1,853 @@
+"""One tick: the lease, the flag, the order of things, exit codes, and what the operator is told and can say."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from story_world import CONTENT, PAID, Heard, World
+
+from retake.bucket import ANY, Lease
+from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket
+from retake.errors import LeaseLost, SettingsError, StateError, StorageError
+from retake.settings import Keys
+from retake.story.decision import Act
+from retake.story.documents import FAILURE_STATUS, Status, Step
+from retake.story.manager import Manager
+from retake.story.shift import Ended, Orders
+
+ID = "20260101-0000"
+PUBLIC, GEN, DOCUMENT = "config/config_public.json", "config/config_gen.json", "config/config_midjourney.json"
+ORDERED = "2026-01-01T00:00:00Z"
+FOUR = {"image_url": "https://cdn/grid.png", "temporary_image_urls": ["1", "2", "3", "4"]}
+PICTURES = {"task_id": "imagine-1", "task_type": "imagine", "task_result": FOUR}
+UPSCALED = {"task_id": "upscale-1", "task_type": "upscale", "task_result": {"image_url": "https://cdn/full.png"}}
+WHOLE = ("json", "png", "mp4")
+
+
+class Scripted(World):
+    """A world whose next scripts end as told, after doing what is told."""
+
+    def __init__(self, bucket: Any = None, **workflow: Any) -> None:
+        super().__init__(bucket, **workflow)
+        self.endings: deque[Ended | Callable[[], Ended]] = deque()
+        self.runs: list[tuple[str, list[str]]] = []
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        self.runs.append((script, arguments))
+        if not self.endings:
+            return super().run(script, arguments, lease)
+        ending = self.endings.popleft()
+        return ending() if callable(ending) else ending
+
+
+def at(
+    files: str = "json", gen: dict[str, Any] | None = None, workflow: dict[str, Any] | None = None, **doc: Any
+) -> Scripted:
+    """A generation under way with these files and this document."""
+    world = Scripted(**(workflow or {}))
+    world.put(GEN, {"generation_id": ID, **(gen or {})})
+    world.put(DOCUMENT, doc)
+    for suffix in files.split():
+        world.put(f"666/{ID}.{suffix}", CONTENT if suffix == "json" else f"the {suffix}".encode())
+    return world
+
+
+def group(world: World, folder: str, name: str) -> None:
+    for suffix in WHOLE:
+        world.put(f"{folder}/{name}.{suffix}", f"{name}.{suffix}".encode())
+
+
+# --- a tick that goes well ------------------------------------------------------------------------------------------
+
+
+def test_from_an_empty_bucket_one_tick_makes_a_whole_generation() -> None:
+    world = Scripted()
+    tick = world.tick()
+    assert (tick.exit_code, tick.ended, tick.generation_id) == (0, "done", ID)
+    assert world.keys_of("666/") == [f"666/{ID}.json", f"666/{ID}.mp4", f"666/{ID}.png"]
+    assert [script for script, _ in world.runs] == [
+        *("generate_content", "generate_media", "fetch_media", "generate_media", "fetch_media", "generate_media")
+    ]
+    assert {kind: world.vendors.billed[kind] for kind in PAID} == dict.fromkeys(PAID, 1)
+    assert (world.generation_id, world.doc.blank, world.documents.public.processing_lock) == (None, True, False)
+    assert [call["step"] for call in world.json(f"spend/{ID}.json")["paid_calls"]] == [
+        *("content", "imagine", "upscale", "runway")
+    ]
+
+
+def test_scripts_are_told_the_generation_and_whether_a_mock_is_wanted() -> None:
+    world = at(status="timed_out_mock_needed")
+    world.tick()
+    assert world.runs == [("generate_media", ["--generation_id", ID, "--use-mock"])]
+    world = at(midjourney_task={"task_id": "t"})
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.runs == [("fetch_media", [])]
+
+
+def test_while_midjourney_works_a_tick_asks_once_and_waits() -> None:
+    world = at(midjourney_task={"task_id": "t", "requested_at_utc": ORDERED}, status="waiting_for_imagine")
+    world.vendors.plan("fetch", "running", "running")
+    for asked in (1, 2):
+        tick = world.tick()
+        assert (tick.exit_code, tick.ended, tick.resting) == (0, None, False)
+        assert world.vendors.asked["fetch"] == asked
+
+
+def test_the_next_generation_begins_in_the_next_tick() -> None:
+    world = Scripted()
+    world.ticks(2)
+    assert world.ended == ["done", "done"]
+    assert {key.partition(".")[0] for key in world.keys_of("666/") + world.keys_of("555/")} == {
+        f"555/{ID}",
+        "666/20260101-0001",
+    }
+
+
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_several_tasks_can_be_done_in_one_tick_each_with_an_id_of_its_own(tasks: int) -> None:
+    world = Scripted(max_tasks_per_run=tasks)
+    tick = world.tick()
+    assert (tick.exit_code, tick.ended) == (0, "done")
+    assert world.vendors.billed["create"] == tasks
+    names = {key.rpartition("/")[2].partition(".")[0] for key in world.keys_of() if key.endswith(".mp4")}
+    assert names == {f"20260101-000{n}" for n in range(tasks)}
+    assert world.documents.public.processing_lock is False
+
+
+def test_several_tasks_end_when_there_is_no_more_room() -> None:
+    world = Scripted(max_tasks_per_run=9)
+    tick = world.tick()
+    assert (tick.exit_code, tick.why, tick.resting) == (0, "nothing to do", True)
+    assert world.vendors.billed["create"] == 3
+
+
+def test_of_several_tasks_one_that_fails_ends_the_tick() -> None:
+    world = Scripted(max_tasks_per_run=3)
+    world.vendors.plan("create", "ok", "rejected")
+    tick = world.tick()
+    assert (tick.exit_code, tick.ended, tick.generation_id) == (69, "failed", "20260101-0001")
+    assert world.vendors.asked["create"] == 2
+
+
+def test_ids_already_taken_are_passed_over() -> None:
+    world = Scripted()
+    for key in (f"archive/{ID}.json", "444/20260101-0001.png", "dead_letters/20260101-0002/report.json"):
+        world.put(key, {})
+    world.tick()
+    assert f"666/20260101-0003.{WHOLE[0]}" in world.keys_of()
+
+
+# --- nothing to do --------------------------------------------------------------------------------------------------
+
+
+def test_with_a_ready_group_in_each_folder_there_is_nothing_to_do_and_nothing_changes() -> None:
+    world = Scripted()
+    world.put(PUBLIC, {"processing_lock": False, "empty": [], "generation_id": []})
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    before = world.everything()
+    tick = world.tick()
+    assert (tick.exit_code, tick.why, tick.resting) == (0, "nothing to do", True)
+    assert world.everything() == before
+    assert world.runs == []
+
+
+def test_an_idle_tick_writes_nothing_at_all() -> None:
+    world = Scripted(FailingBucket(MemoryBucket()))
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    world.put(PUBLIC, {"empty": []})
+    began = len(world.bucket.operations)
+    world.tick()
+    assert {operation for operation, _ in world.bucket.operations[began:]} == {"lease", "read", "list"}
+
+
+# --- the lease and the flag -----------------------------------------------------------------------------------------
+
+
+def test_a_lease_held_elsewhere_is_no_error_and_nothing_is_touched() -> None:
+    world = Scripted()
+    lease = world.bucket.lease("story", "other:1")
+    before = world.everything()
+    tick = world.tick()
+    assert (tick.exit_code, tick.resting) == (0, False)
+    assert "other:1" in tick.why
+    assert world.everything() == before
+    lease.release()
+    assert world.tick().ended == "done"
+
+
+@pytest.mark.parametrize("trouble", ["lease", "read"])
+def test_a_bucket_that_is_away_is_raised_and_the_lease_given_back(trouble: str) -> None:
+    bucket = MemoryBucket()
+    world = Scripted(FailingBucket(bucket, Fault(operation=trouble)))
+    with pytest.raises(StorageError):
+        world.tick()
+    bucket.lease("story", "next").release()
+
+
+def flag_seen(world: Scripted) -> list[bool]:
+    """What processing_lock says while each script runs."""
+    seen: list[bool] = []
+    run = world.run
+
+    def looking(script: str, arguments: list[str], lease: Lease) -> Ended:
+        seen.append(world.documents.public.processing_lock)
+        return run(script, arguments, lease)
+
+    world.run = looking  # type: ignore[method-assign]
+    world.tick()
+    return seen
+
+
+def test_the_flag_is_up_while_a_tick_works_and_down_after_it() -> None:
+    world = Scripted()
+    world.put(PUBLIC, {"generation_id": [], "theirs": 1})
+    assert flag_seen(world) == [True] * 6
+    assert world.json(PUBLIC) == {
+        "generation_id": [],
+        "theirs": 1,
+        "processing_lock": False,
+        "empty": [*world.settings.paths[3:6]],
+    }
+
+
+@pytest.mark.parametrize("outcome", ["refused", "rejected", "key", "unknown", "dies"])
+@pytest.mark.parametrize("kind", PAID)
+def test_the_flag_is_down_after_every_kind_of_failure(kind: str, outcome: str) -> None:
+    world = Scripted()
+    world.vendors.plan(kind, outcome)
+    world.tick()
+    assert world.documents.public.processing_lock is False
+    world.bucket.lease("story", "next").release()
+
+
+def test_the_flag_is_down_after_an_error_in_the_middle_of_a_tick() -> None:
+    world = at(generation=True)
+    world.endings.append(lambda: world.put(GEN, b"nonsense") or Ended(0))
+    with pytest.raises(StateError):
+        world.tick()
+    assert world.json(PUBLIC)["processing_lock"] is False
+    world.bucket.lease("story", "next").release()
+
+
+def test_a_flag_that_a_crash_left_blocks_nothing_and_is_lowered() -> None:
+    world = Scripted()
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    world.put(PUBLIC, {"processing_lock": True, "empty": []})
+    with Heard() as log:
+        assert world.tick().exit_code == 0
+    assert world.json(PUBLIC) == {"processing_lock": False, "empty": []}
+    assert any("did not come to its end" in warning for warning in log.warnings)
+    world = at(generation=True)
+    world.put(PUBLIC, {"processing_lock": True})
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.vendors.billed["imagine"] == 1
+    assert world.documents.public.processing_lock is False
+
+
+def test_a_flag_that_cannot_be_lowered_is_lowered_by_the_next_tick() -> None:
+    bucket = MemoryBucket()
+    world = Scripted(bucket)
+    world.vendors.plan("fetch", *["running"] * 5)
+    world.tick()
+    world.bucket = FailingBucket(bucket, Fault(operation="replace", number=2, times=99))
+    with Heard() as log:
+        assert world.tick().exit_code == 0
+    assert world.documents.public.processing_lock is True
+    assert any("stays true" in record.getMessage() for record in log.records)
+    world.bucket = bucket
+    world.tick()
+    assert world.documents.public.processing_lock is False
+
+
+def test_a_lease_that_is_lost_while_a_script_runs_ends_the_tick_before_anything_is_written() -> None:
+    world = at(generation=True)
+
+    def lose() -> Ended:
+        world.bucket.store.end_leases()
+        world.before = world.everything()
+        return Ended(75)
+
+    world.endings.append(lose)
+    with pytest.raises(LeaseLost):
+        world.tick()
+    assert world.everything() == world.before
+
+
+def test_ticks_at_the_same_time_do_the_work_of_one() -> None:
+    world = Scripted()
+    start = threading.Barrier(4)
+    codes: list[int] = []
+
+    def tick() -> None:
+        manager = world.manager()
+        start.wait()
+        codes.append(manager.tick().exit_code)
+
+    threads = [threading.Thread(target=tick) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 4
+    ids = {key.partition(".")[0] for key in world.keys_of() if key.endswith(".mp4")}
+    assert world.vendors.billed["create"] == len(ids)
+
+
+# --- what must be there before anything is changed ------------------------------------------------------------------
+
+
+NO_KEYS = Keys(None, None, None)
+NEEDS = [
+    (Keys(None, "key", "key"), {"generation": True}, "json", "MIDJOURNEY"),
+    (Keys(None, "key", "key"), {"midjourney_task": {"task_id": "t"}}, "json", "MIDJOURNEY"),
+    (Keys(None, "key", "key"), {"midjourney_results": PICTURES}, "json", "MIDJOURNEY"),
+    (Keys(None, "key", "key"), {"pending_call": {"step": "imagine"}}, "json", "MIDJOURNEY"),
+    (Keys("key", None, "key"), {"midjourney_results": UPSCALED}, "json", "RUNWAY"),
+    (Keys("key", None, "key"), {"runway_task": {"task_id": "t"}}, "json", "RUNWAY"),
+    (Keys("key", "key", None), {}, "", "OPENAI"),
+]
+
+
+@pytest.mark.parametrize(("keys", "doc", "files", "name"), NEEDS, ids=str)
+def test_without_the_key_of_the_next_step_nothing_is_changed(
+    keys: Keys, doc: dict[str, Any], files: str, name: str
+) -> None:
+    world = at(files, **doc)
+    world.keys = keys
+    before = world.everything()
+    with pytest.raises(SettingsError, match=name):
+        world.tick()
+    assert world.everything() == before
+    assert world.runs == []
+
+
+@pytest.mark.parametrize("keys", [NO_KEYS, *(needs[0] for needs in NEEDS[::3])], ids=str)
+def test_no_generation_is_begun_and_nothing_tidied_up_while_any_key_is_missing(keys: Keys) -> None:
+    world = Scripted()
+    group(world, "666", "a")
+    world.put(PUBLIC, {"generation_id": ["b"]})
+    world.keys = keys
+    before = world.everything()
+    with pytest.raises(SettingsError):
+        world.tick()
+    assert world.everything() == before
+
+
+def test_without_keys_what_needs_none_is_done() -> None:
+    world = at("json png mp4")
+    world.keys = NO_KEYS
+    assert world.tick().ended == "done"
+    world = at(status="timed_out_mock_needed")
+    world.keys = NO_KEYS
+    assert world.tick().ended == "done"
+
+
+@pytest.mark.parametrize("key", [PUBLIC, GEN, DOCUMENT])
+def test_while_a_document_makes_no_sense_nothing_but_its_copy_is_written(key: str) -> None:
+    world = at(generation=True)
+    world.put(PUBLIC, {"processing_lock": True})
+    world.put(key, b"{nonsense")
+    before = world.everything()
+    for _ in range(2):
+        with pytest.raises(StateError, match=key):
+            world.tick()
+    added = {name: data for name, data in world.everything().items() if name not in before}
+    assert list(added.values()) == [b"{nonsense"]
+    assert {name: data for name, data in world.everything().items() if name in before} == before
+
+
+# --- scripts that die, hang, or go wrong ----------------------------------------------------------------------------
+
+
+AT_EACH_STEP: dict[Step, tuple[str, dict[str, Any]]] = {
+    Step.CONTENT: ("", {}),
+    Step.IMAGINE: ("json", {"generation": True}),
+    Step.FETCH: ("json", {"midjourney_task": {"task_id": "t"}, "status": "waiting_for_imagine"}),
+    Step.UPSCALE: ("json", {"midjourney_results": PICTURES}),
+    Step.RUNWAY: ("json", {"midjourney_results": UPSCALED}),
+    Step.RUNWAY_POLL: ("json png", {"runway_task": {"task_id": "r"}, "status": "waiting_for_runway"}),
+}
+
+
+@pytest.mark.parametrize(
+    "ending", [Ended(-9), Ended(-15, timed_out=True), Ended(1), Ended(70), Ended(69), Ended(0)], ids=str
+)
+@pytest.mark.parametrize("step", AT_EACH_STEP)
+def test_a_script_that_dies_hangs_or_does_nothing_is_a_failure_of_its_step(step: Step, ending: Ended) -> None:
+    files, doc = AT_EACH_STEP[step]
+    world = at(files, **doc)
+    world.endings.append(ending)
+    tick = world.tick()
+    if step is Step.FETCH and ending == Ended(0):
+        assert (tick.exit_code, tick.why) == (0, "waiting for Midjourney")
+        return
+    assert tick.exit_code == 75
+    assert world.doc.status is FAILURE_STATUS[step]
+    error = world.doc.last_error
+    assert error is not None
+    assert (error["error_code"], error["correlation_id"]) == ("ERR_TEMPORARY_SCRIPT_DIED", ID)
+    assert ("900 s" in error["message"]) is ending.timed_out
+    assert world.tick().why.startswith("attempt 1/3 for status")
+    assert world.doc.retries == {step: 1}
+
+
+@pytest.mark.parametrize("step", AT_EACH_STEP)
+def test_a_step_whose_script_always_dies_runs_four_times_and_then_the_generation_fails(step: Step) -> None:
+    files, doc = AT_EACH_STEP[step]
+    world = at(files, **doc)
+    world.endings.extend([Ended(-9)] * 99)
+    ticks = world.ticks(8)
+    assert [tick.exit_code for tick in ticks] == [75, 0, 75, 0, 75, 0, 75, 69]
+    assert len(world.runs) == 4
+    assert world.json(f"dead_letters/{ID}/report.json")["failed_step"] == step
+
+
+@pytest.mark.parametrize("code", [65, 75, 78])
+@pytest.mark.parametrize("step", AT_EACH_STEP)
+def test_a_script_that_could_not_even_begin_is_no_failed_attempt(step: Step, code: int) -> None:
+    files, doc = AT_EACH_STEP[step]
+    world = at(files, **doc)
+    world.endings.append(Ended(code))
+    tick = world.tick()
+    assert tick.exit_code == code
+    assert world.doc.raw.get("status") == doc.get("status")
+    assert world.doc.retries == {}
+
+
+def test_a_script_that_could_not_begin_is_no_failed_attempt_in_the_tick_that_raised_the_flag_either() -> None:
+    world = at("json")  # a crash lost «generation: true»
+    world.endings.append(Ended(75))
+    tick = world.tick()
+    assert (tick.exit_code, world.doc.status, world.doc.generation) == (75, None, True)
+
+
+def test_a_script_that_was_stopped_by_a_signal_is_no_failed_attempt() -> None:
+    world = at(generation=True)
+    world.endings.append(Ended(75, stopped=True))
+    tick = world.tick()
+    assert (tick.exit_code, world.doc.status, world.doc.retries) == (75, None, {})
+    assert "signal" in tick.why
+
+
+def test_a_script_that_dies_after_it_had_ordered_the_film_counts_against_the_polls_and_orders_no_second() -> None:
+    world = at("json png", midjourney_results=UPSCALED)
+    real_run = super(Scripted, world).run
+
+    def half() -> Ended:
+        world.vendors.plan("poll", "error")
+        lease = world.bucket.store.holders["story"][0]
+        real_run("generate_media", ["--generation_id", ID], lease)
+        return Ended(-9)
+
+    world.endings.append(half)
+    world.tick()
+    assert world.doc.status is Status.RUNWAY_POLL_FAILED
+    world.ticks(2)
+    assert world.ended == ["done"]
+    assert world.vendors.billed["create"] == 1
+
+
+# --- attempts, mocks, ends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PAID)
+@pytest.mark.parametrize("max_retries", [0, 1, 3])
+def test_a_vendor_that_always_refuses_is_asked_once_a_tick_and_once_more_than_there_are_retries(
+    kind: str, max_retries: int
+) -> None:
+    world = Scripted(max_retries=max_retries)
+    world.vendors.plan(kind, *["refused"] * 99)
+    asked = 0
+    while not world.ended:
+        world.tick()
+        assert world.vendors.asked[kind] <= asked + 1
+        asked = world.vendors.asked[kind]
+    assert (world.ended, asked) == (["failed"], max_retries + 1)
+    step = {"write": "content", "create": "runway"}.get(kind, kind)
+    assert world.json(f"dead_letters/{ID}/report.json")["failed_step"] == step
+
+
+@pytest.mark.parametrize("kind", ["imagine", "upscale", "create"])
+def test_where_a_mock_is_wanted_it_stands_in_once_the_attempts_are_used_up(kind: str) -> None:
+    world = Scripted(on_exhausted="mock", max_retries=1)
+    world.vendors.plan(kind, *["refused"] * 99)
+    world.ticks(3)
+    assert world.ended == []
+    assert world.tick().ended == "done"
+    assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
+
+
+def test_a_rejected_prompt_gets_no_mock_and_no_second_attempt() -> None:
+    world = Scripted(on_exhausted="mock")
+    world.vendors.plan("imagine", "rejected")
+    tick = world.tick()
+    assert (tick.exit_code, tick.ended, world.vendors.asked["imagine"]) == (69, "failed", 1)
+
+
+def test_no_mock_stands_in_for_a_text() -> None:
+    world = Scripted(on_exhausted="mock", max_retries=0)
+    world.vendors.plan("write", *["refused"] * 9)
+    world.ticks(2)
+    assert world.ended == ["failed"]
+
+
+def test_a_task_that_takes_too_long_is_given_up_for_a_mock() -> None:
+    world = Scripted()
+    world.vendors.plan("fetch", *["running"] * 99)
+    world.tick()
+    world.later(seconds=world.settings.workflow.mj_timeout_seconds)
+    tick = world.tick()
+    assert tick.ended == "done"
+    assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
+    assert world.vendors.asked["fetch"] == 1
+
+
+@pytest.mark.parametrize("max_retries", [0, 3])
+def test_a_mock_that_always_fails_ends_the_generation(max_retries: int) -> None:
+    world = at(status="timed_out_mock_needed", workflow={"max_retries": max_retries})
+    world.studio.broken = True
+    while not world.ended:
+        assert world.tick().exit_code in (75, 69)
+    assert len(world.runs) == max_retries + 1
+    assert world.json(f"dead_letters/{ID}/report.json")["failed_step"] == "mock"
+
+
+def test_a_task_that_is_accepted_and_then_always_fails_is_not_paid_for_without_end() -> None:
+    for kind, step in (("fetch", "imagine"), ("poll", "create")):
+        world = Scripted()
+        world.vendors.plan(kind, *["failed"] * 99)
+        while not world.ended:
+            world.tick()
+        assert world.vendors.billed[step] == 4
+
+
+def test_a_failure_is_told_with_its_step_its_attempts_and_its_reason() -> None:
+    world = Scripted(max_retries=1)
+    world.vendors.plan("upscale", *["refused"] * 99)
+    with Heard() as log:
+        world.ticks(4)
+    assert log.alerts == ["generation_failed"]
+    told = next(record for record in log.records if "alert" in vars(record))
+    assert told.getMessage().startswith("the generation failed at upscale after 2 attempts: upscale: HTTP 500")
+    assert vars(told)["step"] == "upscale"
+
+
+# --- too many failures ----------------------------------------------------------------------------------------------
+
+
+def failing(number: int) -> Scripted:
+    world = Scripted()
+    world.vendors.plan("imagine", *["rejected"] * number)
+    return world
+
+
+def test_after_three_failed_generations_none_is_begun_until_the_operator_says_go_on() -> None:
+    world = failing(3)
+    with Heard() as log:
+        assert [tick.exit_code for tick in world.ticks(5)] == [69] * 5
+    assert (world.vendors.asked["imagine"], world.vendors.asked["write"]) == (3, 3)
+    assert log.alerts == ["generation_failed"] * 3 + ["stopped"], "told once, not at every tick"
+    tick = world.tick(Orders(resume=True))
+    assert (tick.exit_code, tick.ended) == (0, "done")
+    assert world.documents.gen.failed_in_a_row == 0
+
+
+def test_a_generation_that_ends_well_starts_the_count_anew() -> None:
+    world = failing(2)
+    world.ticks(2)
+    assert world.documents.gen.failed_in_a_row == 2
+    world.tick()
+    assert world.ended == ["failed", "failed", "done"]
+    assert world.documents.gen.failed_in_a_row == 0
+
+
+def test_failures_of_one_generation_do_not_count_before_it_ends() -> None:
+    world = Scripted()
+    world.vendors.plan("imagine", "refused", "refused")
+    world.ticks(5)
+    assert world.documents.gen.failed_in_a_row == 0
+
+
+# --- the operator ---------------------------------------------------------------------------------------------------
+
+
+def test_to_resume_where_nothing_is_held_is_just_a_tick() -> None:
+    assert Scripted().tick(Orders(resume=True)).ended == "done"
+
+
+@pytest.mark.parametrize("resolve", ["retry", "skip"])
+def test_to_resolve_where_nothing_is_pending_is_refused_and_changes_nothing(resolve: str) -> None:
+    for world in (at(generation=True), Scripted()):
+        before = world.everything()
+        with pytest.raises(StateError, match="Nothing was changed"):
+            world.tick(Orders(resolve=resolve))
+        assert world.everything() == before
+
+
+@pytest.mark.parametrize("name", ["20990101-0000", "../config", "a b", "/etc"])
+def test_to_take_up_what_is_no_dead_letter_is_refused_and_changes_nothing(name: str) -> None:
+    world = Scripted()
+    world.put("dead_letters/x/report.json", {})
+    before = {key: data for key, data in world.everything().items() if key != PUBLIC}
+    with pytest.raises(StateError):
+        world.tick(Orders(retake=name))
+    assert {key: data for key, data in world.everything().items() if key != PUBLIC} == before
+
+
+def put(bucket: MemoryBucket, public: dict[str, Any]) -> None:
+    bucket.write(PUBLIC, json.dumps(public).encode(), ANY)
+
+
+def test_resuming_forgets_no_append_that_a_disturbed_write_has_just_seen() -> None:
+    """Raising the flag may be disturbed by the publisher; what it saw then is remembered in the document that the
+    order to resume changes too."""
+    store = MemoryBucket().store
+    theirs = MemoryBucket(store)
+    pending = ["b"]
+
+    def append(step: str, key: str) -> None:
+        if step == "exchange" and pending:
+            put(theirs, {"generation_id": [pending.pop()]})
+
+    world = Scripted(MemoryBucket(store, meanwhile=append))
+    world.put(PUBLIC, {"generation_id": []})
+    world.put(GEN, {"failed_in_a_row": 3})
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    world.tick(Orders(resume=True))
+    assert pending == []
+    assert world.documents.gen.remembered == ["b"]
+
+
+def test_warning_forgets_no_append_that_a_disturbed_write_has_just_seen() -> None:
+    store = MemoryBucket().store
+    theirs = MemoryBucket(store)
+    pending = ["b"]
+
+    def append(step: str, key: str) -> None:
+        if step == "exchange" and pending:
+            put(theirs, {"generation_id": ["gone", pending.pop()]})
+
+    world = Scripted(MemoryBucket(store, meanwhile=append))
+    world.put(PUBLIC, {"generation_id": ["gone"], "empty": []})
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    world.tick()
+    assert pending == []
+    assert world.documents.gen.warned == ["gone"]
+    assert world.documents.gen.remembered == ["gone", "b"]
+
+
+# --- tidying up -----------------------------------------------------------------------------------------------------
+
+
+def test_published_generations_are_archived_and_taken_off_the_list() -> None:
+    world = Scripted()
+    group(world, "444", "a")
+    group(world, "555", "b")
+    world.put(PUBLIC, {"generation_id": ["a", "gone", "a"], "theirs": 1})
+    with Heard() as log:
+        world.ticks(3)
+    assert {key.rpartition("/")[2] for key in world.keys_of("archive/")} == {f"a.{suffix}" for suffix in WHOLE}
+    assert world.json(PUBLIC)["generation_id"] == ["gone"]
+    assert world.json(PUBLIC)["theirs"] == 1
+    assert len([warning for warning in log.warnings if "'gone'" in warning]) == 1, "warned of once"
+    assert world.documents.gen.warned == ["gone"]
+    assert f"444/b.{WHOLE[0]}" in world.keys_of()
+
+
+def test_a_warning_is_forgotten_with_its_reason() -> None:
+    world = Scripted()
+    world.put(PUBLIC, {"generation_id": ["late"]})
+    world.tick()
+    assert world.documents.gen.warned == ["late"]
+    group(world, "444", "late")
+    world.tick()
+    assert world.documents.gen.warned == []
+    assert world.json(PUBLIC)["generation_id"] == []
+
+
+def test_an_incomplete_published_group_is_warned_of_first_and_moved_next_time() -> None:
+    world = Scripted()
+    world.put("444/a.json", {})
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    world.tick()
+    assert world.keys_of("archive/") == []
+    world.tick()
+    assert world.keys_of("archive/") == ["archive/a.json"]
+    assert world.json(PUBLIC)["generation_id"] == ["a"]
+
+
+def test_empty_names_the_folders_without_a_ready_group() -> None:
+    world = Scripted()
+    world.tick()
+    assert world.json(PUBLIC)["empty"] == ["444/", "555/", "666/"]
+    world.tick()
+    assert world.json(PUBLIC)["empty"] == ["444/", "666/"]
+
+
+def test_nothing_is_tidied_up_while_a_generation_is_under_way() -> None:
+    world = at(generation=True)
+    group(world, "444", "a")
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.keys_of("archive/") == []
+
+
+# --- leftovers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_flag_without_a_generation_is_lowered_and_the_tick_goes_on() -> None:
+    world = Scripted()
+    world.put(DOCUMENT, {"generation": True})
+    with Heard() as log:
+        assert world.tick().ended == "done"
+    assert any("no generation is under way" in warning for warning in log.warnings)
+
+
+def test_an_id_without_a_text_gets_its_text_and_one_with_a_text_its_pictures() -> None:
+    world = at("")
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.runs[0][0] == "generate_content"
+    world = at("json")
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert (world.runs[0][0], world.vendors.billed) == ("generate_media", {"imagine": 1})
+
+
+def test_paid_work_without_a_generation_is_kept_before_a_new_one_begins() -> None:
+    world = Scripted()
+    world.put(
+        DOCUMENT, {"midjourney_task": {"task_id": "paid", "task_type": "imagine"}, "status": "waiting_for_imagine"}
+    )
+    assert world.tick().ended == "done"
+    assert world.json(f"dead_letters/before-{ID}/config_midjourney.json")["midjourney_task"]["task_id"] == "paid"
+    assert world.vendors.asked["fetch"] == 2, "nobody asked for the old task"
+
+
+def test_the_documents_of_the_predecessor_are_gone_on_with() -> None:
+    world = Scripted()
+    world.put(GEN, {"generation_id": ID})
+    world.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
+    world.put(f"666/{ID}.json", CONTENT)
+    world.put(
+        DOCUMENT,
+        {
+            "midjourney_task": None,
+            "midjourney_results": {"task_id": "i", "task_result": FOUR},
+            "generation": False,
+            "status": "upscale_trigger_failed",
+            "retry_count": 2,
+        },
+    )
+    assert world.tick().why == "attempt 3/3 for status upscale_trigger_failed"
+    assert world.tick().ended == "done"
+
+
+def test_the_predecessors_public_list_of_one_text_is_named_and_left_alone() -> None:
+    world = Scripted()
+    world.put(PUBLIC, {"generation_id": "20250101-0000"})
+    with pytest.raises(StateError, match="generation_id"):
+        world.tick()
+    assert world.json(PUBLIC) == {"generation_id": "20250101-0000"}
+
+
+# --- a dry run ------------------------------------------------------------------------------------------------------
+
+
+DRY = [
+    ({}, "json", {"generation": True}, "order the pictures"),
+    ({}, "json", {"status": "upscale_trigger_failed", "midjourney_results": PICTURES}, "grant one more attempt"),
+    ({}, "json", {"status": "task_failed_max_retries"}, "dead letters"),
+    ({}, "json png mp4", {}, "finish"),
+    ({}, "json", {"pending_call": {"step": "imagine"}}, "find out"),
+    ({"generation_id": None}, "", {}, "would begin 20260101-0000"),
+    ({"generation_id": None, "failed_in_a_row": 3}, "", {}, "--resume"),
+    ({"generation_id": None}, "", {"generation": True}, "lower the flag"),
+]
+
+
+@pytest.mark.parametrize(("gen", "files", "doc", "says"), DRY, ids=str)
+def test_a_dry_run_says_what_a_tick_would_do_and_changes_nothing(
+    gen: dict[str, Any], files: str, doc: dict[str, Any], says: str
+) -> None:
+    world = at(files, gen, **doc)
+    before = world.everything()
+    lease = world.bucket.lease("story", "somebody at work")
+    assert says in "\n".join(world.manager().dry_run())
+    assert world.everything() == before
+    lease.release()
+
+
+def test_a_dry_run_names_the_moves_and_the_next_tick_makes_them() -> None:
+    world = Scripted()
+    group(world, "444", "a")
+    group(world, "555", "b")
+    group(world, "666", "c")
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    before = world.everything()
+    lines = world.manager().dry_run()
+    assert world.everything() == before
+    told = [line.split()[2::2] for line in lines if line.startswith("would move")]
+    assert len(told) == 9
+    world.tick()
+    after = world.everything()
+    for source, target in told:
+        assert source not in after
+        assert after[target] == before[source]
+    assert lines[-1] == f"would begin {ID}"
+    assert f"666/{ID}.mp4" in after
+
+
+def test_a_dry_run_says_that_there_is_no_room() -> None:
+    world = Scripted()
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    assert world.manager().dry_run()[-1] == "666/ holds a ready group: would begin nothing"
+
+
+def test_a_dry_run_names_a_document_that_makes_no_sense_and_copies_nothing() -> None:
+    world = Scripted()
+    world.put(GEN, b"{")
+    before = world.everything()
+    with pytest.raises(StateError, match=GEN):
+        world.manager().dry_run()
+    assert world.everything() == before
+
+
+def test_a_dry_run_needs_no_keys() -> None:
+    world = Scripted()
+    world.keys = NO_KEYS
+    assert world.manager().dry_run()[-1] == f"would begin {ID}"
+
+
+# --- who watches ----------------------------------------------------------------------------------------------------
+
+
+def test_each_decision_is_shown_before_it_is_carried_out() -> None:
+    world = Scripted()
+    seen: list[Act] = []
+    manager = Manager(
+        world.settings,
+        world.bucket,
+        world,
+        world.keys,
+        world.clock,
+        owner="test",
+        observe=lambda documents, action: seen.append(action.act),
+    )
+    manager.tick()
+    assert seen == [
+        *(Act.BEGIN, Act.WRITE, Act.ORDER_IMAGINE, Act.FETCH, Act.ORDER_UPSCALE, Act.FETCH, Act.FILM, Act.FINISH)
+    ]
