@@ -29,7 +29,8 @@ def until_done(manager: Manager, orders: Orders, interval_s: float, clock: Clock
                 raise
             _log.warning("%s", error)
             tick = Tick(75, str(error))
-    return tick.exit_code
+    over = tick.ended or tick.resting or tick.exit_code
+    return tick.exit_code if over else 75  # stopped by a signal, with work left to do
 
 
 def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:
