@@ -7,6 +7,7 @@
     ├── LeaseHeld            somebody else is at work on this pipeline         exit 75
     ├── LeaseLost            the lease ran out or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
+    ├── CapReached           what may be spent in a day is spent               exit 75
     └── VendorError          a vendor said no, or said nothing                 exit 75, 69 or 78
         ├── Refused          the paid call was certainly not carried out
         ├── OutcomeUnknown   nobody can know whether the paid call was carried out
@@ -106,6 +107,12 @@ class LeaseLost(RetakeError):
 
 class Stopped(RetakeError):
     """Asked to stop by a signal, between two pieces of work: nothing is half done, the next tick goes on."""
+
+    exit_code = 75
+
+
+class CapReached(RetakeError):
+    """What may be spent in a day is spent. Tasks that are paid for are still polled; the rest waits for tomorrow."""
 
     exit_code = 75
 

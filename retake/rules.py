@@ -46,6 +46,14 @@ def above_zero(high: int) -> Rule:
     return Rule(f"number above 0, up to {high}", read)
 
 
+def from_zero(high: int) -> Rule:
+    def read(value: Any) -> float:
+        _require(type(value) in (int, float) and 0 <= value <= high)
+        return value  # type: ignore[no-any-return]
+
+    return Rule(f"number, 0 to {high}", read)
+
+
 def choice(*choices: str) -> Rule:
     def read(value: Any) -> str:
         _require(isinstance(value, str) and value in choices)
@@ -113,3 +121,5 @@ FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_fold
 RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)
 SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read_size)
 SECONDS = above_zero(31_536_000)  # a year
+PATIENCE = from_zero(31_536_000)  # seconds; 0 is «not at all»
+USD = from_zero(1_000_000)

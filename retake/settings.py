@@ -18,14 +18,17 @@ from retake.rules import (
     ENDPOINT,
     FOLDER,
     KEY,
+    PATIENCE,
     RATIO,
     SECONDS,
     SIZE,
     TEXT,
+    USD,
     Rule,
     Size,
     above_zero,
     choice,
+    from_zero,
     whole,
 )
 
@@ -136,12 +139,12 @@ class Workflow(NamedTuple):
     max_retries: int = _setting(3, whole(0, 100), "how many times a failed step is tried again")
     max_tasks_per_run: int = _setting(1, whole(1), "how many tasks one tick may do")
     mj_timeout_seconds: float = _setting(
-        18000, SECONDS, "seconds after which a Midjourney task in flight is given up and a mock is made"
+        18000, PATIENCE, "seconds after which a Midjourney task in flight is given up and a mock is made"
     )
-    runway_polling_timeout: float = _setting(300, SECONDS, "seconds that one tick waits for a video")
-    runway_polling_interval: float = _setting(15, SECONDS, "seconds between two looks at a video's task")
+    runway_polling_timeout: float = _setting(300, PATIENCE, "seconds that one tick waits for a video")
+    runway_polling_interval: float = _setting(15, PATIENCE, "seconds between two looks at a video's task")
     runway_timeout_seconds: float = _setting(
-        18000, SECONDS, "seconds since a Runway task's creation after which a failed or timed-out polling gives it up"
+        18000, PATIENCE, "seconds since a Runway task's creation after which a failed or timed-out polling gives it up"
     )
     script_timeout_seconds: float = _setting(
         900, SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout"
@@ -152,11 +155,24 @@ class Workflow(NamedTuple):
         "retry", choice("retry", "hold"), "what follows when nobody can know whether a paid call was carried out"
     )
     critical_retry_minutes: float = _setting(
-        60, above_zero(525_600), "minutes before a call that met a refused key or lack of credit is tried again"
+        60, from_zero(525_600), "minutes before a call that met a refused key or lack of credit is tried again"
     )
     max_failed_in_a_row: int = _setting(
         3, whole(1), "failed generations in a row after which none is begun until the operator resumes"
     )
+    daily_cap_usd: float | None = _setting(
+        None, USD, "what may be spent in a day (UTC), in US dollars; null is as much as it takes"
+    )
+
+
+@_stands_at("PRICES")
+class Prices(NamedTuple):
+    """What a paid call costs, in US dollars. Null is the price that is known of the vendor, mode and model in use."""
+
+    content: float | None = _setting(None, USD, "one call to the chat API")
+    imagine: float | None = _setting(None, USD, "one order of four pictures")
+    upscale: float | None = _setting(None, USD, "one upscale")
+    runway_second: float | None = _setting(None, USD, "one second of video")
 
 
 @_stands_at("IMAGE_GENERATION")
@@ -187,6 +203,7 @@ class Settings(NamedTuple):
     openai: Openai = Openai()
     paths: FilePaths = FilePaths()
     workflow: Workflow = Workflow()
+    prices: Prices = Prices()
     image: Image = Image()
     video: Video = Video()
     source: str = DEFAULT_FILE
@@ -449,7 +466,7 @@ def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
-    """`settings` with every vendor replaced by its stand-in at `base_url`, which is polled each second."""
+    """`settings` with every vendor replaced by its stand-in at `base_url`, which is polled each second at least."""
     base = base_url.rstrip("/")
     return settings._replace(
         midjourney=settings.midjourney._replace(
@@ -457,5 +474,5 @@ def sandboxed(settings: Settings, base_url: str) -> Settings:
         ),
         runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
-        workflow=settings.workflow._replace(runway_polling_interval=1),
+        workflow=settings.workflow._replace(runway_polling_interval=min(1, settings.workflow.runway_polling_interval)),
     )

@@ -29,11 +29,12 @@ Where the last error is one that only a person can mend (class C), whatever woul
 flight the results of the imagine are kept, and must not start a second one.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from retake.clock import parse_stamp
+from retake.clock import parse_stamp, stamp
 from retake.errors import ErrorClass
 from retake.settings import Workflow
 from retake.story.documents import (
@@ -84,8 +85,13 @@ class Action(NamedTuple):
     exit_code: int = 0  # of a REST
 
 
-def decide(documents: Documents, limits: Workflow, now: datetime) -> Action:
-    """The next action. Total: every parsed set of documents has one."""
+PAYS = {Act.WRITE: Step.CONTENT, Act.ORDER_IMAGINE: Step.IMAGINE, Act.ORDER_UPSCALE: Step.UPSCALE}
+"""The actions that make a paid call, whatever else the documents say; FILM is one too where it orders."""
+
+
+def decide(documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float] | None = None) -> Action:
+    """The next action. Total: every parsed set of documents has one. `prices` are US dollars of one paid call of each
+    step; without them the daily cap is not looked at."""
     doc = documents.midjourney
     if documents.gen.generation_id is None:
         return _without_generation(documents.gen, doc, limits)
@@ -94,7 +100,9 @@ def decide(documents: Documents, limits: Workflow, now: datetime) -> Action:
     if action.act in RUNS_A_SCRIPT and until and now < until:
         message = (doc.last_error or {}).get("message", "")
         return Action(Act.REST, action.step, f"a person is needed, tried again at {until:%H:%M} UTC: {message}", 78)
-    return action
+    paying = PAYS.get(action.act) or (Step.RUNWAY if action.act is Act.FILM and action.step is Step.RUNWAY else None)
+    over = over_cap(doc, limits, now, prices[paying]) if prices and paying else ""
+    return Action(Act.REST, action.step, over, 75) if over else action
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:
@@ -176,6 +184,17 @@ def _next_order(documents: Documents) -> Action:
     if doc.generation:
         return Action(Act.ORDER_IMAGINE, Step.IMAGINE, "the text is there")
     return Action(Act.RAISE_FLAG, Step.IMAGINE, "the text is there, and nothing else")
+
+
+def over_cap(doc: MidjourneyDocument, limits: Workflow, now: datetime, price: float) -> str:
+    """Why a call of that price, in US dollars, is not to be made today; "" if it may be made."""
+    spend, cap = doc.spend.on(stamp(now)[:10]), limits.daily_cap_usd
+    if cap is None or round(spend.reserved + spend.settled + price, 6) <= cap:
+        return ""
+    spent = spend.reserved + spend.settled
+    return (
+        f"the daily cap: {spent:.3f} of {cap:.3f} USD are spent, {price:.3f} more are asked for; goes on at 00:00 UTC"
+    )
 
 
 def held_until(doc: MidjourneyDocument, limits: Workflow) -> datetime | None:

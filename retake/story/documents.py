@@ -105,6 +105,18 @@ class PendingCall(NamedTuple):
     raw: dict[str, Any]
 
 
+class Spend(NamedTuple):
+    """What a day has cost so far, in US dollars. What is reserved at an intent is settled or released at its result."""
+
+    day: str  # "2026-01-31", UTC
+    reserved: float
+    settled: float
+
+    def on(self, day: str) -> "Spend":
+        """As it counts on that day: what is settled belongs to its day, what is reserved is still open."""
+        return self if self.day == day else Spend(day, self.reserved, 0.0)
+
+
 class _Document:
     """A JSON object; immutable by convention: changes go through `updated`."""
 
@@ -231,6 +243,11 @@ class MidjourneyDocument(_Document):
         return list(self.raw.get("paid_calls") or [])
 
     @property
+    def spend(self) -> Spend:
+        raw = self.raw.get("spend") or {}
+        return Spend(raw.get("day") or "", raw.get("reserved_usd") or 0.0, raw.get("settled_usd") or 0.0)
+
+    @property
     def present_step(self) -> Step:
         """The step that the generation is at: the one whose attempts `retry_count` shows."""
         status, results = self.status, self.results
@@ -327,6 +344,10 @@ def parse_midjourney(data: bytes) -> MidjourneyDocument:
     _check_pending(raw)
     for field in ("last_error", "content_draft"):
         _demand(raw, field, dict)
+    spend = _demand(raw, "spend", dict) or {}
+    _demand(spend, "day", str, "spend.")
+    for field in ("reserved_usd", "settled_usd"):
+        _amount(spend, field, "spend.")
     for item in _demand(raw, "paid_calls", list) or []:
         if not isinstance(item, dict):
             raise Nonsense("paid_calls", f"holds {_shown(item)}, which is no object")
@@ -391,6 +412,12 @@ def _count(raw: Mapping[str, Any], field: str, prefix: str = "") -> None:
         raise Nonsense(prefix + field, f"{_shown(value)} is no whole number from 0 up")
 
 
+def _amount(raw: Mapping[str, Any], field: str, prefix: str) -> None:
+    value = raw.get(field)
+    if value is not None and (type(value) not in (int, float) or not 0 <= value < 1e9):
+        raise Nonsense(prefix + field, f"{_shown(value)} is no amount")
+
+
 def _choice(raw: Mapping[str, Any], field: str, choices: type[StrEnum], prefix: str = "") -> None:
     value = _demand(raw, field, str, prefix)
     if value and value not in list(choices):
@@ -446,6 +473,7 @@ def _check_pending(raw: Mapping[str, Any]) -> None:
     if pending["step"] not in _PAID_STEPS:
         raise Nonsense("pending_call.step", f"{_shown(pending['step'])} is no step that is paid for")
     _count(pending, "attempt", "pending_call.")
+    _amount(pending, "price_usd", "pending_call.")
     _demand(pending, "outcome", str, "pending_call.")
     _moment(pending, "requested_at_utc", "pending_call.")
 

@@ -41,7 +41,9 @@ def pay(
     of the document what it is with the answer. Raises the VendorError once the document says what became of it."""
     store = stage.store
     stage.check_stop()
-    intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, stage.clock.now(), facts))
+    stage.check_cap(step)
+    now, price = stage.clock.now(), stage.price(step)
+    intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, now, facts, price))
     store.check_lease()
     try:
         answer = ask()

@@ -14,6 +14,7 @@ from retake.settings import Keys, Settings
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Documents
 from retake.story.generation import new_id, taken_ids
+from retake.story.prices import prices
 from retake.story.shell import LEASE
 from retake.story.shift import NO_ORDERS, Orders, Scripts, Shift, Tick, tidy_plan
 from retake.story.store import DocumentStore
@@ -63,7 +64,7 @@ class Manager:
         """What a tick would do, in words; nothing is changed."""
         store = DocumentStore(self.bucket, self.settings.paths, None, self._clock)
         documents = store.read()
-        action = decide(documents, self.settings.workflow, self._clock.now())
+        action = decide(documents, self.settings.workflow, self._clock.now(), prices(self.settings))
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import Code, PollFailed, Refused, SettingsError, StateError, VendorError
+from retake.errors import CapReached, Code, PollFailed, Refused, SettingsError, StateError, VendorError
 from retake.media import MediaError
 from retake.story import transitions
 from retake.story.documents import IMAGINE, Results, Status, Step, Task
@@ -76,12 +76,17 @@ def _pick(stage: Stage, results: Results) -> int:
     """Which of the four is to be upscaled: 1–4. A choice that was begun once is not paid for again."""
     if stage.settings.image.pick != "vision":
         return 1
-    if results.picked is None:
-        doc = stage.store.save_midjourney(transitions.picture_picked(stage.store.documents.midjourney, 0))
-        index = _chosen(stage, results)
-        stage.store.save_midjourney(transitions.picture_picked(doc, index))
-        return index
-    return results.picked or 1
+    if results.picked is not None:
+        return results.picked or 1
+    try:
+        stage.check_cap(Step.CONTENT)
+    except CapReached:
+        return 1
+    now, price = stage.clock.now(), stage.price(Step.CONTENT)
+    doc = stage.store.save_midjourney(transitions.choice_begun(stage.store.documents.midjourney, now, price))
+    index = _chosen(stage, results)
+    stage.store.save_midjourney(transitions.picture_picked(doc, index))
+    return index
 
 
 def _chosen(stage: Stage, results: Results) -> int:

@@ -14,7 +14,7 @@ from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsErr
 from retake.logs import alert, bind
 from retake.settings import Keys, Settings, missing_keys
 from retake.story import tidy, transitions
-from retake.story.decision import Act, Action, decide, held_until
+from retake.story.decision import Act, Action, decide, held_until, over_cap
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -26,6 +26,7 @@ from retake.story.documents import (
     safe_id,
 )
 from retake.story.generation import begin, bury, finish, new_id, take_up, taken_ids
+from retake.story.prices import prices
 from retake.story.store import DocumentStore
 
 _log = getLogger(__name__)
@@ -88,6 +89,7 @@ class Shift:
         self._keys = keys
         self._clock = clock
         self._observe = observe
+        self._prices = prices(settings)
         self._flag_raised = False
         self._finished = 0
 
@@ -107,7 +109,7 @@ class Shift:
 
     def _next(self) -> Tick | None:
         documents, workflow = self._store.documents, self._settings.workflow
-        action = decide(documents, workflow, self._clock.now())
+        action = decide(documents, workflow, self._clock.now(), self._prices)
         generation_id = documents.gen.generation_id
         with bind(generation_id=generation_id, step=action.step.value, status=documents.midjourney.status):
             self._observe(documents, action)
@@ -149,6 +151,10 @@ class Shift:
         if plan.room:
             self._need(("midjourney", "runway", "openai"))
         self._tidy(plan)
+        doc, limits = self._store.documents.midjourney, self._settings.workflow
+        over = over_cap(doc, limits, self._clock.now(), self._prices[Step.CONTENT]) if plan.room else ""
+        if over:
+            return self._rest(Action(Act.REST, Step.CONTENT, over, 75))
         if not plan.room:
             _log.info("nothing to do: %s holds a ready group", self._store.paths.folder_666)
             return Tick(0, "nothing to do", resting=True)
@@ -183,6 +189,7 @@ class Shift:
                 _log.warning("published id %r %s: it stays on the list", name, lacking[name])
         if list(lacking) != gen.warned:
             self._raise_flag()
+            gen = self._store.documents.gen  # raising the flag may have remembered an id in it
             self._store.save_gen(gen.updated(warned=list(lacking)) if lacking else gen.without("warned"))
 
     def _finish(self) -> Tick | None:
@@ -264,10 +271,10 @@ class Shift:
     # --- orders, keys, the flag -------------------------------------------------------------------------------------
 
     def _obey(self, orders: Orders) -> None:
-        doc, gen, store = self._store.documents.midjourney, self._store.documents.gen, self._store
+        doc, store = self._store.documents.midjourney, self._store
         if orders.resume:
             self._raise_flag()
-            store.save_gen(gen.without("failed_in_a_row"))
+            store.save_gen(store.documents.gen.without("failed_in_a_row"))
             if held_until(doc, self._settings.workflow):
                 store.save_midjourney(transitions.hold_lifted(doc))
             _log.info("resumed by the operator")

@@ -6,8 +6,11 @@ from logging import getLogger
 from typing import Any, Protocol
 
 from retake.clock import Clock
-from retake.errors import ErrorClass, Stopped, VendorError, error_record
+from retake.errors import CapReached, ErrorClass, Stopped, VendorError, error_record
 from retake.settings import Keys, Settings, missing_keys
+from retake.story.decision import over_cap
+from retake.story.documents import Step
+from retake.story.prices import prices
 from retake.story.store import DocumentStore
 from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
 
@@ -97,6 +100,16 @@ class Stage:
             self.clock.sleep(min(seconds, _PIECE_S))
             seconds -= _PIECE_S
             self.check_stop()
+
+    def price(self, step: Step) -> float:
+        """What a paid call of the step costs, in US dollars."""
+        return prices(self.settings)[step]
+
+    def check_cap(self, step: Step) -> None:
+        """Raises CapReached where one more paid call of the step would exceed what may be spent today."""
+        over = over_cap(self.store.documents.midjourney, self.settings.workflow, self.clock.now(), self.price(step))
+        if over:
+            raise CapReached(over)
 
     def check_stop(self) -> None:
         if self._stopping():

@@ -18,6 +18,7 @@ from retake.story.documents import (
     UNKNOWN,
     MidjourneyDocument,
     PendingCall,
+    Spend,
     Status,
     Step,
     Task,
@@ -50,15 +51,28 @@ def flag_lowered(doc: MidjourneyDocument) -> MidjourneyDocument:
 # --- paid calls -------------------------------------------------------------------------------------------------
 
 
-def intended(doc: MidjourneyDocument, step: Step, now: datetime, facts: Mapping[str, Any]) -> MidjourneyDocument:
-    """A paid call is about to be made: what is asked, and when, is on record before it goes out."""
-    attempt = doc.retries_of(step) + 1
-    return doc.updated(pending_call={"step": step.value, "attempt": attempt, "requested_at_utc": stamp(now), **facts})
+def intended(
+    doc: MidjourneyDocument, step: Step, now: datetime, facts: Mapping[str, Any], price: float = 0.0
+) -> MidjourneyDocument:
+    """A paid call is about to be made: what is asked, when, and for how much, is on record before it goes out."""
+    call = {
+        "step": step.value,
+        "attempt": doc.retries_of(step) + 1,
+        "requested_at_utc": stamp(now),
+        "price_usd": price,
+    }
+    spend = doc.spend.on(day_of(now))
+    return doc.updated(pending_call={**call, **facts}, spend=_spend(spend, reserved=price))
+
+
+def day_of(now: datetime) -> str:
+    """The day that a payment at `now` belongs to."""
+    return stamp(now)[:10]
 
 
 def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyDocument:
     """The writer answered one of its calls."""
-    after = doc.updated(content_draft={**doc.draft, **partial}, paid_calls=_paid(doc, "done"))
+    after = doc.updated(content_draft={**doc.draft, **partial}, **_billed(doc, "done"))
     return after.without("pending_call", "last_error")
 
 
@@ -67,32 +81,32 @@ def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument
     is lost, they are what it is ordered from again."""
     call = _pending(doc)
     task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw.get("requested_at_utc")}
-    paid = _paid(doc, "accepted", task_id)
-    after = doc.updated(midjourney_task=task, generation=False, status=_WAITING[call.step].value, paid_calls=paid)
+    billed = _billed(doc, "accepted", task_id)
+    after = doc.updated(midjourney_task=task, generation=False, status=_WAITING[call.step].value, **billed)
     return after.without("pending_call", "last_error")
 
 
 def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
     task = {"task_id": task_id, "requested_at_utc": _pending(doc).raw.get("requested_at_utc")}
-    paid = _paid(doc, "accepted", task_id)
-    after = doc.updated(runway_task=task, status=Status.WAITING_FOR_RUNWAY.value, paid_calls=paid)
+    billed = _billed(doc, "accepted", task_id)
+    after = doc.updated(runway_task=task, status=Status.WAITING_FOR_RUNWAY.value, **billed)
     return after.without("pending_call", "last_error")
 
 
 def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """The call was certainly not carried out: one failed attempt, or what its class says."""
-    return failed(doc.without("pending_call"), FAILURE_STATUS[_pending(doc).step], record)
+    return _over(doc.updated(spend=_spend(doc.spend, reserved=-_price(doc))), record)
 
 
 def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """The call was carried out and billed, and its answer is of no use."""
-    return call_refused(doc.updated(paid_calls=_paid(doc, "wasted")), record)
+    return _over(doc.updated(**_billed(doc, "wasted")), record)
 
 
 def call_lost(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Nobody can know whether the call was carried out, and asking again is allowed: a failed attempt like any other,
     on record as a possible duplicate."""
-    return call_refused(doc.updated(paid_calls=_paid(doc, "unknown", possible_duplicate=True)), record)
+    return _over(doc.updated(**_billed(doc, "unknown", possible_duplicate=True)), record)
 
 
 def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -102,13 +116,12 @@ def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyD
 
 def operator_retries(doc: MidjourneyDocument) -> MidjourneyDocument:
     """The operator lets a held call be made again; it does not use up an attempt."""
-    paid = _paid(doc, "unknown", possible_duplicate=True)
-    return doc.updated(paid_calls=paid).without("pending_call", "last_error")
+    return doc.updated(**_billed(doc, "unknown", possible_duplicate=True)).without("pending_call", "last_error")
 
 
 def operator_skips(doc: MidjourneyDocument, *, mock: bool) -> MidjourneyDocument:
     """The operator does not want a held call made again: the generation ends as one whose attempts are used up."""
-    rest = doc.updated(paid_calls=_paid(doc, "unknown")).without("pending_call")
+    rest = doc.updated(**_billed(doc, "unknown")).without("pending_call")
     return mock_instead(rest) if mock else _final(rest, _pending(doc).step)
 
 
@@ -123,8 +136,13 @@ def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> Mid
     return _cleared(after, ordered_by(task), Step.FETCH)
 
 
+def choice_begun(doc: MidjourneyDocument, now: datetime, price: float) -> MidjourneyDocument:
+    """The chat API is about to be asked which picture to upscale: whatever comes of it, it is not paid for again."""
+    return picture_picked(doc, 0).updated(spend=_spend(doc.spend.on(day_of(now)), settled=price))
+
+
 def picture_picked(doc: MidjourneyDocument, index: int) -> MidjourneyDocument:
-    """Which picture is to be upscaled is on record; 0 says that a choice was begun, and is not to be paid for again."""
+    """Which picture is to be upscaled, 1–4, is on record."""
     return doc.updated(midjourney_results={**doc.raw["midjourney_results"], "picked": index})
 
 
@@ -257,11 +275,30 @@ def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
     return _cleared(hold_lifted(doc) if critical else doc, step)
 
 
-def _paid(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> list[dict[str, Any]]:
-    """The spend record with the pending call added."""
+def _over(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """The pending call has come to nothing."""
+    return failed(doc.without("pending_call"), FAILURE_STATUS[_pending(doc).step], record)
+
+
+def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> dict[str, Any]:
+    """The spend record and the day's sum, with the pending call counted as billed."""
     asked = _pending(doc).raw
-    call = {key: asked[key] for key in ("step", "attempt", "requested_at_utc", "call") if key in asked}
-    return [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
+    call = {key: asked[key] for key in ("step", "attempt", "requested_at_utc", "price_usd", "call") if key in asked}
+    paid = [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
+    return {"paid_calls": paid, "spend": _spend(doc.spend, reserved=-_price(doc), settled=_price(doc))}
+
+
+def _price(doc: MidjourneyDocument) -> float:
+    return float(_pending(doc).raw.get("price_usd") or 0.0)
+
+
+def _spend(spend: Spend, *, reserved: float = 0.0, settled: float = 0.0) -> dict[str, Any]:
+    """`spend` with these amounts added, to a millionth of a dollar."""
+    return {
+        "day": spend.day,
+        "reserved_usd": max(0.0, round(spend.reserved + reserved, 6)),
+        "settled_usd": round(spend.settled + settled, 6),
+    }
 
 
 def _pending(doc: MidjourneyDocument) -> PendingCall:

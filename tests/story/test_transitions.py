@@ -35,7 +35,7 @@ def doc(**keys: Any) -> Doc:
 
 def asking(step: Step, **keys: Any) -> Doc:
     """A document in which a paid call of that step is pending."""
-    return transitions.intended(doc(**keys), step, NOW, {"nonce": 7})
+    return transitions.intended(doc(**keys), step, NOW, {"nonce": 7}, 0.25)
 
 
 def flying(kind: str, **keys: Any) -> Doc:
@@ -106,6 +106,7 @@ def possible_while_asking(before: Doc, step: Step) -> Iterator[tuple[str, Callab
 
 
 OURS = {
+    "spend",
     *("midjourney_task", "midjourney_results", "generation", "status", "retry_count"),
     *("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step"),
 }
@@ -237,7 +238,7 @@ def test_the_flag_goes_up_and_down() -> None:
 def test_what_is_about_to_be_asked_is_on_record_with_its_attempt_and_time() -> None:
     asked = asking(Step.IMAGINE, retries={"imagine": 2}, status=None).pending
     assert asked is not None
-    assert asked.raw == {"step": "imagine", "attempt": 3, "requested_at_utc": NOON, "nonce": 7}
+    assert asked.raw == {"step": "imagine", "attempt": 3, "requested_at_utc": NOON, "price_usd": 0.25, "nonce": 7}
 
 
 def test_an_ordered_picture_is_in_flight_since_it_was_asked_for() -> None:
@@ -249,9 +250,15 @@ def test_an_ordered_picture_is_in_flight_since_it_was_asked_for() -> None:
         None,
         None,
     )
-    assert after.paid_calls == [
-        {"step": "imagine", "attempt": 1, "requested_at_utc": NOON, "outcome": "accepted", "task_id": "t1"}
-    ]
+    (call,) = after.paid_calls
+    assert call == {
+        "step": "imagine",
+        "attempt": 1,
+        "requested_at_utc": NOON,
+        "price_usd": 0.25,
+        "outcome": "accepted",
+        "task_id": "t1",
+    }
 
 
 def test_an_ordered_upscale_keeps_the_pictures_it_is_made_from() -> None:
