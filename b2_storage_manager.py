@@ -30,6 +30,7 @@ gc.enable()
     "--resolve", type=click.Choice(["retry", "skip"]), help="A paid call of unknown outcome: ask again, or not."
 )
 @click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was mended.")
+@click.option("--retake", metavar="ID", help="Take a failed generation up again, at the step that failed.")
 def main(
     until_done: bool,
     interval: float | None,
@@ -38,6 +39,7 @@ def main(
     order: tuple[str, ...],
     resolve: str | None,
     resume: bool,
+    retake: str | None,
 ) -> None:
     """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
 
@@ -62,7 +64,7 @@ def main(
         70  a bug
     """
     folder = os.path.dirname(os.path.abspath(__file__))
-    sys.exit(manage(folder, Options(until_done, interval, dry_run, sandbox, order, resolve, resume)))
+    sys.exit(manage(folder, Options(until_done, interval, dry_run, sandbox, order, resolve, resume, retake)))
 
 
 if __name__ == "__main__":

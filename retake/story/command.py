@@ -36,6 +36,7 @@ class Options(NamedTuple):
     sandbox_orders: tuple[str, ...] = ()
     resolve: str | None = None
     resume: bool = False
+    retake: str | None = None
 
 
 def manage(folder: str, options: Options) -> int:
@@ -65,7 +66,7 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
     if options.dry_run:
         print("\n".join(manager.dry_run()))  # noqa: T201 (what was asked for)
         return 0
-    return manager.tick(Orders(options.resume, options.resolve)).exit_code
+    return manager.tick(Orders(options.resume, options.resolve, options.retake)).exit_code
 
 
 def _until_done(
@@ -83,7 +84,7 @@ def _until_done(
     clock, stopping = SystemClock(), scripts.stopping()
     with Watch(settings, bucket, clock, terminal=is_terminal()) as watch:
         manager = Manager(settings, bucket, scripts, keys, clock, owner=owner(), observe=watch.observe)
-        orders = Orders(options.resume, options.resolve)
+        orders = Orders(options.resume, options.resolve, options.retake)
         exit_code = until_done(manager, orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
     return exit_code

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retake.clock import stamp
+from retake.errors import StateError
 from retake.story import transitions
-from retake.story.documents import GROUP
+from retake.story.documents import GROUP, safe_id
 from retake.story.store import DocumentStore
 
 DEAD_LETTERS = "dead_letters/"
@@ -72,6 +73,27 @@ def bury(store: DocumentStore, now: datetime) -> int:
     failed = gen.failed_in_a_row + 1
     store.save_gen(gen.updated(generation_id=None, failed_in_a_row=failed))
     return failed
+
+
+def take_up(store: DocumentStore, generation_id: str) -> None:
+    """Take a failed generation up again from its dead letter. The files come first, then the document, then the id,
+    and the dead letter goes last: a crash in between leaves it whole. Raises StateError."""
+    gen, grave = store.documents.gen, f"{DEAD_LETTERS}{generation_id}/"
+    if gen.generation_id:
+        raise StateError(f"generation {gen.generation_id} is under way; take {generation_id} up when it has ended")
+    buried = store.read_midjourney(f"{grave}{_name(store.paths.config_midjourney)}")
+    if buried is None or not safe_id(generation_id):
+        raise StateError(f"there is no dead letter {grave}. Nothing was changed")
+    keys = [entry.key for entry in store.bucket.list(grave)]
+    for key in keys:
+        if key.startswith(f"{grave}{generation_id}."):
+            store.check_lease()
+            store.bucket.copy(key, f"{store.paths.folder_666}{_name(key)}")
+    store.save_midjourney(transitions.taken_up_again(buried))
+    store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
+    for key in keys:
+        store.check_lease()
+        store.bucket.delete(key)
 
 
 def taken_ids(store: DocumentStore) -> set[str]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import Code, PollFailed, Refused, StateError, VendorError
+from retake.errors import Code, PollFailed, Refused, SettingsError, StateError, VendorError
 from retake.media import MediaError
 from retake.story import transitions
 from retake.story.documents import IMAGINE, Results, Status, Step, Task
@@ -93,7 +93,7 @@ def _chosen(stage: Stage, results: Results) -> int:
             singles = [stage.studio.data_uri(quarter) for quarter in stage.studio.quarters(grid)]
         question = "Which of these four pictures is the best first frame of a video?"
         index = stage.vendors.writer().choose(question, singles)
-    except (VendorError, MediaError, KeyError) as error:
+    except (VendorError, SettingsError, MediaError, KeyError) as error:  # SettingsError: no key
         _log.warning("the choice of a picture failed (%s): the first is taken", error)
         return 1
     _log.info("picture %d of 4 was chosen", index, extra={"step": Step.UPSCALE.value})
@@ -106,7 +106,11 @@ def _chosen(stage: Stage, results: Results) -> int:
 def _film(stage: Stage, generation_id: str, results: Results) -> None:
     content = _content(stage, generation_id, Status.RUNWAY_TRIGGER_FAILED, "runway_prompt")
     picture = _picture(stage, generation_id, results)
-    image, prompt = stage.studio.data_uri(picture), content["runway_prompt"]
+    try:
+        image = stage.studio.data_uri(picture)
+    except MediaError as error:  # an attempt is used up, or the same picture would be looked at for ever
+        raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, _as_vendor_error(error)) from error
+    prompt = content["runway_prompt"]
     filmmaker = stage.vendors.filmmaker()
     facts = {"model": stage.settings.runwayml.model_name, "prompt": prompt}
     pay(stage, Step.RUNWAY, facts, lambda: filmmaker.create(image, prompt), transitions.video_ordered)

@@ -165,8 +165,8 @@ class Watch:
     def _print_files(self, console: Console) -> None:
         if not self._generation_id:
             return
-        graves = (self._settings.paths.folder_666, f"dead_letters/{self._generation_id}/")
-        found = [entry for folder in graves for entry in self._bucket.list(f"{folder}{self._generation_id}.")]
+        places = (f"{self._settings.paths.folder_666}{self._generation_id}.", f"dead_letters/{self._generation_id}/")
+        found = [entry for place in places for entry in self._bucket.list(place)]
         if found:
             console.print("\n[bold]Where it lies[/bold]")
         for entry in found:

@@ -42,6 +42,8 @@ class SubprocessScripts:
         self._stopping = stopping
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        if self._stopping():  # the script before this one came to a good end all the same; no other is begun
+            return Ended(75, stopped=True)
         with TemporaryDirectory(prefix="retake-", ignore_cleanup_errors=True) as scratch:  # gone even if it is killed
             return self._run(script, arguments, lease, scratch)
 

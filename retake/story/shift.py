@@ -25,7 +25,7 @@ from retake.story.documents import (
     Step,
     safe_id,
 )
-from retake.story.generation import begin, bury, finish, new_id, taken_ids
+from retake.story.generation import begin, bury, finish, new_id, take_up, taken_ids
 from retake.story.store import DocumentStore
 
 _log = getLogger(__name__)
@@ -52,6 +52,7 @@ class Orders(NamedTuple):
 
     resume: bool = False  # go on after too many failures, or after a key was mended
     resolve: str | None = None  # "retry" or "skip" a paid call of unknown outcome
+    retake: str | None = None  # the id of a failed generation that is to be taken up again
 
 
 NO_ORDERS = Orders()
@@ -218,7 +219,7 @@ class Shift:
         doc = self._store.read().midjourney
         if ended.stopped:
             return Tick(75, "stopped by a signal; the next tick goes on")
-        if ended.exit_code == 0 and action.act is Act.FETCH and doc.task == before.midjourney.task:
+        if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
             return Tick(0, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:
             return None
@@ -230,8 +231,9 @@ class Shift:
         if action.act is Act.MAKE_MOCK:
             doc = self._store.save_midjourney(transitions.mock_failed(doc))
             return Tick(75, f"the mock failed {doc.retries_of(Step.MOCK)} times")
+        held = doc.pending and doc.pending.outcome  # without one, the script died in the call
         recorded = doc != before.midjourney and (
-            doc.pending or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
+            held or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
         )
         if doc.status is Status.TASK_FAILED_MAX_RETRIES:
             return None
@@ -269,6 +271,11 @@ class Shift:
             if held_until(doc, self._settings.workflow):
                 store.save_midjourney(transitions.hold_lifted(doc))
             _log.info("resumed by the operator")
+        if orders.retake:
+            self._raise_flag()
+            take_up(store, orders.retake)
+            store.read()
+            _log.info("generation %s is taken up again", orders.retake)
         if orders.resolve:
             if doc.pending is None:
                 raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
@@ -327,6 +334,11 @@ _VENDOR_OF_STEP = {
     Step.RUNWAY_POLL: "runway",
     Step.MOCK: "runway",
 }
+
+
+def _same_task(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
+    """By id: an answered poll may have dated the task."""
+    return doc.task is not None and before.task is not None and doc.task.task_id == before.task.task_id
 
 
 def _command(action: Action, generation_id: str) -> tuple[str, list[str]]:

@@ -13,6 +13,8 @@ from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
 
 _log = getLogger(__name__)
 
+_PIECE_S = 0.25
+
 _RECOVERY = {
     ErrorClass.TEMPORARY: "the failed step is taken again in a later tick, while it has attempts left",
     ErrorClass.BUSINESS: "the same request would fail again: look at its dead letter, change the prompt",
@@ -88,10 +90,13 @@ class Stage:
         return self.store.documents.gen.generation_id or ""
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises Stopped when a signal came: nothing is half done while a step waits."""
+        """Wait, in short pieces: a signal is answered at once, for nothing is half done while a step waits. Raises
+        Stopped."""
         self.check_stop()
-        self.clock.sleep(seconds)
-        self.check_stop()
+        while seconds > 0:
+            self.clock.sleep(min(seconds, _PIECE_S))
+            seconds -= _PIECE_S
+            self.check_stop()
 
     def check_stop(self) -> None:
         if self._stopping():

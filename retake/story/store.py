@@ -69,6 +69,11 @@ class DocumentStore:
     def file_key(self, generation_id: str, suffix: str) -> str:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
 
+    def read_midjourney(self, key: str) -> MidjourneyDocument | None:
+        """A copy of config_midjourney.json that lies elsewhere, None if it is not there. Raises StateError."""
+        doc = self._parsed(key, parse_midjourney)
+        return None if self._versions[key] is ABSENT else doc
+
     def read_object(self, key: str) -> dict[str, Any] | None:
         """Another JSON object of the pipeline's, None if it is not there. Raises StateError."""
         data = self._bytes(key)
@@ -100,7 +105,8 @@ class DocumentStore:
     def _read_public(self) -> PublicDocument:
         for _ in range(_REREADS):
             try:
-                return parse_public(self._bytes(self.paths.config_public) or b"{}")
+                data = self._bytes(self.paths.config_public)
+                return parse_public(b"{}" if data is None else data)  # an empty file is torn too
             except Nonsense:
                 self._clock.sleep(_REREAD_PAUSE_S)
         return self._parsed(self.paths.config_public, parse_public)
@@ -155,7 +161,21 @@ class DocumentStore:
 
     def _save(self, key: str, data: bytes) -> None:
         self.check_lease()
-        self._versions[key] = self.bucket.write(key, data, self._versions.get(key, ABSENT))
+        try:
+            self._versions[key] = self.bucket.write(key, data, self._versions.get(key, ABSENT))
+        except Conflict:
+            version = self._version_of(key, data)
+            if version is None:
+                raise
+            self._versions[key] = version  # an earlier try went through, and its answer got lost
+
+    def _version_of(self, key: str, data: bytes) -> str | None:
+        """The version of what is stored there, if it is `data`."""
+        try:
+            found, version = self.bucket.read(key)
+        except NotFound:
+            return None
+        return version if found == data else None
 
     def publish(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
         """Change config_public.json, losing nothing that the publisher writes at the same time with no lock of its own.

@@ -66,14 +66,14 @@ def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument
     """Midjourney took the order. The results of the imagine stay until those of the upscale are there: if the upscale
     is lost, they are what it is ordered from again."""
     call = _pending(doc)
-    task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw["requested_at_utc"]}
+    task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw.get("requested_at_utc")}
     paid = _paid(doc, "accepted", task_id)
     after = doc.updated(midjourney_task=task, generation=False, status=_WAITING[call.step].value, paid_calls=paid)
     return after.without("pending_call", "last_error")
 
 
 def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
-    task = {"task_id": task_id, "requested_at_utc": _pending(doc).raw["requested_at_utc"]}
+    task = {"task_id": task_id, "requested_at_utc": _pending(doc).raw.get("requested_at_utc")}
     paid = _paid(doc, "accepted", task_id)
     after = doc.updated(runway_task=task, status=Status.WAITING_FOR_RUNWAY.value, paid_calls=paid)
     return after.without("pending_call", "last_error")
@@ -133,7 +133,7 @@ def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyD
     task = doc.raw["midjourney_task"]
     if not task.get("requested_at_utc"):
         doc = doc.updated(midjourney_task={**task, "requested_at_utc": stamp(now)})
-    return _cleared(doc, Step.FETCH)
+    return _poll_answered(doc, Step.FETCH)
 
 
 def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -143,7 +143,7 @@ def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> M
 
 
 def video_polled(doc: MidjourneyDocument) -> MidjourneyDocument:
-    return _cleared(doc, Step.RUNWAY_POLL)
+    return _poll_answered(doc, Step.RUNWAY_POLL)
 
 
 def video_not_had(
@@ -215,6 +215,14 @@ def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
     return doc.without("last_error")
 
 
+def taken_up_again(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """A generation that failed for good goes on at its failed step, with that step's attempts unused and everything
+    before it kept."""
+    step = doc.present_step
+    after = _cleared(doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error"), step)
+    return after.updated(generation=True) if step is Step.IMAGINE else after
+
+
 def ordered_by(task: Task) -> Step:
     """The step that ordered a Midjourney task."""
     return Step.IMAGINE if task.task_type == IMAGINE else Step.UPSCALE
@@ -228,12 +236,25 @@ def _before(doc: MidjourneyDocument, status: Status) -> str | None:
     return None
 
 
+def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
+    if step is Step.MOCK:
+        return Status.TIMED_OUT_MOCK_NEEDED.value
+    status = FAILURE_STATUS.get(step)
+    return _before(doc, status) if status else None
+
+
 def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
     return doc.updated(status=Status.TASK_FAILED_MAX_RETRIES.value, failed_step=step.value)
 
 
 def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
     return doc.updated(retries={step: n for step, n in doc.retries.items() if step not in steps})
+
+
+def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
+    """A vendor that answers no longer needs mending: should it refuse again, that is to be told anew."""
+    critical = (doc.last_error or {}).get("error_class") == ErrorClass.CRITICAL
+    return _cleared(hold_lifted(doc) if critical else doc, step)
 
 
 def _paid(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> list[dict[str, Any]]:

@@ -71,8 +71,8 @@ def test_null_means_the_same_as_missing_for_every_key() -> None:
     keys = {
         "public": "processing_lock generation_id empty",
         "gen": "generation_id failed_in_a_row warned remembered",
-        "midjourney": "status generation midjourney_task midjourney_results runway_task pending_call retry_count retries "
-        "last_error content_draft paid_calls failed_step",
+        "midjourney": "status generation midjourney_task midjourney_results runway_task pending_call "
+        "retry_count retries last_error content_draft paid_calls failed_step",
     }
     for name, parse in PARSERS.items():
         assert properties(parse(encoded(dict.fromkeys(keys[name].split())))) == empty[name]

@@ -1,0 +1,381 @@
+"""A machine that runs the real scripts as cron does: a process each, settings in a file, keys in the environment, the
+bucket in a folder, and vendors that are stand-ins behind real HTTP.
+
+    machine.plant("upscale")                 # a generation whose next step is the upscale
+    machine.order("upscale#1=500")           # and which the vendor will not carry out at once
+    assert machine.tick().exit_code == 75
+
+What every run must keep to is looked at in every run: each line on stderr is a JSON object, no key and no traceback is
+in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retake.bucket.directory import DirectoryBucket
+from retake.clock import SystemClock, stamp
+from retake.errors import LeaseHeld
+from retake.sandbox import Call, Pace, Sandbox
+from retake.vendors.piapi import PiAPI
+from retake.vendors.runway import Runway
+
+CHECKOUT = Path(__file__).parent.parent.parent
+MANAGER = "b2_storage_manager.py"
+SCRIPTS = ("generate_content.py", "generate_media.py", "fetch_media.py")
+DOORS = (MANAGER, *SCRIPTS)
+
+KEYS = {
+    "MIDJOURNEY_API_KEY": "the-key-for-midjourney",
+    "RUNWAYML_API_SECRET": "the-key-for-runway",
+    "OPENAI_API_KEY": "the-key-for-the-writer",
+}
+
+ID = "20260101-0930"
+PUBLIC, GEN, MIDJOURNEY = (f"config/config_{name}.json" for name in ("public", "gen", "midjourney"))
+TEXT = {
+    "generation_id": ID,
+    "topic": "A lighthouse that nobody lit",
+    "short_topic": "Lighthouse",
+    "text": "It stood there all the same.",
+    "sarcasm": {"comment": "Of course it did.", "poll": {"question": "Lit?", "options": ["yes", "no"]}},
+    "script": "The camera climbs.",
+    "first_frame_description": "A lighthouse in fog.",
+    "midjourney_prompt": "a lighthouse in fog",
+    "runway_prompt": "the fog drifts",
+    "created_at": "2026-01-01T09:30:00Z",
+}
+SMALL = {
+    "WORKFLOW": {"runway_polling_interval": 0.05, "runway_polling_timeout": 0.3, "call_timeout_seconds": 20},
+    "IMAGE_GENERATION": {"output_size": "320x180"},
+    "VIDEO": {"mock_duration": 0.5, "mock_fps": 10},
+}
+LONG_S = 60  # nothing here takes so long, on however busy a machine
+
+
+class Ahead:
+    """The vendors' clock: the machine's own, some seconds ahead."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return SystemClock().now() + timedelta(seconds=self.seconds)
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Stock(NamedTuple):
+    """Finished work that lies at the vendors, for generations that begin in the middle."""
+
+    imagine: str  # ids of tasks
+    upscale: str
+    video: str
+    pictures: dict[str, Any]  # what the vendor says of the finished tasks
+    picture: dict[str, Any]
+
+
+class Vendors:
+    """The stand-ins. Tasks take `seconds` each by their own clock, which a test moves with `later`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._clock, self._seconds = Ahead(), seconds
+        self.on_call: Callable[[Call], object] = lambda call: None
+        self.sandbox = Sandbox(
+            pace=Pace(seconds, seconds, seconds),
+            quick=True,
+            seed=7,
+            clock=self._clock,
+            on_call=lambda call: self.on_call(call),
+        )
+
+    def later(self) -> None:
+        """Every task that was ordered is finished."""
+        self._clock.sleep(self._seconds)
+
+    def as_new(self) -> None:
+        """No orders, no listeners, and the vendors' clock is the machine's."""
+        self.sandbox.withdraw_orders()
+        self.on_call = lambda call: None
+        self._clock.seconds = 0.0
+
+    @cached_property
+    def stock(self) -> Stock:
+        """Bought a day ago, so that nobody takes it for an order of today whose answer was lost."""
+        self._clock.seconds = -24 * 3600.0
+        urls = self.sandbox.endpoints()
+        tasks, films = urls["midjourney"], urls["runwayml"]
+        piapi = PiAPI(
+            tasks["endpoint"], tasks["task_endpoint"], "k", process_mode="fast", aspect_ratio="16:9", timeout_s=20
+        )
+        runway = Runway(films["endpoint"], "k", model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=20)
+        imagine = piapi.imagine("a lighthouse", 1)
+        self.later()
+        upscale = piapi.upscale(imagine, 1)
+        video = runway.create("https://example.org/a.png", "fog")
+        self.as_new()
+        pictures, picture = piapi.fetch(imagine).result, piapi.fetch(upscale).result
+        assert pictures is not None
+        assert picture is not None
+        return Stock(imagine, upscale, video, pictures, picture)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a script came to."""
+
+    exit_code: int
+    out: str
+    err: str
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.err.splitlines()]
+
+    @property
+    def messages(self) -> list[str]:
+        return [line["message"] for line in self.lines]
+
+    @property
+    def alerts(self) -> list[str]:
+        return [line["alert"] for line in self.lines if "alert" in line]
+
+    @property
+    def error(self) -> str:
+        """The one sentence by which it failed."""
+        [message] = [line["message"] for line in self.lines if line["level"] == "ERROR"]
+        return str(message)
+
+    def said(self, text: str) -> bool:
+        return any(text in message for message in self.messages)
+
+
+class Machine:
+    """A machine with the scripts, whose files all lie below `folder`."""
+
+    def __init__(self, folder: Path, vendors: Vendors) -> None:
+        self.folder, self.vendors, self.sandbox = folder, vendors, vendors.sandbox
+        self.bucket = folder / "bucket"
+        self.settings_file = folder / "settings.json"
+        self.cwd = folder
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "NO_PROXY": "*",
+            "RETAKE_CONFIG": str(self.settings_file),
+            "RETAKE_STORAGE_URL": f"file:{self.bucket}",
+            **KEYS,
+        }
+        self.set(API_KEYS=self.sandbox.endpoints())
+        assert vendors.stock  # bought before the books are looked at
+        self._before = len(self.sandbox.calls())
+        self._started: list[subprocess.Popen[str]] = []
+
+    # --- settings, documents, orders ---
+
+    def set(self, **sections: Mapping[str, Any]) -> None:
+        """Give settings other values than those that keep the tests short."""
+        written = json.loads(self.settings_file.read_text()) if self.settings_file.exists() else SMALL
+        for section, values in sections.items():
+            written = {**written, section: {**written.get(section, {}), **values}}
+        self.settings_file.write_text(json.dumps(written))
+
+    def order(self, *orders: str) -> None:
+        for order in orders:
+            self.sandbox.order(order)
+
+    def put(self, key: str, value: object) -> Path:
+        path = self.bucket / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(value if isinstance(value, bytes) else json.dumps(value).encode())
+        return path
+
+    def read(self, key: str) -> dict[str, Any]:
+        """A document; an empty one where there is none."""
+        path = self.bucket / key
+        return dict(json.loads(path.read_bytes())) if path.exists() else {}
+
+    @property
+    def doc(self) -> dict[str, Any]:
+        return self.read(MIDJOURNEY)
+
+    @property
+    def status(self) -> str | None:
+        return self.doc.get("status")
+
+    @property
+    def generation_id(self) -> str | None:
+        return self.read(GEN).get("generation_id")
+
+    @property
+    def error_code(self) -> str | None:
+        return (self.doc.get("last_error") or {}).get("error_code")
+
+    def files(self, folder: str = "") -> set[str]:
+        """The keys of everything in the bucket."""
+        found = (path.relative_to(self.bucket) for path in (self.bucket / folder).rglob("*") if path.is_file())
+        return {str(path) for path in found if path.parts[0] != ".retake"}
+
+    def snapshot(self) -> dict[str, bytes]:
+        return {key: (self.bucket / key).read_bytes() for key in self.files()}
+
+    def plant(self, next_step: str) -> None:
+        """Put a generation there whose next call is one of imagine, fetch, upscale, download, runway and poll."""
+        stock, now = self.vendors.stock, stamp(SystemClock().now())
+        self.put(f"666/{ID}.json", TEXT)
+        self.put(GEN, {"generation_id": ID})
+        pictures = {"task_id": stock.imagine, "task_type": "imagine", "task_result": stock.pictures}
+        picture = {"task_id": stock.upscale, "task_type": "upscale", "task_result": stock.picture}
+        doc: dict[str, dict[str, Any]] = {
+            "imagine": {"generation": True},
+            "fetch": {
+                "midjourney_task": {"task_id": stock.imagine, "task_type": "imagine", "requested_at_utc": now},
+                "status": "waiting_for_imagine",
+            },
+            "upscale": {"midjourney_results": pictures},
+            "download": {"midjourney_results": picture},
+            "runway": {"midjourney_results": picture},
+            "poll": {
+                "midjourney_results": picture,
+                "runway_task": {"task_id": stock.video, "requested_at_utc": now},
+                "status": "waiting_for_runway",
+            },
+        }
+        self.put(MIDJOURNEY, doc[next_step])
+        if next_step in ("runway", "poll"):
+            self.put(f"666/{ID}.png", _png())
+
+    # --- processes ---
+
+    def start(self, script: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            [sys.executable, str(CHECKOUT / script), *arguments],
+            **{"cwd": self.cwd, "env": self.env, "encoding": "utf-8", **pipes, **options},
+        )
+        self._started.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[str]) -> Run:
+        out, err = process.communicate(timeout=LONG_S)
+        run = Run(process.returncode, out, err)
+        self._check(run)
+        return run
+
+    def run(self, script: str, *arguments: str, **options: Any) -> Run:
+        return self.finish(self.start(script, *arguments, **options))
+
+    def tick(self, *arguments: str, **options: Any) -> Run:
+        return self.run(MANAGER, *arguments, **options)
+
+    def until_done(self, *arguments: str, **options: Any) -> Run:
+        return self.tick("--until-done", "--interval", "0", *arguments, **options)
+
+    def _check(self, run: Run) -> None:
+        assert "Traceback" not in run.out + run.err
+        assert not [key for key in KEYS.values() if key in run.out + run.err]
+        if run.exit_code != 2:  # click's own words about the command line
+            for line in run.lines:
+                assert line.keys() >= {"timestamp", "level", "logger", "message"}, line
+
+    def processes(self, script: str = "") -> list[int]:
+        """Every process on this machine that runs (`script`) with this machine's settings, orphans too."""
+        mark, found = os.fsencode(self.settings_file), []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (entry / "environ").read_bytes() and script.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+        return found
+
+    def session(self, leader: int) -> list[int]:
+        """Every living process of a session."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == leader and state != "Z":
+                    found.append(int(entry.name))
+        return found
+
+    def await_process(self, script: str) -> int:
+        """The process of a script that the manager runs, once it is there."""
+        return next(iter(eventually(lambda: self.processes(script))))
+
+    def await_end(self) -> None:
+        """Nothing of this machine's is running any more."""
+        eventually(lambda: not self.processes())
+
+    def end(self) -> None:
+        """End what a test left running."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+
+    @property
+    def leased(self) -> bool:
+        try:
+            DirectoryBucket(str(self.bucket)).lease("story", "the test").release()
+        except LeaseHeld:
+            return True
+        return False
+
+    # --- the vendors' books ---
+
+    def calls(self, kind: str | None = None) -> list[Call]:
+        return [call for call in self.sandbox.calls()[self._before :] if kind in (None, call.kind)]
+
+    def billed(self, kind: str) -> int:
+        """How many calls the vendor carried out."""
+        return sum(call.carried_out for call in self.calls(kind))
+
+    def await_call(self, kind: str, number: int = 1) -> None:
+        """The vendor has got that many calls of the kind."""
+        eventually(lambda: len(self.calls(kind)) >= number)
+
+
+def eventually(look: Callable[[], Any], seconds: float = LONG_S / 2) -> Any:
+    """What `look` sees, once it is something. It is real processes that are waited for: there is no clock to move."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, "waited for in vain"
+        time.sleep(0.01)
+    return found
+
+
+def in_order(text: str, *parts: str) -> bool:
+    return re.search(".*".join(map(re.escape, parts)), text, re.DOTALL) is not None
+
+
+def serving(seconds: float) -> Iterator[Vendors]:
+    vendors = Vendors(seconds)
+    with vendors.sandbox:
+        yield vendors
+
+
+def _png() -> bytes:
+    from io import BytesIO
+
+    from PIL import Image
+
+    file = BytesIO()
+    Image.new("RGB", (320, 180), "teal").save(file, "PNG")
+    return file.getvalue()

@@ -1,0 +1,103 @@
+"""A world whose machine can die before or after any operation on it: each bucket operation, each call of a vendor."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from story_world import FakeVendors, World
+
+from retake.bucket.failing import Crash
+from retake.bucket.memory import MemoryBucket
+from retake.bucket.wrapper import Wrapper
+from retake.clock import parse_stamp
+
+T = TypeVar("T")
+
+
+class Fate:
+    """Counts the operations of one life, and ends it at the `due`-th, before or after its effect."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.due: int | None = None
+        self.after = False
+        self.dead = False
+
+    def live(self, due: int | None = None, *, after: bool = False) -> None:
+        self.log, self.due, self.after, self.dead = [], due, after, False
+
+    def around(self, what: str, call: Callable[[], T]) -> T:
+        if self.dead:
+            raise Crash(what)
+        self.log.append(what)
+        strikes = len(self.log) == self.due
+        if strikes and not self.after:
+            self.dead = True
+            raise Crash(f"before {what}")
+        result = call()
+        if strikes:
+            self.dead = True
+            raise Crash(f"after {what}")
+        return result
+
+
+class MortalBucket(Wrapper):
+    def __init__(self, bucket: MemoryBucket, fate: Fate) -> None:
+        super().__init__(bucket)
+        self._fate = fate
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        return self._fate.around(f"{operation} {key}", call)
+
+
+class MortalVendors(FakeVendors):
+    """Vendors who outlive the machine, and know what they were asked for: Midjourney can be asked for a lost order."""
+
+    def __init__(self, fate: Fate, now: Callable[[], datetime]) -> None:
+        super().__init__()
+        self._fate = fate
+        self._now = now
+        self._made: list[tuple[str, datetime, str]] = []
+
+    def pay(self, kind: str) -> str:
+        return self._fate.around(f"pay {kind}", lambda: self._noted(kind))
+
+    def look(self, kind: str, result: dict[str, Any]) -> Any:
+        return self._fate.around(f"ask {kind}", lambda: super(MortalVendors, self).look(kind, result))
+
+    def find(self, asked: Mapping[str, Any]) -> str | None:
+        since = parse_stamp(asked["requested_at_utc"])
+        found = [it for step, at, it in self._made if step == asked["step"] and at >= since]
+        return self._fate.around("find", lambda: found[-1] if found else None)
+
+    def _noted(self, kind: str) -> str:
+        task_id = super().pay(kind)
+        self._made.append((kind, self._now(), task_id))
+        return task_id
+
+
+class MortalWorld(World):
+    """`live` ticks until a generation has ended; when the machine dies on the way, it says so and can live again."""
+
+    def __init__(self, **workflow: Any) -> None:
+        super().__init__(**workflow)
+        self.fate = Fate()
+        self.memory = self.bucket
+        self.bucket = MortalBucket(self.memory, self.fate)  # type: ignore[assignment]
+        self.vendors = MortalVendors(self.fate, self.clock.now)
+
+    def live(self, due: int | None = None, *, after: bool = False, ticks: int = 60) -> bool:
+        """True once a generation has ended; False if the machine died. The leases of the dead are free."""
+        self.fate.live(due, after=after)
+        try:
+            while not self.ended:
+                assert ticks, f"no end in sight; the last operations: {self.fate.log[-12:]}"
+                ticks -= 1
+                if self.tick().resting:  # it had ended just before the machine died, and there is no room for another
+                    self.ended.append("done")
+        except Crash:
+            self.memory.store.end_leases()
+            self.clock.sleep(self.interval_s)
+            self.fate.live()
+            return False
+        return True

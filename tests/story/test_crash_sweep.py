@@ -1,0 +1,171 @@
+"""The machine dies at every point of every kind of generation; afterwards ticks run on.
+
+Each scenario is run once to count its operations on the world (bucket operations and vendor calls), then once for
+each of them with a death before it and once with a death after it; and for pairs of deaths, the second at every point
+of the life that follows.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from mortal import MortalWorld
+
+from retake.bucket import ANY
+from retake.story.documents import GROUP
+
+Prepare = Callable[[MortalWorld], None]
+
+STEP_OF_KIND = {"write": "content", "imagine": "imagine", "upscale": "upscale", "create": "runway"}
+LAYOUT = {
+    "444": ("20250101-0001",),
+    "555": ("20250101-0002",),
+    "666": ("20250101-0003",),
+}
+
+
+def nothing(world: MortalWorld) -> None:
+    """The happy path."""
+
+
+def planned(kind: str, *outcomes: str) -> Prepare:
+    def prepare(world: MortalWorld) -> None:
+        world.vendors.plan(kind, *outcomes)
+
+    return prepare
+
+
+def published(world: MortalWorld) -> None:
+    """Something to tidy up: the group in 444/ is published, so that two more can move up."""
+    for folder, ids in LAYOUT.items():
+        for name in ids:
+            for suffix in GROUP:
+                world.memory.write(f"{folder}/{name}.{suffix}", f"{name} {suffix}".encode(), ANY)
+    document = {"processing_lock": False, "generation_id": ["20250101-0001", "no-files"], "empty": []}
+    world.memory.write("config/config_public.json", json.dumps(document).encode(), ANY)
+
+
+SCENARIOS: dict[str, Prepare] = {
+    "happy path": nothing,
+    "tidy-up before": published,
+    "content fails once": planned("write", "refused"),
+    "imagine fails once": planned("imagine", "refused"),
+    "imagine is lost": planned("imagine", "lost"),
+    "imagine is carried out, its answer lost": planned("imagine", "unknown"),
+    "imagine task fails": planned("fetch", "failed"),
+    "a fetch fails": planned("fetch", "error"),
+    "upscale fails once": planned("upscale", "refused"),
+    "video fails once": planned("create", "refused"),
+    "video's answer is lost": planned("create", "unknown"),
+    "a poll fails": planned("poll", "error"),
+    "the video takes long": planned("poll", "running", "running", "running"),
+    "video task fails": planned("poll", "failed"),
+    "download fails": planned("download", "error"),
+    "upscale is exhausted": planned("upscale", *["refused"] * 9),
+    "prompt is rejected": planned("imagine", "rejected"),
+    "Midjourney times out": planned("fetch", *["running"] * 999),
+}
+
+WORKFLOW = {
+    "max_retries": 1,
+    "runway_polling_timeout": 20.0,
+    "mj_timeout_seconds": 170.0,
+}
+
+
+def born(scenario: str) -> MortalWorld:
+    world = MortalWorld(**WORKFLOW)
+    SCENARIOS[scenario](world)
+    return world
+
+
+def length(world: MortalWorld) -> int:
+    """How many operations the life takes that would follow."""
+    assert world.live()
+    return len(world.fate.log)
+
+
+def check(world: MortalWorld, deaths: int) -> None:
+    """What must hold once a generation has ended, however often the machine died on the way."""
+    documents = world.documents
+    assert not documents.public.processing_lock
+    assert not [key for key in world.keys_of("config/") if "displaced" in key]
+    assert not world.memory.store.holders.get("story")
+    check_files(world)
+    check_spend(world, deaths)
+    if "20250101-0001" in str(world.keys_of()):
+        assert documents.public.published == ["no-files"], "published ids are archived, others stay on the list"
+        assert world.keys_of("archive/") == [f"archive/20250101-0001.{it}" for it in sorted(GROUP)]
+
+
+def check_files(world: MortalWorld) -> None:
+    """Every id has its files whole in one place."""
+    places: dict[str, Counter[str]] = {}
+    for folder in ("444/", "555/", "666/", "archive/"):
+        for key in world.keys_of(folder):
+            places.setdefault(key.removeprefix(folder).split(".")[0], Counter())[folder] += 1
+    for name, found in places.items():
+        assert list(found.values()) == [3], f"{name} lies in {dict(found)}"
+    graves = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
+    assert not graves & set(places), "what is buried is nowhere else"
+    assert graves or world.ended == ["done"]
+
+
+def check_spend(world: MortalWorld, deaths: int) -> None:
+    """Each billed call is on record; and more than one is billed only where the vendor cannot be asked what became of
+    a call (text and video), each of them noted as a possible duplicate."""
+    calls = [call for key in world.keys_of("spend/") for call in world.json(key)["paid_calls"]]
+    on_record: Counter[str] = Counter(call["step"] for call in calls)
+    doubtful = Counter(call["step"] for call in calls if call.get("possible_duplicate"))
+    for kind, step in STEP_OF_KIND.items():
+        billed = world.vendors.billed[kind]
+        assert billed <= on_record[step], f"{kind}: {billed} billed, on record {calls}"
+    assert sum(doubtful.values()) <= deaths + 1
+    for step in ("imagine", "upscale"):
+        found = [call for call in calls if call["step"] == step and call["outcome"] == "accepted"]
+        assert len({call["task_id"] for call in found}) == len(found), "no task is adopted twice"
+
+
+def sweep(scenario: str) -> Iterator[tuple[int, bool]]:
+    for due in range(1, length(born(scenario)) + 1):
+        yield due, False
+        yield due, True
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_death_at_any_point_loses_nothing_and_pays_nothing_twice(scenario: str) -> None:
+    for due, after in sweep(scenario):
+        world = born(scenario)
+        survived = world.live(due, after=after)
+        try:
+            assert survived or world.live()
+            check(world, deaths=not survived)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{scenario}: death {'after' if after else 'before'} operation {due}: {error}"
+            ) from error
+
+
+PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "13"))
+"""How dense the pairs are swept: 1 is every pair (`make soak`)."""
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_two_deaths_lose_nothing_either(scenario: str) -> None:
+    for first, after in list(sweep(scenario))[::PAIRS_EVERY]:
+        world = born(scenario)
+        if world.live(first, after=after):
+            continue
+        assert world.live()
+        second_life = len(world.fate.log)
+        for second in range(1 + first % PAIRS_EVERY, second_life + 1, PAIRS_EVERY):
+            world = born(scenario)
+            world.live(first, after=after)
+            survived = world.live(second, after=not after)
+            try:
+                assert survived or world.live()
+                check(world, deaths=2)
+            except AssertionError as error:
+                raise AssertionError(f"{scenario}: deaths at {first} ({after=}) and then {second}: {error}") from error

@@ -1,0 +1,105 @@
+"""A failed generation is taken up again from its dead letter, at the step that failed."""
+
+import pytest
+from mortal import MortalWorld
+from story_world import World
+
+from retake.bucket import NotFound
+from retake.bucket.failing import Crash
+from retake.errors import StateError
+from retake.story.shift import Orders
+
+
+def failed_at(kind: str, outcome: str, world: World) -> str:
+    world.vendors.plan(kind, *[outcome] * 99)
+    while not world.ended:
+        world.tick()
+    world.vendors.plans.clear()
+    return world.keys_of("dead_letters/")[0].split("/")[1]
+
+
+CASES = [
+    ("write", "refused"),
+    ("imagine", "refused"),
+    ("imagine", "rejected"),
+    ("fetch", "error"),
+    ("fetch", "failed"),
+    ("upscale", "refused"),
+    ("create", "refused"),
+    ("poll", "error"),
+    ("poll", "running"),
+    ("poll", "failed"),
+]
+
+
+@pytest.mark.parametrize(("kind", "outcome"), CASES)
+def test_only_the_failed_step_is_taken_again(kind: str, outcome: str) -> None:
+    world = World()
+    generation_id = failed_at(kind, outcome, world)
+    before = world.vendors.billed.copy()
+    world.tick(Orders(retake=generation_id))
+    while len(world.ended) < 2:
+        world.tick()
+    assert world.ended == ["failed", "done"]
+    assert len(world.keys_of(f"666/{generation_id}.")) == 3
+    assert not world.keys_of(f"dead_letters/{generation_id}")
+    again = {step for step, billed in world.vendors.billed.items() if billed > before[step]}
+    order = ["write", "imagine", "upscale", "create"]
+    first = {"fetch": "imagine" if outcome == "failed" else "upscale", "poll": "create"}.get(kind, kind)
+    assert not again & set(order[: order.index(first)]), "what came before is not paid for again"
+    if (kind, outcome) in (("poll", "error"), ("poll", "running")):
+        assert "create" not in again, "the paid task is polled again"
+
+
+def test_it_has_its_attempts_anew() -> None:
+    world = World(max_retries=1)
+    generation_id = failed_at("upscale", "refused", world)
+    world.vendors.plan("upscale", "refused")
+    world.tick(Orders(retake=generation_id))
+    assert world.status == "upscale_trigger_failed"
+    world.ticks(2)
+    assert world.ended == ["failed", "done"]
+
+
+def test_a_dead_letter_that_is_not_there_is_said_and_nothing_changes() -> None:
+    world = World()
+    with pytest.raises(StateError, match="no dead letter"):
+        world.tick(Orders(retake="20200101-0000"))
+    assert world.generation_id is None
+
+
+def test_the_generation_under_way_is_not_pushed_aside() -> None:
+    world = World()
+    generation_id = failed_at("upscale", "refused", world)
+    world.vendors.plan("fetch", *["running"] * 99)
+    world.tick()
+    with pytest.raises(StateError, match="is under way"):
+        world.tick(Orders(retake=generation_id))
+    assert world.keys_of(f"dead_letters/{generation_id}")
+
+
+def test_a_death_at_any_point_of_taking_up_loses_nothing() -> None:
+    world = MortalWorld(max_retries=0)
+    generation_id = failed_at("upscale", "refused", world)
+    kept = dict(world.memory.store.objects)
+    moment = world.clock.moment
+    world.fate.live()
+    world.tick(Orders(retake=generation_id))
+    operations = len(world.fate.log)
+    for due in range(1, operations + 1):
+        for after in (False, True):
+            world.memory.store.objects.clear()
+            world.memory.store.objects.update(kept)
+            world.clock.moment = moment
+            world.ended.clear()
+            world.fate.live(due, after=after)
+            try:
+                world.tick(Orders(retake=generation_id))
+            except Crash:
+                world.memory.store.end_leases()
+            world.fate.live()
+            try:
+                text = world.bucket.read(f"dead_letters/{generation_id}/{generation_id}.json")
+            except NotFound:
+                text = world.bucket.read(f"666/{generation_id}.json")
+            assert text
