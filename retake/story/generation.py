@@ -8,7 +8,7 @@ from typing import Any
 from retake.clock import stamp
 from retake.errors import StateError
 from retake.story import transitions
-from retake.story.documents import GROUP, safe_id
+from retake.story.documents import GROUP, Status, safe_id
 from retake.story.store import DocumentStore
 
 DEAD_LETTERS = "dead_letters/"
@@ -29,7 +29,8 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 def begin(store: DocumentStore, generation_id: str) -> None:
     """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
     doc = store.documents.midjourney
-    if not doc.blank:  # paid work that belongs to no generation: somebody may want it back
+    buried = doc.status is Status.TASK_FAILED_MAX_RETRIES  # it lies in a dead letter of its own
+    if not doc.blank and not buried:  # paid work that belongs to no generation: somebody may want it back
         key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
         store.save_file(key, doc.encode())
     store.save_midjourney(transitions.clean(doc))
@@ -57,6 +58,7 @@ def bury(store: DocumentStore, now: datetime) -> int:
         store.check_lease()
         store.bucket.copy(store.file_key(generation_id, suffix), f"{grave}{generation_id}.{suffix}")
     store.save_file(f"{grave}{_name(store.paths.config_midjourney)}", doc.encode())
+    kept = [entry.key.removeprefix(grave) for entry in store.bucket.list(f"{grave}{generation_id}.")]
     report = {
         "generation_id": generation_id,
         "failed_at_utc": stamp(now),
@@ -64,7 +66,7 @@ def bury(store: DocumentStore, now: datetime) -> int:
         "last_error": doc.last_error,
         "retries": doc.retries,
         "paid_calls": doc.paid_calls,
-        "files": [f"{generation_id}.{suffix}" for suffix in files],
+        "files": kept,  # as they lie there: a burial that died may have deleted some of where they were
     }
     store.save_file(f"{grave}report.json", _encoded(report))
     for suffix in files:

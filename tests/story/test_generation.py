@@ -1,0 +1,240 @@
+"""How a generation begins and ends: ids, dead letters, the record of what was spent, and crashes in between."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from story_world import World
+
+from retake.bucket import Bucket
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.settings import FilePaths
+from retake.story.documents import Status
+from retake.story.generation import begin, bury, finish, new_id, taken_ids
+from retake.story.store import DocumentStore
+
+NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
+ID = "20260101-0900"
+GEN, DOCUMENT = "config/config_gen.json", "config/config_midjourney.json"
+CALLS = [{"step": "content", "outcome": "done"}]
+
+
+def opened(bucket: Bucket) -> DocumentStore:
+    store = DocumentStore(bucket, FilePaths(), bucket.lease("story", "test"), World().clock)
+    store.read()
+    return store
+
+
+def world_with(files: str = "", gen: dict[str, Any] | None = None, **doc: Any) -> World:
+    world = World()
+    world.put(GEN, {"generation_id": ID, **(gen or {})})
+    world.put(DOCUMENT, doc)
+    for suffix in files.split():
+        world.put(f"666/{ID}.{suffix}", f"the {suffix}".encode())
+    return world
+
+
+def each_death(prepare: Callable[[], World], work: Callable[[DocumentStore], object]) -> Any:
+    """The world after `work` died before or after each of its touches of the bucket."""
+    counted = FailingBucket(prepare().bucket)
+    store = opened(counted)
+    began = len(counted.operations)
+    work(store)
+    for number in range(began + 1, len(counted.operations) + 1):
+        for after in (False, True):
+            world = prepare()
+            dying = FailingBucket(world.bucket, Fault(Crash, number=number, after=after))
+            store = opened(dying)
+            with pytest.raises(Crash):
+                work(store)
+            world.bucket.store.end_leases()
+            yield f"{'after' if after else 'before'} {counted.operations[number - 1]}", world
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_id_is_the_present_minute_in_utc() -> None:
+    assert new_id(NOW, ()) == "20260101-0930"
+    assert new_id(NOW.astimezone(timezone(timedelta(hours=-10))), ()) == "20260101-0930"
+
+
+def test_an_id_that_is_taken_gives_way_to_the_next_free_minute() -> None:
+    assert new_id(NOW, {"20260101-0930", "20260101-0931", "20260101-0933"}) == "20260101-0932"
+    eve = datetime(2025, 12, 31, 23, 59, tzinfo=UTC)
+    assert new_id(eve, {"20251231-2359"}) == "20260101-0000"
+
+
+@given(st.datetimes(timezones=st.just(UTC), max_value=datetime(9000, 1, 1)), st.sets(st.integers(0, 30)))
+def test_an_id_is_never_one_that_is_taken(now: datetime, minutes: set[int]) -> None:
+    taken = {new_id(now + timedelta(minutes=minute), ()) for minute in minutes}
+    assert new_id(now, taken) not in taken
+
+
+def test_every_id_with_a_file_or_a_dead_letter_is_taken() -> None:
+    world = World()
+    for key in ("444/a.json", "555/b.png", "666/c.mp4", "archive/d.json", "dead_letters/e/report.json", "spend/f.json"):
+        world.put(key, {})
+    world.put("666/g.part.json", {})
+    assert taken_ids(opened(world.bucket)) == {"a", "b", "c", "d", "e", "g"}
+
+
+# --- beginning --------------------------------------------------------------------------------------------------------
+
+
+def test_a_generation_begins_with_a_clean_document_and_its_id_last() -> None:
+    world = world_with(gen={"generation_id": None, "warned": ["x"]}, retries={"content": 2}, theirs=1)
+    bucket = FailingBucket(world.bucket)
+    begin(opened(bucket), ID)
+    assert [key for operation, key in bucket.operations if operation == "write"] == [DOCUMENT, GEN]
+    assert world.json(GEN) == {"generation_id": ID, "warned": ["x"]}
+    assert (world.doc.retries, world.doc.blank, world.doc.raw["theirs"]) == ({}, True, 1)
+
+
+def test_paid_work_of_no_generation_is_kept_among_the_dead_letters() -> None:
+    task = {"task_id": "paid", "task_type": "imagine"}
+    world = world_with(gen={"generation_id": None}, midjourney_task=task)
+    begin(opened(world.bucket), ID)
+    kept = world.json(f"dead_letters/before-{ID}/config_midjourney.json")
+    assert kept["midjourney_task"] == task
+    assert world.doc.blank
+
+
+@pytest.mark.parametrize("status", [None, "content_failed"])
+def test_a_document_without_paid_work_is_not_kept(status: str | None) -> None:
+    world = world_with(gen={"generation_id": None}, status=status)
+    begin(opened(world.bucket), ID)
+    assert world.keys_of("dead_letters/") == []
+
+
+def test_a_generation_that_lies_among_the_dead_letters_is_not_kept_there_twice() -> None:
+    world = World()
+    world.vendors.plan("upscale", *["rejected"])
+    world.tick()
+    assert world.ended == ["failed"]
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.generation_id is not None
+    assert {key.split("/")[1] for key in world.keys_of("dead_letters/")} == {"20260101-0000"}
+
+
+# --- ending well ------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_generation_leaves_a_clean_document_no_id_and_a_record_of_what_was_spent() -> None:
+    world = world_with("json png mp4", gen={"failed_in_a_row": 2, "theirs": 1}, paid_calls=CALLS, note="kept")
+    finish(opened(world.bucket), NOW)
+    assert world.json(GEN) == {"generation_id": None, "theirs": 1}
+    assert (world.doc.blank, world.doc.paid_calls, world.doc.raw["note"]) == (True, [], "kept")
+    assert world.json(f"spend/{ID}.json") == {
+        "generation_id": ID,
+        "outcome": "done",
+        "ended_at_utc": "2026-01-01T09:30:00Z",
+        "paid_calls": CALLS,
+    }
+
+
+def test_where_nothing_was_paid_for_there_is_no_record() -> None:
+    world = world_with("json png mp4")
+    finish(opened(world.bucket), NOW)
+    assert world.keys_of("spend/") == []
+
+
+def test_a_finish_that_died_is_finished_by_the_next_tick() -> None:
+    def prepare() -> World:
+        return world_with("json png mp4", paid_calls=CALLS)
+
+    for where, world in each_death(prepare, lambda store: finish(store, NOW)):
+        world.vendors.plan("write", "key")
+        for _ in range(2):
+            if world.generation_id == ID:
+                world.tick()
+        assert world.generation_id != ID, where
+        assert world.json(f"spend/{ID}.json")["paid_calls"] == CALLS, where
+        assert {key.partition(".")[0].partition("/")[2] for key in world.keys_of() if key[0] in "4569"} <= {ID}
+
+
+# --- ending badly -----------------------------------------------------------------------------------------------------
+
+
+FAILED = {
+    "status": "task_failed_max_retries",
+    "failed_step": "upscale",
+    "retries": {"upscale": 3, "imagine": 1},
+    "retry_count": 3,
+    "last_error": {"message": "HTTP 500", "error_class": "A"},
+    "midjourney_results": {"task_id": "i", "task_type": "imagine"},
+    "paid_calls": CALLS,
+    "theirs": {"kept": 1},
+}
+
+
+def buried(files: str = "json png", **gen: Any) -> tuple[World, int]:
+    world = world_with(files, gen=gen, **FAILED)
+    return world, bury(opened(world.bucket), NOW)
+
+
+def test_a_dead_letter_holds_the_files_the_document_and_a_report() -> None:
+    world, _ = buried()
+    grave = f"dead_letters/{ID}/"
+    names = (f"{ID}.json", f"{ID}.png", "config_midjourney.json", "report.json")
+    assert world.keys_of(grave) == [f"{grave}{name}" for name in names]
+    assert world.bucket.read(f"{grave}{ID}.png")[0] == b"the png"
+    assert world.json(f"{grave}config_midjourney.json") == FAILED
+    assert world.json(f"{grave}report.json") == {
+        "generation_id": ID,
+        "failed_at_utc": "2026-01-01T09:30:00Z",
+        "failed_step": "upscale",
+        "last_error": FAILED["last_error"],
+        "retries": FAILED["retries"],
+        "paid_calls": CALLS,
+        "files": [f"{ID}.json", f"{ID}.png"],
+    }
+    assert world.keys_of("666/") == []
+    assert world.json(f"spend/{ID}.json")["outcome"] == "failed"
+
+
+def test_failed_generations_are_counted_until_one_ends_well() -> None:
+    assert buried()[1] == 1
+    world, failed = buried(failed_in_a_row=4, warned=["x"])
+    assert failed == 5
+    assert world.json(GEN) == {"generation_id": None, "failed_in_a_row": 5, "warned": ["x"]}
+
+
+def test_a_burial_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -> None:
+    def prepare() -> World:
+        return world_with("json png mp4", **FAILED)
+
+    for where, world in each_death(prepare, lambda store: bury(store, NOW)):
+        if world.generation_id:
+            world.tick()
+        assert world.generation_id is None, where
+        assert world.documents.gen.failed_in_a_row == 1, where
+        grave = f"dead_letters/{ID}/"
+        assert {key.removeprefix(grave) for key in world.keys_of(grave)} == {
+            *(f"{ID}.json", f"{ID}.png", f"{ID}.mp4", "config_midjourney.json", "report.json")
+        }, where
+        assert world.json(f"{grave}report.json")["files"] == [f"{ID}.json", f"{ID}.mp4", f"{ID}.png"], where
+        assert world.bucket.read(f"{grave}{ID}.mp4")[0] == b"the mp4"
+        assert world.json(f"{grave}config_midjourney.json") == FAILED, where
+        assert world.keys_of("666/") == [], where
+
+
+def test_texts_that_cannot_be_encoded_do_not_keep_a_generation_from_its_end() -> None:
+    world = world_with("json", **{**FAILED, "last_error": {"message": "\ud800"}})
+    store = opened(world.bucket)
+    bury(store, NOW)
+    assert world.json(f"dead_letters/{ID}/report.json")["last_error"] == {"message": "?"}
+    assert json.loads(world.bucket.read(f"dead_letters/{ID}/config_midjourney.json")[0])["last_error"] == {
+        "message": "\ud800"
+    }
+
+
+def test_a_failed_document_stays_for_people_to_see_until_the_next_generation_begins() -> None:
+    world, _ = buried()
+    assert world.doc.status is Status.TASK_FAILED_MAX_RETRIES
+    assert world.doc.raw["retry_count"] == 3
