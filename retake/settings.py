@@ -91,8 +91,13 @@ class Storage(NamedTuple):
 class Midjourney(NamedTuple):
     """Pictures."""
 
-    endpoint: str = _setting("https://api.piapi.ai/api/v1/task", ENDPOINT, "where tasks are created (POST)")
-    task_endpoint: str = _setting("https://api.piapi.ai/mj/v2/fetch", ENDPOINT, "where tasks are asked for (POST)")
+    provider: str = _setting("piapi", choice("piapi", "legnext"), "who sells them")
+    endpoint: str | None = _setting(
+        None, ENDPOINT, "where tasks are created (piapi) or the base URL (legnext); null is the provider's own"
+    )
+    task_endpoint: str | None = _setting(
+        None, ENDPOINT, "where tasks are asked for (piapi alone); null is the provider's own"
+    )
     process_mode: str = _setting("fast", choice("relax", "fast", "turbo"), "how quickly, and so for how much")
     aspect_ratio: str = _setting("16:9", RATIO, "shape of the pictures")
 
@@ -325,6 +330,12 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"WORKFLOW.script_timeout_seconds: found {workflow.script_timeout_seconds}, allowed: more than "
             f"WORKFLOW.runway_polling_timeout ({workflow.runway_polling_timeout})"
         )
+    provider, endpoint = settings.midjourney.provider, settings.midjourney.endpoint or ""
+    if any(f"{other}.ai" in endpoint for other in ("piapi", "legnext") if other != provider):
+        yield (
+            f"API_KEYS.midjourney.endpoint: found {_shown(endpoint)}, allowed: null or an address of "
+            f"API_KEYS.midjourney.provider ({provider})"
+        )
     del paths["prompts"]
     for name, place in paths.items():
         for other, folder in paths.items():
@@ -467,10 +478,11 @@ def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
     """`settings` with every vendor replaced by its stand-in at `base_url`, which is polled each second at least."""
-    base = base_url.rstrip("/")
+    base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
     return settings._replace(
         midjourney=settings.midjourney._replace(
-            endpoint=f"{base}/piapi/api/v1/task", task_endpoint=f"{base}/piapi/mj/v2/fetch"
+            endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
+            task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
         ),
         runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from retake.errors import SettingsError
 from retake.settings import (
     SECTIONS,
+    Midjourney,
     Settings,
     Size,
     Storage,
@@ -180,6 +181,7 @@ def test_the_environment_overrides_the_bucket(tmp_path: Path) -> None:
         ("API_KEYS.openai.endpoint", "http://127.0.0.1:8000/v1/", "http://127.0.0.1:8000/v1"),
         ("API_KEYS.runwayml.endpoint", "https://proxy.example", "https://proxy.example"),
         ("API_KEYS.midjourney.process_mode", "turbo", "turbo"),
+        ("API_KEYS.midjourney.provider", "legnext", "legnext"),
         ("VIDEO.runway_ratio", "1280:768", "1280:768"),
         ("VIDEO.mock_duration", 0.5, 0.5),
         ("WORKFLOW.critical_retry_minutes", 1, 1),
@@ -273,6 +275,23 @@ def test_a_script_must_outlast_the_polling(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
+    ("provider", "endpoint"),
+    [
+        ("legnext", "https://api.piapi.ai/api/v1/task"),
+        ("piapi", "https://api.legnext.ai/api"),
+        (None, "https://legnext.ai"),
+    ],
+)
+def test_one_sellers_address_is_not_asked_in_the_others_words(load: Load, provider: str | None, endpoint: str) -> None:
+    midjourney = {"provider": provider, "endpoint": endpoint}
+    [fault] = faults(load, {"API_KEYS": {"midjourney": midjourney}})
+    assert fault == (
+        f'API_KEYS.midjourney.endpoint: found "{endpoint}", allowed: null or an address of '
+        f"API_KEYS.midjourney.provider ({provider or 'piapi'})"
+    )
+
+
+@pytest.mark.parametrize(
     ("paths", "blamed"),
     [
         ({"folder_555": "444"}, "folder_555"),
@@ -325,7 +344,7 @@ def test_the_predecessors_file_works_with_one_warning(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["OTHER", "LOGGING", "METRICS", "CHANNELS", "WORKFLOW.lock_ttl_seconds", "API_KEYS.midjourney.provider"]
+    "key", ["OTHER", "LOGGING", "METRICS", "CHANNELS", "WORKFLOW.lock_ttl_seconds", "API_KEYS.midjourney.account"]
 )
 def test_other_unknown_names_are_left_alone_and_warned_of(load: Load, key: str) -> None:
     assert key in load(nested(key, 1)).warnings[0]
@@ -452,6 +471,11 @@ def test_the_sandbox_takes_the_place_of_every_vendor() -> None:
     assert settings.runwayml.endpoint == "http://127.0.0.1:8123/runway"
     assert settings.openai.endpoint == "http://127.0.0.1:8123/openai/v1"
     assert settings.workflow == Workflow(max_retries=9, runway_polling_interval=1)
+
+
+def test_the_sandbox_takes_the_place_of_the_chosen_seller_of_pictures() -> None:
+    settings = sandboxed(Settings(midjourney=Midjourney(provider="legnext", task_endpoint="https://x")), "http://h:1")
+    assert settings.midjourney == Midjourney(provider="legnext", endpoint="http://h:1/legnext/api")
 
 
 def test_loading_a_sound_file_imports_nothing_heavy(tmp_path: Path) -> None:

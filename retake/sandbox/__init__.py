@@ -11,7 +11,7 @@ From the shell: python -m retake.sandbox --help. The rooms:
     server     sockets                    books     calls, tasks, orders, files, in SQLite
     desk       a call, start to end       bill      what the vendors would ask for
     routes     paths                      task      how a task stands at a moment
-    piapi  runway  chat                   the vendors, as values in and values out
+    piapi  legnext  runway  chat          the vendors, as values in and values out
     studio  pictures  film                what Midjourney and Runway make
     landscape  scene  sky  hills  water  scenery  palette  noise  brush    how it is painted
     copywriter  topics  topics_en  topics_ru    what the chat API writes

@@ -34,7 +34,7 @@ def _orders(_context: click.Context, _option: click.Parameter, texts: tuple[str,
 @click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
 @click.option("--no-singles", is_flag=True, help="Imagine tasks show their grid alone.")
 def main(port: int, state: str | None, orders: tuple[str, ...], pace: Pace, seed: int | None, **flags: bool) -> None:
-    """Stand-ins of PiAPI Midjourney, Runway and a chat API on 127.0.0.1, until Ctrl-C."""
+    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1, until Ctrl-C."""
     sandbox = Sandbox(
         state, port, seed=seed, pace=pace, quick=flags["quick"], singles=not flags["no_singles"], on_call=_show
     )
@@ -57,6 +57,8 @@ def _introduce(sandbox: Sandbox) -> None:
     for vendor, keys in endpoints(sandbox.url).items():
         for key, value in keys.items():
             click.echo(f"  API_KEYS.{vendor}.{key} = {value}")
+    other = endpoints(sandbox.url, "legnext")["midjourney"]
+    click.echo(f"  or API_KEYS.midjourney.provider = legnext, API_KEYS.midjourney.endpoint = {other['endpoint']}")
     click.echo("Any key will do. Ctrl-C ends it.")
 
 

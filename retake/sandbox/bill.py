@@ -17,6 +17,10 @@ RUNWAY_CREDITS = MappingProxyType({"gen4_turbo": 5, "gen4.5": 12})
 CREDIT = 10
 CHAT = 2  # a call of the size that this program makes, to a small model
 POINTS_PER_MILL = 10_000  # PiAPI's unit in meta.usage
+# LegNext, by the flag in the text. Its point is worth $0.001; only the fast price is documented.
+LEGNEXT_IMAGINE = MappingProxyType({"relax": 40, "fast": 80, "turbo": 160})
+LEGNEXT_UPSCALE = 80
+MILLS_PER_POINT = 1
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _answer(done: Reply, fault: Fault | None) -> Answer:
 
 
 def _without_id(done: Reply) -> Reply:
-    body = {key: value for key, value in done.body.items() if key != "id"}
+    body = {key: value for key, value in done.body.items() if key not in ("id", "job_id")}
     if isinstance(body.get("data"), dict):
         body["data"] = {key: value for key, value in body["data"].items() if key != "task_id"}
     return Reply(done.status, body, headers=done.headers)

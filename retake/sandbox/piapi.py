@@ -87,7 +87,7 @@ def histories(visit: Visit) -> Reply:
     if page < 1 or not 1 <= size <= 100:
         return error(400, "page begins with 1, page_size is 1 to 100")
     wanted = query.get("model", "mj") in ("mj", "midjourney")
-    tasks = [task for task in visit.studio.books.tasks() if wanted and task.kind in ("imagine", "upscale")]
+    tasks = [task for task in visit.studio.books.tasks() if wanted and _is_own(task)]
     found = [task for task in reversed(tasks) if int(start) <= int(task.created) <= end]
     items = [_history_item(visit.studio, task) for task in found[(page - 1) * size : page * size]]
     return _good({"data": items, "page": page, "size": size, "total": len(found)})
@@ -98,7 +98,7 @@ def account(visit: Visit) -> Reply:
     if not _key(visit.request):
         return error(401)
     studio = visit.studio
-    spent = sum(task.owed(studio.now()) for task in studio.books.tasks() if task.kind in ("imagine", "upscale"))
+    spent = sum(task.owed(studio.now()) for task in studio.books.tasks() if _is_own(task))
     left = CREDIT_MILLS - spent
     data = {"account_name": "sandbox", "credits": left * POINTS_PER_MILL, "equivalent_in_usd": left / 1000}
     return _good(data)
@@ -128,7 +128,7 @@ def _imagine(visit: Visit, wish: dict[str, Any]) -> Reply:
 
 def _upscale(visit: Visit, wish: dict[str, Any]) -> Reply:
     origin = visit.studio.books.task(str(wish.get("origin_task_id")))
-    if origin is None or origin.kind != "imagine":
+    if origin is None or origin.kind != "imagine" or not _is_own(origin):
         return error(400, "input.origin_task_id is no imagine task")
     if visit.studio.stage(origin).word != "completed":
         return error(400, "the origin task is not finished")
@@ -253,7 +253,12 @@ def _failure(task: Task, stage: Stage) -> str:
 
 def _midjourney_task(studio: Studio, task_id: object) -> Task | None:
     task = studio.books.task(task_id) if isinstance(task_id, str) else None
-    return task if task and task.kind in ("imagine", "upscale") else None
+    return task if task and _is_own(task) else None
+
+
+def _is_own(task: Task) -> bool:
+    """Whether a task is for pictures, and ordered here rather than from another seller."""
+    return task.kind in ("imagine", "upscale") and "seller" not in task.request
 
 
 def _key(request: Request) -> bool:

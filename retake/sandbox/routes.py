@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from retake.sandbox import chat, piapi, runway
+from retake.sandbox import chat, legnext, piapi, runway
 from retake.sandbox.orders import Fault
 from retake.sandbox.studio import Visit
 from retake.sandbox.wire import Reply, Request, html
@@ -50,6 +50,7 @@ def plain_error(status: int) -> Reply:
 
 
 PIAPI = Vendor(piapi.error, piapi.quota)
+LEGNEXT = Vendor(legnext.error, legnext.quota)
 RUNWAY = Vendor(runway.error, runway.quota)
 CHAT = Vendor(chat.error, chat.quota)
 FILES = Vendor(plain_error, partial(plain_error, 402))
@@ -61,6 +62,9 @@ ROUTES = (
     Route("POST", "/piapi/mj/v2/fetch", "fetch", PIAPI, piapi.fetch),
     Route("GET", "/piapi/api/open/tasks/histories", "histories", PIAPI, piapi.histories),
     Route("GET", "/piapi/account/info", "account", PIAPI, piapi.account),
+    Route("POST", "/legnext/api/v1/diffusion", "imagine", LEGNEXT, legnext.diffusion),
+    Route("POST", "/legnext/api/v1/upscale", "upscale", LEGNEXT, legnext.upscale),
+    Route("GET", f"/legnext/api/v1/job/{_ID}", "fetch", LEGNEXT, legnext.job),
     Route("POST", "/runway/v1/image_to_video", "runway", RUNWAY, runway.create),
     Route("GET", f"/runway/v1/tasks/{_ID}", "poll", RUNWAY, runway.poll),
     Route("DELETE", f"/runway/v1/tasks/{_ID}", "cancel", RUNWAY, runway.cancel),
@@ -83,4 +87,5 @@ def find(request: Request) -> tuple[Route, tuple[str, ...]]:
 
 
 def _vendor_of(path: str) -> Vendor:
-    return {"piapi": PIAPI, "runway": RUNWAY, "openai": CHAT}.get(path.split("/")[1], FILES)
+    vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
+    return vendors.get(path.split("/")[1], FILES)

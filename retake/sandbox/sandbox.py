@@ -23,17 +23,24 @@ DEMO_PACE = Pace()
 _JOIN_PATIENCE_S = 10.0  # how long a sandbox that is just starting is waited for
 
 
-def endpoints(url: str) -> dict[str, dict[str, str]]:
-    """The section API_KEYS of the settings that points the program at the sandbox at `url`."""
+def endpoints(url: str, provider: str = "piapi") -> dict[str, dict[str, str]]:
+    """The section API_KEYS of the settings that points the program at the sandbox at `url`.
+
+    `provider` is the seller of Midjourney's pictures: piapi or legnext.
+    """
+    sellers = {
+        "piapi": {"endpoint": f"{url}/piapi/api/v1/task", "task_endpoint": f"{url}/piapi/mj/v2/fetch"},
+        "legnext": {"endpoint": f"{url}/legnext/api"},
+    }
     return {
-        "midjourney": {"endpoint": f"{url}/piapi/api/v1/task", "task_endpoint": f"{url}/piapi/mj/v2/fetch"},
+        "midjourney": {"provider": provider, **sellers[provider]},
         "runwayml": {"endpoint": f"{url}/runway"},
         "openai": {"endpoint": f"{url}/openai/v1"},
     }
 
 
 class Sandbox:
-    """Stand-ins of PiAPI Midjourney, Runway and a chat API over HTTP on 127.0.0.1, from entering to leaving.
+    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) over HTTP on 127.0.0.1, from entering to leaving.
 
     state    a directory where books and media are kept; None keeps them in memory. A later sandbox with the same state
              serves the same links, on the same port if it is free. While one is running with that state, another one
@@ -112,9 +119,9 @@ class Sandbox:
         """What the vendors would bill at this moment."""
         return bill(self._books.calls(), self._books.tasks(), self._clock.now().timestamp())
 
-    def endpoints(self) -> dict[str, dict[str, str]]:
-        """The section API_KEYS of the settings that points the program at this sandbox."""
-        return endpoints(self.url)
+    def endpoints(self, provider: str = "piapi") -> dict[str, dict[str, str]]:
+        """The section API_KEYS of the settings that points the program at this sandbox; see `endpoints`."""
+        return endpoints(self.url, provider)
 
     def _directory(self) -> Path:
         assert self._state is not None

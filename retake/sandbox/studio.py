@@ -1,8 +1,10 @@
 """Where the stand-ins' tasks are accepted and their pictures and videos are made: lazily, and each at most once."""
 
 import threading
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from retake.clock import Clock
@@ -35,8 +37,20 @@ class Studio:
     def stage(self, task: Task) -> Stage:
         return task.stage(self.now())
 
-    def accept(self, visit: "Visit", kind: str, *, price: int, seed: int | None = None, source: str = "") -> Task:
-        """Start, and bill, the task that `visit` asks for; `price` in mills."""
+    def accept(
+        self,
+        visit: "Visit",
+        kind: str,
+        *,
+        price: int,
+        seed: int | None = None,
+        source: str = "",
+        order: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Task:
+        """Start, and bill, the task that `visit` asks for; `price` in mills.
+
+        Pictures are made of what a request has as «input», in PiAPI's words; `order` adds that to another vendor's.
+        """
         task_id = str(uuid5(NAMESPACE_URL, f"{self.books.identity}/{self.seed}/{kind}/{visit.n}"))
         own_seed = int.from_bytes(sha256(f"{self.seed}/{kind}/{visit.n}".encode()).digest()[:4])
         task = Task(
@@ -45,7 +59,7 @@ class Studio:
             created=self.now(),
             duration=getattr(self.pace, kind),
             fate=visit.fate,
-            request=visit.request.summary(),
+            request={**visit.request.summary(), **order},
             price=price,
             seed=own_seed if seed is None else seed,
             source=source,

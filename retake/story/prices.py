@@ -11,19 +11,25 @@ from retake.settings import Settings
 from retake.story.documents import Step
 
 CHAT_USD = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}  # a call of some 1,500 tokens
-IMAGINE_USD = {"relax": 0.015, "fast": 0.045, "turbo": 0.10}
-UPSCALE_USD = {"relax": 0.01, "fast": 0.01, "turbo": 0.02}
+IMAGINE_USD = {
+    "piapi": {"relax": 0.015, "fast": 0.045, "turbo": 0.10},
+    "legnext": {"relax": 0.04, "fast": 0.08, "turbo": 0.16},
+}
+UPSCALE_USD = {
+    "piapi": {"relax": 0.01, "fast": 0.01, "turbo": 0.02},
+    "legnext": {"relax": 0.08, "fast": 0.08, "turbo": 0.08},
+}
 RUNWAY_SECOND_USD = {"gen4_turbo": 0.05, "gen4.5": 0.12}
 
 
 def prices(settings: Settings) -> dict[Step, float]:
     """US dollars of one paid call of each step that pays."""
-    own, mode, model = settings.prices, settings.midjourney.process_mode, settings.runwayml.model_name
-    second = _either(own.runway_second, RUNWAY_SECOND_USD, model)
+    own, mode, seller = settings.prices, settings.midjourney.process_mode, settings.midjourney.provider
+    second = _either(own.runway_second, RUNWAY_SECOND_USD, settings.runwayml.model_name)
     return {
         Step.CONTENT: _either(own.content, CHAT_USD, settings.openai.model),
-        Step.IMAGINE: _either(own.imagine, IMAGINE_USD, mode),
-        Step.UPSCALE: _either(own.upscale, UPSCALE_USD, mode),
+        Step.IMAGINE: _either(own.imagine, IMAGINE_USD[seller], mode),
+        Step.UPSCALE: _either(own.upscale, UPSCALE_USD[seller], mode),
         Step.RUNWAY: round(second * settings.video.runway_duration, 6),
     }
 

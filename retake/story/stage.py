@@ -143,16 +143,27 @@ class RealVendors:
         self._keys = keys
 
     def midjourney(self) -> Midjourney:
+        chosen, key = self._settings.midjourney, self._key("midjourney")
+        timeout_s = self._settings.workflow.call_timeout_seconds
+        if chosen.provider == "legnext":
+            from retake.vendors.legnext import LegNext
+
+            return LegNext(
+                chosen.endpoint,
+                key,
+                process_mode=chosen.process_mode,
+                aspect_ratio=chosen.aspect_ratio,
+                timeout_s=timeout_s,
+            )
         from retake.vendors.piapi import PiAPI
 
-        chosen = self._settings.midjourney
         return PiAPI(
             chosen.endpoint,
             chosen.task_endpoint,
-            self._key("midjourney"),
+            key,
             process_mode=chosen.process_mode,
             aspect_ratio=chosen.aspect_ratio,
-            timeout_s=self._settings.workflow.call_timeout_seconds,
+            timeout_s=timeout_s,
         )
 
     def filmmaker(self) -> Filmmaker:

@@ -10,13 +10,13 @@ docs/errors.md holds the resulting table, a row for every case.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, VendorError, redact
+from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed, VendorError, redact
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ class Vendor:
     key_name: str  # the environment variable that holds its key
     own_words: Callable[[object], Words | None]  # reads its own error body; None for any other body
     secret: str = field(default="", repr=False)  # the key: never repeated, wherever the vendor echoes it
+    forbidden: Code = Code.UNAUTHORIZED  # what it means when it answers a paid call with 403 in its own words
 
 
 class Reply(NamedTuple):
@@ -73,7 +74,7 @@ def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], 
     if picked is not None:
         return picked
     parsed, own = _read(vendor, reply)
-    code = Code.BAD_ANSWER if reply.ok else _submit_code(reply.status, parsed, own)
+    code = Code.BAD_ANSWER if reply.ok else _submit_code(vendor, reply.status, parsed, own)
     kind = Refused if _refused(reply.status, parsed, own) else OutcomeUnknown
     message = f"{_sentence(vendor, what, reply, own)} {_advice(vendor, code, kind)}"
     raise kind(code, message, retry_after_s=retry_after_s(reply.headers))
@@ -98,6 +99,14 @@ def unanswered(vendor: Vendor, what: str, trouble: NoReply, *, paid: bool) -> Ve
     return kind(trouble.code, f"{vendor.name} was asked to {what}: {trouble}. {_advice(vendor, trouble.code, kind)}")
 
 
+def ended_as_failed(vendor: Vendor, task_id: str, reasons: str) -> TaskFailed:
+    """The error of a task for pictures that the vendor itself calls failed, for `reasons` («» if it gives none)."""
+    said = f": «{quote(reasons, vendor.secret)}»" if reasons else ", for no reason that it gives"
+    code = Code.REJECTED if is_moderation(reasons) else Code.TASK_FAILED
+    advice = _ADVICE[code] if code is Code.REJECTED else "Try it again."
+    return TaskFailed(code, f"{vendor.name} ended task {task_id} as failed{said}. {advice}")
+
+
 def parse(data: bytes | str) -> object:
     """The JSON value in `data`, or NOT_JSON. Half surrogate pairs, which no file can hold, become «?»."""
     try:
@@ -113,6 +122,12 @@ def parse(data: bytes | str) -> object:
 def as_dict(value: object) -> dict[str, Any]:
     """`value` if it is a JSON object, else an empty one: vendors send null, "" and [] where an object is expected."""
     return value if isinstance(value, dict) else {}
+
+
+def joined(reasons: Iterable[object]) -> str:
+    """The texts among `reasons`, each once."""
+    texts = (reason.strip() for reason in reasons if isinstance(reason, str))
+    return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
 def is_moderation(text: str) -> bool:
@@ -181,12 +196,14 @@ def _refused(status: int, parsed: bool, own: Words | None) -> bool:
     return parsed if 400 <= status < 500 else status >= 500 and own is not None
 
 
-def _submit_code(status: int, parsed: bool, own: Words | None) -> Code:
+def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -> Code:
     if own and _CREDIT.search(f"{own.code} {own.text}"):
         return Code.OUT_OF_CREDIT
-    # LegNext answers a sensitive prompt with 403; 401 and 429 are never about the prompt.
+    # 401 and 429 are never about the prompt.
     if own and status in (400, 403, 413, 422, 451) and is_moderation(f"{own.code} {own.text}"):
         return Code.REJECTED
+    if status == 403 and own and own.code:  # somebody else's body has no code
+        return vendor.forbidden
     if status in _SUBMIT_CODES:
         return _SUBMIT_CODES[status]
     if status >= 500:

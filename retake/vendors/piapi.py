@@ -6,22 +6,24 @@ state is asked of the older one, which does not. So every field is looked for wh
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import requests
 
 from retake.clock import parse_stamp
-from retake.errors import Code, PollFailed, TaskFailed
+from retake.errors import Code, PollFailed
 from retake.vendors import TaskState
-from retake.vendors.answers import Vendor, Words, as_dict, is_moderation, quote
+from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
 from retake.vendors.http import JsonApi, key_for_header
 from retake.vendors.piapi_history import is_last, listing, newest_match
 
 NAME = "PiAPI"
 KEY_NAME = "MIDJOURNEY_API_KEY"
+API_URL = "https://api.piapi.ai"
 CREATE_PATH = "/api/v1/task"
+FETCH_PATH = "/mj/v2/fetch"
 HISTORY_PATH = "/api/open/tasks/histories"
 PAGE_SIZE = 100  # the largest that the vendor gives
 MAX_PAGES = 20
@@ -37,15 +39,15 @@ _PICTURE_FIELDS = ("image_url", "discord_image_url", "permanent_url", "image_url
 class PiAPI:
     """`retake.vendors.Midjourney` on PiAPI.
 
-    `endpoint` creates a task (POST), `task_endpoint` tells its state (POST). `process_mode` is relax, fast or turbo;
-    `aspect_ratio` («16:9») goes along unless the prompt has an --ar of its own. `timeout_s` is how long an answer may
-    take. Raises SettingsError for a key that cannot be sent.
+    `endpoint` creates a task (POST), `task_endpoint` tells its state (POST); None is the vendor's own. `process_mode`
+    is relax, fast or turbo; `aspect_ratio` («16:9») goes along unless the prompt has an --ar of its own. `timeout_s` is
+    how long an answer may take. Raises SettingsError for a key that cannot be sent.
     """
 
     def __init__(
         self,
-        endpoint: str,
-        task_endpoint: str,
+        endpoint: str | None,
+        task_endpoint: str | None,
         key: str,
         *,
         process_mode: str,
@@ -53,8 +55,8 @@ class PiAPI:
         timeout_s: float,
         session: requests.Session | None = None,
     ) -> None:
-        self._endpoint = endpoint
-        self._task_endpoint = task_endpoint
+        self._endpoint = endpoint or API_URL + CREATE_PATH
+        self._task_endpoint = task_endpoint or API_URL + FETCH_PATH
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
@@ -81,7 +83,7 @@ class PiAPI:
         task = self._api.ask(what, self._task_endpoint, {"task_id": task_id}, _task)
         status = str(task["status"]).lower()
         if status in _FAILED:
-            return TaskState(failure=self._failure(task_id, task))
+            return TaskState(failure=ended_as_failed(self._vendor, task_id, _why(task)))
         if status in _DONE:
             return TaskState(result=_result(task_id, task))
         return TaskState(progress=_progress(task))
@@ -99,13 +101,6 @@ class PiAPI:
     def _create(self, task_type: str, order: dict[str, Any]) -> str:
         body = {"model": "midjourney", "task_type": task_type, "input": order, "config": {"service_mode": ""}}
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
-
-    def _failure(self, task_id: str, task: Mapping[str, Any]) -> TaskFailed:
-        text = _why(task)
-        said = f": «{quote(text, self._vendor.secret)}»" if text else ", for no reason that it gives"
-        code = Code.REJECTED if is_moderation(text) else Code.TASK_FAILED
-        advice = "Change the prompt: the same one will be refused again." if code is Code.REJECTED else "Try it again."
-        return TaskFailed(code, f"{NAME} ended task {task_id} as failed{said}. {advice}")
 
     def _histories(self, start: datetime, end: datetime) -> Iterator[dict[str, Any]]:
         """The tasks that the vendor lists for that time, as far as it answers."""
@@ -132,7 +127,7 @@ def own_words(body: object) -> Words | None:
     fields = as_dict(body)
     error = as_dict(as_dict(fields.get("data")).get("error")) or as_dict(fields.get("error"))
     reasons = (fields.get("message"), error.get("message"), error.get("raw_message"), error.get("detail"))
-    text = _joined(reasons)
+    text = joined(reasons)
     if not text or not ("code" in fields or error):
         return None
     return Words(str(error.get("code") or fields.get("code") or ""), text)
@@ -194,10 +189,4 @@ def _why(task: Mapping[str, Any]) -> str:
         task.get("message"),
     ]
     reasons += listed if isinstance(listed, list) else [listed]
-    return _joined(reasons)
-
-
-def _joined(reasons: Iterable[object]) -> str:
-    """The texts among `reasons`, each once."""
-    texts = (reason.strip() for reason in reasons if isinstance(reason, str))
-    return "; ".join(dict.fromkeys(text for text in texts if text))
+    return joined(reasons)

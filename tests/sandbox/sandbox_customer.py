@@ -39,6 +39,15 @@ class Customer:
     def fetch(self, task_id: str) -> requests.Response:
         return self.post("/piapi/mj/v2/fetch", {"task_id": task_id}, **{"X-API-Key": "any"})
 
+    def legnext(self, path: str, timeout: float = PATIENCE_S, **wish: Any) -> requests.Response:
+        return self.post(f"/legnext/api/v1/{path}", wish, timeout, **{"x-api-key": "any"})
+
+    def diffuse(self, text: str = "mountains at dawn") -> str:
+        return self.legnext("diffusion", text=text).json()["job_id"]
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return self.get(f"/legnext/api/v1/job/{job_id}", **{"x-api-key": "any"}).json()
+
     def chat(self, *texts: str, timeout: float = PATIENCE_S, **more: Any) -> requests.Response:
         messages = [{"role": "user", "content": text} for text in texts]
         body = {"model": "any", "messages": messages, "response_format": {"type": "json_object"}} | more

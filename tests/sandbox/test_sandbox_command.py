@@ -21,10 +21,11 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 def test_it_says_how_to_use_it_shows_the_calls_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     with _start("--state", str(tmp_path), "--order", "chat#1=500", "--quick", "--pace", "0") as process:
-        lines = [process.stdout.readline() for _ in range(7)]
+        lines = [process.stdout.readline() for _ in range(9)]
         url = lines[0].split()[-1]
         assert f"RETAKE_SANDBOX_URL={url}" in lines[1]
         assert any(f"API_KEYS.openai.endpoint = {url}/openai/v1" in line for line in lines)
+        assert any(f"endpoint = {url}/legnext/api" in line for line in lines)
         reply = requests.post(
             f"{url}/openai/v1/chat/completions", json={}, headers={"Authorization": "Bearer my-own-key"}, timeout=5
         )

@@ -117,6 +117,7 @@ def test_orders_and_calls_over_http(sandbox: Sandbox, customer: Customer) -> Non
 def test_a_path_that_nobody_has_is_refused_by_its_vendor(sandbox: Sandbox, customer: Customer) -> None:
     assert customer.get("/runway/v1/nothing").json()["error"]
     assert customer.post("/piapi/api/v1/nothing", {}).json()["code"] == 404
+    assert customer.post("/legnext/api/v1/describe", {}).json()["raw_message"]
     assert customer.get("/nothing").status_code == 404
     assert customer.get("/openai/v1/chat/completions").status_code == 405
     assert {call.kind for call in sandbox.calls()} == {"unknown"}
@@ -126,6 +127,10 @@ def test_every_settings_section_that_the_program_needs_is_given(sandbox: Sandbox
     points = sandbox.endpoints()
     assert points["midjourney"]["endpoint"] == f"{sandbox.url}/piapi/api/v1/task"
     assert points["midjourney"]["task_endpoint"] == f"{sandbox.url}/piapi/mj/v2/fetch"
+    assert sandbox.endpoints("legnext")["midjourney"] == {
+        "provider": "legnext",
+        "endpoint": f"{sandbox.url}/legnext/api",
+    }
     assert points["runwayml"]["endpoint"] == f"{sandbox.url}/runway"
     assert points["openai"]["endpoint"] == f"{sandbox.url}/openai/v1"
 

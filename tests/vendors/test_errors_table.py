@@ -11,6 +11,7 @@ from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, e
 
 from retake.errors import TaskFailed, VendorError
 from retake.vendors.download import HttpDownloader
+from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
 from retake.vendors.writer import ChatWriter
@@ -30,6 +31,10 @@ def piapi(url: str, timeout_s: float = 5.0) -> PiAPI:
     return PiAPI(create, fetch, KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=timeout_s)
 
 
+def legnext(url: str, timeout_s: float = 5.0) -> LegNext:
+    return LegNext(url + "/api", KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=timeout_s)
+
+
 def runway(url: str, timeout_s: float = 5.0) -> Runway:
     return Runway(url, KEY, model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=timeout_s)
 
@@ -43,12 +48,15 @@ Call = Callable[[str, float], Any]
 PAID: dict[str, Call] = {
     "imagine": lambda url, s: piapi(url, s).imagine("a cat", 7),
     "upscale": lambda url, s: piapi(url, s).upscale("t-1", 2),
+    "LegNext imagine": lambda url, s: legnext(url, s).imagine("a cat", 7),
+    "LegNext upscale": lambda url, s: legnext(url, s).upscale("j-1", 2),
     "create": lambda url, s: runway(url, s).create("data:image/png;base64,AAAA", "a cat walks"),
     "write": lambda url, s: chat(url, s).write("s", "u", temperature=0.5, max_tokens=99),
     "choose": lambda url, s: chat(url, s).choose("Which?", ["https://a/1.png", "https://a/2.png"]),
 }
 POLLS: dict[str, Call] = {
     "fetch": lambda url, s: piapi(url, s).fetch("t-1"),
+    "LegNext fetch": lambda url, s: legnext(url, s).fetch("j-1"),
     "poll": lambda url, s: runway(url, s).poll("t-1"),
 }
 FREE = {"download": lambda url, s: HttpDownloader(s).download(url + "/cat.png")}
@@ -60,20 +68,26 @@ def own_error(call: str, status: int, text: str, code: str = "") -> dict[str, An
         return {"error": f"{code} {text}".strip()}
     if call in ("write", "choose"):
         return {"error": {"message": text, "type": "invalid_request_error", "param": None, "code": code or None}}
+    if call.startswith("LegNext"):
+        return {"code": status, "message": f"{code} {text}".strip(), "raw_message": text, "detail": None}
     return {"code": code or status, "message": text, "data": None}
 
 
 DONE_WITHOUT = {
     "fetch": {"task_id": "t-1", "status": "finished", "task_result": {"image_url": "", "image_urls": None}},
+    "LegNext fetch": {"job_id": "j-1", "status": "completed", "output": {"image_url": "", "image_urls": None}},
     "poll": {"id": "t-1", "status": "SUCCEEDED", "output": []},
 }
 WITHOUT = {
     "imagine": {"code": 200, "message": "success", "data": {"task_id": ""}},
     "upscale": {"task_id": None},
+    "LegNext imagine": {"job_id": "", "status": "pending"},
+    "LegNext upscale": {"data": {"job_id": "j-2"}},
     "create": {"estimatedCost": {"credits": 25}},
     "write": {"id": "x", "choices": []},
     "choose": [],
     "fetch": {"code": 200, "message": "success", "data": None},
+    "LegNext fetch": {"job_id": "j-1"},
     "poll": {"id": "t-1"},
 }
 TEXTS = {
@@ -132,11 +146,18 @@ def _no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
 
+def rows_of(call: str, title: str) -> list[tuple[str, ...]]:
+    """The rows that hold for `call`: those of its vendor, and the common ones that none of these replaces."""
+    table = [(*row[0].rpartition(": ")[::2], *row[1:]) for row in rows(title)]
+    own = [row[1:] for row in table if row[0] and call.startswith(row[0])]
+    return own + [row[1:] for row in table if not row[0] and row[1] not in [what for what, *_ in own]]
+
+
 CASES = [
     pytest.param(call, *row, id=f"{call}-{row[0]}")
     for title, calls in (("Paid calls", PAID), ("Polls", POLLS), ("Downloads", FREE))
-    for row in rows(title)
     for call in calls
+    for row in rows_of(call, title)
 ]
 
 
@@ -160,6 +181,12 @@ def test_an_error_is_what_the_table_says(
     assert error.__suppress_context__ or error.__context__ is None, "a traceback would show the library's own text"
 
 
+def test_a_row_of_one_vendor_holds_for_that_vendor_alone() -> None:
+    for call in PAID:
+        [(_, kind, error_class, _)] = [row for row in rows_of(call, "Paid calls") if row[0] == "403 JSON"]
+        assert (kind, error_class) == ("Refused", "B" if call.startswith("LegNext") else "C")
+
+
 def test_the_tables_are_read() -> None:
     assert [len(rows(title)) > 5 for title in ("Paid calls", "Polls", "Downloads", "Tasks that fail")] == [True] * 4
 
@@ -170,6 +197,9 @@ def completion(content: str | None, finish_reason: str = "stop", refusal: str | 
 
 
 FAILURES: dict[str, Any] = {
+    "LegNext failed, for a reason of its own": {"status": "failed", "error": {"code": 500, "message": "task failed"}},
+    "LegNext failed, without a reason": {"status": "failed", "error": {"code": 0, "message": "", "detail": None}},
+    "LegNext failed, moderation": {"status": "failed", "error": {"code": 403, "raw_message": "Sensitive content"}},
     "failed, for a reason of its own": {"status": "failed", "task_result": {"error_messages": ["try again later"]}},
     "failed, moderation": {"data": {"status": "Failed", "error": {"raw_message": "Banned prompt detected"}}},
     "FAILED without a code": {"id": "t-1", "status": "FAILED", "failure": "An error"},
@@ -180,7 +210,7 @@ FAILURES: dict[str, Any] = {
     "not JSON": completion("Sure! Here you are"),
     "JSON but no object": completion('["a"]'),
 }
-FAILING_CALL = {"PiAPI": "fetch", "Runway": "poll", "chat": "write"}
+FAILING_CALL = {"PiAPI": "fetch", "LegNext": "LegNext fetch", "Runway": "poll", "chat": "write"}
 
 
 @pytest.mark.parametrize(("who", "what", "error_class", "code"), rows("Tasks that fail"))
@@ -188,9 +218,8 @@ def test_a_failed_task_is_what_the_table_says(
     who: str, what: str, error_class: str, code: str, vendor: ScriptedVendor
 ) -> None:
     failure_code = what.removeprefix("FAILED ")
-    vendor.script = [
-        says(200, FAILURES.get(what) or {"id": "t-1", "status": "FAILED", "failure": "x", "failureCode": failure_code})
-    ]
+    runways = {"id": "t-1", "status": "FAILED", "failure": "x", "failureCode": failure_code}
+    vendor.script = [says(200, FAILURES.get(f"{who} {what}") or FAILURES.get(what) or runways)]
     call = CALLS[FAILING_CALL[who]]
 
     if who == "chat":

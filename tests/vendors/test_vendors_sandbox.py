@@ -13,7 +13,9 @@ from scripted_vendor import eventually
 from retake.clock import SystemClock, stamp
 from retake.errors import OutcomeUnknown, PollFailed, Refused, VendorError
 from retake.sandbox import FAULTS, KINDS, Pace, Sandbox
+from retake.vendors import Midjourney
 from retake.vendors.download import HttpDownloader
+from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
 from retake.vendors.writer import ChatWriter
@@ -25,6 +27,7 @@ PIXEL = (
 STATUSES = ("400", "401", "403", "408", "409", "429", "500")
 PAGES = ("403-html", "502-html")
 TASK_FAULTS = ("task-failed", "task-rejected", "never-ends")
+SELLERS = ("piapi", "legnext")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,13 @@ def piapi(sandbox: Sandbox, timeout_s: float = 5.0) -> PiAPI:
     )
 
 
+def midjourney(sandbox: Sandbox, seller: str, timeout_s: float = 5.0) -> Midjourney:
+    if seller == "piapi":
+        return piapi(sandbox, timeout_s)
+    url = sandbox.endpoints("legnext")["midjourney"]["endpoint"]
+    return LegNext(url, "k", process_mode="fast", aspect_ratio="16:9", timeout_s=timeout_s)
+
+
 def runway(sandbox: Sandbox, timeout_s: float = 5.0, model: str = "gen4_turbo") -> Runway:
     url = sandbox.endpoints()["runwayml"]["endpoint"]
     return Runway(url, "key_1", model=model, ratio="1280:768", duration_s=7, timeout_s=timeout_s)
@@ -55,25 +65,26 @@ def chat(sandbox: Sandbox, timeout_s: float = 5.0) -> ChatWriter:
     return ChatWriter(sandbox.endpoints()["openai"]["endpoint"], "gpt-4o", "sk-1", timeout_s=timeout_s)
 
 
-def paid(sandbox: Sandbox, kind: str, timeout_s: float) -> Callable[[], Any]:
+def paid(sandbox: Sandbox, kind: str, timeout_s: float, seller: str) -> Callable[[], Any]:
+    pictures = midjourney(sandbox, seller, timeout_s)
     if kind == "upscale":
-        origin = piapi(sandbox).imagine("a cat", 1)
-        return lambda: piapi(sandbox, timeout_s).upscale(origin, 2)
+        origin = midjourney(sandbox, seller).imagine("a cat", 1)
+        return lambda: pictures.upscale(origin, 2)
     return {
-        "imagine": lambda: piapi(sandbox, timeout_s).imagine("a cat", 1),
+        "imagine": lambda: pictures.imagine("a cat", 1),
         "runway": lambda: runway(sandbox, timeout_s).create(PIXEL, "a cat walks"),
         "chat": lambda: chat(sandbox, timeout_s).write("Answer in JSON", "topic", temperature=0.5, max_tokens=99),
     }[kind]
 
 
-def free(sandbox: Sandbox, kind: str, timeout_s: float) -> Callable[[], Any]:
+def free(sandbox: Sandbox, kind: str, timeout_s: float, seller: str) -> Callable[[], Any]:
     if kind == "poll":
         task_id = runway(sandbox).create(PIXEL, "a cat walks")
         return lambda: runway(sandbox, timeout_s).poll(task_id)
-    task_id = piapi(sandbox).imagine("a cat", 1)
+    task_id = midjourney(sandbox, seller).imagine("a cat", 1)
     if kind == "fetch":
-        return lambda: piapi(sandbox, timeout_s).fetch(task_id)
-    result = piapi(sandbox).fetch(task_id).result
+        return lambda: midjourney(sandbox, seller, timeout_s).fetch(task_id)
+    result = midjourney(sandbox, seller).fetch(task_id).result
     assert result is not None
     return lambda: HttpDownloader(timeout_s).download(result["image_url"])
 
@@ -82,19 +93,20 @@ def patience(fault: str) -> float:
     return 0.1 if fault.startswith("hang") else 5.0
 
 
+PICTURES = [(kind, seller) for kind in ("imagine", "upscale") for seller in SELLERS]
 PAID_FAULTS = [
-    (kind, fault)
-    for kind in ("imagine", "upscale", "runway", "chat")
+    (kind, seller, fault)
+    for kind, seller in (*PICTURES, ("runway", ""), ("chat", ""))
     for fault in (*STATUSES, *PAGES, *sorted(set(FAULTS) - set(TASK_FAULTS)))
     if (kind, fault) != ("chat", "no-id")  # a completion has no task id to leave out
 ]
 
 
-@pytest.mark.parametrize(("kind", "fault"), PAID_FAULTS)
+@pytest.mark.parametrize(("kind", "seller", "fault"), PAID_FAULTS)
 def test_a_paid_call_that_failed_is_never_called_refused_if_it_was_billed(
-    kind: str, fault: str, sandbox: Sandbox
+    kind: str, seller: str, fault: str, sandbox: Sandbox
 ) -> None:
-    call = paid(sandbox, kind, patience(fault))
+    call = paid(sandbox, kind, patience(fault), seller)
     sandbox.order(f"{kind}={fault}")
     before = len(sandbox.calls(kind))
 
@@ -109,9 +121,11 @@ def test_a_paid_call_that_failed_is_never_called_refused_if_it_was_billed(
 
 
 @pytest.mark.parametrize("fault", [*STATUSES, *PAGES, "cut-before", "cut-after", "hang", "not-json", "quota"])
-@pytest.mark.parametrize("kind", ["fetch", "poll", "download"])
-def test_a_free_call_that_failed_is_a_failed_poll(kind: str, fault: str, sandbox: Sandbox) -> None:
-    call = free(sandbox, kind, patience(fault))
+@pytest.mark.parametrize(
+    ("kind", "seller"), [("fetch", "piapi"), ("fetch", "legnext"), ("poll", ""), ("download", "piapi")]
+)
+def test_a_free_call_that_failed_is_a_failed_poll(kind: str, seller: str, fault: str, sandbox: Sandbox) -> None:
+    call = free(sandbox, kind, patience(fault), seller)
     sandbox.order(f"{kind}#1={fault}")
 
     with pytest.raises(PollFailed) as caught:
@@ -136,12 +150,12 @@ def test_every_kind_of_call_is_looked_at() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["imagine", "upscale", "runway"])
-def test_a_task_that_fails_says_so_when_asked(kind: str, sandbox: Sandbox) -> None:
-    poll = runway(sandbox).poll if kind == "runway" else piapi(sandbox).fetch
+@pytest.mark.parametrize(("kind", "seller"), [*PICTURES, ("runway", "")])
+def test_a_task_that_fails_says_so_when_asked(kind: str, seller: str, sandbox: Sandbox) -> None:
+    poll = runway(sandbox).poll if kind == "runway" else midjourney(sandbox, seller).fetch
     classes = {}
     for fault in TASK_FAULTS:
-        call = paid(sandbox, kind, 5.0)
+        call = paid(sandbox, kind, 5.0, seller)
         sandbox.order(f"{kind}={fault}")
         state = poll(call())
         sandbox.withdraw_orders()
@@ -149,15 +163,16 @@ def test_a_task_that_fails_says_so_when_asked(kind: str, sandbox: Sandbox) -> No
     assert classes == {"task-failed": "A", "task-rejected": "B", "never-ends": True}
 
 
-def test_a_picture_goes_all_the_way(sandbox: Sandbox) -> None:
-    midjourney = piapi(sandbox)
-    grid = midjourney.fetch(midjourney.imagine("a cat in the rain", 4_294_967_295)).result
+@pytest.mark.parametrize("seller", SELLERS)
+def test_a_picture_goes_all_the_way(seller: str, sandbox: Sandbox) -> None:
+    pictures = midjourney(sandbox, seller)
+    grid = pictures.fetch(pictures.imagine("a cat in the rain", 4_294_967_295)).result
     assert grid is not None
     assert len(grid["temporary_image_urls"]) == 4
-    assert "upscale1" in grid["actions"]
+    assert grid["seed"] == "4294967295"
 
     origin = sandbox.calls("imagine")[-1].task_id
-    picture = midjourney.fetch(midjourney.upscale(origin, chat(sandbox).choose("Which?", grid["temporary_image_urls"])))
+    picture = pictures.fetch(pictures.upscale(origin, chat(sandbox).choose("Which?", grid["temporary_image_urls"])))
     assert picture.result is not None
     assert HttpDownloader(5.0).download(picture.result["image_url"]).startswith(b"\x89PNG")
 
@@ -171,23 +186,23 @@ def test_a_video_goes_all_the_way_whatever_was_asked_for(model: str, sandbox: Sa
 
 
 def test_a_lost_imagine_and_a_lost_upscale_are_found(sandbox: Sandbox) -> None:
-    midjourney, asked_at = piapi(sandbox), stamp(SystemClock().now())
-    midjourney.imagine("another cat", 41)
+    pictures, asked_at = piapi(sandbox), stamp(SystemClock().now())
+    pictures.imagine("another cat", 41)
     sandbox.order("imagine=cut-after")
     sandbox.order("upscale=not-json")
     with pytest.raises(OutcomeUnknown):
-        midjourney.imagine("a cat", 42)
+        pictures.imagine("a cat", 42)
     lost = sandbox.calls("imagine")[-1].task_id
     with pytest.raises(OutcomeUnknown):
-        midjourney.upscale(lost, 3)
+        pictures.upscale(lost, 3)
 
     imagine = {"step": "imagine", "requested_at_utc": asked_at, "nonce": 42}
     upscale = {"step": "upscale", "requested_at_utc": asked_at, "origin_task_id": lost, "index": 3}
-    assert midjourney.find(imagine) == lost
-    assert midjourney.find(upscale) == sandbox.calls("upscale")[-1].task_id
-    assert midjourney.find(upscale | {"index": 4}) is None
-    assert midjourney.find(imagine | {"nonce": 43}) is None
+    assert pictures.find(imagine) == lost
+    assert pictures.find(upscale) == sandbox.calls("upscale")[-1].task_id
+    assert pictures.find(upscale | {"index": 4}) is None
+    assert pictures.find(imagine | {"nonce": 43}) is None
     long_ago = stamp(SystemClock().now() - timedelta(hours=1))
-    assert midjourney.find(imagine | {"requested_at_utc": long_ago}) is None
+    assert pictures.find(imagine | {"requested_at_utc": long_ago}) is None
     sandbox.order("histories=500")
-    assert midjourney.find(imagine) is None
+    assert pictures.find(imagine) is None

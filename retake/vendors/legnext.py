@@ -1,0 +1,130 @@
+"""Midjourney through LegNext, the seller that PiAPI named as its successor.
+
+From docs.legnext.ai («Text to Image», «Upscale Image», «Get Task Status»): a job is the answer itself, without an
+envelope; Midjourney's parameters are flags in the text; pictures count from 0. There is neither an idempotency key nor
+a list of jobs, so a job whose id got lost cannot be found again.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote as quote_path
+
+import requests
+
+from retake.errors import Code, PollFailed
+from retake.vendors import TaskState
+from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
+from retake.vendors.http import JsonApi, key_for_header
+
+NAME = "LegNext"
+KEY_NAME = "MIDJOURNEY_API_KEY"
+API_URL = "https://api.legnext.ai/api"
+SUBTLE = 0  # the upscale that keeps to the picture; the other one, 1, invents details
+
+_MODE_FLAGS = {"relax": "--relax", "fast": "", "turbo": "--turbo"}  # without a flag it is fast
+
+
+class LegNext:
+    """`retake.vendors.Midjourney` on LegNext.
+
+    `endpoint` is the base URL; None is the vendor's own. `process_mode` (relax, fast or turbo) and `aspect_ratio`
+    («16:9») go along as flags unless the prompt has such a flag of its own. `timeout_s` is how long an answer may take.
+    Raises SettingsError for a key that cannot be sent.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None,
+        key: str,
+        *,
+        process_mode: str,
+        aspect_ratio: str,
+        timeout_s: float,
+        session: requests.Session | None = None,
+    ) -> None:
+        self._url = (endpoint or API_URL).rstrip("/")
+        self._process_mode = process_mode
+        self._aspect_ratio = aspect_ratio
+        # A refused key is a 401. With 403 it refuses the prompt, as sensitive.
+        self._vendor = Vendor(NAME, KEY_NAME, own_words, key, forbidden=Code.REJECTED)
+        headers = {"x-api-key": key_for_header(NAME, KEY_NAME, key)}
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
+
+    def imagine(self, prompt: str, nonce: int) -> str:
+        """See `Midjourney.imagine`. A prompt that names a seed keeps it."""
+        text = _flagged(prompt.strip(), "seed", f"--seed {nonce}")
+        if self._aspect_ratio:
+            text = _flagged(text, "ar|aspect", f"--ar {self._aspect_ratio}")
+        text = _flagged(text, "relax|fast|turbo", _MODE_FLAGS[self._process_mode])
+        return self._submit("start an imagine job", "diffusion", {"text": text})
+
+    def upscale(self, task_id: str, index: int) -> str:
+        """See `Midjourney.upscale`."""
+        order = {"jobId": task_id, "imageNo": index - 1, "type": SUBTLE}
+        return self._submit("start an upscale job", "upscale", order)
+
+    def fetch(self, task_id: str) -> TaskState:
+        """See `Midjourney.fetch`. A result has `temporary_image_urls` too: the single pictures, as far as there are."""
+        url = f"{self._url}/v1/job/{quote_path(task_id, safe='')}"
+        job = self._api.look(f"tell the state of job {task_id}", url, {}, _job)
+        status = job["status"].lower()
+        if status == "failed":
+            return TaskState(failure=ended_as_failed(self._vendor, task_id, _reasons(as_dict(job.get("error")))))
+        if status == "completed":
+            return TaskState(result=_result(task_id, job))
+        return TaskState(progress=quote(status))
+
+    def find(self, asked: Mapping[str, Any]) -> str | None:
+        """See `Midjourney.find`: this vendor cannot tell."""
+        return None
+
+    def _submit(self, what: str, path: str, order: Mapping[str, Any]) -> str:
+        return self._api.submit(what, f"{self._url}/v1/{path}", order, _job_id)
+
+
+def own_words(body: object) -> Words | None:
+    """LegNext's error body: {code, message, raw_message, detail}, in some of its answers below «error»."""
+    fields = as_dict(body)
+    for error in (as_dict(fields.get("error")), fields):
+        text = _reasons(error)
+        if text and "code" in error:
+            return Words(str(error["code"] or ""), text)
+    return None
+
+
+def _reasons(error: Mapping[str, Any]) -> str:
+    return joined((error.get("message"), error.get("raw_message"), error.get("detail")))
+
+
+def _flagged(text: str, names: str, flag: str) -> str:
+    """`text` with `flag`, unless it has one of those `names` (a regular expression) already."""
+    return text if re.search(rf"--({names})\b", text) else f"{text} {flag}".rstrip()
+
+
+def _job_id(body: object) -> str | None:
+    job_id = as_dict(body).get("job_id")
+    return job_id.strip() or None if isinstance(job_id, str) else None
+
+
+def _job(body: object) -> dict[str, Any] | None:
+    job = as_dict(body)
+    status = job.get("status")
+    return job if isinstance(status, str) and status else None
+
+
+def _result(job_id: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """The vendor's output with `image_url` and `temporary_image_urls`. Raises PollFailed where it has no picture.
+
+    `image_url` is the grid of an imagine, or the upscaled picture; the documentation shows jobs that have it empty.
+    """
+    output = as_dict(job.get("output"))
+    listed = output.get("image_urls")
+    singles = [url for url in listed if isinstance(url, str) and url] if isinstance(listed, list) else []
+    picture = output.get("image_url") or next(iter(singles), None)
+    if not isinstance(picture, str):
+        raise PollFailed(
+            Code.BAD_ANSWER,
+            f"{NAME} calls job {job_id} completed, but gives no picture. Look at the job in its dashboard.",
+        )
+    return {**output, "image_url": picture, "temporary_image_urls": singles}
