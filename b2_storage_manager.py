@@ -31,6 +31,7 @@ gc.enable()
 )
 @click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was mended.")
 @click.option("--retake", metavar="ID", help="Take a failed generation up again, at the step that failed.")
+@click.option("--channel", metavar="NAME", help="Work on this one of the CHANNELS alone.")
 def main(
     until_done: bool,
     interval: float | None,
@@ -40,6 +41,7 @@ def main(
     resolve: str | None,
     resume: bool,
     retake: str | None,
+    channel: str | None,
 ) -> None:
     """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
 
@@ -64,7 +66,7 @@ def main(
         70  a bug
     """
     folder = os.path.dirname(os.path.abspath(__file__))
-    sys.exit(manage(folder, Options(until_done, interval, dry_run, sandbox, order, resolve, resume, retake)))
+    sys.exit(manage(folder, Options(until_done, interval, dry_run, sandbox, order, resolve, resume, retake, channel)))
 
 
 if __name__ == "__main__":

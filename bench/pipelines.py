@@ -28,27 +28,29 @@ def full(bucket: Path) -> Path:
         (bucket / folder).mkdir(parents=True)
         for suffix in GROUP:
             (bucket / folder / f"20260101-0{folder}.{suffix}").write_bytes(b"{}")
-    _put(bucket, "public", {"processing_lock": False, "generation_id": [], "empty": []})
-    _put(bucket, "gen", {"generation_id": None})
+    put(bucket, "public", {"processing_lock": False, "generation_id": [], "empty": []})
+    put(bucket, "gen", {"generation_id": None})
     return bucket
 
 
-def waiting(bucket: Path, sandbox: Sandbox) -> Path:
-    """A Midjourney task is in flight, and never ends."""
+def waiting(bucket: Path, sandbox: Sandbox) -> str:
+    """A Midjourney task is in flight, and never ends; returns its id."""
     import requests
 
-    settings = sandboxed(Settings(), sandbox.url)
-    sandbox.order("imagine=never-ends")
+    sandbox.order("imagine#1=never-ends")
     body = {"model": "midjourney", "task_type": "imagine", "input": {"prompt": "a lighthouse"}, "config": {}}
-    answer = requests.post(settings.midjourney.endpoint, json=body, headers={"X-API-Key": "bench"}, timeout=10).json()
-    task = {"task_id": answer["data"]["task_id"], "task_type": "imagine", "requested_at_utc": "2099-01-01T00:00:00Z"}
+    endpoint = str(sandboxed(Settings(), sandbox.url).midjourney.endpoint)
+    answer = requests.post(endpoint, json=body, headers={"X-API-Key": "bench"}, timeout=10).json()
+    task_id = str(answer["data"]["task_id"])
+    task = {"task_id": task_id, "task_type": "imagine", "requested_at_utc": "2099-01-01T00:00:00Z"}
     (bucket / "666").mkdir(parents=True)
     (bucket / "666" / "20260101-0000.json").write_bytes(b"{}")
-    _put(bucket, "gen", {"generation_id": "20260101-0000"})
-    _put(bucket, "midjourney", {"midjourney_task": task, "status": "waiting_for_imagine"})
-    return bucket
+    put(bucket, "gen", {"generation_id": "20260101-0000"})
+    put(bucket, "midjourney", {"midjourney_task": task, "status": "waiting_for_imagine"})
+    return task_id
 
 
-def _put(bucket: Path, name: str, document: object) -> None:
+def put(bucket: Path, name: str, document: object) -> None:
+    """Lay a state document into the bucket."""
     (bucket / "config").mkdir(exist_ok=True)
     (bucket / "config" / f"config_{name}.json").write_text(json.dumps(document))

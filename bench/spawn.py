@@ -11,8 +11,8 @@ import time
 
 def main() -> None:
     runs, command = int(sys.argv[1]), sys.argv[2:]
-    costs = [once(command) for _ in range(runs + 1)]  # the first one fills caches
-    print([list(cost) for cost in costs[1:]])
+    costs = [once(command) for _ in range(runs + 1)]
+    print([list(cost) for cost in costs[1:] or costs])  # of several, the first one fills caches
 
 
 def once(command: list[str]) -> tuple[float, float, float]:

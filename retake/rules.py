@@ -113,6 +113,15 @@ def _read_size(value: Any) -> Size:
     return Size(*value)
 
 
+def _read_channels(value: Any) -> list[str]:
+    _require(isinstance(value, list) and len(set(map(str, value))) == len(value))
+    for name in value:
+        bare = _read_text(name).replace("-", "").replace("_", "").replace(".", "")
+        _require(bare.isascii() and bare.isalnum() and len(name) <= 64 and not name.startswith("."))
+    return list(value)
+
+
+CHANNELS = Rule("list of different names (letters, digits, «-», «_», «.»)", _read_channels)
 ENDPOINT = Rule("http:// or https:// URL without credentials", _read_endpoint)
 BUCKET_URL = Rule("SCHEME:REST without credentials, such as file:PATH", _read_bucket_url)
 TEXT = Rule("text, not empty", _read_text)

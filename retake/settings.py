@@ -9,12 +9,13 @@ not need.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from retake.errors import SettingsError, redact
 from retake.rules import (
     BUCKET_URL,
+    CHANNELS,
     ENDPOINT,
     FOLDER,
     KEY,
@@ -39,6 +40,7 @@ DEFAULT_FILE = "config/config.json"
 ENVIRONMENT = {
     "RETAKE_CONFIG": "the settings file, instead of config/config.json",
     "RETAKE_STORAGE_URL": "the bucket, instead of STORAGE.url",
+    "RETAKE_CHANNEL": "the channel that a script run by hand is about, where CHANNELS names any",
     "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
 }
 
@@ -162,6 +164,7 @@ class Workflow(NamedTuple):
     critical_retry_minutes: float = _setting(
         60, from_zero(525_600), "minutes before a call that met a refused key or lack of credit is tried again"
     )
+    channel_concurrency: int = _setting(16, whole(1, 1000), "channels that one tick works on at the same time")
     max_failed_in_a_row: int = _setting(
         3, whole(1), "failed generations in a row after which none is begun until the operator resumes"
     )
@@ -213,6 +216,7 @@ class Settings(NamedTuple):
     video: Video = Video()
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
 
 
 _PREDECESSOR = {
@@ -241,7 +245,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     sections = {path: section.type(**_read(document, path, section, faults)) for path, section in SECTIONS.items()}
     if override := environ.get("RETAKE_STORAGE_URL"):
         sections["STORAGE"] = Storage(_read_override(override, faults))
-    settings = Settings._make([*sections.values(), source, _warnings(source, _unknown(document, faults))])
+    channels = _channels(document, faults)
+    warnings = _warnings(source, _unknown(document, faults))
+    settings = Settings._make([*sections.values(), source, warnings, channels])
     faults = faults or list(_contradictions(settings))
     if faults:
         raise SettingsError(
@@ -323,6 +329,15 @@ def _read_override(url: str, faults: list[str]) -> str:
         return ""
 
 
+def _channels(document: dict[str, Any], faults: list[str]) -> tuple[str, ...]:
+    """CHANNELS, a list beside the sections."""
+    try:
+        return tuple(CHANNELS.read(document.get("CHANNELS") or []))
+    except ValueError:
+        faults.append(f"CHANNELS: found {_shown(document['CHANNELS'])}, allowed: {CHANNELS.allowed}")
+        return ()
+
+
 def _contradictions(settings: Settings) -> Iterator[str]:
     workflow, paths = settings.workflow, settings.paths._asdict()
     if workflow.script_timeout_seconds <= workflow.runway_polling_timeout:
@@ -346,7 +361,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 def _known() -> dict[str, list[str]]:
     """The names that may stand in each object of the file: {"": [sections], "WORKFLOW": [settings], …}."""
-    known: dict[str, list[str]] = {"": []}
+    known: dict[str, list[str]] = {"": ["CHANNELS"]}
     for path, section in SECTIONS.items():
         parent, _, name = path.rpartition(".")
         if parent and parent not in known:
@@ -429,51 +444,6 @@ def _shown(value: Any) -> str:
     text = redact(json.dumps(value, ensure_ascii=False))
     text = re.sub(r"://[^/\s\"]*@", "://…@", text)
     return _plain(re.sub(r"[\w+=-]{20,}", "…", text))
-
-
-class Keys(NamedTuple):
-    """The vendors' keys; None where the environment has none."""
-
-    midjourney: str | None = None
-    runway: str | None = None
-    openai: str | None = None
-
-    def __repr__(self) -> str:
-        """Which keys there are, never what they are: a traceback shows this."""
-        return f"Keys({', '.join(name for name, key in self._asdict().items() if key)})"
-
-
-KEYS = {
-    "midjourney": (("MIDJOURNEY_API_KEY",), "for pictures (imagine and upscale)"),
-    "runway": (("RUNWAYML_API_SECRET", "RUNWAY_API_KEY"), "for videos (Runway)"),
-    "openai": (("OPENAI_API_KEY",), "for texts (the chat API)"),
-}
-"""Field of Keys: the variables it may stand in, the first one that is set counts; and what it is for."""
-
-
-def read_keys(environ: Mapping[str, str]) -> Keys:
-    """The vendors' keys. An empty variable counts as missing. Raises SettingsError for what cannot be a key."""
-    found = {}
-    for name, (variables, _) in KEYS.items():
-        for variable in variables:
-            value = environ.get(variable, "").strip()
-            if not value.isascii() or not value.isprintable() or " " in value:
-                # It would fail as an HTTP header, in a message that quotes it.
-                raise SettingsError(f"{variable}: has characters that no key has; copy the key again")
-            if value:
-                found[name] = value
-                break
-    return Keys(**found)
-
-
-def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
-    """The error that names each of the `needed` keys (fields of Keys) that is missing, one a line; None if all are."""
-    lines = [
-        f"{' or '.join(KEYS[name][0])} is not set; it is needed {KEYS[name][1]}: put it in the environment"
-        for name in needed
-        if getattr(keys, name) is None
-    ]
-    return SettingsError("\n".join(lines)) if lines else None
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 import b2_storage_manager
 from retake import errors
-from retake.settings import KEYS
+from retake.keys import KEYS
 
 ROOT = Path(__file__).parent.parent
 CRONTAB = ROOT / "crontab.example"

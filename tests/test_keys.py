@@ -3,7 +3,7 @@
 import pytest
 
 from retake.errors import SettingsError
-from retake.settings import Keys, missing_keys, read_keys
+from retake.keys import Keys, missing_keys, read_keys
 
 
 def test_keys_come_from_the_environment_stripped() -> None:

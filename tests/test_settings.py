@@ -344,7 +344,7 @@ def test_the_predecessors_file_works_with_one_warning(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["OTHER", "LOGGING", "METRICS", "CHANNELS", "WORKFLOW.lock_ttl_seconds", "API_KEYS.midjourney.account"]
+    "key", ["OTHER", "LOGGING", "METRICS", "WORKFLOW.lock_ttl_seconds", "API_KEYS.midjourney.account"]
 )
 def test_other_unknown_names_are_left_alone_and_warned_of(load: Load, key: str) -> None:
     assert key in load(nested(key, 1)).warnings[0]
@@ -482,7 +482,7 @@ def test_loading_a_sound_file_imports_nothing_heavy(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(PREDECESSOR))
     code = (
-        "import sys; from retake.settings import load_settings, read_keys; "
+        "import sys; from retake.settings import load_settings; from retake.keys import read_keys; "
         "load_settings({'RETAKE_CONFIG': sys.argv[1]}); read_keys({}); "
         "print(*{'difflib', 'dataclasses', 'pathlib', 'logging', 'hashlib', 'subprocess'} & set(sys.modules))"
     )

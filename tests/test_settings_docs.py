@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retake.settings import ENVIRONMENT, KEYS, SECTIONS, Declared, Size, load_settings
+from retake.keys import KEYS
+from retake.rules import CHANNELS
+from retake.settings import ENVIRONMENT, SECTIONS, Declared, Size, load_settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -35,6 +37,11 @@ def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: D
     assert meaning.startswith(f"{declared.meaning}.")
 
 
+def test_the_list_beside_the_sections_has_its_row_too() -> None:
+    default, allowed, _ = ROWS["CHANNELS"]
+    assert (default, allowed) == ("`[]`", CHANNELS.allowed)
+
+
 def test_settings_stand_under_the_heading_of_their_section() -> None:
     for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
         heading = part.partition("\n")[0]
@@ -46,7 +53,7 @@ def test_settings_stand_under_the_heading_of_their_section() -> None:
 
 def test_the_page_has_every_variable_and_no_other() -> None:
     keys = {"` or `".join(variables): f"{purpose}." for variables, purpose in KEYS.values()}
-    told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name != "NO_COLOR"}
+    told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name not in ("NO_COLOR", "CHANNELS")}
     assert set(told) == set(ENVIRONMENT) | set(keys)
     for name, meaning in (ENVIRONMENT | keys).items():
         assert told[name].startswith(meaning.removesuffix("."))

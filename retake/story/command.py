@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from retake.bucket import Bucket, Lease, open_bucket
 from retake.clock import SystemClock
 from retake.errors import SettingsError
+from retake.keys import Keys
 from retake.logs import setup_logging
-from retake.settings import Keys, Settings
+from retake.settings import Settings
 from retake.story.manager import Manager
-from retake.story.shell import SANDBOX_VARIABLE, StopSignal, guarded, is_terminal, owner, read_settings
+from retake.story.shell import (
+    CHANNEL_VARIABLE,
+    SANDBOX_VARIABLE,
+    StopSignal,
+    guarded,
+    is_terminal,
+    owner,
+    part_of,
+    read_settings,
+)
 from retake.story.shift import Ended, Orders
 
 if TYPE_CHECKING:
@@ -37,6 +47,12 @@ class Options(NamedTuple):
     resolve: str | None = None
     resume: bool = False
     retake: str | None = None
+    channel: str | None = None  # None: all of CHANNELS, or the one pipeline where there are none
+
+    @property
+    def about_one(self) -> bool:
+        """What makes sense for one pipeline at a time."""
+        return self.until_done or self.dry_run or self.resume or bool(self.resolve) or bool(self.retake)
 
 
 def manage(folder: str, options: Options) -> int:
@@ -60,6 +76,13 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
     settings, keys = read_settings(environ, warn=True)
     bucket = open_bucket(settings.storage.url)
     scripts = _Scripts(folder, settings.workflow.script_timeout_seconds, environ)
+    if settings.channels and not options.channel and not options.about_one:
+        from retake.story.channels import tick_channels
+
+        return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
+    bucket = part_of(bucket, settings, options.channel)
+    if options.channel:
+        scripts = scripts.of(options.channel)
     if options.until_done and not options.dry_run:
         return _until_done(options, settings, keys, bucket, scripts, sandbox)
     manager = Manager(settings, bucket, scripts, keys, SystemClock(), owner=owner())
@@ -100,6 +123,12 @@ class _Scripts:
     def stopping(self) -> StopSignal:
         self._stopping = self._stopping or StopSignal()
         return self._stopping
+
+    def of(self, channel: str) -> "_Scripts":
+        """The same, for one of the channels."""
+        scripts = _Scripts(self._folder, self._timeout_s, {**self._environ, CHANNEL_VARIABLE: channel})
+        scripts._stopping = self._stopping
+        return scripts
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
         from retake.story.runner import SubprocessScripts

@@ -1,6 +1,7 @@
 """The scripts in this process instead of one of their own: for simulations, benchmarks and tests."""
 
 from collections.abc import Callable
+from logging import getLogger
 
 from retake.bucket import Lease
 from retake.errors import RetakeError
@@ -9,6 +10,8 @@ from retake.story.fetch import fetch
 from retake.story.media import make_media
 from retake.story.shift import Ended
 from retake.story.stage import Stage
+
+_log = getLogger(__name__)
 
 
 class InProcessScripts:
@@ -23,6 +26,7 @@ class InProcessScripts:
         try:
             self._work(script, arguments, self._set_up(lease))
         except RetakeError as error:
+            _log.error("%s", error, extra={"exit_code": error.exit_code})
             return Ended(error.exit_code)
         return Ended(0)
 

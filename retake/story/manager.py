@@ -4,13 +4,14 @@ The manager decides nothing about a generation by itself (see decision.py) and c
 done by the scripts, which run one at a time under the manager's lease.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from logging import getLogger
 
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import LeaseHeld
-from retake.settings import Keys, Settings
+from retake.keys import Keys
+from retake.settings import Settings
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Documents
 from retake.story.generation import new_id, taken_ids
@@ -25,7 +26,11 @@ _log = getLogger(__name__)
 
 
 class Manager:
-    """Drives one pipeline. `observe` is shown each decision before it is carried out."""
+    """Drives one pipeline. `observe` is shown each decision before it is carried out.
+
+    `unflagged` are the actions for which `processing_lock` is not raised. It tells people and other programs that
+    something is being changed; where a thousand pipelines wait for their vendors, a poll that changes nothing need not.
+    """
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class Manager:
         *,
         owner: str,
         observe: Observer = lambda documents, action: None,
+        unflagged: Container[Act] = (),
     ) -> None:
         self.settings = settings
         self.bucket = bucket
@@ -45,6 +51,7 @@ class Manager:
         self._clock = clock
         self._owner = owner
         self._observe = observe
+        self._unflagged = unflagged
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         """Raises StateError, StorageError, LeaseLost, SettingsError; the lock is given back in any case."""
@@ -55,7 +62,16 @@ class Manager:
             return Tick(0, str(held), resting=False)
         try:
             store = DocumentStore(self.bucket, self.settings.paths, lease, self._clock)
-            shift = Shift(self.settings, store, lease, self._scripts, self._keys, self._clock, self._observe)
+            shift = Shift(
+                self.settings,
+                store,
+                lease,
+                self._scripts,
+                self._keys,
+                self._clock,
+                self._observe,
+                self._unflagged,
+            )
             return shift.work(orders)
         finally:
             lease.release()

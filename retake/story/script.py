@@ -7,9 +7,20 @@ from collections.abc import Callable, Mapping
 
 from retake.bucket import Bucket, Lease, open_bucket
 from retake.clock import Clock, SystemClock
+from retake.keys import Keys
 from retake.logs import bind, setup_logging
-from retake.settings import Keys, Settings
-from retake.story.shell import LEASE, LEASE_VARIABLE, StopSignal, guarded, is_terminal, owner, read_settings
+from retake.settings import Settings
+from retake.story.shell import (
+    CHANNEL_VARIABLE,
+    LEASE,
+    LEASE_VARIABLE,
+    StopSignal,
+    guarded,
+    is_terminal,
+    owner,
+    part_of,
+    read_settings,
+)
 from retake.story.stage import RealStudio, RealVendors, Stage
 from retake.story.store import DocumentStore
 
@@ -24,14 +35,15 @@ def run_script(work: Callable[[Stage], None]) -> int:
 def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
     handed = environ.get(LEASE_VARIABLE)
     settings, keys = read_settings(environ, warn=not handed)
-    bucket, clock = open_bucket(settings.storage.url), SystemClock()
+    channel = environ.get(CHANNEL_VARIABLE)
+    bucket, clock = part_of(open_bucket(settings.storage.url), settings, channel), SystemClock()
     lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, owner())
     stopping = StopSignal()
     if handed:
         _limit_life(settings.workflow.script_timeout_seconds)
     try:
         stage = _stage(settings, keys, bucket, lease, clock, stopping)
-        with bind(generation_id=stage.generation_id or None):
+        with bind(generation_id=stage.generation_id or None, channel=channel):
             work(stage)
     finally:
         lease.release()

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from logging import getLogger
 from types import FrameType
 
-from retake.errors import RetakeError
-from retake.settings import Keys, Settings, load_settings, read_keys, sandboxed
+from retake.bucket import Bucket
+from retake.errors import RetakeError, SettingsError
+from retake.keys import Keys, read_keys
+from retake.settings import Settings, load_settings, sandboxed
 
 LEASE = "story"
 """The name of the pipeline's lease in its bucket."""
@@ -17,6 +19,9 @@ LEASE_VARIABLE = "RETAKE_LEASE"
 
 SANDBOX_VARIABLE = "RETAKE_SANDBOX_URL"
 """The environment variable that points every vendor at a sandbox."""
+
+CHANNEL_VARIABLE = "RETAKE_CHANNEL"
+"""The environment variable that tells a script which channel it is about."""
 
 SANDBOX_KEYS = Keys("sandbox", "key_sandbox", "sandbox")
 
@@ -32,6 +37,19 @@ def read_settings(environ: Mapping[str, str], *, warn: bool) -> tuple[Settings, 
             _log.warning("%s", warning)
     url = environ.get(SANDBOX_VARIABLE)
     return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
+
+
+def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
+    """The part of the bucket that the channel's pipeline lives in; all of it where there are no channels. Raises
+    SettingsError for a channel that is not one, or none where one must be named."""
+    if not settings.channels and not channel:
+        return bucket
+    if channel not in settings.channels:
+        named = ", ".join(settings.channels) or "none"
+        raise SettingsError(f"{channel or 'no channel'} is named, and CHANNELS has {named}: name one of these")
+    from retake.bucket.prefixed import PrefixedBucket
+
+    return PrefixedBucket(bucket, f"{channel}/")
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -4,15 +4,16 @@ Nothing is decided here (see decision.py), and no vendor is called: what asks or
 one at a time. The order of writes within an action is chosen for the crash in between.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from logging import getLogger
 from typing import NamedTuple, Protocol
 
 from retake.bucket import Lease
 from retake.clock import Clock
 from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError, error_record
+from retake.keys import Keys, missing_keys
 from retake.logs import alert, bind
-from retake.settings import Keys, Settings, missing_keys
+from retake.settings import Settings
 from retake.story import tidy, transitions
 from retake.story.decision import Act, Action, decide, held_until, over_cap
 from retake.story.documents import (
@@ -81,6 +82,7 @@ class Shift:
         keys: Keys,
         clock: Clock,
         observe: Callable[[Documents, Action], None],
+        unflagged: Container[Act],
     ) -> None:
         self._settings = settings
         self._store = store
@@ -89,6 +91,7 @@ class Shift:
         self._keys = keys
         self._clock = clock
         self._observe = observe
+        self._unflagged = unflagged
         self._prices = prices(settings)
         self._flag_raised = False
         self._finished = 0
@@ -118,7 +121,8 @@ class Shift:
             if action.act is Act.BEGIN:
                 return self._begin()
             self._need_keys(action)
-            self._raise_flag()
+            if action.act not in self._unflagged:
+                self._raise_flag()
             tick = self._act(action)
         return tick._replace(generation_id=generation_id) if tick else None
 

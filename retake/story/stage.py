@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from retake.clock import Clock
 from retake.errors import CapReached, ErrorClass, Stopped, VendorError, error_record
-from retake.settings import Keys, Settings, missing_keys
+from retake.keys import Keys, missing_keys
+from retake.settings import Settings
 from retake.story.decision import over_cap
 from retake.story.documents import Step
 from retake.story.prices import prices

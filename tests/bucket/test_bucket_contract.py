@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from contract import BucketContract, Connect
 
+from retake.bucket import ABSENT
 from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.prefixed import PrefixedBucket
 
 
 @pytest.mark.usefixtures("no_fsync")
@@ -31,6 +33,14 @@ class TestMemory(BucketContract):
     def connect(self) -> Connect:
         store = MemoryStore()
         return lambda: MemoryBucket(store)
+
+
+class TestPrefixed(BucketContract):
+    @pytest.fixture
+    def connect(self) -> Connect:
+        store = MemoryStore()
+        MemoryBucket(store).write("elsewhere/444/a.json", b"not ours", ABSENT)
+        return lambda: PrefixedBucket(MemoryBucket(store), "channel/")
 
 
 class TestCounting(BucketContract):

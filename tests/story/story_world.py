@@ -19,8 +19,9 @@ from retake.bucket import ANY, Lease, NotFound
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed
+from retake.keys import Keys
 from retake.media import MediaError
-from retake.settings import Keys, Settings
+from retake.settings import Settings
 from retake.story.content import Prompt
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
 from retake.story.inprocess import InProcessScripts

@@ -1,0 +1,51 @@
+"""The vendors' keys: from the environment alone."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from retake.errors import SettingsError
+
+
+class Keys(NamedTuple):
+    """The vendors' keys; None where the environment has none."""
+
+    midjourney: str | None = None
+    runway: str | None = None
+    openai: str | None = None
+
+    def __repr__(self) -> str:
+        """Which keys there are, never what they are: a traceback shows this."""
+        return f"Keys({', '.join(name for name, key in self._asdict().items() if key)})"
+
+
+KEYS = {
+    "midjourney": (("MIDJOURNEY_API_KEY",), "for pictures (imagine and upscale)"),
+    "runway": (("RUNWAYML_API_SECRET", "RUNWAY_API_KEY"), "for videos (Runway)"),
+    "openai": (("OPENAI_API_KEY",), "for texts (the chat API)"),
+}
+"""Field of Keys: the variables it may stand in, the first one that is set counts; and what it is for."""
+
+
+def read_keys(environ: Mapping[str, str]) -> Keys:
+    """The vendors' keys. An empty variable counts as missing. Raises SettingsError for what cannot be a key."""
+    found = {}
+    for name, (variables, _) in KEYS.items():
+        for variable in variables:
+            value = environ.get(variable, "").strip()
+            if not value.isascii() or not value.isprintable() or " " in value:
+                # It would fail as an HTTP header, in a message that quotes it.
+                raise SettingsError(f"{variable}: has characters that no key has; copy the key again")
+            if value:
+                found[name] = value
+                break
+    return Keys(**found)
+
+
+def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
+    """The error that names each of the `needed` keys (fields of Keys) that is missing, one a line; None if all are."""
+    lines = [
+        f"{' or '.join(KEYS[name][0])} is not set; it is needed {KEYS[name][1]}: put it in the environment"
+        for name in needed
+        if getattr(keys, name) is None
+    ]
+    return SettingsError("\n".join(lines)) if lines else None

@@ -1,0 +1,412 @@
+"""How generations end, what the operator can say, what is tidied up, left over and shown: tick by tick."""
+
+import json
+from typing import Any
+
+import pytest
+from story_ticks import DOCUMENT, FOUR, GEN, ID, PICTURES, PUBLIC, WHOLE, Scripted, at, group
+from story_world import CONTENT, PAID, Heard
+
+from retake.bucket import ANY
+from retake.bucket.memory import MemoryBucket
+from retake.errors import StateError
+from retake.keys import Keys
+from retake.story.decision import Act
+from retake.story.manager import Manager
+from retake.story.shift import Orders
+
+# --- attempts, mocks, ends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PAID)
+@pytest.mark.parametrize("max_retries", [0, 1, 3])
+def test_a_vendor_that_always_refuses_is_asked_once_a_tick_and_once_more_than_there_are_retries(
+    kind: str, max_retries: int
+) -> None:
+    world = Scripted(max_retries=max_retries)
+    world.vendors.plan(kind, *["refused"] * 99)
+    asked = 0
+    while not world.ended:
+        world.tick()
+        assert world.vendors.asked[kind] <= asked + 1
+        asked = world.vendors.asked[kind]
+    assert (world.ended, asked) == (["failed"], max_retries + 1)
+    step = {"write": "content", "create": "runway"}.get(kind, kind)
+    assert world.json(f"dead_letters/{ID}/report.json")["failed_step"] == step
+
+
+@pytest.mark.parametrize("kind", ["imagine", "upscale", "create"])
+def test_where_a_mock_is_wanted_it_stands_in_once_the_attempts_are_used_up(kind: str) -> None:
+    world = Scripted(on_exhausted="mock", max_retries=1)
+    world.vendors.plan(kind, *["refused"] * 99)
+    world.ticks(3)
+    assert world.ended == []
+    assert world.tick().ended == "done"
+    assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
+
+
+def test_a_rejected_prompt_gets_no_mock_and_no_second_attempt() -> None:
+    world = Scripted(on_exhausted="mock")
+    world.vendors.plan("imagine", "rejected")
+    tick = world.tick()
+    assert (tick.exit_code, tick.ended, world.vendors.asked["imagine"]) == (69, "failed", 1)
+
+
+def test_no_mock_stands_in_for_a_text() -> None:
+    world = Scripted(on_exhausted="mock", max_retries=0)
+    world.vendors.plan("write", *["refused"] * 9)
+    world.ticks(2)
+    assert world.ended == ["failed"]
+
+
+def test_a_task_that_takes_too_long_is_given_up_for_a_mock() -> None:
+    world = Scripted()
+    world.vendors.plan("fetch", *["running"] * 99)
+    world.tick()
+    world.later(seconds=world.settings.workflow.mj_timeout_seconds)
+    tick = world.tick()
+    assert tick.ended == "done"
+    assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
+    assert world.vendors.asked["fetch"] == 1
+
+
+@pytest.mark.parametrize("max_retries", [0, 3])
+def test_a_mock_that_always_fails_ends_the_generation(max_retries: int) -> None:
+    world = at(status="timed_out_mock_needed", workflow={"max_retries": max_retries})
+    world.studio.broken = True
+    while not world.ended:
+        assert world.tick().exit_code in (75, 69)
+    assert len(world.runs) == max_retries + 1
+    assert world.json(f"dead_letters/{ID}/report.json")["failed_step"] == "mock"
+
+
+def test_a_task_that_is_accepted_and_then_always_fails_is_not_paid_for_without_end() -> None:
+    for kind, step in (("fetch", "imagine"), ("poll", "create")):
+        world = Scripted()
+        world.vendors.plan(kind, *["failed"] * 99)
+        while not world.ended:
+            world.tick()
+        assert world.vendors.billed[step] == 4
+
+
+def test_a_failure_is_told_with_its_step_its_attempts_and_its_reason() -> None:
+    world = Scripted(max_retries=1)
+    world.vendors.plan("upscale", *["refused"] * 99)
+    with Heard() as log:
+        world.ticks(4)
+    assert log.alerts == ["generation_failed"]
+    told = next(record for record in log.records if "alert" in vars(record))
+    assert told.getMessage().startswith("the generation failed at upscale after 2 attempts: upscale: HTTP 500")
+    assert vars(told)["step"] == "upscale"
+
+
+# --- too many failures ----------------------------------------------------------------------------------------------
+
+
+def failing(number: int) -> Scripted:
+    world = Scripted()
+    world.vendors.plan("imagine", *["rejected"] * number)
+    return world
+
+
+def test_after_three_failed_generations_none_is_begun_until_the_operator_says_go_on() -> None:
+    world = failing(3)
+    with Heard() as log:
+        assert [tick.exit_code for tick in world.ticks(5)] == [69] * 5
+    assert (world.vendors.asked["imagine"], world.vendors.asked["write"]) == (3, 3)
+    assert log.alerts == ["generation_failed"] * 3 + ["stopped"], "told once, not at every tick"
+    tick = world.tick(Orders(resume=True))
+    assert (tick.exit_code, tick.ended) == (0, "done")
+    assert world.documents.gen.failed_in_a_row == 0
+
+
+def test_a_generation_that_ends_well_starts_the_count_anew() -> None:
+    world = failing(2)
+    world.ticks(2)
+    assert world.documents.gen.failed_in_a_row == 2
+    world.tick()
+    assert world.ended == ["failed", "failed", "done"]
+    assert world.documents.gen.failed_in_a_row == 0
+
+
+def test_failures_of_one_generation_do_not_count_before_it_ends() -> None:
+    world = Scripted()
+    world.vendors.plan("imagine", "refused", "refused")
+    world.ticks(5)
+    assert world.documents.gen.failed_in_a_row == 0
+
+
+# --- the operator ---------------------------------------------------------------------------------------------------
+
+
+def test_to_resume_where_nothing_is_held_is_just_a_tick() -> None:
+    assert Scripted().tick(Orders(resume=True)).ended == "done"
+
+
+@pytest.mark.parametrize("resolve", ["retry", "skip"])
+def test_to_resolve_where_nothing_is_pending_is_refused_and_changes_nothing(resolve: str) -> None:
+    for world in (at(generation=True), Scripted()):
+        before = world.everything()
+        with pytest.raises(StateError, match="Nothing was changed"):
+            world.tick(Orders(resolve=resolve))
+        assert world.everything() == before
+
+
+@pytest.mark.parametrize("name", ["20990101-0000", "../config", "a b", "/etc"])
+def test_to_take_up_what_is_no_dead_letter_is_refused_and_changes_nothing(name: str) -> None:
+    world = Scripted()
+    world.put("dead_letters/x/report.json", {})
+    before = {key: data for key, data in world.everything().items() if key != PUBLIC}
+    with pytest.raises(StateError):
+        world.tick(Orders(retake=name))
+    assert {key: data for key, data in world.everything().items() if key != PUBLIC} == before
+
+
+def put(bucket: MemoryBucket, public: dict[str, Any]) -> None:
+    bucket.write(PUBLIC, json.dumps(public).encode(), ANY)
+
+
+def test_resuming_forgets_no_append_that_a_disturbed_write_has_just_seen() -> None:
+    """Raising the flag may be disturbed by the publisher; what it saw then is remembered in the document that the
+    order to resume changes too."""
+    store = MemoryBucket().store
+    theirs = MemoryBucket(store)
+    pending = ["b"]
+
+    def append(step: str, key: str) -> None:
+        if step == "exchange" and pending:
+            put(theirs, {"generation_id": [pending.pop()]})
+
+    world = Scripted(MemoryBucket(store, meanwhile=append))
+    world.put(PUBLIC, {"generation_id": []})
+    world.put(GEN, {"failed_in_a_row": 3})
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    world.tick(Orders(resume=True))
+    assert pending == []
+    assert world.documents.gen.remembered == ["b"]
+
+
+def test_warning_forgets_no_append_that_a_disturbed_write_has_just_seen() -> None:
+    store = MemoryBucket().store
+    theirs = MemoryBucket(store)
+    pending = ["b"]
+
+    def append(step: str, key: str) -> None:
+        if step == "exchange" and pending:
+            put(theirs, {"generation_id": ["gone", pending.pop()]})
+
+    world = Scripted(MemoryBucket(store, meanwhile=append))
+    world.put(PUBLIC, {"generation_id": ["gone"], "empty": []})
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    world.tick()
+    assert pending == []
+    assert world.documents.gen.warned == ["gone"]
+    assert world.documents.gen.remembered == ["gone", "b"]
+
+
+# --- tidying up -----------------------------------------------------------------------------------------------------
+
+
+def test_published_generations_are_archived_and_taken_off_the_list() -> None:
+    world = Scripted()
+    group(world, "444", "a")
+    group(world, "555", "b")
+    world.put(PUBLIC, {"generation_id": ["a", "gone", "a"], "theirs": 1})
+    with Heard() as log:
+        world.ticks(3)
+    assert {key.rpartition("/")[2] for key in world.keys_of("archive/")} == {f"a.{suffix}" for suffix in WHOLE}
+    assert world.json(PUBLIC)["generation_id"] == ["gone"]
+    assert world.json(PUBLIC)["theirs"] == 1
+    assert len([warning for warning in log.warnings if "'gone'" in warning]) == 1, "warned of once"
+    assert world.documents.gen.warned == ["gone"]
+    assert f"444/b.{WHOLE[0]}" in world.keys_of()
+
+
+def test_a_warning_is_forgotten_with_its_reason() -> None:
+    world = Scripted()
+    world.put(PUBLIC, {"generation_id": ["late"]})
+    world.tick()
+    assert world.documents.gen.warned == ["late"]
+    group(world, "444", "late")
+    world.tick()
+    assert world.documents.gen.warned == []
+    assert world.json(PUBLIC)["generation_id"] == []
+
+
+def test_an_incomplete_published_group_is_warned_of_first_and_moved_next_time() -> None:
+    world = Scripted()
+    world.put("444/a.json", {})
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    world.tick()
+    assert world.keys_of("archive/") == []
+    world.tick()
+    assert world.keys_of("archive/") == ["archive/a.json"]
+    assert world.json(PUBLIC)["generation_id"] == ["a"]
+
+
+def test_empty_names_the_folders_without_a_ready_group() -> None:
+    world = Scripted()
+    world.tick()
+    assert world.json(PUBLIC)["empty"] == ["444/", "555/", "666/"]
+    world.tick()
+    assert world.json(PUBLIC)["empty"] == ["444/", "666/"]
+
+
+def test_nothing_is_tidied_up_while_a_generation_is_under_way() -> None:
+    world = at(generation=True)
+    group(world, "444", "a")
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.keys_of("archive/") == []
+
+
+# --- leftovers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_flag_without_a_generation_is_lowered_and_the_tick_goes_on() -> None:
+    world = Scripted()
+    world.put(DOCUMENT, {"generation": True})
+    with Heard() as log:
+        assert world.tick().ended == "done"
+    assert any("no generation is under way" in warning for warning in log.warnings)
+
+
+def test_an_id_without_a_text_gets_its_text_and_one_with_a_text_its_pictures() -> None:
+    world = at("")
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.runs[0][0] == "generate_content"
+    world = at("json")
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert (world.runs[0][0], world.vendors.billed) == ("generate_media", {"imagine": 1})
+
+
+def test_paid_work_without_a_generation_is_kept_before_a_new_one_begins() -> None:
+    world = Scripted()
+    world.put(
+        DOCUMENT, {"midjourney_task": {"task_id": "paid", "task_type": "imagine"}, "status": "waiting_for_imagine"}
+    )
+    assert world.tick().ended == "done"
+    assert world.json(f"dead_letters/before-{ID}/config_midjourney.json")["midjourney_task"]["task_id"] == "paid"
+    assert world.vendors.asked["fetch"] == 2, "nobody asked for the old task"
+
+
+def test_the_documents_of_the_predecessor_are_gone_on_with() -> None:
+    world = Scripted()
+    world.put(GEN, {"generation_id": ID})
+    world.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
+    world.put(f"666/{ID}.json", CONTENT)
+    world.put(
+        DOCUMENT,
+        {
+            "midjourney_task": None,
+            "midjourney_results": {"task_id": "i", "task_result": FOUR},
+            "generation": False,
+            "status": "upscale_trigger_failed",
+            "retry_count": 2,
+        },
+    )
+    assert world.tick().why == "attempt 3/3 for status upscale_trigger_failed"
+    assert world.tick().ended == "done"
+
+
+def test_the_predecessors_public_list_of_one_text_is_named_and_left_alone() -> None:
+    world = Scripted()
+    world.put(PUBLIC, {"generation_id": "20250101-0000"})
+    with pytest.raises(StateError, match="generation_id"):
+        world.tick()
+    assert world.json(PUBLIC) == {"generation_id": "20250101-0000"}
+
+
+# --- a dry run ------------------------------------------------------------------------------------------------------
+
+
+DRY = [
+    ({}, "json", {"generation": True}, "order the pictures"),
+    ({}, "json", {"status": "upscale_trigger_failed", "midjourney_results": PICTURES}, "grant one more attempt"),
+    ({}, "json", {"status": "task_failed_max_retries"}, "dead letters"),
+    ({}, "json png mp4", {}, "finish"),
+    ({}, "json", {"pending_call": {"step": "imagine"}}, "find out"),
+    ({"generation_id": None}, "", {}, "would begin 20260101-0000"),
+    ({"generation_id": None, "failed_in_a_row": 3}, "", {}, "--resume"),
+    ({"generation_id": None}, "", {"generation": True}, "lower the flag"),
+]
+
+
+@pytest.mark.parametrize(("gen", "files", "doc", "says"), DRY, ids=str)
+def test_a_dry_run_says_what_a_tick_would_do_and_changes_nothing(
+    gen: dict[str, Any], files: str, doc: dict[str, Any], says: str
+) -> None:
+    world = at(files, gen, **doc)
+    before = world.everything()
+    lease = world.bucket.lease("story", "somebody at work")
+    assert says in "\n".join(world.manager().dry_run())
+    assert world.everything() == before
+    lease.release()
+
+
+def test_a_dry_run_names_the_moves_and_the_next_tick_makes_them() -> None:
+    world = Scripted()
+    group(world, "444", "a")
+    group(world, "555", "b")
+    group(world, "666", "c")
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    before = world.everything()
+    lines = world.manager().dry_run()
+    assert world.everything() == before
+    told = [line.split()[2::2] for line in lines if line.startswith("would move")]
+    assert len(told) == 9
+    world.tick()
+    after = world.everything()
+    for source, target in told:
+        assert source not in after
+        assert after[target] == before[source]
+    assert lines[-1] == f"would begin {ID}"
+    assert f"666/{ID}.mp4" in after
+
+
+def test_a_dry_run_says_that_there_is_no_room() -> None:
+    world = Scripted()
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)
+    assert world.manager().dry_run()[-1] == "666/ holds a ready group: would begin nothing"
+
+
+def test_a_dry_run_names_a_document_that_makes_no_sense_and_copies_nothing() -> None:
+    world = Scripted()
+    world.put(GEN, b"{")
+    before = world.everything()
+    with pytest.raises(StateError, match=GEN):
+        world.manager().dry_run()
+    assert world.everything() == before
+
+
+def test_a_dry_run_needs_no_keys() -> None:
+    world = Scripted()
+    world.keys = Keys()
+    assert world.manager().dry_run()[-1] == f"would begin {ID}"
+
+
+# --- who watches ----------------------------------------------------------------------------------------------------
+
+
+def test_each_decision_is_shown_before_it_is_carried_out() -> None:
+    world = Scripted()
+    seen: list[Act] = []
+    manager = Manager(
+        world.settings,
+        world.bucket,
+        world,
+        world.keys,
+        world.clock,
+        owner="test",
+        observe=lambda documents, action: seen.append(action.act),
+    )
+    manager.tick()
+    assert seen == [
+        *(Act.BEGIN, Act.WRITE, Act.ORDER_IMAGINE, Act.FETCH, Act.ORDER_UPSCALE, Act.FETCH, Act.FILM, Act.FINISH)
+    ]

@@ -1,0 +1,27 @@
+"""CHANNELS, the one setting that is a list beside the sections."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retake.errors import SettingsError
+from retake.settings import Settings, load_settings
+
+
+def load(tmp_path: Path, document: Any) -> Settings:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(document))
+    return load_settings({"RETAKE_CONFIG": str(file)})
+
+
+def test_channels_are_a_list_of_names(tmp_path: Path) -> None:
+    assert load(tmp_path, {}).channels == ()
+    assert load(tmp_path, {"CHANNELS": ["north", "south-2"]}).channels == ("north", "south-2")
+
+
+@pytest.mark.parametrize("value", ["north", ["a", "a"], ["a/b"], [""], [".."], [1], {"a": 1}])
+def test_what_is_no_list_of_channels_is_an_error(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(SettingsError, match=r"CHANNELS: found .*, allowed: list"):
+        load(tmp_path, {"CHANNELS": value})
