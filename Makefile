@@ -4,7 +4,7 @@
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test bench format pins clean anew
+.PHONY: help install tools run test soak bench format pins clean anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -79,6 +79,9 @@ test: tools ## lint, format, types, and every test
 	@$(VENV) -m mypy --strict
 	@echo "== pytest"
 	@$(VENV) -m pytest -q -n auto --maxprocesses 4
+
+soak: tools ## the simulation and the sweeps at length: SEEDS=20000, every pair of deaths (an hour or more)
+	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto tests/story tests/bucket
 
 bench: tools ## the figures of the README, measured on this machine
 	@$(VENV) -m bench

@@ -1,0 +1,200 @@
+"""A seeded simulation: one bucket, vendors who fail at will, managers, a publisher without a lock, and an operator.
+
+At every operation on the world something may happen: the machine dies, the store fails before or after the effect, the
+publisher writes, a rival manager ticks, time passes. A seed decides all of it; a failure names its seed, and
+`RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays more of them (`make soak`).
+"""
+
+import json
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+from mortal import Fate, MortalWorld
+from story_world import PAID
+from test_crash_sweep import STEP_OF_KIND
+
+from retake.bucket import ANY, NotFound
+from retake.bucket.failing import Crash
+from retake.errors import RetakeError, StorageError
+from retake.story.documents import GROUP
+from retake.story.shift import Orders
+
+T = TypeVar("T")
+
+PUBLIC = "config/config_public.json"
+OUTCOMES = {
+    **dict.fromkeys(PAID, ("ok", "ok", "ok", "ok", "refused", "unknown", "lost", "rejected", "key")),
+    "fetch": ("ok", "ok", "ok", "running", "failed", "error", "failed_b"),
+    "poll": ("ok", "ok", "running", "failed", "error", "failed_b"),
+    "download": ("ok", "ok", "ok", "error"),
+}
+SEEDS = int(os.environ.get("RETAKE_SEEDS", "1000"))
+BLOCKS = 20
+
+
+class Chance(Fate):
+    """At each operation, what `happens` may do; nothing while somebody else's doing is under way."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self.random = random
+        self.happens: list[tuple[float, Callable[[], None]]] = []
+        self.calm = False
+
+    def around(self, what: str, call: Callable[[], T]) -> T:
+        if self.dead:
+            raise Crash(what)
+        if self.calm:
+            return call()
+        self._something("before")
+        fault = self.random.random()
+        if fault < 0.004:
+            self._die()
+        if fault > 0.996 and not what.startswith(("pay", "ask", "find")):
+            raise StorageError(f"simulated, before {what}")
+        result = call()
+        if 0.004 < fault < 0.008:
+            self._die()
+        if 0.992 < fault < 0.996 and what.startswith(("write", "delete", "copy")):
+            raise StorageError(f"simulated, after {what}")
+        return result
+
+    def _die(self) -> None:
+        self.dead = True
+        raise Crash
+
+    def _something(self, when: str) -> None:
+        for share, happening in self.happens:
+            if self.random.random() < share:
+                self.calm = True
+                try:
+                    happening()
+                finally:
+                    self.calm = False
+
+
+class Simulation(MortalWorld):
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        super().__init__(
+            max_retries=self.random.choice([0, 1, 3]),
+            on_exhausted=self.random.choice(["fail", "mock"]),
+            on_unknown_outcome=self.random.choice(["retry", "retry", "hold"]),
+            runway_polling_timeout=20.0,
+            mj_timeout_seconds=self.random.choice([200.0, 18000.0]),
+            critical_retry_minutes=3,
+            max_tasks_per_run=self.random.choice([1, 1, 2]),
+        )
+        chance = Chance(self.random)
+        chance.happens = [(0.01, self.publish), (0.005, self.rival), (0.01, lambda: self.clock.sleep(7))]
+        self.fate = self.vendors._fate = self.bucket._fate = chance  # type: ignore[attr-defined]
+        self.chance = chance
+        self.vendors.choose_next = lambda kind: self.random.choice(OUTCOMES[kind])
+        self.appended: list[str] = []
+
+    # --- actors ---
+
+    def publish(self) -> None:
+        """Read, change, replace, with no lock: an id whose group lies in 444/ if there is one, else any."""
+        try:
+            document: dict[str, Any] = json.loads(self.memory.read(PUBLIC)[0])
+        except NotFound:
+            return
+        ready = [entry.key[4:-5] for entry in self.memory.list("444/") if entry.key.endswith(".json")]
+        name = self.random.choice(ready) if ready and self.random.random() < 0.7 else f"none-{len(self.appended)}"
+        if name not in self.appended:
+            self.appended.append(name)
+        document["generation_id"] = [*(document.get("generation_id") or []), name]
+        self.memory.write(PUBLIC, json.dumps(document).encode(), ANY)
+
+    def rival(self) -> None:
+        """Another machine's cron: while one is at work, it must find the lease held."""
+        held = bool(self.memory.store.holders.get("story"))
+        tick = self.manager().tick()
+        assert not held or "is held by" in tick.why, f"two managers at work: {tick}"
+
+    def operate(self) -> Orders:
+        pending = self.doc.pending
+        if pending and pending.outcome:
+            return Orders(resolve=self.random.choice(["retry", "skip"]))
+        return Orders(resume=self.random.random() < 0.2)
+
+    # --- time ---
+
+    def play(self, ticks: int) -> None:
+        for _ in range(ticks):
+            try:
+                self.tick(self.operate())
+            except Crash:
+                self.memory.store.end_leases()
+                self.fate.dead = False
+            except RetakeError:
+                pass  # the tick ended with an exit code; cron starts the next
+            self.clock.sleep(self.random.choice([1, 60, 600]))
+
+    def settle_down(self) -> None:
+        """Nothing fails any more: whatever is under way comes to an end, and what can be tidied up is."""
+        self.chance.calm = True
+        self.vendors.choose_next = None
+        self.later(days=1)
+        for _ in range(60):
+            pending = self.doc.pending
+            tick = self.tick(Orders(resume=True, resolve="skip" if pending and pending.outcome else None))
+            self.later(hours=2)
+            if self.generation_id is None and tick.resting:
+                return None
+            if tick.ended and self.random.random() < 0.3:
+                return self.rest()
+        raise AssertionError(f"it does not come to rest: {tick}, {self.documents}")
+
+    def rest(self) -> None:
+        """A last tick that puts back what a disturbed write has seen."""
+        while self.generation_id:
+            self.tick(Orders(resume=True))
+
+
+def check(world: Simulation) -> None:
+    documents = world.documents
+    assert not documents.public.processing_lock
+    assert not documents.midjourney.spend.reserved, "what was reserved is settled or released"
+    assert not [key for key in world.keys_of("config/") if "displaced" in key]
+    places: dict[str, list[str]] = {}
+    for folder in ("444/", "555/", "666/", "archive/"):
+        for key in world.keys_of(folder):
+            places.setdefault(key.removeprefix(folder).split(".")[0], []).append(key)
+    for name, keys in places.items():
+        assert len(keys) == len(GROUP), f"{name}: {keys}"
+        assert len({key.split("/")[0] for key in keys}) == 1, f"{name} lies in two places: {keys}"
+    archived = {key.removeprefix("archive/").split(".")[0] for key in world.keys_of("archive/")}
+    lost = [name for name in world.appended if name not in documents.public.published and name not in archived]
+    assert not lost, f"appends of the publisher are lost: {lost}"
+    calls = [call for key in world.keys_of("spend/") for call in world.json(key)["paid_calls"]]
+    for kind, step in STEP_OF_KIND.items():
+        on_record = sum(call["step"] == step for call in calls)
+        assert world.vendors.billed[kind] <= on_record, f"{kind}: more is billed than is on record"
+
+
+def play(seed: int) -> None:
+    world = Simulation(seed)
+    try:
+        world.play(ticks=25)
+        world.settle_down()
+        check(world)
+    except BaseException as error:
+        raise AssertionError(f"seed {seed} (RETAKE_SEED={seed} plays it again): {error!r}") from error
+
+
+if "RETAKE_SEED" in os.environ:
+
+    def test_the_seed_that_was_asked_for() -> None:
+        play(int(os.environ["RETAKE_SEED"]))
+
+else:
+
+    @pytest.mark.parametrize("block", range(BLOCKS))
+    def test_whatever_happens_nothing_is_lost_and_nothing_stays_stuck(block: int) -> None:
+        for seed in range(block, SEEDS, BLOCKS):
+            play(seed)
