@@ -96,6 +96,22 @@ def test_ids_already_taken_are_passed_over() -> None:
     assert f"666/20260101-0003.{WHOLE[0]}" in world.keys_of()
 
 
+def test_what_is_published_while_one_task_is_done_is_tidied_up_before_the_next() -> None:
+    world = Scripted(max_tasks_per_run=2)
+    group(world, "444", "old")
+    world.put(PUBLIC, {"generation_id": [], "empty": []})
+    real_run = super(Scripted, world).run
+
+    def publish() -> Ended:
+        world.put(PUBLIC, {**world.json(PUBLIC), "generation_id": ["old"]})
+        return real_run("generate_content", ["--generation_id", ID], world.bucket.store.holders["story"][0])
+
+    world.endings.append(publish)
+    world.tick()
+    assert world.json(PUBLIC)["generation_id"] == []
+    assert "archive/old.mp4" in world.keys_of()
+
+
 # --- nothing to do --------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +185,16 @@ def test_the_flag_is_up_while_a_tick_works_and_down_after_it() -> None:
         "processing_lock": False,
         "empty": [*world.settings.paths[3:6]],
     }
+
+
+def test_the_flag_is_up_before_anything_else_is_written() -> None:
+    world = Scripted(FailingBucket(MemoryBucket()))
+    world.put(PUBLIC, {"generation_id": [], "empty": ["444/", "555/", "666/"]})
+    began = len(world.bucket.operations)
+    world.tick()
+    written = [key for operation, key in world.bucket.operations[began:] if operation in ("write", "replace", "copy")]
+    assert written[0] == written[-1] == PUBLIC
+    assert GEN in written
 
 
 @pytest.mark.parametrize("outcome", ["refused", "rejected", "key", "unknown", "dies"])
@@ -349,7 +375,7 @@ def test_a_script_that_dies_hangs_or_does_nothing_is_a_failure_of_its_step(step:
     error = world.doc.last_error
     assert error is not None
     assert (error["error_code"], error["correlation_id"]) == ("ERR_TEMPORARY_SCRIPT_DIED", ID)
-    assert ("900 s" in error["message"]) is ending.timed_out
+    assert ("900 s" in error["message"]) is (ending.exit_code == -15)
     assert world.tick().why.startswith("attempt 1/3 for status")
     assert world.doc.retries == {step: 1}
 

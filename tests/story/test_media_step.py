@@ -257,6 +257,8 @@ def test_without_its_prompt_a_step_fails_for_good_and_nothing_is_paid(data: obje
             make(world)
         assert (world.doc.status, world.doc.failed_step) == (Status.TASK_FAILED_MAX_RETRIES, status)
         assert code(world) == "ERR_BUSINESS_MISSING"
+        assert world.doc.last_error is not None
+        assert ("is not there" in world.doc.last_error["message"]) is (data is None)
         assert not world.vendors.billed
 
 
