@@ -44,6 +44,7 @@ from retake.story.documents import (
     Documents,
     GenDocument,
     MidjourneyDocument,
+    PendingCall,
     Status,
     Step,
 )
@@ -85,6 +86,9 @@ class Action(NamedTuple):
     exit_code: int = 0  # of a REST
 
 
+COUNTED_AFTER = timedelta(minutes=3)
+"""How long after a call its vendor's counts are taken to include it."""
+
 PAYS = {Act.WRITE: Step.CONTENT, Act.ORDER_IMAGINE: Step.IMAGINE, Act.ORDER_UPSCALE: Step.UPSCALE}
 """The actions that make a paid call, whatever else the documents say; FILM is one too where it orders."""
 
@@ -120,7 +124,7 @@ def _with_generation(documents: Documents, limits: Workflow, now: datetime) -> A
     if status is Status.TASK_FAILED_MAX_RETRIES:
         return Action(Act.BURY, doc.present_step, "the generation failed for good")
     if doc.pending:
-        return _pending(doc, limits)
+        return _pending(doc, limits, now)
     if status is not None and status in FAILED_STEP:
         return _failed(documents, status, limits, now)
     if status is Status.TIMED_OUT_MOCK_NEEDED:
@@ -132,10 +136,21 @@ def _with_generation(documents: Documents, limits: Workflow, now: datetime) -> A
     return _in_flight(documents, limits, now) or _next_order(documents)
 
 
-def _pending(doc: MidjourneyDocument, limits: Workflow) -> Action:
+def comparable(call: PendingCall, now: datetime) -> bool:
+    """Whether the vendor's counts, saved with a held call, can say now that it was not carried out."""
+    asked = call.requested_at
+    return (
+        bool(call.raw.get("usage"))
+        and not call.raw.get("compared")
+        and asked is not None
+        and now > asked + COUNTED_AFTER
+    )
+
+
+def _pending(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> Action:
     call = doc.pending
     assert call is not None
-    if call.outcome == UNKNOWN and limits.on_unknown_outcome == "hold":
+    if call.outcome == UNKNOWN and limits.on_unknown_outcome == "hold" and not comparable(call, now):
         why = f"nobody can tell whether the call for {call.step} was carried out: --resolve retry, or --resolve skip"
         return Action(Act.REST, call.step, why, 75)
     return Action(Act.SETTLE, call.step, f"the call for {call.step} has no result on record")

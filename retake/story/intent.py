@@ -8,7 +8,7 @@ finds it asks the vendor what became of the call, and where the vendor cannot te
 
 from collections.abc import Callable, Mapping
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from retake.errors import (
     Code,
@@ -21,7 +21,8 @@ from retake.errors import (
 )
 from retake.logs import alert
 from retake.story import transitions
-from retake.story.documents import MidjourneyDocument, PendingCall, Status, Step
+from retake.story.decision import comparable
+from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
 from retake.story.stage import Stage
 
 _log = getLogger(__name__)
@@ -56,7 +57,20 @@ def pay(
 def settle(stage: Stage) -> None:
     """Find out what became of a pending call that a crash left. Raises OutcomeUnknown unless its task is found."""
     pending = _pending(stage)
+    if pending.outcome == UNKNOWN and comparable(pending, stage.clock.now()):
+        _compare_usage(stage, pending)
     _unknown(stage, OutcomeUnknown(Code.NETWORK, f"the {pending.step} call was begun, and its answer is not on record"))
+
+
+def _compare_usage(stage: Stage, pending: PendingCall) -> NoReturn:
+    """A held call: where the vendor's counts are what they were before it, it was not carried out after all."""
+    doc, counted = stage.store.documents.midjourney, stage.vendors.filmmaker().usage()
+    if counted is None or counted != pending.raw["usage"]:
+        stage.store.save_midjourney(transitions.usage_compared(doc))
+        raise OutcomeUnknown(Code.NETWORK, f"the vendor's counts have moved since the {pending.step} call")
+    error = Refused(Code.NETWORK, f"by the vendor's counts the {pending.step} call was not carried out")
+    conclude(stage, transitions.call_refused(doc, stage.record(error)), error)
+    raise error
 
 
 def conclude(stage: Stage, doc: MidjourneyDocument, error: VendorError) -> None:

@@ -117,7 +117,9 @@ def _film(stage: Stage, generation_id: str, results: Results) -> None:
         raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, _as_vendor_error(error)) from error
     prompt = content["runway_prompt"]
     filmmaker = stage.vendors.filmmaker()
-    facts = {"model": stage.settings.runwayml.model_name, "prompt": prompt}
+    facts: dict[str, Any] = {"model": stage.settings.runwayml.model_name, "prompt": prompt}
+    if stage.settings.workflow.on_unknown_outcome == "hold":
+        facts["usage"] = filmmaker.usage()
     pay(stage, Step.RUNWAY, facts, lambda: filmmaker.create(image, prompt), transitions.video_ordered)
     task = stage.store.documents.midjourney.runway_task
     assert task is not None

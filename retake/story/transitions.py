@@ -114,6 +114,11 @@ def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyD
     return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=dict(record))
 
 
+def usage_compared(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The vendor's counts have moved since the held call: it may have been carried out, only a person can tell."""
+    return doc.updated(pending_call={**_pending(doc).raw, "compared": True})
+
+
 def operator_retries(doc: MidjourneyDocument) -> MidjourneyDocument:
     """The operator lets a held call be made again; it does not use up an attempt."""
     return doc.updated(**_billed(doc, "unknown", possible_duplicate=True)).without("pending_call", "last_error")

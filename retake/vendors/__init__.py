@@ -68,6 +68,14 @@ class Filmmaker(Protocol):
         Raises Refused, OutcomeUnknown."""
         ...
 
+    def usage(self) -> dict[str, int] | None:
+        """What the vendor has counted for the account so far; None where it cannot tell. Free; never raises.
+
+        Saved before a call and compared some minutes after it, equal counts say that a call whose answer was lost was
+        not carried out.
+        """
+        ...
+
     def poll(self, task_id: str) -> TaskState:
         """How the task stands. Free. A result has `output`: a list of URLs. Raises PollFailed."""
         ...

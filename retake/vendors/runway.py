@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import runwayml
 
-from retake.errors import Code, Refused, TaskFailed
+from retake.errors import Code, Refused, TaskFailed, VendorError
 from retake.vendors import TaskState
 from retake.vendors.answers import NoReply, Reply, Vendor, Words, answered, as_dict, quote, submitted, unanswered
 from retake.vendors.http import CONNECT_TIMEOUT_S, bare, key_for_header
@@ -80,6 +80,16 @@ class Runway:
         if status in ("FAILED", "CANCELLED"):
             return TaskState(failure=self._failure(task_id, task))
         return TaskState(result=task) if status == "SUCCEEDED" else TaskState(progress=_progress(task))
+
+    def usage(self) -> dict[str, int] | None:
+        """See `Filmmaker.usage`. The day's count alone may stand still while an old task leaves its rolling window, so
+        the balance goes along."""
+        try:
+            reply = self._exchange(lambda client: client.organization.with_raw_response.retrieve())
+            found = answered(self._vendor, "tell its usage", reply, lambda body: _usage(body, self._model))
+        except (NoReply, VendorError):
+            return None
+        return found
 
     def _check(self, image: str, prompt: str) -> None:
         """Refuse what Runway would refuse, before it costs a call. Raises Refused."""
@@ -179,6 +189,19 @@ def _task(body: object) -> dict[str, Any] | None:
         usable = isinstance(output, list) and bool(output) and all(isinstance(url, str) and url for url in output)
         return task if usable else None
     return task
+
+
+def _usage(body: object, model: str) -> dict[str, int] | None:
+    models = as_dict(as_dict(as_dict(body).get("usage")).get("models"))
+    counts = {
+        "daily_generations": as_dict(models.get(model)).get("dailyGenerations"),
+        "credit_balance": as_dict(body).get("creditBalance"),
+    }
+    return (
+        {key: n for key, n in counts.items() if type(n) is int}
+        if all(type(n) is int for n in counts.values())
+        else None
+    )
 
 
 def _progress(task: dict[str, Any]) -> str:

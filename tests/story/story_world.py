@@ -69,6 +69,7 @@ class FakeVendors:
         self.choose_next: Callable[[str], str] | None = None
         self.billed: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
+        self.counts: Callable[[int], dict[str, int]] | None = None
         self.findable: dict[str, str] = {}
         self.last_id = 0
 
@@ -145,6 +146,9 @@ class FakeVendors:
 
     def create(self, image: str, prompt: str) -> str:
         return self.pay("create")
+
+    def usage(self) -> dict[str, int] | None:
+        return self.counts(self.billed["create"]) if self.counts else None
 
     def poll(self, task_id: str) -> TaskState:
         return self.look("poll", {"output": ["https://cdn/film.mp4"]})
