@@ -47,6 +47,14 @@ class Handover(NamedTuple):
     fds: tuple[int, ...]  # file descriptors that the subprocess must inherit
 
 
+class LeaseTerms(NamedTuple):
+    """How long a lease lasts that no kernel watches over (B2, S3). On a directory nothing of this is needed."""
+
+    ttl_s: float = 120.0  # without a renewal
+    skew_s: float = 30.0  # how far two clocks of the store may differ, rounding of its time stamps included
+    margin_s: float = 5.0  # before its end its holder stops
+
+
 class Lease(Protocol):
     """The right to change what a name stands for, held by one process (and the scripts that it runs) at a time."""
 
