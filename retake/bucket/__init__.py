@@ -155,14 +155,25 @@ def check_prefix(prefix: str) -> str:
         return check_key(f"{prefix}x")[:-1]
 
 
-def open_bucket(url: str) -> Bucket:
+def open_bucket(url: str, *, lease_terms: LeaseTerms | None = None, dead_mans_switch: bool = False) -> Bucket:
     """The bucket that `url` (setting `STORAGE.url`) names. Raises SettingsError for a URL that names none.
 
     «file:PATH» is a directory; it is made on the first write, in a folder that must be there.
+    «s3://BUCKET/PREFIX?endpoint=URL&region=NAME» is a place in a store that speaks S3's protocol.
+
+    With `dead_mans_switch`, the kernel ends this process when a lease that it took has run out (retake.bucket.dead_man;
+    a directory's lease does not run out).
     """
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
         from retake.bucket.directory import DirectoryBucket
 
         return DirectoryBucket(rest)
-    raise SettingsError(f"STORAGE.url: {url!r} names no bucket; use file:PATH")
+    if scheme == "s3" and rest.startswith("//"):
+        from retake.bucket.dead_man import no_switch, set_switch
+        from retake.bucket.s3 import S3Bucket
+
+        return S3Bucket(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
+    raise SettingsError(
+        f"STORAGE.url: {url!r} names no bucket; use file:PATH or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+    )

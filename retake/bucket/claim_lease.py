@@ -11,16 +11,13 @@ from contextlib import suppress
 from retake.bucket import Handover, LeaseTerms
 from retake.bucket.claim_names import Stem, last_end, parse
 from retake.bucket.claim_store import Claims, ClaimStore
+from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock, Moment
 from retake.errors import LeaseLost, StorageError
 
+__all__ = ["ClaimLease", "JoinedLease", "Switch", "no_switch", "store_now"]
+
 _log = logging.getLogger(__name__)
-
-Switch = Callable[[float], None]
-
-
-def no_switch(seconds: float) -> None:
-    """A dead-man's switch (retake.bucket.dead_man) that is not connected."""
 
 
 class ClaimLease:

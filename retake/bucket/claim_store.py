@@ -24,8 +24,10 @@ class Claims(NamedTuple):
 class ClaimStore(Protocol):
     """Every method may raise StorageError, after seconds rather than minutes. Used by one thread at a time."""
 
-    conditional: bool
-    """Whether create-if-absent is honoured: tried out, never guessed from the vendor's name."""
+    @property
+    def conditional(self) -> bool:
+        """Whether create-if-absent is honoured: tried out, never guessed from the vendor's name."""
+        ...
 
     def claims(self, prefix: str) -> Claims:
         """What is stored under names that begin with `prefix`, all of it: every claim answered before must be there."""

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from retake.bucket import LeaseTerms
-from retake.bucket.claim_lease import ClaimLease, JoinedLease, Switch, no_switch, store_now
+from retake.bucket.claim_lease import ClaimLease, JoinedLease, store_now
 from retake.bucket.claim_names import (
     Record,
     Stem,
@@ -33,6 +33,7 @@ from retake.bucket.claim_names import (
     place_of,
 )
 from retake.bucket.claim_store import Claims, ClaimStore, Stamped
+from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock, Moment
 from retake.clock import stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError

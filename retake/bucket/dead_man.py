@@ -6,7 +6,10 @@ virtual machine's clock stands still, so that is not seen.
 """
 
 import signal
+from collections.abc import Callable
 from contextlib import suppress
+
+Switch = Callable[[float], None]
 
 
 def set_switch(seconds: float) -> None:
@@ -17,3 +20,7 @@ def set_switch(seconds: float) -> None:
     if seconds:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def no_switch(seconds: float) -> None:
+    """A switch that is not connected: for processes that do more than what their lease covers."""
