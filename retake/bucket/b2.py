@@ -29,7 +29,7 @@ from retake.bucket import (
 )
 from retake.bucket.b2_calls import B2Calls, Gone
 from retake.bucket.b2_claims import B2Claims
-from retake.bucket.b2_marks import MOST_REPLACED, Mark, State, Version, state_of
+from retake.bucket.b2_marks import MOST_REPLACED, Mark, State, Version, state_of, tag_of
 from retake.bucket.claim_lease import Switch, no_switch
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -93,15 +93,18 @@ class B2Bucket:
         with self._calls.within(), self._alone(expect):
             before = self._compared(name, self._look(name), expect)
             sent = self._send(before, expect, lambda mark: self._calls.upload(name, data, mark.file_info(name)))
-            after = self._look(name)
+            after = self._fenced(name, sent)
             if _arrived(before, after) and not sent.mark.forced:
                 self._withdraw(name, sent)
                 raise self._conflict(name)
             return self._settle(name, sent, after)
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
-        """See `Bucket.replace`. What another program uploads at the same time B2 keeps, so nothing has to be put back:
-        our version is taken away again, and what arrived is copied to `aside`.
+        """See `Bucket.replace`. B2 keeps what another program uploads at the same time, so nothing has to be put back:
+        our version is taken away again. Everything else but the newest goes to names that begin with `aside`.
+
+        Also ours goes there, if another program's stands above it: that one may have been made from an older one, for
+        who reads by name gets any of the versions of one second.
         """
         name, beside = self._name(key), self._name(aside)
         if name == beside:
@@ -111,14 +114,14 @@ class B2Bucket:
             if there.present:
                 raise Conflict(f"{aside} is there: what an earlier write displaced has to be dealt with first")
             before = self._compared(name, before, expect)
-            if len(before.news) > 1:
-                self._keep(before.news[:-1], beside)
-                raise Conflict(f"another program wrote {key} several times: see {aside}")
+            if unread := before.beneath():
+                self._keep(unread, beside)
+                self._remove(unread)
+                raise self._conflict(name)
             sent = self._send(before, ABSENT, lambda mark: self._calls.upload(name, data, mark.file_info(name)))
-            after = self._look(name)
-            if arrived := _arrived(before, after):
-                self._keep(arrived, beside, present=after.present)
-                self._withdraw(name, sent)
+            after = self._fenced(name, sent)
+            if _arrived(before, after):
+                self._step_back(name, sent, after, beside)
                 raise self._conflict(name)
             return self._settle(name, sent, after)
 
@@ -140,8 +143,7 @@ class B2Bucket:
             self._token_for(state)
             last = state.present.id if state.present else ""
             # What is present goes last, so that nothing older is ever present.
-            for version in sorted(versions, key=lambda version: version.id == last):
-                self._calls.delete(version.id, name)
+            self._remove(sorted(versions, key=lambda version: version.id == last))
 
     def copy(self, source: str, target: str) -> None:
         origin, name = self._name(source), self._name(target)
@@ -155,7 +157,7 @@ class B2Bucket:
 
     def _copied(self, found: Version, name: str) -> None:
         sent = self._send(self._look(name), ANY, lambda mark: self._calls.copy(found, name, mark.file_info(name)))
-        self._settle(name, sent, self._look(name))
+        self._settle(name, sent, self._fenced(name, sent))
 
     def lease(self, name: str, owner: str) -> Lease:
         from retake.bucket.claims import LeaseClock, take
@@ -181,8 +183,7 @@ class B2Bucket:
             what = "is there already" if expect is ABSENT else "is not what was read"
             raise Conflict(f"{name} of {self.url} {what}: somebody else wrote it; nothing was changed")
         self._token_for(before)
-        for version in before.rest:
-            self._calls.delete(version.id, name)
+        self._remove(before.rest)
         return before._replace(ours=before.ours[-1:], replaced=())
 
     def _send(self, before: State, expect: str | Expect, upload: Callable[[Mark], Version]) -> _Sent:
@@ -195,48 +196,54 @@ class B2Bucket:
             nonce=urandom(9).hex(),
             over=tuple(version.id for version in before.news[-MOST_REPLACED:]),
         )
-        for version in before.news[:-MOST_REPLACED]:
-            self._calls.delete(version.id, version.name)
+        self._remove(before.news[:-MOST_REPLACED])
         upload(mark)
         return _Sent(mark, before)
 
-    def _settle(self, name: str, sent: _Sent, after: State) -> str:
-        """Find our write in the listing `after` it, and remove what it replaced. Its version.
-
-        Raises Conflict, LeaseLost, StorageError.
-        """
-        mark, best = sent.mark, after.best
-        if best is None or best.rank < mark.rank:
+    def _fenced(self, name: str, sent: _Sent) -> State:
+        """What is there after our write. Raises LeaseLost if a later holder of the lease has written meanwhile."""
+        after = self._look(name)
+        if after.best is None or after.best.rank < sent.mark.rank:
             raise StorageError(f"B2's listing lacks {name}, which it has just taken: another program removed it")
-        if best.token > mark.token:
+        if after.best.token > sent.mark.token:
             self._withdraw(name, sent)
             raise LeaseLost(f"{name} was written by a later holder of the lease: what we wrote is taken back")
+        return after
+
+    def _settle(self, name: str, sent: _Sent, after: State) -> str:
+        """Remove what our write replaced. Its version. Raises Conflict if another of ours expected the same."""
         if sent.rivals(after):
             self._withdraw(name, sent)
             raise self._conflict(name)
         known = {version.id for version in sent.before.news}
         with suppress(StorageError):  # our version says what it replaced: the next write tries again
-            for version in (*after.rest, *(it for it in after.news if it.id in known)):
-                self._calls.delete(version.id, name)
-        return mark.nonce
+            self._remove((*after.rest, *(it for it in after.news if it.id in known)))
+        return sent.mark.nonce
 
     def _withdraw(self, name: str, sent: _Sent) -> None:
         """Remove our version, however often it was uploaded."""
-        for version in self._calls.versions_of(name):
-            if version.mark and version.mark.nonce == sent.mark.nonce:
-                self._calls.delete(version.id, name)
+        found = self._calls.versions_of(name)
+        self._remove(it for it in found if it.mark and it.mark.nonce == sent.mark.nonce)
 
-    def _keep(self, arrived: tuple[Version, ...], beside: str, *, present: Version | None = None) -> None:
-        """Copy what another program wrote to `beside` and names that begin so; then remove all but what is present."""
-        for number, version in enumerate(arrived):
-            if not version.hides:
-                target = f"{beside}-{number}" if number else beside
-                mark = Mark(self._token or 0, 1, forced=True, nonce=version.id[-24:])
-                with suppress(Gone):  # its writer has removed it
+    def _step_back(self, name: str, sent: _Sent, after: State, beside: str) -> None:
+        """Leave the newest of another program's versions, with copies aside of it and of all that is beneath it."""
+        others = [it for it in after.ours if it.mark and it.mark.nonce != sent.mark.nonce]
+        self._keep([*others, *after.news], beside)
+        self._withdraw(name, sent)
+        self._remove([*others, *after.news[:-1]])
+
+    def _keep(self, versions: Iterable[Version], beside: str) -> None:
+        """Copy `versions` to names that begin with `beside`: each to one of its own, however often that is done."""
+        for version in versions:
+            target = f"{beside}-{tag_of(version.id)}"
+            mark = Mark(self._token or 0, 1, forced=True, nonce=tag_of(version.id))
+            with suppress(Gone):  # its writer has removed it
+                if not version.hides:
                     self._calls.copy(version, target, mark.file_info(target))
-        for version in arrived:
-            if present is None or version.id != present.id:
-                self._calls.delete(version.id, version.name)
+
+    def _remove(self, versions: Iterable[Version]) -> None:
+        for version in versions:
+            self._calls.delete(version.id, version.name)
 
     # --- who may write ------------------------------------------------------------------------------------------
 
@@ -283,7 +290,7 @@ class B2Bucket:
         raise AssertionError
 
     def _under(self, lease: Lease) -> Lease:
-        self._token, self._since = lease.token, self._calls.date or 0.0
+        self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2 tells the time in whole seconds
         return _Noted(lease, self._no_longer_under)
 
     def _no_longer_under(self, token: int) -> None:

@@ -152,16 +152,17 @@ class B2Calls:
     def _pages(self, prefix: str, start: str) -> Iterator[list[Version]]:
         name, version_id = start or None, None
         while True:
-            page = self._patiently(
-                f"list {prefix or 'everything'}",
-                lambda session, name=name, version_id=version_id: session.list_file_versions(
-                    self._bucket_id, name, version_id, PAGE, prefix or None
-                ),
-            )
+            page = self._page(prefix or None, name, version_id)
             yield [version for version in map(version_of, page["files"]) if version]
             name, version_id = page.get("nextFileName"), page.get("nextFileId")
             if not name:
                 return
+
+    def _page(self, prefix: str | None, name: str | None, version_id: str | None) -> Any:
+        def call(session: Any) -> Any:
+            return session.list_file_versions(self._bucket_id, name, version_id, PAGE, prefix)
+
+        return self._patiently(f"list {prefix or 'everything'}", call)
 
     def _patiently(
         self,

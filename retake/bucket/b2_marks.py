@@ -19,6 +19,7 @@ OVER = "retake-over"
 """Names in file_info. B2 takes ten of them, and 7,000 bytes with their values (b2_upload_file)."""
 
 MOST_REPLACED = 20  # ids of some 90 bytes each
+LONGEST_CHANGE_S = 600.0  # another program's, from reading a file to having written it back
 
 
 class Mark(NamedTuple):
@@ -36,7 +37,7 @@ class Mark(NamedTuple):
 
     def file_info(self, name: str) -> dict[str, str]:
         """As it is uploaded with the file `name`."""
-        text = f"{self.token}.{self.sequence}.{self.forced:d}.{self.nonce}.{_tag(name)}"
+        text = f"{self.token}.{self.sequence}.{self.forced:d}.{self.nonce}.{tag_of(name)}"
         return {MARK: text, **({OVER: ",".join(self.over)} if self.over else {})}
 
 
@@ -77,6 +78,14 @@ class State(NamedTuple):
     def rest(self) -> tuple[Version, ...]:
         """What may be removed: replaced, uploaded twice, or late."""
         return (*self.ours[:-1], *self.replaced)
+
+    def beneath(self) -> tuple[Version, ...]:
+        """What another program's present version hides and nobody may have read: more of its own, and ours.
+
+        Ours not if it is so old that what hides it was surely made from it.
+        """
+        ours = self.ours[-1:] if self.news else ()
+        return (*self.news[:-1], *(it for it in ours if self.news[-1].stamp - it.stamp < LONGEST_CHANGE_S))
 
     @property
     def late(self) -> tuple[Version, ...]:
@@ -121,14 +130,14 @@ def version_of(listed: Mapping[str, Any]) -> Version | None:
 def mark_of(name: str, info: Mapping[str, str]) -> Mark | None:
     """The mark in `info`; None if there is none, or one of another name: then another program has copied a file."""
     token, sequence, forced, nonce, tag = ([*info.get(MARK, "").split("."), "", "", "", "", ""])[:5]
-    if not (token.isdecimal() and sequence.isdecimal() and forced in ("0", "1") and nonce and tag == _tag(name)):
+    if not (token.isdecimal() and sequence.isdecimal() and forced in ("0", "1") and nonce and tag == tag_of(name)):
         return None
     over = tuple(part for part in info.get(OVER, "").split(",") if part)
     return Mark(int(token), int(sequence), forced == "1", nonce, over)
 
 
-def _tag(name: str) -> str:
-    """Ties a mark to its name. Programs that copy a file copy its file_info too."""
+def tag_of(text: str) -> str:
+    """A short name for `text`. It ties a mark to its file: programs that copy a file copy its file_info too."""
     import hashlib
 
-    return hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:12]
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from random import Random
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import click
 
@@ -66,7 +67,7 @@ class B2Sandbox:
     ) -> None:
         self._closing = threading.Event()
         self._server = Server(port, self._receive, self._closing)
-        self._server.RequestHandlerClass = _with_put(self._server.RequestHandlerClass)
+        self._server.RequestHandlerClass = _handler(self._server.RequestHandlerClass, now)
         self.url = f"http://127.0.0.1:{self._server.port}"
         self.store = Store(now, Random(seed))  # noqa: S311  chance, not secrecy
         self.meanwhile, self._pause, self._on_call = meanwhile, pause or self._closing.wait, on_call
@@ -174,16 +175,16 @@ class B2Sandbox:
 
 
 def _file_of(request: Request) -> str:
-    from urllib.parse import unquote
-
     fields: Mapping[str, Any] = request.fields if request.path.startswith("/b2api/") else {}
     name = fields.get("fileName") or fields.get("prefix") or request.query.get("fileId")
     return str(name or unquote(request.headers.get("x-bz-file-name", "")))
 
 
-def _with_put(handler: Any) -> Any:
-    """`handler`, for the S3 face, where everything is a PUT."""
-    return type("Handler", (handler,), {"do_PUT": handler.do_POST})
+def _handler(usual: Any, now: Callable[[], float]) -> Any:
+    """`usual`, with PUT for the S3 face, and with B2's clock in the Date header."""
+    return type(
+        "Handler", (usual,), {"do_PUT": usual.do_POST, "date_time_string": lambda _: formatdate(now(), usegmt=True)}
+    )
 
 
 @click.command()

@@ -86,11 +86,11 @@ class Api:
         if token in self._store.auth_token_to_key:
             self._store.expire_auth_token(token)
 
-    def _authorize(self, _: Request, auth: str, __: Mapping[str, Any]) -> Any:
+    def _authorize(self, _request: Request, auth: str, _asked: Mapping[str, Any]) -> Any:
         pair = b""
         with suppress(ValueError):
             pair = base64.b64decode(auth.removeprefix("Basic "), validate=True)
-        key_id, _, key = pair.decode(errors="replace").partition(":")
+        key_id, _colon, key = pair.decode(errors="replace").partition(":")
         answer = self._store.authorize_account(self._url, key_id, key)
         urls = {"apiUrl": self._url, "downloadUrl": self._url, "s3ApiUrl": f"{self._url}/s3"}
         answer["apiInfo"]["storageApi"] |= urls
@@ -163,7 +163,7 @@ class Api:
 
     def _download_by_name(self, request: Request, auth: str, _: Mapping[str, Any]) -> Reply:
         self._allowed(auth)
-        bucket_name, _, name = unquote(urlsplit(request.target).path).removeprefix("/file/").partition("/")
+        bucket_name, _slash, name = unquote(urlsplit(request.target).path).removeprefix("/file/").partition("/")
         bucket = self._store.bucket_name_to_bucket[bucket_name]
         first = next((it for it in sorted(bucket.file_name_and_id_to_file) if it[0] == name), None)
         if first is None or not bucket.file_name_and_id_to_file[first].is_visible():
@@ -173,7 +173,7 @@ class Api:
     def _allowed(self, auth: str) -> None:
         self._store._assert_account_auth(self._store.API_URL, auth, self._store.account, "readFiles")
 
-    def _s3(self, request: Request, _: str, __: Mapping[str, Any]) -> Reply:
+    def _s3(self, request: Request, _auth: str, _asked: Mapping[str, Any]) -> Reply:
         """B2's S3 API knows no conditional writes. (Anything else is not stood in for.)"""
         if any(name in request.headers for name in _CONDITIONS):
             return Reply(501, _REFUSED, "application/xml")
