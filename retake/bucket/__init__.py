@@ -159,6 +159,7 @@ def open_bucket(url: str, *, lease_terms: LeaseTerms | None = None, dead_mans_sw
     """The bucket that `url` (setting `STORAGE.url`) names. Raises SettingsError for a URL that names none.
 
     «file:PATH» is a directory; it is made on the first write, in a folder that must be there.
+    «b2://BUCKET/PREFIX» is a place on Backblaze B2 (?realm=URL: elsewhere), with the keys in the environment.
     «s3://BUCKET/PREFIX?endpoint=URL&region=NAME» is a place in a store that speaks S3's protocol.
 
     With `dead_mans_switch`, the kernel ends this process when a lease that it took has run out (retake.bucket.dead_man;
@@ -174,6 +175,12 @@ def open_bucket(url: str, *, lease_terms: LeaseTerms | None = None, dead_mans_sw
         from retake.bucket.s3 import S3Bucket
 
         return S3Bucket(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
+    if scheme == "b2" and rest.startswith("//"):
+        from retake.bucket.b2_url import open_b2
+        from retake.bucket.dead_man import no_switch, set_switch
+
+        return open_b2(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
     raise SettingsError(
-        f"STORAGE.url: {url!r} names no bucket; use file:PATH or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+        f"STORAGE.url: {url!r} names no bucket; use file:PATH, b2://BUCKET/PREFIX or "
+        "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
     )

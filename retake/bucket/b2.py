@@ -30,7 +30,7 @@ from retake.bucket import (
 from retake.bucket.b2_calls import B2Calls, Gone
 from retake.bucket.b2_claims import B2Claims
 from retake.bucket.b2_marks import MOST_REPLACED, Mark, State, Version, state_of, tag_of
-from retake.bucket.claim_lease import Switch, no_switch
+from retake.bucket.dead_man import Switch, no_switch
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 _log = logging.getLogger(__name__)

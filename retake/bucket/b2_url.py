@@ -7,7 +7,7 @@ from typing import NamedTuple
 from retake.bucket import LeaseTerms, check_key
 from retake.bucket.b2 import B2Bucket
 from retake.bucket.b2_calls import B2Calls
-from retake.bucket.claim_lease import Switch, no_switch
+from retake.bucket.dead_man import Switch, no_switch
 from retake.clock import Clock
 from retake.errors import SettingsError
 
