@@ -48,13 +48,20 @@ def parse_order(text: str) -> Order:
     kind, fault = kind.strip(), fault.strip()
     if kind not in KINDS.values():
         raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
-    own = fault in FAULTS
-    order = orders.parse_order(f"{_STAND_IN}{hash_}{calls}={'hang' if own else fault}")
-    if own:
-        return order._replace(kind=kind, fault=Fault(fault))
-    if order.fault.name not in (*SHARED, "status", "slow"):
-        raise ValueError(f"{fault!r} is no fault of B2's. {_possible()}")
-    return order._replace(kind=kind)
+    spans = orders.parse_order(f"{_STAND_IN}{hash_}{calls}=hang").spans
+    return Order(kind, _fault(fault), spans)
+
+
+def _fault(text: str) -> Fault:
+    if text in FAULTS:
+        return Fault(text)
+    try:
+        fault = orders.parse_order(f"{_STAND_IN}={text}").fault
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no fault. {_possible()}") from error
+    if fault.name not in (*SHARED, "status", "slow"):
+        raise ValueError(f"{text!r} is no fault of B2's. {_possible()}")
+    return fault
 
 
 def _possible() -> str:
