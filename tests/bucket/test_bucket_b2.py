@@ -12,8 +12,9 @@ from itertools import count
 import pytest
 from b2_world import ASIDE, DOCUMENT, Plain, Watched, ids, publish
 
-from retake.bucket import ABSENT, ANY, Conflict, NotFound
+from retake.bucket import ABSENT, ANY, Conflict, NotFound, open_bucket
 from retake.bucket.b2 import B2Bucket
+from retake.bucket.b2_claims import B2Claims
 from retake.bucket.b2_marks import Mark
 from retake.bucket.b2_price import by_class
 from retake.bucket.b2_url import open_b2, parse_url
@@ -176,6 +177,22 @@ def test_what_could_not_be_removed_is_removed_by_the_next_write(
     assert [(entry.key, entry.size) for entry in held.list("a")] == [("a", 1)]
     sandbox.withdraw_orders()
     held.write("a", b"3", version)
+    assert len(program.versions("a")) == 1
+
+
+def test_where_nothing_may_be_removed_writes_go_on(
+    sandbox: B2Sandbox, held: B2Bucket, program: Plain, watched: Watched
+) -> None:
+    """A bucket with an object lock, say. What was replaced does not come back."""
+    sandbox.order("b2-delete=403")
+    program.put("a", b"theirs")
+    version = held.read("a")[1]
+    for number in range(3):
+        version = held.write("a", b"%d" % number, version)
+        assert held.read("a") == (b"%d" % number, version)
+    assert len(program.versions("a")) == 4
+    sandbox.withdraw_orders()
+    held.write("a", b"last", version)
     assert len(program.versions("a")) == 1
 
 
@@ -345,7 +362,7 @@ def test_a_zombie_that_writes_after_its_successor_takes_its_version_back(
     zombie = client(sandbox, url)
     held = zombie.lease("story", "zombie")
     version = zombie.write("a", b"before", ABSENT)
-    break_lease(bucket._claims(), "story", "operator")
+    break_lease(B2Claims(bucket._calls, parse_url(url).prefix + ".retake/leases/"), "story", "operator")
     now.time += 100
     try:
         successor = bucket.lease("story", "successor")
@@ -483,6 +500,20 @@ def test_what_names_no_bucket_is_a_settings_error(url: str) -> None:
         open_b2(url, environ={"B2_APPLICATION_KEY_ID": "i", "B2_APPLICATION_KEY": "k"})
 
 
+def test_the_door_opens_it_with_the_keys_of_the_environment(
+    sandbox: B2Sandbox, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in sandbox.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = open_bucket(url)
+    assert (type(bucket), bucket.url) == (B2Bucket, url)
+    bucket.write("a", b"1", ABSENT)
+    assert bucket.read("a")[0] == b"1"
+    monkeypatch.delenv("B2_APPLICATION_KEY_ID")
+    with pytest.raises(SettingsError, match="B2_APPLICATION_KEY_ID"):
+        open_bucket(url)
+
+
 def test_missing_keys_are_named_before_anything_is_asked(sandbox: B2Sandbox, url: str) -> None:
     with pytest.raises(SettingsError, match="B2_APPLICATION_KEY must"):
         open_b2(url, environ={"B2_APPLICATION_KEY_ID": "i"})
@@ -497,7 +528,7 @@ def caplog_lines() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    handler, logger = Keep(), logging.getLogger("retake.bucket.b2")
+    handler, logger = Keep(), logging.getLogger("retake.bucket.b2_write")
     logger.addHandler(handler)
     yield lines
     logger.removeHandler(handler)
