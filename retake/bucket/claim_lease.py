@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from retake.bucket import Handover, LeaseTerms
-from retake.bucket.claim_names import Stem, last_end, parse
+from retake.bucket.claim_names import Stem, highest, last_end, parse
 from retake.bucket.claim_store import Claims, ClaimStore
 from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock, Moment
@@ -172,7 +172,8 @@ class JoinedLease:
     """The lease that a script's manager holds: each `check` asks the store whether it still does.
 
     A script may outlive its manager. The store's clock decides for how long: a rival needs the claim's stamp to be
-    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp.
+    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp. A higher token stops it as well,
+    for that stamp may be of a renewal which came too late to count, after the rival had looked.
     """
 
     def __init__(self, store: ClaimStore, stem: Stem, *, clock: LeaseClock, terms: LeaseTerms) -> None:
@@ -197,8 +198,8 @@ class JoinedLease:
         ours = [it for it in records if it.token == self.token and it.nonce == self._stem.nonce and not it.ended]
         if not ours:
             ours = [it for it in records if it.name == self._stem.numbered and self._store_says_ours()]
-        if not ours or last_end(records) >= self.token:
-            raise LeaseLost(f"the lease {self._stem.place} is over: its manager gave it back, or it was broken")
+        if not ours or last_end(records) >= self.token or highest(records) > self.token:
+            raise LeaseLost(f"the lease {self._stem.place} is over: its manager gave it back, or somebody took over")
         return max(record.stamp for record in ours)
 
     def _store_says_ours(self) -> bool:
