@@ -153,7 +153,7 @@ def test_what_is_no_order_is_said_with_what_is_possible(text: str) -> None:
         parse_order(text)
 
 
-def test_it_can_be_started_alone_within_half_a_second_of_work() -> None:
+def test_it_can_be_started_alone_and_says_how_to_point_at_it() -> None:
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-W", "error", "-m", "retake.sandbox.b2", "--order", "b2-list#1=503", "--bucket", "mine"]
     process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
