@@ -1,5 +1,7 @@
 """S3 over real HTTP: moto's server in this process, a bucket in it, and keys that it takes.
 
+moto[s3] with flask and flask-cors is what its server needs for S3 alone; moto[server] is forty packages.
+
 moto keeps conditions of plain writes (412), never answers 409 or 501, and ignores the condition of a copy's target.
 """
 
