@@ -40,6 +40,12 @@ class WriteRight:
 
         return self._under(join(self._leases(), name, handed, clock=LeaseClock(), terms=self._terms))
 
+    def break_lease(self, name: str, owner: str) -> int:
+        """See `retake.bucket.claims.break_lease`."""
+        from retake.bucket.claims import break_lease
+
+        return break_lease(self._leases(), name, owner)
+
     def token_for(self, state: State) -> int:
         """The token that our next write over `state` carries. Raises LeaseLost if a later holder has written.
 
@@ -84,7 +90,7 @@ class WriteRight:
                 number += 1
 
     def _leases(self) -> B2Claims:
-        return B2Claims(self._calls, f"{self._place}leases/")
+        return B2Claims(self._calls, self._place)
 
     def _under(self, lease: Lease) -> Lease:
         self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2 tells the time in whole seconds

@@ -14,11 +14,11 @@ from b2_world import ASIDE, DOCUMENT, Plain, Watched, ids, publish
 
 from retake.bucket import ABSENT, ANY, Conflict, NotFound, open_bucket
 from retake.bucket.b2 import B2Bucket
+from retake.bucket.b2_calls import B2Calls
 from retake.bucket.b2_claims import B2Claims
 from retake.bucket.b2_marks import Mark
 from retake.bucket.b2_price import by_class
 from retake.bucket.b2_url import open_b2, parse_url
-from retake.bucket.claims import break_lease
 from retake.clock import FakeClock
 from retake.errors import LeaseLost, SettingsError, StorageError
 from retake.sandbox.b2 import B2Sandbox
@@ -391,7 +391,7 @@ def test_a_zombie_that_writes_after_its_successor_takes_its_version_back(
     zombie = client(sandbox, url)
     held = zombie.lease("story", "zombie")
     version = zombie.write("a", b"before", ABSENT)
-    break_lease(B2Claims(bucket._calls, parse_url(url).prefix + ".retake/leases/"), "story", "operator")
+    bucket.break_lease("story", "operator")
     now.time += 100
     try:
         successor = bucket.lease("story", "successor")
@@ -454,6 +454,24 @@ def test_tokens_that_begin_anew_do_not_lock_anybody_out(
     assert other.write("a", b"3", version)
     assert bucket.read("a")[0] == b"3"
     lease.release()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_every_version_of_a_claim_is_withdrawn(sandbox: B2Sandbox, url: str, program: Plain, listed: bool) -> None:
+    place = parse_url(url)
+    calls = B2Calls(place.bucket, *sandbox.environment().values(), realm=place.realm)
+    claims = B2Claims(calls, f"{place.prefix}.retake/")
+    stamps = [claims.claim("leases/x/1") for _ in range(2)]
+    program.put(".retake/leases/x/1", b"the same, sent twice by the network")
+    other = claims if listed else B2Claims(calls, f"{place.prefix}.retake/")
+    if listed:
+        found, date = claims.claims("leases/x/")
+        assert [it.name for it in found] == ["leases/x/1"] * 3
+        assert {it.stamp for it in found} == {*stamps}
+        assert date is not None
+        assert 0 <= stamps[0] - date < 1
+    other.withdraw("leases/x/1")
+    assert claims.claims("leases/").found == ()
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------
