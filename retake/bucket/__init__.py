@@ -47,6 +47,14 @@ class Handover(NamedTuple):
     fds: tuple[int, ...]  # file descriptors that the subprocess must inherit
 
 
+class LeaseTerms(NamedTuple):
+    """How long a lease lasts that no kernel watches over (B2, S3). On a directory nothing of this is needed."""
+
+    ttl_s: float = 120.0  # without a renewal
+    skew_s: float = 30.0  # how far two clocks of the store may differ, rounding of its time stamps included
+    margin_s: float = 5.0  # before its end its holder stops
+
+
 class Lease(Protocol):
     """The right to change what a name stands for, held by one process (and the scripts that it runs) at a time."""
 
@@ -147,14 +155,32 @@ def check_prefix(prefix: str) -> str:
         return check_key(f"{prefix}x")[:-1]
 
 
-def open_bucket(url: str) -> Bucket:
+def open_bucket(url: str, *, lease_terms: LeaseTerms | None = None, dead_mans_switch: bool = False) -> Bucket:
     """The bucket that `url` (setting `STORAGE.url`) names. Raises SettingsError for a URL that names none.
 
     «file:PATH» is a directory; it is made on the first write, in a folder that must be there.
+    «b2://BUCKET/PREFIX» is a place on Backblaze B2 (?realm=URL: elsewhere), with the keys in the environment.
+    «s3://BUCKET/PREFIX?endpoint=URL&region=NAME» is a place in a store that speaks S3's protocol.
+
+    With `dead_mans_switch`, the kernel ends this process when a lease that it took has run out (retake.bucket.dead_man;
+    a directory's lease does not run out).
     """
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
         from retake.bucket.directory import DirectoryBucket
 
         return DirectoryBucket(rest)
-    raise SettingsError(f"STORAGE.url: {url!r} names no bucket; use file:PATH")
+    if scheme == "s3" and rest.startswith("//"):
+        from retake.bucket.dead_man import no_switch, set_switch
+        from retake.bucket.s3 import S3Bucket
+
+        return S3Bucket(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
+    if scheme == "b2" and rest.startswith("//"):
+        from retake.bucket.b2_url import open_b2
+        from retake.bucket.dead_man import no_switch, set_switch
+
+        return open_b2(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
+    raise SettingsError(
+        f"STORAGE.url: {url!r} names no bucket; use file:PATH, b2://BUCKET/PREFIX or "
+        "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+    )

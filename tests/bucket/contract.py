@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound, check_key
@@ -43,10 +43,6 @@ STEPS = st.one_of(
     st.tuples(st.just("list"), st.sampled_from(("", "c", "config/", "666/", "666/2026", "nothing/", "config/a.jsonx"))),
 )
 
-# Each example empties the store itself, and an example that fails on one backend is worth replaying on all.
-_SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
-many = settings(max_examples=40, deadline=None, suppress_health_check=_SHARED)
-
 
 class BucketContract:
     key_may_be_folder = True
@@ -55,6 +51,9 @@ class BucketContract:
     threads = 4
     """How many clients write at once where the suite tries that, and `rounds` how often each."""
     rounds = 15
+
+    examples = 40
+    """How many random keys and histories are tried. Each empties the store itself."""
 
     @pytest.fixture
     def connect(self) -> Connect:
@@ -178,13 +177,19 @@ class BucketContract:
         with pytest.raises(ValueError):
             bucket.list(prefix)
 
-    @many
-    @given(key=KEYS)
-    @example(key="x" * 250)
-    @example(key="/".join(["ж" * 110] * 4))
-    @example(key=".hidden")
-    @example(key="a b/%2F/?#&+=:;*|<>\"'~")
-    def test_every_key_is_kept_as_it_is(self, connect: Connect, key: str) -> None:
+    def test_every_key_is_kept_as_it_is(self, connect: Connect) -> None:
+        @settings(max_examples=self.examples, deadline=None)
+        @given(key=KEYS)
+        @example(key="x" * 250)
+        @example(key="/".join(["ж" * 110] * 4))
+        @example(key=".hidden")
+        @example(key="a b/%2F/?#&+=:;*|<>\"'~")
+        def check(key: str) -> None:
+            self.keep(connect, key)
+
+        check()
+
+    def keep(self, connect: Connect, key: str) -> None:
         bucket = connect()
         empty(bucket)
         try:
@@ -301,9 +306,15 @@ class BucketContract:
 
     # --- histories ----------------------------------------------------------------------------------------------
 
-    @many
-    @given(steps=st.lists(STEPS, max_size=12))
-    def test_every_history_is_that_of_a_dict(self, connect: Connect, steps: list[tuple[str, ...]]) -> None:
+    def test_every_history_is_that_of_a_dict(self, connect: Connect) -> None:
+        @settings(max_examples=self.examples, deadline=None)
+        @given(steps=st.lists(STEPS, max_size=12))
+        def check(steps: list[tuple[str, ...]]) -> None:
+            self.follow(connect, steps)
+
+        check()
+
+    def follow(self, connect: Connect, steps: list[tuple[str, ...]]) -> None:
         bucket, model = connect(), Model()
         empty(bucket)
         for step in steps:

@@ -1,0 +1,228 @@
+"""A lease held by claims, as its holder has it and as the holder's scripts have it.
+
+It is lost when its claim is gone or was ended, or past its deadline; a rival's claim alone does not take it away.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from retake.bucket import Handover, LeaseTerms
+from retake.bucket.claim_names import Stem, highest, last_end, parse
+from retake.bucket.claim_store import Claims, ClaimStore
+from retake.bucket.dead_man import Switch, no_switch
+from retake.bucket.lease_clock import LeaseClock, Moment
+from retake.errors import LeaseLost, StorageError
+
+__all__ = ["ClaimLease", "JoinedLease", "Switch", "no_switch", "store_now"]
+
+_log = logging.getLogger(__name__)
+
+
+class ClaimLease:
+    """A `Lease` (see retake.bucket) of the claim `name`, which was sent at `sent`.
+
+    `lower` are the names of lower tokens, which are tidied away with our own when we give the lease back.
+    """
+
+    def __init__(
+        self,
+        store: ClaimStore,
+        stem: Stem,
+        name: str,
+        sent: Moment,
+        *,
+        clock: LeaseClock,
+        terms: LeaseTerms,
+        lower: Iterable[str] = (),
+        switch: Switch = no_switch,
+    ) -> None:
+        self.token = stem.token
+        self._store, self._stem, self._clock, self._terms, self._switch = store, stem, clock, terms, switch
+        self._sent = sent
+        self._seen = name  # the newest record of ours that a listing has shown
+        self._seq = 0
+        self._ours = [name]
+        self._lower = list(lower)
+        self._lost = ""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._set_switch()
+
+    def left(self) -> float:
+        """Seconds until the deadline, counted from before the last claim that counts was sent."""
+        return self._terms.ttl_s - self._terms.margin_s - self._clock.at_most(self._sent)
+
+    def check(self) -> None:
+        """See `Lease.check`. Asks the clock alone: what only the store can tell, each renewal asks."""
+        if self._over.is_set():
+            raise LeaseLost(f"the lease {self._stem.place} was given back; nothing more may be written or paid")
+        if self._lost:
+            raise LeaseLost(self._lost)
+        if self.left() <= 0:
+            raise LeaseLost(
+                f"the lease {self._stem.place} has run out: the store did not answer a renewal within "
+                f"{self._terms.ttl_s:.0f} s, or this machine slept; nothing more is written or paid"
+            )
+
+    def handover(self) -> Handover:
+        self.check()
+        return Handover(self._stem.handed, ())
+
+    def renew(self, store: ClaimStore | None = None) -> None:
+        """Hold it for another term. It counts only if it is answered while the old term lasts.
+
+        Raises LeaseLost, and StorageError if that could not be done now; until the deadline it can be tried again.
+        """
+        store = store or self._store
+        name = self._stem.renewal(self._seq + 1)
+        self._seq += 1
+        self._ours.append(name)
+        sent = self._clock.mark()
+        store.claim(name)
+        if not self._counts():
+            self._lost = f"the renewal of the lease {self._stem.place} was answered too late"
+            raise LeaseLost(self._lost)
+        self._sent = sent
+        self._set_switch()
+        self._look(store.claims(self._stem.place), name)
+        self._drop_old(store)
+
+    def _counts(self) -> bool:
+        """Whether an answer that came just now came in time. Afterwards somebody else may already hold the lease."""
+        return self.left() > 0
+
+    def _look(self, claims: Claims, name: str) -> None:
+        """See that both our last record and the new one are there, and that nobody has ended us."""
+        records = parse(self._stem.place, claims)
+        names = {record.name for record in records}
+        if last_end(records) >= self.token:
+            self._lost = f"the lease {self._stem.place} was broken by the operator, or given back"
+        elif not {self._seen, name} <= names:
+            self._lost = f"our claim of the lease {self._stem.place} is gone: somebody else took over or removed it"
+        if self._lost:
+            raise LeaseLost(self._lost)
+        self._seen = name
+
+    def _drop_old(self, store: ClaimStore) -> None:
+        for name in [name for name in self._ours if name != self._seen]:
+            with suppress(StorageError):  # it is dead weight, no more: giving back tries again
+                store.withdraw(name)
+                self._ours.remove(name)
+
+    def _set_switch(self) -> None:
+        """Half the margin after the deadline: time for an orderly stop, and nobody else can hold it so early."""
+        with self._lock:
+            if not self._over.is_set():
+                self._switch(max(0.001, self.left() + self._terms.margin_s / 2))
+
+    def release(self) -> None:
+        with self._lock:
+            if self._over.is_set():
+                return
+            self._over.set()
+            self._switch(0.0)
+        if self._thread:
+            self._thread.join(self._terms.ttl_s / 4)  # it may be waiting for the store
+        if self._end():
+            self._tidy()
+
+    def _end(self) -> bool:
+        """Write that it is over. What is ours may be deleted only if that is there: tokens must be remembered."""
+        for _ in range(2):
+            try:
+                self._store.claim(self._stem.end)
+            except StorageError as error:
+                _log.warning("the lease could not be given back, it will run out: %s", error)
+            else:
+                return True
+        return False
+
+    def _tidy(self) -> None:
+        for name in [*self._ours, *self._lower]:
+            with suppress(StorageError):  # what stays is older than the end of it, which stays as well
+                self._store.withdraw(name)
+
+    def keep(self, connect: Callable[[], ClaimStore]) -> None:
+        """Renew it at each third of its term, by a daemon thread with a client of its own."""
+        self._thread = threading.Thread(target=self._renew_often, args=(connect,), name="lease", daemon=True)
+        self._thread.start()
+
+    def _renew_often(self, connect: Callable[[], ClaimStore]) -> None:
+        store: ClaimStore | None = None
+        pause = self._terms.ttl_s / 3
+        while not self._over.wait(pause):
+            try:
+                store = store or connect()
+                self.renew(store)
+                pause = max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
+            except StorageError as error:
+                _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
+                pause = self._terms.ttl_s / 24
+            except LeaseLost as error:
+                _log.error("%s", error)
+                return
+            if self.left() <= 0:
+                return
+
+
+class JoinedLease:
+    """The lease that a script's manager holds: each `check` asks the store whether it still does.
+
+    A script may outlive its manager. The store's clock decides for how long: a rival needs the claim's stamp to be
+    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp. A higher token stops it as well,
+    for that stamp may be of a renewal which came too late to count, after the rival had looked.
+    """
+
+    def __init__(self, store: ClaimStore, stem: Stem, *, clock: LeaseClock, terms: LeaseTerms) -> None:
+        self.token = stem.token
+        self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
+        self._released = False
+
+    def check(self) -> None:
+        """See `Lease.check`. Costs a listing. Raises StorageError if the store does not answer."""
+        if self._released:
+            raise LeaseLost(f"the lease {self._stem.place} was given back; nothing more may be written or paid")
+        asked = self._clock.mark()
+        claims = self._store.claims(self._stem.place)
+        newest = self._newest(claims)
+        age = store_now(self._store, claims) - newest + self._clock.at_most(asked)
+        if age >= self._terms.ttl_s - self._terms.margin_s:
+            raise LeaseLost(f"the lease {self._stem.place} has run out: its manager is gone; nothing more is written")
+
+    def _newest(self, claims: Claims) -> float:
+        """The stamp of the manager's last claim. Raises LeaseLost if there is none, or it was ended."""
+        records = parse(self._stem.place, claims)
+        ours = [it for it in records if it.token == self.token and it.nonce == self._stem.nonce and not it.ended]
+        if not ours:
+            ours = [it for it in records if it.name == self._stem.numbered and self._store_says_ours()]
+        if not ours or last_end(records) >= self.token or highest(records) > self.token:
+            raise LeaseLost(f"the lease {self._stem.place} is over: its manager gave it back, or somebody took over")
+        return max(record.stamp for record in ours)
+
+    def _store_says_ours(self) -> bool:
+        """Whether the numbered claim carries our nonce. The manager's store is ours, so it is conditional too."""
+        return self._store.nonce(self._stem.numbered) == self._stem.nonce
+
+    def handover(self) -> Handover:
+        self.check()
+        return Handover(self._stem.handed, ())
+
+    def release(self) -> None:
+        self._released = True
+
+
+def store_now(store: ClaimStore, claims: Claims) -> float:
+    """The time by the store's clock when it answered, or, if the answer does not say, a moment later."""
+    if claims.date is not None:
+        return claims.date
+    from os import urandom
+
+    scratch = f"scratch/{urandom(8).hex()}"
+    try:
+        return store.claim(scratch)
+    finally:
+        with suppress(StorageError):
+            store.withdraw(scratch)

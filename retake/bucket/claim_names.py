@@ -1,0 +1,121 @@
+"""What the names of claims say. All facts are in the name, so one listing tells everything.
+
+    leases/<lease>/<token, 12 digits>                            a claim made by create-if-absent
+    leases/<lease>/<token, 12 digits>.<nonce>.<seq, 4 digits>    a claim, or a renewal of one
+    leases/<lease>/<token, 12 digits>.<nonce>.end                given back, and kept as a memory of the token
+
+A nonce is «<16 hexadecimal digits>~<owner>». No name is written twice, and the highest token is never deleted.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from retake.bucket import LeaseTerms, check_key
+from retake.bucket.claim_store import Claims
+from retake.errors import StorageError
+
+_NAME = re.compile(r"(\d{12,18})(?:\.([0-9a-f]{16}~[^./]*)\.(\d{4,}|end))?")
+_HANDED = re.compile(r"(\d{12,18})\.([0-9a-f]{16}~[^./\s]*)")
+_LONGEST = 200  # bytes of a lease's name, quoted; longer ones are cut and told apart by a hash
+
+
+class Record(NamedTuple):
+    """One object of a lease."""
+
+    name: str
+    stamp: float  # seconds since the epoch, by the store's clock
+    token: int
+    nonce: str  # "" if it was made by create-if-absent
+    ended: bool
+
+
+class Stem(NamedTuple):
+    """What all records of one holder have in common."""
+
+    place: str
+    token: int
+    nonce: str
+
+    @property
+    def numbered(self) -> str:
+        return f"{self.place}{self.token:012d}"
+
+    def renewal(self, seq: int) -> str:
+        return f"{self.numbered}.{self.nonce}.{seq:04d}"
+
+    @property
+    def end(self) -> str:
+        return f"{self.numbered}.{self.nonce}.end"
+
+    @property
+    def handed(self) -> str:
+        return f"{self.token:012d}.{self.nonce}"
+
+
+def place_of(lease: str) -> str:
+    """The folder of the lease's records. Raises ValueError for a name that is not like a key."""
+    name = quote(check_key(lease), safe="")
+    if len(name) > _LONGEST:
+        from hashlib import sha256
+
+        name = f"{name[:100]}~{sha256(name.encode()).hexdigest()[:32]}"
+    return f"leases/{name}/"
+
+
+def nonce_of(random: bytes, owner: str) -> str:
+    """A nonce that is nobody else's: 8 random bytes, and who it is, for people."""
+    return f"{random[:8].hex()}~{quote(owner, safe='')[:60].replace('.', '%2E').replace('~', '%7E')}"
+
+
+def owner_of(nonce: str) -> str:
+    return unquote(nonce.partition("~")[2]) or "somebody"
+
+
+def parse_handed(place: str, text: str) -> Stem | None:
+    found = _HANDED.fullmatch(text)
+    return Stem(place, int(found[1]), found[2]) if found else None
+
+
+def parse(place: str, claims: Claims) -> list[Record]:
+    """The records in a listing. Raises StorageError for a name that means nothing to us: never guess about a lock."""
+    return [_record(place, name, stamp) for name, stamp in claims.found if name != place]
+
+
+def _record(place: str, name: str, stamp: float) -> Record:
+    found = _NAME.fullmatch(name.removeprefix(place))
+    if not found:
+        raise StorageError(f".retake/{name} is no claim of ours: find out who put it there, and remove it")
+    token, nonce, seq = found.groups()
+    return Record(name, stamp, int(token), nonce or "", seq == "end")
+
+
+def highest(records: Iterable[Record]) -> int:
+    return max((record.token for record in records), default=0)
+
+
+def last_end(records: Iterable[Record]) -> int:
+    """The highest token that was given back. It ends all claims up to it: whoever held it saw that they were over, and
+    who claims a lower one later sees it."""
+    return highest(record for record in records if record.ended)
+
+
+def dead_after(terms: LeaseTerms) -> float:
+    """Seconds, by the store's clock, after which a claim's holder has certainly stopped.
+
+    The skew counts twice: the claim's stamp may be early by it, and the time now late.
+    """
+    return terms.ttl_s + 2 * terms.skew_s
+
+
+def live(records: Iterable[Record], now: float, terms: LeaseTerms) -> list[Record]:
+    """The claims whose holders may still be at work. `now` is the store's time, or earlier."""
+    records = list(records)
+    end = last_end(records)
+    return [it for it in records if it.token > end and now - it.stamp <= dead_after(terms)]
+
+
+def not_below(records: Iterable[Record], token: int) -> list[Record]:
+    """What stands in the way of `token` however old it is: tokens only rise."""
+    return [record for record in records if record.token >= token]

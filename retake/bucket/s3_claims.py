@@ -1,0 +1,91 @@
+"""What the lease needs, from an S3-compatible store (see retake.bucket.claim_store)."""
+
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from retake.bucket.claim_store import Claims, Stamped
+from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.bucket.s3_conditions import conditions, remove
+
+
+class S3ClaimStore:
+    """Claims in `place`. `wire` should have short timeouts and little patience: a lease does not wait."""
+
+    def __init__(self, wire: Wire, place: Place) -> None:
+        self._wire = wire
+        self._place = place
+
+    @property
+    def conditional(self) -> bool:
+        return conditions(self._wire, self._place).absent
+
+    def claims(self, prefix: str) -> Claims:
+        found: list[Stamped] = []
+        date: float | None = None
+        more: dict[str, str] = {}
+        while True:
+            answer = self._list(prefix, more)
+            date = date if found else _date(answer)  # of the first page: later ones are younger
+            found += [Stamped(self._name(it["Key"]), it["LastModified"].timestamp()) for it in answer["Contents"]]
+            if not answer.get("IsTruncated"):
+                return Claims(tuple(found), date)
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def _list(self, prefix: str, more: dict[str, str]) -> dict[str, Any]:
+        try:
+            answer = self._wire.ask("list the claims", "list_objects_v2", Prefix=self._key(prefix), **more)
+        except Answered as error:
+            raise self._wire.failed("list the claims", error) from error
+        return {"Contents": [], **answer}
+
+    def claim(self, name: str) -> float:
+        try:
+            answer = self._wire.once("put_object", Key=self._key(name), Body=b"")
+        except (Answered, Lost) as error:
+            raise self._wire.failed(f"store the claim {name}", error) from error
+        date = _date(answer)
+        if date is None:
+            raise self._wire.failed(f"store the claim {name}", ValueError("the answer has no Date"))
+        return date
+
+    def claim_if_absent(self, name: str, nonce: str) -> bool:
+        try:
+            self._wire.once("put_object", Key=self._key(name), Body=nonce.encode(), IfNoneMatch="*")
+        except (Answered, Lost) as error:
+            if isinstance(error, Answered) and error.status not in (409, 412):
+                raise self._wire.failed(f"store the claim {name}", error) from error
+            found = self.nonce(name)
+            if found is None:  # refused because others were at it, or never arrived: nobody has it, and we withdraw
+                raise self._wire.failed(f"store the claim {name}", error) from error
+            return found == nonce
+        return True
+
+    def nonce(self, name: str) -> str | None:
+        try:
+            body: bytes = self._wire.ask(f"read the claim {name}", "get_object", Key=self._key(name))["Body"]
+        except Answered as error:
+            if error.status == 404:
+                return None
+            raise self._wire.failed(f"read the claim {name}", error) from error
+        return body.decode("utf-8", "replace")
+
+    def withdraw(self, name: str) -> None:
+        try:
+            remove(self._wire, self._key(name))
+        except Answered as error:
+            raise self._wire.failed(f"remove the claim {name}", error) from error
+
+    def _key(self, name: str) -> str:
+        return f"{self._place.prefix}.retake/{name}"
+
+    def _name(self, key: str) -> str:
+        return key.removeprefix(f"{self._place.prefix}.retake/")
+
+
+def _date(answer: dict[str, Any]) -> float | None:
+    """The store's clock, in whole seconds, when it answered."""
+    text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(text).timestamp() if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,69 @@
+"""Orders to fail for the stand-in of B2, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
+
+b2-upload#2=cut-after     the second upload is stored, but its answer is lost: b2sdk uploads again
+b2-upload#1=new-url       503 with «get a new upload URL», as B2 answers when a part of it is busy
+b2-list=503               a storm: no listing is answered until the order is withdrawn
+b2-list#3=expired         the token has run out
+b2-upload=caps            403: the account's cap is used up
+b2-download#1=slow=2.5    2.5 s longer than usual
+"""
+
+from retake.sandbox import orders
+from retake.sandbox.orders import Fault, Order
+
+KINDS = {
+    "b2_authorize_account": "b2-authorize",
+    "b2_copy_file": "b2-copy",
+    "b2_create_bucket": "b2-buckets",
+    "b2_delete_file_version": "b2-delete",
+    "b2_download_file_by_id": "b2-download",
+    "b2_download_file_by_name": "b2-download",
+    "b2_get_file_info": "b2-info",
+    "b2_get_upload_url": "b2-upload-url",
+    "b2_hide_file": "b2-hide",
+    "b2_list_buckets": "b2-buckets",
+    "b2_list_file_names": "b2-list",
+    "b2_list_file_versions": "b2-list",
+    "b2_update_bucket": "b2-buckets",
+    "b2_upload_file": "b2-upload",
+    "s3_put_object": "b2-s3",
+}
+"""The kind of each call that the stand-in answers."""
+
+FAULTS = {
+    "new-url": "nothing is done; 503 with the code that asks for a new upload URL",
+    "expired": "nothing is done; the token has run out",
+    "caps": "nothing is done; a cap of the account is used up",
+}
+SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json")
+"""Faults that mean what they mean in retake.sandbox.orders, as do HTTP statuses and «slow=SECONDS»."""
+
+_STAND_IN = "fetch"  # a kind of the common grammar, whose faults are those that every call can have
+
+
+def parse_order(text: str) -> Order:
+    """The order that `text` states. Raises ValueError that says what is wrong and what is possible."""
+    head, _, fault = text.partition("=")
+    kind, hash_, calls = head.partition("#")
+    kind, fault = kind.strip(), fault.strip()
+    if kind not in KINDS.values():
+        raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
+    spans = orders.parse_order(f"{_STAND_IN}{hash_}{calls}=hang").spans
+    return Order(kind, _fault(fault), spans)
+
+
+def _fault(text: str) -> Fault:
+    if text in FAULTS:
+        return Fault(text)
+    try:
+        fault = orders.parse_order(f"{_STAND_IN}={text}").fault
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no fault. {_possible()}") from error
+    if fault.name not in (*SHARED, "status", "slow"):
+        raise ValueError(f"{text!r} is no fault of B2's. {_possible()}")
+    return fault
+
+
+def _possible() -> str:
+    kinds = ", ".join(sorted(set(KINDS.values())))
+    return f"Kinds: {kinds}. Faults: an HTTP status from 400 to 599, slow=SECONDS, {', '.join((*SHARED, *FAULTS))}."

@@ -1,0 +1,40 @@
+"""S3 over real HTTP: moto's server in this process, a bucket in it, and keys that it takes.
+
+moto[s3] with flask and flask-cors is what its server needs for S3 alone; moto[server] is forty packages.
+
+moto keeps conditions of plain writes (412), never answers 409 or 501, and ignores the condition of a copy's target.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from moto.server import ThreadedMotoServer
+
+from retake.bucket.s3_client import connect, parse_url
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null"}
+
+_names = count(1)
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The endpoint of a server that runs meanwhile."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def new_bucket(endpoint: str, *, versioned: bool = False) -> str:
+    """The URL of a place in a bucket that is new and empty."""
+    url = f"s3://bucket-{next(_names)}/some/place?endpoint={endpoint}"
+    client, name = connect(parse_url(url), connect_s=5, read_s=10), parse_url(url).bucket
+    client.create_bucket(Bucket=name)
+    if versioned:
+        client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    return url
