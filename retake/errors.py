@@ -4,6 +4,7 @@
     ├── SettingsError        settings or a key are wrong or missing            exit 78
     ├── StateError           a document in the bucket cannot be made sense of  exit 65
     ├── StorageError         the bucket is not there, full, or not writable    exit 75
+    │   └── StorageKeyRefused    the store does not take the key               exit 78
     ├── LeaseHeld            somebody else is at work on this pipeline         exit 75
     ├── LeaseLost            the lease ran out or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
@@ -91,6 +92,12 @@ class StorageError(RetakeError):
     """The bucket is not there, not writable, full, or does not answer."""
 
     exit_code = 75
+
+
+class StorageKeyRefused(StorageError):
+    """The store does not take the key: nothing works until a person mends that."""
+
+    exit_code = 78
 
 
 class LeaseHeld(RetakeError):

@@ -157,6 +157,14 @@ class Workflow(NamedTuple):
         900, SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout"
     )
     call_timeout_seconds: float = _setting(90, SECONDS, "seconds that one call of a vendor may take to answer")
+    lock_ttl_seconds: float = _setting(
+        120, SECONDS, "seconds after which the lease of a manager that died is free, in a bucket without locks (B2, S3)"
+    )
+    lock_skew_seconds: float | None = _setting(
+        None,
+        PATIENCE,
+        "seconds by which two clocks of the store may differ; null is a quarter of the above, 30 at most",
+    )
     on_exhausted: str = _setting("fail", choice("fail", "mock"), "what follows when the attempts of a step are used up")
     on_unknown_outcome: str = _setting(
         "retry", choice("retry", "hold"), "what follows when nobody can know whether a paid call was carried out"

@@ -344,7 +344,7 @@ def test_the_predecessors_file_works_with_one_warning(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["OTHER", "LOGGING", "METRICS", "WORKFLOW.lock_ttl_seconds", "API_KEYS.midjourney.account"]
+    "key", ["OTHER", "LOGGING", "METRICS", "WORKFLOW.colour", "API_KEYS.midjourney.account"]
 )
 def test_other_unknown_names_are_left_alone_and_warned_of(load: Load, key: str) -> None:
     assert key in load(nested(key, 1)).warnings[0]

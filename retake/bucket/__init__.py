@@ -118,6 +118,10 @@ class Bucket(Protocol):
         """Make `target` hold what `source` holds, atomically, replacing what is there. Raises NotFound."""
         ...
 
+    def part(self, prefix: str) -> "Bucket":
+        """What lies below `prefix` (which ends in «/») as a bucket of its own, with leases of its own."""
+        ...
+
     def lease(self, name: str, owner: str) -> Lease:
         """Take the lease called `name`, at once or not at all. Raises LeaseHeld, naming the holder.
 

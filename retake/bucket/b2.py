@@ -13,6 +13,7 @@ from itertools import groupby
 
 from retake.bucket import (
     ANY,
+    Bucket,
     Conflict,
     Entry,
     Expect,
@@ -48,6 +49,7 @@ class B2Bucket:
     ) -> None:
         self.url = url
         self._calls, self._prefix = calls, prefix
+        self._terms, self._switch = lease_terms, switch
         self._right = WriteRight(calls, f"{prefix}.retake/", lease_terms or LeaseTerms(), switch)
         self._steps = Steps(calls, self._right.token_for)
 
@@ -128,6 +130,11 @@ class B2Bucket:
                 with suppress(Gone):  # replaced since
                     self._copied(state.present, name)
                     return
+
+    def part(self, prefix: str) -> Bucket:
+        """See `Bucket.part`. A part's writes carry the token of its own lease, so it is an object of its own."""
+        url = f"{self.url}#{prefix.rstrip('/')}"
+        return B2Bucket(url, self._calls, self._prefix + prefix, lease_terms=self._terms, switch=self._switch)
 
     def lease(self, name: str, owner: str) -> Lease:
         return self._right.take(check_key(name), owner)

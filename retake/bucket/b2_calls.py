@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from retake.bucket.b2_errors import asked_to_wait, in_words, is_gone, is_refused, is_transient, passing
+from retake.bucket.b2_errors import asked_to_wait, in_words, is_gone, is_key_refused, is_refused, is_transient, passing
 from retake.bucket.b2_marks import Version, version_of
 from retake.bucket.b2_session import Watch, open_session
 from retake.clock import Clock, SystemClock
-from retake.errors import StorageError
+from retake.errors import StorageError, StorageKeyRefused
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ class B2Calls:
                     pause = max(wait, asked_to_wait(error))
                     if not left or not again(error) or pause >= self.left():
                         problem = f"cannot {what} in the bucket {self._bucket}: {in_words(error, self._bucket)}"
-                        raise StorageError(problem) from error
+                        raise (StorageKeyRefused if is_key_refused(error) else StorageError)(problem) from error
                 self._clock.sleep(pause)
                 wait = max(FIRST_WAIT_S, wait * LONGER)
         raise AssertionError

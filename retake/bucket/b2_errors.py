@@ -36,6 +36,13 @@ def is_refused(error: Exception) -> bool:
     )
 
 
+def is_key_refused(error: Exception) -> bool:
+    """Whether the key itself is the trouble: unknown, expired, or not allowed to do what is needed."""
+    from b2sdk.v3.exception import InvalidAuthToken, Unauthorized
+
+    return isinstance(error, (InvalidAuthToken, Unauthorized))
+
+
 def is_gone(error: Exception) -> bool:
     """Whether the file version asked for is not there (any more)."""
     from b2sdk.v3.exception import FileNotPresent

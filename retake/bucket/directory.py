@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from retake.bucket import ABSENT, ANY, Conflict, Entry, Expect, Lease, NotFound, check_key, check_prefix
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, Lease, NotFound, check_key, check_prefix
 from retake.bucket.disk import (
     NOT_THERE,
     Draft,
@@ -120,6 +120,11 @@ class DirectoryBucket:
 
     def copy(self, source: str, target: str) -> None:
         self.write(check_key(target), self.read(source)[0], ANY)
+
+    def part(self, prefix: str) -> Bucket:
+        from retake.bucket.prefixed import PrefixedBucket
+
+        return PrefixedBucket(self, prefix)
 
     def lease(self, name: str, owner: str) -> Lease:
         folder = os.path.join(self._own, "leases")

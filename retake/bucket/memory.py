@@ -8,7 +8,19 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from retake.bucket import ABSENT, ANY, Conflict, Entry, Expect, Handover, Lease, NotFound, check_key, check_prefix
+from retake.bucket import (
+    ABSENT,
+    ANY,
+    Bucket,
+    Conflict,
+    Entry,
+    Expect,
+    Handover,
+    Lease,
+    NotFound,
+    check_key,
+    check_prefix,
+)
 from retake.clock import Clock, SystemClock, stamp
 from retake.errors import LeaseHeld, LeaseLost
 
@@ -131,6 +143,11 @@ class MemoryBucket:
         self._meanwhile("copy", check_key(target))
         with self.store.lock:
             self._put(target, self._found(source).data)
+
+    def part(self, prefix: str) -> Bucket:
+        from retake.bucket.prefixed import PrefixedBucket
+
+        return PrefixedBucket(self, prefix)
 
     def lease(self, name: str, owner: str) -> Lease:
         self._meanwhile("lease", check_key(name))

@@ -36,6 +36,9 @@ class PrefixedBucket:
         except NotFound:
             raise NotFound(source) from None
 
+    def part(self, prefix: str) -> Bucket:
+        return PrefixedBucket(self.bucket, self._prefix + prefix)
+
     def lease(self, name: str, owner: str) -> Lease:
         return self.bucket.lease(self._prefix + name, owner)
 

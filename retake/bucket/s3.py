@@ -18,6 +18,7 @@ from typing import Any
 from retake.bucket import (
     ABSENT,
     ANY,
+    Bucket,
     Conflict,
     Entry,
     Expect,
@@ -120,6 +121,11 @@ class S3Bucket:
             MetadataDirective="REPLACE",
             Metadata={_MARK: _number()},  # a version that was never there before
         )
+
+    def part(self, prefix: str) -> Bucket:
+        from retake.bucket.prefixed import PrefixedBucket
+
+        return PrefixedBucket(self, prefix)
 
     def lease(self, name: str, owner: str) -> Lease:
         check_key(name)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from retake.bucket import check_key
 from retake.clock import Clock
-from retake.errors import SettingsError, StorageError
+from retake.errors import SettingsError, StorageError, StorageKeyRefused
 
 T = TypeVar("T")
 
@@ -33,6 +33,7 @@ _ADVICE = {
     "QuotaExceeded": "the store is full, or its cap is reached: make room or raise it",
     "XMinioStorageFull": "the store is full: make room",
 }
+_KEY_TROUBLE = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
 _LATER = "the store is overloaded or out of order: the next tick tries again"
 _UNREACHABLE = "the store cannot be reached: check the network, and the endpoint in STORAGE.url"
 
@@ -171,4 +172,6 @@ class Wire:
             self._clock.sleep(pause)
 
     def failed(self, doing: str, error: Exception) -> StorageError:
-        return StorageError(f"cannot {doing} (s3://{self._place.bucket}): {error}")
+        refused = isinstance(error, Answered) and error.code in _KEY_TROUBLE
+        kind = StorageKeyRefused if refused else StorageError
+        return kind(f"cannot {doing} (s3://{self._place.bucket}): {error}")

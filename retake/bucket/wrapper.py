@@ -34,6 +34,11 @@ class Wrapper:
     def copy(self, source: str, target: str) -> None:
         return self.around("copy", target, lambda: self.bucket.copy(source, target))
 
+    def part(self, prefix: str) -> Bucket:
+        from retake.bucket.prefixed import PrefixedBucket
+
+        return PrefixedBucket(self, prefix)
+
     def lease(self, name: str, owner: str) -> Lease:
         return self.around("lease", name, lambda: self.bucket.lease(name, owner))
 

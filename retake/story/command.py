@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
 
-from retake.bucket import Bucket, Lease, open_bucket
+from retake.bucket import Bucket, Lease
 from retake.clock import SystemClock
 from retake.errors import SettingsError
 from retake.keys import Keys
@@ -24,6 +24,7 @@ from retake.story.shell import (
     StopSignal,
     guarded,
     is_terminal,
+    open_storage,
     owner,
     part_of,
     read_settings,
@@ -74,9 +75,10 @@ def _manage(folder: str, options: Options) -> int:
 
 def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
     settings, keys = read_settings(environ, warn=True)
-    bucket = open_bucket(settings.storage.url)
+    many = bool(settings.channels) and not options.channel and not options.about_one
+    bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
     scripts = _Scripts(folder, settings.workflow.script_timeout_seconds, environ)
-    if settings.channels and not options.channel and not options.about_one:
+    if many:
         from retake.story.channels import tick_channels
 
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
@@ -145,12 +147,14 @@ def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]
     from retake.settings import load_settings
 
     url = load_settings(environ).storage.url
-    if not url.startswith("file:"):
+    directory = url.startswith("file:")
+    if not directory and "127.0.0.1" not in url:
         raise SettingsError(
             f"STORAGE.url is {url}: what the sandbox makes does not belong in a live bucket. "
-            "Set RETAKE_STORAGE_URL=file:PATH for this run"
+            "Set RETAKE_STORAGE_URL=file:PATH for this run, or name a stand-in on 127.0.0.1"
         )
-    with Sandbox(state=f"{url.removeprefix('file:').rstrip('/')}.sandbox") as sandbox:
+    state = url.removeprefix("file:").rstrip("/") if directory else "bucket"
+    with Sandbox(state=f"{state}.sandbox") as sandbox:
         try:
             for order in options.sandbox_orders:
                 sandbox.order(order)

@@ -170,7 +170,7 @@ class Watch:
         if found:
             console.print("\n[bold]Where it lies[/bold]")
         for entry in found:
-            where = f"{self._bucket.url.removeprefix('file:')}/{entry.key}"
+            where = f"{self._bucket.url.removeprefix('file:').partition('?')[0]}/{entry.key}"
             console.print(f"  {where}  ({_size(entry.size)})", markup=False)
 
 

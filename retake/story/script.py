@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 
-from retake.bucket import Bucket, Lease, open_bucket
+from retake.bucket import Bucket, Lease
 from retake.clock import Clock, SystemClock
 from retake.keys import Keys
 from retake.logs import bind, setup_logging
@@ -17,6 +17,7 @@ from retake.story.shell import (
     StopSignal,
     guarded,
     is_terminal,
+    open_storage,
     owner,
     part_of,
     read_settings,
@@ -36,7 +37,7 @@ def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
     handed = environ.get(LEASE_VARIABLE)
     settings, keys = read_settings(environ, warn=not handed)
     channel = environ.get(CHANNEL_VARIABLE)
-    bucket, clock = part_of(open_bucket(settings.storage.url), settings, channel), SystemClock()
+    bucket, clock = part_of(open_storage(settings), settings, channel), SystemClock()
     lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, owner())
     stopping = StopSignal()
     if handed:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from logging import getLogger
 from types import FrameType
 
-from retake.bucket import Bucket
+from retake.bucket import Bucket, LeaseTerms, open_bucket
 from retake.errors import RetakeError, SettingsError
 from retake.keys import Keys, read_keys
 from retake.settings import Settings, load_settings, sandboxed
@@ -39,6 +39,15 @@ def read_settings(environ: Mapping[str, str], *, warn: bool) -> tuple[Settings, 
     return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
 
 
+def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucket:
+    """The bucket that the settings name. With the switch, the kernel ends this process when its lease has run out."""
+    workflow = settings.workflow
+    ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
+    skew = min(30.0, ttl / 4) if skew is None else skew
+    terms = LeaseTerms(ttl_s=ttl, skew_s=skew, margin_s=min(5.0, ttl / 24))
+    return open_bucket(settings.storage.url, lease_terms=terms, dead_mans_switch=dead_mans_switch)
+
+
 def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
     """The part of the bucket that the channel's pipeline lives in; all of it where there are no channels. Raises
     SettingsError for a channel that is not one, or none where one must be named."""
@@ -47,9 +56,7 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
     if channel not in settings.channels:
         named = ", ".join(settings.channels) or "none"
         raise SettingsError(f"{channel or 'no channel'} is named, and CHANNELS has {named}: name one of these")
-    from retake.bucket.prefixed import PrefixedBucket
-
-    return PrefixedBucket(bucket, f"{channel}/")
+    return bucket.part(f"{channel}/")
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -61,7 +61,7 @@ class Schedule:
         self.made: list[int] = []
         self.widths: list[int] = []
         self._choices = choices
-        self._random = None if seed is None else random.Random(seed)  # noqa: S311  a schedule is no secret
+        self._random = None if seed is None else random.Random(seed)
         self._tastes: dict[str, float] = {}
         self._sticks = self._random.choice((1.0, 5.0, 25.0)) if self._random else 1.0
         self._freezes = self._random.choice((0.0, 0.02, 0.05, 0.1)) if self._random else 0.0

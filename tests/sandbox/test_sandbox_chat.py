@@ -13,7 +13,7 @@ ALL = "Answer as JSON with " + ", ".join(copywriter.KEYS)
 
 
 def _luck(seed: object) -> random.Random:
-    return random.Random(seed)  # noqa: S311 – texts, not secrets
+    return random.Random(seed)
 
 
 def _content(reply) -> dict:

@@ -1,0 +1,266 @@
+"""What cannot be worked with: documents, settings, keys, disks. One sentence says what to do, and nothing is harmed."""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from cron_machine import GEN, ID, KEYS, MANAGER, MIDJOURNEY, PUBLIC, SCRIPTS, Machine, in_order
+
+UNREADABLE = [
+    (GEN, b"", "not JSON"),
+    (GEN, b'{"generation_id": "2026', "not JSON"),
+    (GEN, b"[]", "no object"),
+    (GEN, b'{"generation_id": 7}', "generation_id"),
+    (GEN, b'{"generation_id": "../x"}', "generation_id"),
+    (MIDJOURNEY, b"\xff\xfe\x00", "not JSON"),
+    (MIDJOURNEY, b"null", "no object"),
+    (MIDJOURNEY, b"[" * 100_000, "not JSON"),
+    (MIDJOURNEY, b'{"status": "waiting_for_godot"}', "status"),
+    (MIDJOURNEY, b'{"status": {"a": 1}}', "status"),
+    (MIDJOURNEY, b'{"retry_count": -1}', "retry_count"),
+    (MIDJOURNEY, b'{"retries": {"upscale": "two"}}', "retries.upscale"),
+    (MIDJOURNEY, b'{"generation": "yes"}', "generation"),
+    (MIDJOURNEY, b'{"midjourney_task": {"task_id": ""}}', "midjourney_task.task_id"),
+    (MIDJOURNEY, b'{"midjourney_task": {"task_id": "a", "requested_at_utc": "noon"}}', "requested_at_utc"),
+    (MIDJOURNEY, b'{"midjourney_results": []}', None),
+    (MIDJOURNEY, b'{"midjourney_results": [1]}', "midjourney_results"),
+    (MIDJOURNEY, b'{"pending_call": {"attempt": 1}}', "pending_call.step"),
+    (PUBLIC, b'{"generation_id": ["a", 1]}', "generation_id"),
+    (PUBLIC, b'{"processing_lock": "no"}', "processing_lock"),
+    (PUBLIC, b"{'processing_lock': False}", "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("key", "content", "field"), [row for row in UNREADABLE if row[2]])
+def test_a_document_without_sense_is_kept_as_it_is_and_copied_and_nothing_is_done(
+    machine: Machine, key: str, content: bytes, field: str
+) -> None:
+    machine.plant("upscale")
+    machine.put(key, content)
+    before = machine.snapshot()
+    tick = machine.tick()
+    assert tick.exit_code == 65
+    assert in_order(tick.error, key, field, "mend it or remove it", "unreadable/")
+    copy = f"unreadable/{Path(key).name}.{sha256(content).hexdigest()[:16]}"
+    assert machine.snapshot() == {**before, copy: content}
+    assert machine.calls() == []
+
+
+@pytest.mark.parametrize("script", [("fetch_media.py",), ("generate_media.py", "--generation_id", ID)])
+def test_a_script_by_hand_refuses_it_too(machine: Machine, script: tuple[str, ...]) -> None:
+    machine.plant("upscale")
+    machine.put(GEN, b"{")
+    done = machine.run(*script)
+    assert (done.exit_code, machine.calls()) == (65, [])
+    assert in_order(done.error, GEN, "not JSON", "unreadable/")
+
+
+def test_a_dry_run_of_it_copies_nothing(machine: Machine) -> None:
+    machine.put(GEN, b"{")
+    assert machine.tick("--dry-run").exit_code == 65
+    assert machine.snapshot() == {GEN: b"{"}
+
+
+def test_a_mended_document_is_all_it_takes(machine: Machine) -> None:
+    machine.plant("poll")
+    sound = (machine.bucket / MIDJOURNEY).read_bytes()
+    machine.put(MIDJOURNEY, sound[:-20])
+    assert [machine.tick().exit_code for _ in range(2)] == [65, 65]
+    machine.put(MIDJOURNEY, sound)
+    assert machine.tick().exit_code == 0
+    assert len(machine.files("unreadable")) == 1
+
+
+def test_a_text_that_is_no_json_is_named(machine: Machine) -> None:
+    machine.plant("imagine")
+    machine.put(f"666/{ID}.json", b"{")
+    tick = machine.tick()
+    assert tick.exit_code == 65
+    assert in_order(tick.error, f"666/{ID}.json", "not JSON")
+    assert machine.calls() == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS[:2])
+@pytest.mark.parametrize("generation_id", ["20990101-0000", "../../etc", "", "a b", "x" * 200])
+def test_an_id_that_is_not_under_way_is_refused(machine: Machine, script: str, generation_id: str) -> None:
+    machine.plant("upscale")
+    before = machine.snapshot()
+    done = machine.run(script, "--generation_id", generation_id)
+    assert (done.exit_code, machine.snapshot(), machine.calls()) == (65, before, [])
+    assert "generation" in done.error
+
+
+SETTINGS = [
+    ({"WORKFLOW": {"max_retries": "three"}}, "WORKFLOW.max_retries"),
+    ({"WORKFLOW": {"max_retires": 3}}, "did you mean max_retries"),
+    ({"WORKFLOWS": {}}, "did you mean WORKFLOW"),
+    ({"WORKFLOW": {"runway_polling_timeout": 900}}, "WORKFLOW.script_timeout_seconds"),
+    ({"WORKFLOW": {"on_exhausted": "panic"}}, "WORKFLOW.on_exhausted"),
+    ({"IMAGE_GENERATION": {"output_size": "huge"}}, "IMAGE_GENERATION.output_size"),
+    ({"API_KEYS": {"openai": {"api_key": "not-a-real-secret"}}}, "API_KEYS.openai.api_key"),
+    ({"FILE_PATHS": {"folder_666": "/"}}, "FILE_PATHS.folder_666"),
+]
+
+
+@pytest.mark.parametrize(("settings", "named"), SETTINGS)
+def test_settings_that_cannot_be_used_are_named(machine: Machine, settings: object, named: str) -> None:
+    machine.settings_file.write_text(json.dumps(settings))
+    tick = machine.tick()
+    assert (tick.exit_code, machine.bucket.exists()) == (78, False)
+    assert named in tick.error
+    assert "not-a-real-secret" not in tick.err
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\xff"])
+@pytest.mark.parametrize("script", [(MANAGER,), ("fetch_media.py",)])
+def test_a_settings_file_that_is_none_is_named(machine: Machine, script: tuple[str], content: bytes | None) -> None:
+    machine.settings_file.unlink()
+    if content is not None:
+        machine.settings_file.write_bytes(content)
+    done = machine.run(*script)
+    assert (done.exit_code, machine.bucket.exists()) == (78, False)
+    assert str(machine.settings_file) in done.error
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_missing_key_is_named_before_anything_is_changed(machine: Machine, name: str) -> None:
+    for folder in ("444", "555"):
+        for suffix in ("json", "png", "mp4"):
+            machine.put(f"{folder}/20250101-0000.{suffix}", {})
+    machine.put(PUBLIC, {"generation_id": ["20250101-0000"]})
+    before = machine.snapshot()
+    del machine.env[name]
+    tick = machine.tick()
+    assert (tick.exit_code, machine.snapshot(), machine.calls()) == (78, before, [])
+    assert name in tick.error
+
+
+def test_a_key_is_asked_for_only_where_it_is_needed(machine: Machine) -> None:
+    machine.plant("poll")
+    for name in ("MIDJOURNEY_API_KEY", "OPENAI_API_KEY"):
+        del machine.env[name]
+    machine.env["RUNWAY_API_KEY"] = machine.env.pop("RUNWAYML_API_SECRET")  # its other name
+    assert machine.tick().exit_code == 0
+
+
+def test_a_script_by_hand_names_the_key_it_lacks(machine: Machine) -> None:
+    machine.plant("imagine")
+    before = machine.snapshot()
+    machine.env["MIDJOURNEY_API_KEY"] = ""
+    done = machine.run("generate_media.py", "--generation_id", ID)
+    assert (done.exit_code, machine.snapshot()) == (78, before)
+    assert "MIDJOURNEY_API_KEY" in done.error
+
+
+PROMPTS = {
+    "missing": (None, "cannot be read"),
+    "broken": ("{", "prompts.json"),
+    "of another kind": ("[]", "calls"),
+    "incomplete": ('{"calls": []}', "no call asks for topic"),
+    "with an unknown key": ('{"calls": [{"name": "a", "keys": ["poem"], "system": "", "user": ""}]}', "poem"),
+}
+
+
+@pytest.mark.parametrize("case", PROMPTS)
+def test_prompts_that_cannot_be_used_are_named_and_nothing_is_paid(machine: Machine, case: str) -> None:
+    content, said = PROMPTS[case]
+    prompts = machine.folder / "prompts.json"
+    if content is not None:
+        prompts.write_text(content)
+    machine.set(FILE_PATHS={"prompts": str(prompts)})
+    tick = machine.tick()
+    assert (tick.exit_code, machine.calls()) == (78, [])
+    assert in_order(tick.error, "prompts.json", said)
+    assert machine.status is None
+
+
+def no_place(machine: Machine) -> str:
+    return f"file:{machine.folder / 'not-mounted' / 'bucket'}"
+
+
+def a_file(machine: Machine) -> str:
+    machine.bucket.write_text("here lies a file")
+    return f"file:{machine.bucket}"
+
+
+def below_a_file(machine: Machine) -> str:
+    (machine.folder / "file").write_text("here lies a file")
+    return f"file:{machine.folder / 'file' / 'bucket'}"
+
+
+def not_writable(machine: Machine) -> str:
+    """A place where not even root may make a folder."""
+    return "file:/proc/bucket"
+
+
+@pytest.mark.parametrize("place", [no_place, a_file, below_a_file, not_writable])
+@pytest.mark.parametrize("script", [(MANAGER,), ("fetch_media.py",), (MANAGER, "--dry-run")])
+def test_a_bucket_that_is_not_there_is_named_and_can_be_there_later(
+    machine: Machine, script: tuple[str, ...], place: Callable[[Machine], str]
+) -> None:
+    if place is not_writable and (sys.platform != "linux" or "--dry-run" in script):
+        pytest.skip("there is nothing to be written, or nowhere that root may not write")
+    machine.env["RETAKE_STORAGE_URL"] = url = place(machine)
+    done = machine.run(*script)
+    assert (done.exit_code, machine.calls()) == (75, [])
+    assert Path(url.removeprefix("file:")).parent.name in done.error
+
+
+def test_a_folder_where_a_document_should_be_is_named(machine: Machine) -> None:
+    (machine.bucket / PUBLIC).mkdir(parents=True)
+    (machine.bucket / PUBLIC / "a.txt").touch()
+    tick = machine.tick()
+    assert (tick.exit_code, machine.calls()) == (75, [])
+    assert PUBLIC in tick.error
+
+
+def disk_with(bytes_left: int) -> Callable[[], None]:
+    """No file can be larger than that: what a full disk does to each file that is not tiny."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, bytes_left))
+
+
+def test_with_a_full_disk_nothing_is_begun(machine: Machine) -> None:
+    tick = machine.tick(preexec_fn=disk_with(100))
+    assert (tick.exit_code, machine.files(), machine.calls()) == (75, set(), [])
+    assert "ulimit" in tick.error
+
+
+def test_a_disk_that_is_full_before_a_paid_call_costs_nothing_and_the_next_tick_goes_on(machine: Machine) -> None:
+    machine.plant("download")
+    before = machine.snapshot()
+    machine.set(IMAGE_GENERATION={"output_size": "1280x720"})
+    size = max(len(data) for data in before.values())
+    tick = machine.tick(preexec_fn=disk_with(size + 100))
+    assert (tick.exit_code, machine.billed("runway")) == (75, 0)
+    assert tick.said(f"write 666/{ID}.png")
+    assert machine.doc == json.loads(before[MIDJOURNEY])
+    assert machine.read(PUBLIC)["processing_lock"] is False
+    assert machine.tick().exit_code == 0
+    assert machine.generation_id is None
+
+
+def test_a_bucket_of_an_older_program_is_taken_over(machine: Machine) -> None:
+    """Documents with only what the predecessor wrote; the lock left by its crash."""
+    machine.plant("upscale")
+    machine.put(PUBLIC, {"processing_lock": True, "generation_id": [], "empty": []})
+    doc = machine.doc
+    machine.put(MIDJOURNEY, {"midjourney_task": None, "midjourney_results": doc["midjourney_results"], "status": ""})
+    tick = machine.tick()
+    assert (tick.exit_code, machine.generation_id) == (0, None)
+    assert tick.said("the last tick did not come to its end")
+    assert machine.read(PUBLIC)["processing_lock"] is False
+
+
+def test_no_environment_at_all_is_told_what_is_needed(machine: Machine) -> None:
+    machine.env = {"RETAKE_CONFIG": machine.env["RETAKE_CONFIG"]}
+    machine.cwd = machine.folder / "empty"
+    machine.cwd.mkdir()
+    tick = machine.tick()
+    assert tick.exit_code == 78
+    assert all(name in tick.error for name in KEYS)
+    assert os.listdir(machine.cwd) in ([], ["bucket"])

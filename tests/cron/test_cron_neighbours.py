@@ -1,0 +1,88 @@
+"""Others at the same bucket at the same time: more managers, and a publisher who knows no lock."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cron_machine import MANAGER, PUBLIC, Machine
+
+PUBLISHER = """
+import json, os, sys, time
+
+list_file, end, names = sys.argv[1], sys.argv[2], sys.argv[3]
+draft = list_file + ".publisher"
+for number in range(1_000_000):
+    if os.path.exists(end):
+        break
+    with open(list_file) as file:
+        document = json.load(file)
+    name = f"{names}-{number:05d}"
+    document["generation_id"].append(name)
+    with open(draft, "w") as file:
+        json.dump(document, file)
+    os.replace(draft, list_file)
+    print(name)
+    if number % 10 == 9:
+        time.sleep(0.05)
+"""
+"""Reads, appends, replaces, ten times as fast as it can, then takes a breath; prints what it has appended."""
+
+
+def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(machine: Machine) -> None:
+    machine.order("chat#1=slow=2")  # long enough for all to have begun
+    managers = [machine.start(MANAGER) for _ in range(5)]
+    runs = [machine.finish(manager) for manager in managers]
+    assert [run.exit_code for run in runs] == [0] * 5
+    [worker] = (manager.pid for manager, run in zip(managers, runs, strict=True) if run.said("is finished"))
+    assert sum(run.said(f"held by {os.uname().nodename}:{worker} ") for run in runs) == 4
+    billed = {kind: machine.billed(kind) for kind in ("chat", "imagine", "upscale", "runway")}
+    assert billed == {"chat": 3, "imagine": 1, "upscale": 1, "runway": 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged in one step on Linux alone")
+def test_no_append_of_a_publisher_without_locks_is_lost(machine: Machine, tmp_path: Path) -> None:
+    """Each tick begins a generation, which fails at once: so each tick archives what was published meanwhile."""
+    machine.order("chat=400")
+    machine.set(WORKFLOW={"max_failed_in_a_row": 100})
+    ready = {f"p-{number:05d}" for number in (0, 20, 40, 80, 160)}
+    for name in ready:
+        for suffix in ("json", "png", "mp4"):
+            machine.put(f"444/{name}.{suffix}", {"of": name})
+    listed = machine.put(PUBLIC, {"processing_lock": False, "generation_id": []})
+    end = tmp_path / "end"
+    command = [sys.executable, "-S", "-c", PUBLISHER, str(listed), str(end), "p"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as publisher:
+        try:
+            ticks = [machine.tick() for _ in range(8)]
+        finally:
+            end.touch()
+        assert publisher.stdout
+        appended = publisher.stdout.read().split()
+    ticks.append(machine.tick())
+    assert {tick.exit_code for tick in ticks} <= {69, 75}  # 75: it never got a word in
+    assert ticks[-1].exit_code == 69
+    public, archived = machine.read(PUBLIC), {Path(key).stem for key in machine.files("archive")}
+    assert len(appended) > 160
+    assert archived == ready
+    assert set(appended) <= set(public["generation_id"]) | archived
+    assert public["processing_lock"] is False
+
+
+def test_an_append_while_a_script_is_at_work_is_kept(machine: Machine) -> None:
+    machine.order("chat#1=slow=0.5", "imagine=401")
+    manager = machine.start(MANAGER)
+    machine.await_call("chat")
+    public = machine.read(PUBLIC)
+    assert public["processing_lock"] is True  # for the publisher to see
+    machine.put(PUBLIC, {**public, "generation_id": ["20250101-0000"]})
+    assert machine.finish(manager).exit_code == 78
+    assert machine.read(PUBLIC)["generation_id"] == ["20250101-0000"]
+
+
+def test_an_id_that_cannot_be_archived_is_warned_of_once(machine: Machine) -> None:
+    machine.put(PUBLIC, {"processing_lock": False, "generation_id": ["20250101-0000"]})
+    machine.order("chat=400")
+    ticks = [machine.tick() for _ in range(2)]
+    assert [tick.said("20250101-0000") for tick in ticks] == [True, False]
