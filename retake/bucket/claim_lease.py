@@ -13,7 +13,7 @@ from retake.bucket.claim_names import Stem, highest, last_end, parse
 from retake.bucket.claim_store import Claims, ClaimStore
 from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock, Moment
-from retake.errors import LeaseLost, StorageError
+from retake.errors import LeaseLost, RetakeError, StorageError
 
 __all__ = ["ClaimLease", "JoinedLease", "Switch", "no_switch", "store_now"]
 
@@ -158,12 +158,12 @@ class ClaimLease:
                 store = store or connect()
                 self.renew(store)
                 pause = max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
-            except StorageError as error:
-                _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
-                pause = self._terms.ttl_s / 24
             except LeaseLost as error:
                 _log.error("%s", error)
                 return
+            except RetakeError as error:
+                _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
+                pause = self._terms.ttl_s / 24
             if self.left() <= 0:
                 return
 

@@ -1,0 +1,80 @@
+"""The lease among real processes, over real HTTP: many who contend, and one that is frozen past its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from s3_server import KEYS, moto_server, new_bucket
+
+from retake.bucket import ANY, Bucket, Lease, LeaseTerms, open_bucket
+from retake.errors import LeaseHeld
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 10
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    with moto_server() as endpoint:
+        yield new_bucket(endpoint)
+
+
+def start(url: str, ttl: float, what: str) -> "subprocess.Popen[str]":
+    script = str(Path(__file__).with_name("s3_contender.py"))
+    environ = {**os.environ, **KEYS, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, script, url, str(ttl), what], stdout=subprocess.PIPE, text=True, env=environ
+    )
+
+
+def test_ten_processes_take_turns(url: str) -> None:
+    processes = [start(url, 30, "4") for _ in range(PROCESSES)]
+    try:
+        lines = [line for process in processes for line in process.communicate(timeout=60)[0].splitlines()]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * PROCESSES
+    tokens = sorted(int(line.split()[1]) for line in lines if line.startswith("held"))
+    assert "two" not in lines
+    assert len(set(tokens)) == len(tokens) > 1
+
+
+def test_one_that_was_frozen_past_the_end_neither_writes_nor_holds(url: str) -> None:
+    process = start(url, 2, "freeze")
+    assert process.stdout is not None
+    try:
+        held = process.stdout.readline().split()
+        assert held[0] == "held"
+        process.send_signal(signal.SIGSTOP)
+        bucket = open_bucket(url, lease_terms=LeaseTerms(2, 0.5, 0.2))
+        lease = take_when_free(bucket)
+        assert lease.token > int(held[1])
+        bucket.write("go on", b"", ANY)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(10) == -signal.SIGALRM
+        assert [entry.key for entry in bucket.list("")] == ["go on"]
+        lease.check()
+        lease.release()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def take_when_free(bucket: Bucket) -> Lease:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with suppress(LeaseHeld):
+            return bucket.lease("story", "next")
+        time.sleep(0.1)
+    raise AssertionError("it never became free")
