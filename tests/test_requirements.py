@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SHIPPED = [Requirement(text) for text in PROJECT["dependencies"]]
 TOOLS = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
-NOT_IMPORTED = {"check-jsonschema", "mypy", "ruff", "pytest-xdist", "types-requests"}
-"""Tools that are run, or that work by being there."""
+NOT_IMPORTED = {"check-jsonschema", "flask", "flask-cors", "mypy", "ruff", "pytest-xdist", "types-requests"}
+"""Tools that are run, or that work by being there (moto's server needs flask)."""
 
 
 def lines(name: str) -> list[str]:
@@ -34,10 +34,11 @@ def names(requirements: Iterable[Requirement]) -> set[str]:
 
 
 def needed(library: str) -> Iterator[str]:
-    """The libraries that the installed `library` needs on this Python."""
+    """The libraries that the installed `library` needs on this Python, with the extras that are declared."""
+    extras = next((it.extras for it in [*SHIPPED, *TOOLS] if canonicalize_name(it.name) == library), set())
     for text in requires(library) or []:
         requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": it}) for it in ["", *extras]):
             yield canonicalize_name(requirement.name)
 
 
