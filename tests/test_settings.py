@@ -343,9 +343,7 @@ def test_the_predecessors_file_works_with_one_warning(load: Load) -> None:
     assert "max_tasks_per_run" not in warning
 
 
-@pytest.mark.parametrize(
-    "key", ["OTHER", "LOGGING", "METRICS", "WORKFLOW.colour", "API_KEYS.midjourney.account"]
-)
+@pytest.mark.parametrize("key", ["OTHER", "LOGGING", "METRICS", "WORKFLOW.colour", "API_KEYS.midjourney.account"])
 def test_other_unknown_names_are_left_alone_and_warned_of(load: Load, key: str) -> None:
     assert key in load(nested(key, 1)).warnings[0]
 
