@@ -11,7 +11,7 @@ import pytest
 from claim_mutations import MUTATIONS, Mutation
 from claim_sim import Bounds, Broken, Schedule, World, exhaust, explore
 
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "150"))
+SEEDS = int(os.environ.get("RETAKE_SEEDS", "100"))
 
 WORLDS = {
     "two, exact clocks": Bounds(),

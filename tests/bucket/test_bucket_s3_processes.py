@@ -36,7 +36,7 @@ def start(url: str, ttl: float, what: str) -> "subprocess.Popen[str]":
 
 
 def test_ten_processes_take_turns(url: str) -> None:
-    processes = [start(url, 30, "4") for _ in range(PROCESSES)]
+    processes = [start(url, 30, "3") for _ in range(PROCESSES)]
     try:
         lines = [line for process in processes for line in process.communicate(timeout=60)[0].splitlines()]
     finally:
