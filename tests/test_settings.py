@@ -161,7 +161,7 @@ def test_the_environment_overrides_the_bucket(tmp_path: Path) -> None:
     assert load_settings(environ).storage == Storage("file:one")
     assert load_settings({**environ, "RETAKE_STORAGE_URL": ""}).storage == Storage("file:one")
     assert load_settings({**environ, "RETAKE_STORAGE_URL": "file:two"}).storage == Storage("file:two")
-    with pytest.raises(SettingsError, match='RETAKE_STORAGE_URL: found "two", allowed: SCHEME:REST'):
+    with pytest.raises(SettingsError, match='RETAKE_STORAGE_URL: found "two", allowed: file:PATH'):
         load_settings({**environ, "RETAKE_STORAGE_URL": "two"})
 
 
@@ -226,8 +226,8 @@ def nested(key: str, value: Any) -> Any:
         ("API_KEYS.openai.endpoint", "https://me:pass@host/v1", '"https://…@host/v1"', "without credentials"),
         ("API_KEYS.openai.model", "", '""', "text, not empty"),
         ("API_KEYS.openai.model", {"name": "x"}, "an object", "text, not empty"),
-        ("STORAGE.url", "bucket", '"bucket"', "SCHEME:REST"),
-        ("STORAGE.url", "file:", '"file:"', "SCHEME:REST"),
+        ("STORAGE.url", "bucket", '"bucket"', "file:PATH, b2://"),
+        ("STORAGE.url", "file:", '"file:"', "file:PATH, b2://"),
         ("STORAGE.url", "b2://id:secret@bucket", '"b2://…@bucket"', "without credentials"),
         ("FILE_PATHS.config_gen", "/etc/x.json", '"/etc/x.json"', "key in the bucket"),
         ("FILE_PATHS.config_gen", "../x.json", '"../x.json"', "key in the bucket"),

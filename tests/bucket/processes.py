@@ -123,6 +123,7 @@ def limited(root: str) -> None:
     """Writes more than a file of this process may hold."""
     import resource
 
+    sys.dont_write_bytecode = True  # Python keeps byte code that such a limit has cut
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
     try:
         DirectoryBucket(root).write("large", b"x" * 50_000, ABSENT)

@@ -174,6 +174,7 @@ class Machine:
         self.cwd = folder
         self.env = {
             "PATH": os.environ["PATH"],
+            "PYTHONDONTWRITEBYTECODE": "1",  # a process that is killed or has no disk must not spoil the checkout
             "HOME": str(folder),
             "NO_PROXY": "*",
             "RETAKE_CONFIG": str(self.settings_file),
