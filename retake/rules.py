@@ -123,7 +123,10 @@ def _read_channels(value: Any) -> list[str]:
 
 CHANNELS = Rule("list of different names (letters, digits, «-», «_», «.»)", _read_channels)
 ENDPOINT = Rule("http:// or https:// URL without credentials", _read_endpoint)
-BUCKET_URL = Rule("file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials", _read_bucket_url)
+BUCKET_URL = Rule(
+    "file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials",
+    _read_bucket_url,
+)
 TEXT = Rule("text, not empty", _read_text)
 KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
 FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_folder)
