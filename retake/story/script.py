@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 from retake.bucket import Bucket, Lease
@@ -30,7 +31,7 @@ def run_script(work: Callable[[Stage], None]) -> int:
     """Do a step's work with the world set up around it; returns the exit code. Messages go to the log."""
     environ = os.environ
     setup_logging(sys.stderr, human=is_terminal(), environ=environ)
-    return guarded(lambda: _work(work, environ))
+    return guarded(lambda: _work(work, environ), alone=LEASE_VARIABLE not in environ)
 
 
 def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
@@ -40,10 +41,9 @@ def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
     bucket, clock = part_of(open_storage(settings), settings, channel), SystemClock()
     lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, owner())
     stopping = StopSignal()
-    if handed:
-        _limit_life(settings.workflow.script_timeout_seconds)
+    life = Life(settings.workflow.script_timeout_seconds + 30 if handed else None)
     try:
-        stage = _stage(settings, keys, bucket, lease, clock, stopping)
+        stage = _stage(settings, keys, bucket, lease, clock, stopping, life)
         with bind(generation_id=stage.generation_id or None, channel=channel):
             work(stage)
     finally:
@@ -51,14 +51,29 @@ def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _stage(settings: Settings, keys: Keys, bucket: Bucket, lease: Lease, clock: Clock, stopping: StopSignal) -> Stage:
+def _stage(
+    settings: Settings, keys: Keys, bucket: Bucket, lease: Lease, clock: Clock, stopping: StopSignal, life: "Life"
+) -> Stage:
     store = DocumentStore(bucket, settings.paths, lease, clock)
     store.read()
     vendors, studio = RealVendors(settings, keys), RealStudio(settings)
-    return Stage(settings, store, vendors, studio, clock, stopping=lambda: stopping.count > 0)
+    return Stage(settings, store, vendors, studio, clock, stopping=lambda: stopping.count > 0, switch=life.end_after)
 
 
-def _limit_life(seconds: float) -> None:
-    """A script that outlives its manager has nobody to end it: the kernel does, a little after the manager would have.
-    The lock that it inherited is then free."""
-    signal.setitimer(signal.ITIMER_REAL, seconds + 30)
+class Life:
+    """How long this process may live, by the kernel's timer.
+
+    A script that outlives its manager has nobody to end it: the kernel does, a little after the manager would have. The
+    lock that it inherited is then free.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self.end_after(0)
+
+    def end_after(self, seconds: float) -> None:
+        """Not later than in so many seconds from now; 0: not before its time."""
+        ends = [seconds] if seconds else []
+        if self._end is not None:
+            ends.append(max(0.001, self._end - time.monotonic()))
+        signal.setitimer(signal.ITIMER_REAL, min(ends, default=0))

@@ -9,6 +9,7 @@ from types import FrameType
 from retake.bucket import Bucket, LeaseTerms, open_bucket
 from retake.errors import RetakeError, SettingsError
 from retake.keys import Keys, read_keys
+from retake.logs import bind
 from retake.settings import Settings, load_settings, sandboxed
 
 LEASE = "story"
@@ -59,8 +60,17 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
     return bucket.part(f"{channel}/")
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """`work`'s exit code; that of the error if it raises one. A bug keeps its traceback, in the log."""
+def guarded(work: Callable[[], int], *, alone: bool = True) -> int:
+    """`work`'s exit code; that of the error if it raises one. A bug keeps its traceback, in the log.
+
+    All its log lines have one `run_id`. Work that is not done `alone`, but as a part of another program's run, has none
+    of its own: the other program adds its own as it passes the lines on.
+    """
+    with bind(run_id=os.urandom(6).hex() if alone else None):
+        return _guarded(work)
+
+
+def _guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except RetakeError as error:
