@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -262,10 +262,11 @@ class Machine:
 
     # --- processes ---
 
-    def start(self, script: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, script: str, *arguments: str, by: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+        """Begin a script; `by` is the command that does so, if not this machine itself."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            [sys.executable, str(CHECKOUT / script), *arguments],
+            [*by, sys.executable, str(CHECKOUT / script), *arguments],
             **{"cwd": self.cwd, "env": self.env, "encoding": "utf-8", **pipes, **options},
         )
         self._started.append(process)
