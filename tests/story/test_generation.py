@@ -12,6 +12,8 @@ from story_world import World
 
 from retake.bucket import Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket
+from retake.errors import LeaseLost
 from retake.settings import FilePaths
 from retake.story.documents import Status
 from retake.story.generation import begin, bury, finish, new_id, taken_ids
@@ -222,6 +224,21 @@ def test_a_burial_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -
         assert world.bucket.read(f"{grave}{ID}.mp4")[0] == b"the mp4"
         assert world.json(f"{grave}config_midjourney.json") == FAILED, where
         assert world.keys_of("666/") == [], where
+
+
+@pytest.mark.parametrize("last", ["copy", "report.json"])
+def test_a_burial_whose_lease_is_lost_deletes_nothing(last: str) -> None:
+    world = world_with("json png", **FAILED)
+    store = world.bucket.store
+
+    def lose(step: str, key: str) -> None:
+        if step == last or key.endswith(last):
+            store.end_leases()
+
+    with pytest.raises(LeaseLost):
+        bury(opened(MemoryBucket(store, meanwhile=lose)), NOW)
+    assert world.keys_of("666/") == [f"666/{ID}.json", f"666/{ID}.png"]
+    assert world.generation_id == ID
 
 
 def test_texts_that_cannot_be_encoded_do_not_keep_a_generation_from_its_end() -> None:

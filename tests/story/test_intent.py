@@ -9,7 +9,7 @@ from story_world import CONTENT, Heard, World
 from retake.bucket import Conflict
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
-from retake.errors import LeaseLost, OutcomeUnknown, PollFailed, Refused, StorageError
+from retake.errors import Code, LeaseLost, OutcomeUnknown, PollFailed, Refused, StorageError
 from retake.story.documents import Status, Step
 from retake.story.media import make_media
 from retake.story.shift import Orders
@@ -339,6 +339,17 @@ def test_a_refused_key_is_told_once_and_asked_again_once_an_hour(kind: str) -> N
     assert (world.doc.status, world.doc.retries, world.doc.pending) == (None, {}, None)
     assert world.doc.last_error is not None
     assert "--resume" in world.doc.last_error["recovery_actions"][0]
+
+
+def test_another_reason_to_call_a_person_is_told_too() -> None:
+    world = before("imagine")
+    codes = iter([Code.UNAUTHORIZED, Code.OUT_OF_CREDIT, Code.OUT_OF_CREDIT])
+    world.vendors.imagine = lambda prompt, nonce: (_ for _ in ()).throw(Refused(next(codes), "no"))
+    with Heard() as log:
+        for _ in range(3):
+            world.tick()
+            world.later(hours=1)
+    assert log.alerts == ["ERR_CRITICAL_UNAUTHORIZED", "ERR_CRITICAL_OUT_OF_CREDIT"]
 
 
 @pytest.mark.parametrize("kind", BEFORE)

@@ -344,7 +344,9 @@ def test_a_dry_run_says_what_a_tick_would_do_and_changes_nothing(
     world = at(files, gen, **doc)
     before = world.everything()
     lease = world.bucket.lease("story", "somebody at work")
-    assert says in "\n".join(world.manager().dry_run())
+    told = world.manager().dry_run()
+    assert says in "\n".join(told)
+    assert told[0].startswith(f"{gen.get('generation_id', ID) or 'no generation'}: would ")
     assert world.everything() == before
     lease.release()
 
