@@ -65,6 +65,11 @@ class Lease(Protocol):
         """Return if the lease still is ours; raise LeaseLost if it is not. Ask before each write and payment."""
         ...
 
+    def left(self) -> float | None:
+        """For how many seconds it surely stays ours, by the last `check` and without a renewal; None where it does not
+        run out."""
+        ...
+
     def handover(self) -> Handover:
         """What lets a subprocess join this lease (`Bucket.join`)."""
         ...

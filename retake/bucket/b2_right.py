@@ -111,6 +111,9 @@ class _Noted:
     def check(self) -> None:
         self._lease.check()
 
+    def left(self) -> float | None:
+        return self._lease.left()
+
     def handover(self) -> Handover:
         return self._lease.handover()
 

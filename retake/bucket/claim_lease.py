@@ -180,6 +180,8 @@ class JoinedLease:
         self.token = stem.token
         self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
         self._released = False
+        self._sure_s = 0.0  # for so long it was ours, counted from …
+        self._asked = clock.mark()  # … here
 
     def check(self) -> None:
         """See `Lease.check`. Costs a listing. Raises StorageError if the store does not answer."""
@@ -191,6 +193,12 @@ class JoinedLease:
         age = store_now(self._store, claims) - newest + self._clock.at_most(asked)
         if age >= self._terms.ttl_s - self._terms.margin_s:
             raise LeaseLost(f"the lease {self._stem.place} has run out: its manager is gone; nothing more is written")
+        self._sure_s = self._terms.ttl_s - self._terms.margin_s - (age - self._clock.at_most(asked))
+        self._asked = asked
+
+    def left(self) -> float:
+        """See `Lease.left`."""
+        return self._sure_s - self._clock.at_most(self._asked)
 
     def _newest(self, claims: Claims) -> float:
         """The stamp of the manager's last claim. Raises LeaseLost if there is none, or it was ended."""

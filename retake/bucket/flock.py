@@ -35,6 +35,10 @@ class DirectoryLease:
         if _read_token(self._file) != self.token:
             raise LeaseLost(f"{self._path} carries another token than {self.token}: somebody else is at work")
 
+    def left(self) -> float | None:
+        """None: the kernel holds it for as long as we live."""
+        return None
+
     def handover(self) -> Handover:
         self.check()
         assert self._file is not None

@@ -75,6 +75,10 @@ class MemoryLease:
         if not any(lease is self for lease in self._store.holders.get(self._name, [])):
             raise LeaseLost(f"the lease {self._name!r} was given back, or its holder died")
 
+    def left(self) -> float | None:
+        """None: it does not run out."""
+        return None
+
     def handover(self) -> Handover:
         self.check()
         return Handover(str(self.token), ())

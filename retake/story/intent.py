@@ -45,13 +45,32 @@ def pay(
     stage.check_cap(step)
     now, price = stage.clock.now(), stage.price(step)
     intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, now, facts, price))
-    store.check_lease()
     try:
-        answer = ask()
+        with stage.ended_after(_term(stage)):
+            answer = ask()
     except VendorError as error:
         _not_accepted(stage, error)
     else:
         _save_whatever_it_takes(stage, accepted(intent, answer), answer)
+
+
+def _term(stage: Stage) -> float | None:
+    """For how many seconds the lease is surely ours: longer than the call can take, which is waited for. None where it
+    does not run out, or never lasts that long. Raises LeaseLost.
+
+    A process that is frozen between this look and the call would make the call when it wakes, however late, beside
+    whoever holds the lease by then. With this term set, the kernel ends it instead.
+    """
+    workflow = stage.settings.workflow
+    call_s = workflow.call_timeout_seconds
+    while True:
+        stage.store.check_lease()
+        left = stage.store.lease_left()
+        if left is None or call_s > 0.8 * workflow.lock_ttl_seconds:
+            return None
+        if left > call_s:
+            return left
+        stage.pause(1)
 
 
 def settle(stage: Stage) -> None:

@@ -1,7 +1,8 @@
 """What a step works with: the settings, the documents, the vendors, the clock. Everything that touches the world comes
 in through here, so that a test or a simulation decides what the world is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from logging import getLogger
 from typing import Any, Protocol
 
@@ -67,7 +68,8 @@ class Studio(Protocol):
 
 
 class Stage:
-    """One step's surroundings. `stopping` says whether a signal asked the program to stop."""
+    """One step's surroundings. `stopping` says whether a signal asked the program to stop; `switch(seconds)` has the
+    kernel end this process after so many, `switch(0)` not any more."""
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class Stage:
         clock: Clock,
         *,
         stopping: Callable[[], bool] = lambda: False,
+        switch: Callable[[float], None] = lambda seconds: None,
         random_nonce: Callable[[], int] | None = None,
     ) -> None:
         self.settings = settings
@@ -87,6 +90,7 @@ class Stage:
         self.clock = clock
         self.random_nonce = random_nonce or _random_nonce
         self._stopping = stopping
+        self._switch = switch
 
     @property
     def generation_id(self) -> str:
@@ -101,6 +105,18 @@ class Stage:
             self.clock.sleep(min(seconds, _PIECE_S))
             seconds -= _PIECE_S
             self.check_stop()
+
+    @contextmanager
+    def ended_after(self, seconds: float | None) -> Iterator[None]:
+        """What is done inside is done within so many seconds, or this process is no more. None: no such bound."""
+        if seconds is None:
+            yield
+            return
+        self._switch(seconds)
+        try:
+            yield
+        finally:
+            self._switch(0)
 
     def price(self, step: Step) -> float:
         """What a paid call of the step costs, in US dollars."""

@@ -136,6 +136,10 @@ class DocumentStore:
             raise RuntimeError("a store that was opened for reading was asked to write")
         self._lease.check()
 
+    def lease_left(self) -> float | None:
+        """See `Lease.left`."""
+        return self._lease.left() if self._lease else None
+
     def save_midjourney(self, doc: MidjourneyDocument) -> MidjourneyDocument:
         """Raises LeaseLost, Conflict, StorageError."""
         if doc != self.documents.midjourney:

@@ -1,0 +1,100 @@
+"""A paid call is made only within the term of the lease, and not by a process that slept through its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from story_world import World
+
+from retake.bucket.memory import MemoryLease
+from retake.errors import LeaseLost
+from retake.story.script import Life
+from retake.story.stage import Stage
+
+
+class Timed(World):
+    """A world whose lease runs out; notes when the kernel was told to end the script."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *left: float) -> None:
+        super().__init__(call_timeout_seconds=90)
+        self.switched: list[tuple[float, int]] = []
+        self.lefts = list(left)
+        monkeypatch.setattr(MemoryLease, "left", lambda lease: self.lefts.pop(0) if self.lefts else 100.0)
+
+    def stage(self, lease: object) -> Stage:
+        stage = super().stage(lease)  # type: ignore[arg-type]
+        stage._switch = lambda seconds: self.switched.append((seconds, sum(self.vendors.billed.values())))
+        return stage
+
+
+def test_the_kernel_would_end_it_at_the_end_of_the_term_while_a_paid_call_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Timed(monkeypatch)
+    world.vendors.plan("imagine", "refused")
+    world.tick()
+    assert world.switched == [(100.0, 0), (0, 1), (100.0, 1), (0, 1)], "set before each call, and put off after it"
+
+
+def test_a_call_that_could_outlast_the_term_waits_for_its_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Timed(monkeypatch, 80.0, 79.0, 115.0)
+    world.vendors.plan("imagine", "refused")
+    world.tick()
+    assert world.switched[0][0] == 115.0
+
+
+def test_what_does_not_run_out_needs_no_switch() -> None:
+    world = World()
+    assert world.tick().ended == "done"
+
+
+def test_a_lease_that_ends_while_it_is_waited_for_pays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Timed(monkeypatch, *[50.0] * 99)
+    answers = iter([None] * 5)
+
+    def check(lease: MemoryLease) -> None:
+        if next(answers, LeaseLost) is LeaseLost:
+            raise LeaseLost("somebody took over")
+
+    monkeypatch.setattr(MemoryLease, "check", check)
+    with pytest.raises(LeaseLost):
+        world.tick()
+    assert not world.vendors.billed
+
+
+FROZEN = """
+import os, signal, sys
+from retake.story.script import Life
+life = Life(None)
+life.end_after(0.3)
+print(flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+print("awake", flush=True)
+"""
+
+
+def test_a_script_that_was_frozen_past_its_term_does_not_wake() -> None:
+    with subprocess.Popen([sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True) as frozen:
+        assert frozen.stdout is not None
+        frozen.stdout.readline()
+        os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
+        time.sleep(0.4)
+        os.kill(frozen.pid, signal.SIGCONT)
+        assert frozen.wait(10) == -signal.SIGALRM
+        assert frozen.stdout.read() == ""
+
+
+def test_a_term_never_lengthens_a_life() -> None:
+    life = Life(1000.0)
+    try:
+        life.end_after(5000.0)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+        life.end_after(10.0)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 10
+        life.end_after(0)
+        assert 900 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
