@@ -28,13 +28,17 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 
 def begin(store: DocumentStore, generation_id: str) -> None:
     """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
+    _keep_what_is_nobodys(store, generation_id)
+    store.save_midjourney(transitions.clean(store.documents.midjourney))
+    store.save_gen(store.documents.gen.updated(generation_id=generation_id))
+
+
+def _keep_what_is_nobodys(store: DocumentStore, generation_id: str) -> None:
+    """Paid work that belongs to no generation: somebody may want it back. (What failed lies in a dead letter.)"""
     doc = store.documents.midjourney
-    buried = doc.status is Status.TASK_FAILED_MAX_RETRIES  # it lies in a dead letter of its own
-    if not doc.blank and not buried:  # paid work that belongs to no generation: somebody may want it back
+    if not doc.blank and doc.status is not Status.TASK_FAILED_MAX_RETRIES:
         key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
         store.save_file(key, doc.encode())
-    store.save_midjourney(transitions.clean(doc))
-    store.save_gen(store.documents.gen.updated(generation_id=generation_id))
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
@@ -92,7 +96,8 @@ def take_up(store: DocumentStore, generation_id: str) -> None:
         if key.startswith(f"{grave}{generation_id}."):
             store.check_lease()
             store.bucket.copy(key, f"{store.paths.folder_666}{_name(key)}")
-    store.save_midjourney(transitions.taken_up_again(buried))
+    _keep_what_is_nobodys(store, generation_id)
+    store.save_midjourney(transitions.taken_up_again(buried, store.documents.midjourney))
     store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
     for key in keys:
         store.check_lease()

@@ -159,7 +159,8 @@ def _await_video(stage: Stage, generation_id: str, task: Task) -> None:
             state = filmmaker.poll(task.task_id)
         except PollFailed as error:
             raise fail(stage, Status.RUNWAY_POLL_FAILED, error) from error
-        doc = stage.store.save_midjourney(transitions.video_polled(stage.store.documents.midjourney))
+        polled = transitions.video_polled(stage.store.documents.midjourney, stage.clock.now())
+        doc = stage.store.save_midjourney(polled)
         if state.failure:
             conclude(stage, transitions.video_task_failed(doc, stage.record(state.failure)), state.failure)
             raise state.failure

@@ -165,7 +165,11 @@ def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> M
     return failed(_cleared(doc.updated(midjourney_task=None), Step.FETCH), status, record)
 
 
-def video_polled(doc: MidjourneyDocument) -> MidjourneyDocument:
+def video_polled(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
+    """The poll was answered. A task that does not say when it was ordered is dated from now: so it can be overdue."""
+    task = doc.raw.get("runway_task")
+    if task and not task.get("requested_at_utc"):
+        doc = doc.updated(runway_task={**task, "requested_at_utc": stamp(now)})
     return _poll_answered(doc, Step.RUNWAY_POLL)
 
 
@@ -238,10 +242,11 @@ def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
     return doc.without("last_error")
 
 
-def taken_up_again(doc: MidjourneyDocument) -> MidjourneyDocument:
+def taken_up_again(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
     """A generation that failed for good goes on at its failed step, with that step's attempts unused and everything
-    before it kept."""
+    before it kept. What the day has cost is what the `present` document says: the old one's day is over."""
     step = doc.present_step
+    doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
     after = _cleared(doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error"), step)
     return after.updated(generation=True) if step is Step.IMAGINE else after
 

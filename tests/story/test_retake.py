@@ -103,3 +103,18 @@ def test_a_death_at_any_point_of_taking_up_loses_nothing() -> None:
             except NotFound:
                 text = world.bucket.read(f"666/{generation_id}.json")
             assert text
+
+
+def test_what_the_day_has_cost_is_not_forgotten() -> None:
+    world = World()
+    generation_id = failed_at("upscale", "refused", world)
+    world.later(days=1)
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    world.vendors.plan("upscale", "rejected")
+    while len(world.ended) < 2:
+        world.tick()
+    spent = world.doc.spend
+    world.vendors.plan("upscale", "refused")
+    world.tick(Orders(retake=generation_id))
+    assert world.doc.spend == spent

@@ -63,7 +63,7 @@ def possible(before: Doc) -> Iterator[tuple[str, Callable[[], Doc]]]:
     yield "mock_failed", lambda: transitions.mock_failed(before)
     yield "alerted", lambda: transitions.alerted(before)
     yield "hold_lifted", lambda: transitions.hold_lifted(before)
-    yield "video_polled", lambda: transitions.video_polled(before)
+    yield "video_polled", lambda: transitions.video_polled(before, NOW)
     yield "video_delivered", lambda: transitions.video_delivered(before)
     for step in PAID_STEPS:
         yield f"intended {step}", lambda step=step: transitions.intended(before, step, NOW, {"nonce": 7})
@@ -173,7 +173,7 @@ def test_an_answered_poll_clears_the_counter_of_polls_alone() -> None:
         "imagine": 1,
         "runway_poll": 3,
     }
-    assert transitions.video_polled(filming(retries=counted)).retries == {"imagine": 1, "fetch": 2}
+    assert transitions.video_polled(filming(retries=counted), NOW).retries == {"imagine": 1, "fetch": 2}
 
 
 def test_a_task_that_failed_counts_for_its_order_and_no_longer_for_the_polls() -> None:
@@ -185,7 +185,7 @@ def test_a_task_that_failed_counts_for_its_order_and_no_longer_for_the_polls() -
 
 @pytest.mark.parametrize("polls_failed", [0, 2])
 def test_polling_in_vain_puts_the_counter_back_to_what_it_was(polls_failed: int) -> None:
-    polled = transitions.video_polled(filming(retries={"runway_poll": polls_failed}))
+    polled = transitions.video_polled(filming(retries={"runway_poll": polls_failed}), NOW)
     after = transitions.video_not_had(polled, Status.RUNWAY_POLL_TIMEOUT, polls_failed, TEMPORARY)
     assert after.retries_of(Step.RUNWAY_POLL) == polls_failed
     assert transitions.retried(after).retries_of(Step.RUNWAY_POLL) == polls_failed + 1

@@ -34,6 +34,10 @@ OUTCOMES = {
 }
 
 
+_ACCOUNTS = ("last_error", "paid_calls", "spend")
+"""What the documents tell of the past: no decision depends on it here (there is no cap, and no error of class C)."""
+
+
 class Longest(NamedTuple):
     """The most that can still come from a state: ticks, and billed calls by kind."""
 
@@ -136,7 +140,7 @@ class Walk:
 
     def plain(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.plain(item) for key, item in value.items() if key not in ("last_error", "paid_calls")}
+            return {key: self.plain(item) for key, item in value.items() if key not in _ACCOUNTS}
         if isinstance(value, list):
             return [self.plain(item) for item in value]
         if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", value):
