@@ -33,6 +33,13 @@ def full(bucket: Path) -> Path:
     return bucket
 
 
+def published(bucket: Path) -> None:
+    """The publisher has published the group in the last folder."""
+    document = json.loads((bucket / "config" / "config_public.json").read_bytes())
+    names = [path.stem for path in (bucket / "444").glob("*.json")]
+    put(bucket, "public", {**document, "generation_id": [*document["generation_id"], *names]})
+
+
 def waiting(bucket: Path, sandbox: Sandbox) -> str:
     """A Midjourney task is in flight, and never ends; returns its id."""
     import requests

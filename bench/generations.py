@@ -1,0 +1,147 @@
+"""Whole generations by one process, against as many bare durable writes as they make."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.fakes import FakeStudio, FakeVendors
+from bench.pipelines import ROOT, full, published
+from bench.table import markdown
+from retake.bucket import Lease
+from retake.bucket.counting import CountingBucket
+from retake.bucket.directory import DirectoryBucket
+from retake.clock import SystemClock
+from retake.settings import Settings
+from retake.story.content import Prompt, load_prompts
+from retake.story.inprocess import InProcessScripts
+from retake.story.manager import Manager
+from retake.story.shell import SANDBOX_KEYS
+from retake.story.stage import Stage
+from retake.story.store import DocumentStore
+
+ROUNDS = 5  # of a few generations, and then as many bare writes
+EACH = 4
+STEPS = 6  # text, picture ordered, picture there, upscale ordered, upscale there, video
+WRITES = ("write", "replace", "copy", "delete")
+BODY = b"{}\n".ljust(1000)  # about as much as a document is
+
+
+class Pace(NamedTuple):
+    """Medians of the rounds."""
+
+    generation_s: float
+    writes: float  # durable ones, a generation
+    bare_s: float  # one bare write
+
+
+def generations_table(folder: Path) -> str:
+    first = measured(folder / "first", (folder / "first" / f"bucket-{n}" for n in count()))
+    steady = measured(folder / "steady", steady_bucket(folder / "steady" / "bucket"))
+    title = (
+        "Whole generations, one after the other in one process, on a directory, by vendors that answer at once: a tick "
+        "each, every step on the disk before the next. Beside it bare durable writes of 1 kB in the same file system "
+        "(temp file, write, fsync, rename, fsync of the folder). Durable writes are all that a generation writes, "
+        f"copies and deletes; the last column counts but {STEPS}, one a step, as the least that it could do with."
+    )
+    head = (
+        "generation",
+        "generations/s",
+        "durable writes each",
+        "bare writes/s",
+        "its writes/s ÷ bare",
+        f"{STEPS} steps/s ÷ bare",
+    )
+    rows = [
+        ("into an empty bucket", *shown(first)),
+        ("one published, two moved up, one made", *shown(steady)),
+    ]
+    return markdown(title, head, rows)
+
+
+def shown(pace: Pace) -> tuple[str, ...]:
+    share = pace.bare_s / pace.generation_s
+    return (
+        f"{1 / pace.generation_s:.1f}",
+        f"{pace.writes:.0f}",
+        f"{1 / pace.bare_s:.0f}",
+        f"{share * pace.writes:.2f}",
+        f"{share * STEPS:.2f}",
+    )
+
+
+def measured(folder: Path, buckets: Iterator[Path]) -> Pace:
+    """A generation in each of `buckets`, and bare writes beside them. The first round is not counted: it fills
+    caches."""
+    folder.mkdir(exist_ok=True)
+    rounds = [one_round(folder, buckets) for _ in range(ROUNDS + 1)]
+    return Pace(*(statistics.median(values) for values in zip(*rounds[1:], strict=True)))
+
+
+def one_round(folder: Path, buckets: Iterator[Path]) -> Pace:
+    spent, writes = 0.0, 0
+    for _ in range(EACH):
+        path = next(buckets)  # preparing it is not counted
+        bucket = CountingBucket(DirectoryBucket(str(path)))
+        spent += timed(lambda bucket=bucket: generate(bucket))  # type: ignore[misc]
+        writes += sum(bucket.counts[kind] for kind in WRITES)
+    bare = timed(lambda: bare_writes(folder / "bare", writes))
+    return Pace(spent / EACH, writes / EACH, bare / writes)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def generate(bucket: CountingBucket) -> None:
+    """One tick, from nothing under way to a finished generation."""
+    settings, vendors, studio = Settings(), FakeVendors(), FakeStudio()
+
+    def stage(lease: Lease) -> Stage:
+        store = DocumentStore(bucket, settings.paths, lease, SystemClock())
+        store.read()
+        return Stage(settings, store, vendors, studio, SystemClock())
+
+    scripts = InProcessScripts(stage, prompts())
+    tick = Manager(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench").tick()
+    if tick.ended != "done":
+        raise RuntimeError(f"no generation was made: {tick}")
+
+
+@cache
+def prompts() -> list[Prompt]:
+    return load_prompts(str(ROOT / "config" / "prompts.json"))
+
+
+def steady_bucket(bucket: Path) -> Iterator[Path]:
+    """One bucket in which all is as it always is: three ready groups, the last of them just published."""
+    full(bucket)
+    while True:
+        published(bucket)
+        yield bucket
+
+
+def bare_writes(folder: Path, number: int) -> None:
+    folder.mkdir(exist_ok=True)
+    for n in range(number):
+        durable_write(str(folder), f"{n % 3}.json", BODY)
+
+
+def durable_write(folder: str, name: str, data: bytes) -> None:
+    """The least that a write takes which outlives a power cut."""
+    draft = os.path.join(folder, "draft")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    os.write(file, data)
+    os.fsync(file)
+    os.close(file)
+    os.rename(draft, os.path.join(folder, name))
+    names = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(names)
+    os.close(names)
