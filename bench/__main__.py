@@ -4,14 +4,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.buckets import buckets_table
 from bench.channels import channels_table
+from bench.generations import generations_table
 from bench.operations import operations_table
 from bench.processes import processes_table
+
+TABLES = (processes_table, operations_table, generations_table, buckets_table, channels_table)
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="retake-bench-") as folder:
-        for number, table in enumerate((processes_table, operations_table, channels_table)):
+        for number, table in enumerate(TABLES):
             where = Path(folder, str(number))
             where.mkdir()
             print(table(where), end="\n\n", flush=True)

@@ -1,0 +1,240 @@
+"""What a tick costs on each kind of bucket: time beside the bare client's, requests, and what B2 charges for them."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from bench.bare import Call, Calls, Recording, b2_again, b2_recorded, directory_again, s3_again, s3_recorded
+from bench.operations import counted
+from bench.pipelines import MANAGER, environment, full, waiting
+from bench.servers import Store, server
+from bench.table import markdown
+from retake.bucket import ANY, Bucket, Lease, open_bucket
+from retake.bucket.b2_price import DOLLARS, FREE_A_DAY, by_class
+from retake.bucket.b2_url import parse_url
+from retake.clock import SystemClock
+from retake.sandbox import Pace, Sandbox
+from retake.settings import Settings, sandboxed
+from retake.story.manager import Manager
+from retake.story.shell import SANDBOX_KEYS
+from retake.story.shift import Ended
+
+ROUNDS = 6
+ROUND_S = 0.4  # of ticks, and then as many by the bare client
+A_DAY = 24 * 60  # ticks, one a minute
+DAYS = 30
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "list": ("list", "b2_list_file_versions", "list_objects_v2"),
+    "read": ("read", "b2_download_file_by_id", "get_object"),
+    "look": ("head_object",),
+    "write": ("write", "replace", "b2_upload_file", "put_object"),
+    "copy": ("copy", "b2_copy_file", "copy_object"),
+    "delete": ("delete", "b2_delete_file_version", "delete_object"),
+    "lease": ("lease", "join"),
+    "sign in": ("b2_authorize_account", "b2_list_buckets", "b2_get_upload_url"),
+}
+
+
+class Spent(NamedTuple):
+    """For one tick, or for its calls by the bare client. Seconds."""
+
+    wall: float
+    cpu: float
+
+
+class Asked(NamedTuple):
+    """What a tick asks of its store, each call by its name."""
+
+    idle: Sequence[str]
+    busy: Sequence[str]
+
+
+def buckets_table(folder: Path) -> str:
+    with server("b2") as b2, server("s3") as s3, Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:
+        places = laid_out(folder, vendors)
+        speeds = [("directory", *speed(*directory_pair(places["idle"])))]
+        for name, store, pair in (("B2 stand-in", b2, b2_pair), ("S3 stand-in", s3, s3_pair)):
+            with keys(store):
+                speeds.append((name, *speed(*pair(store, places["idle"]))))
+        asked = {
+            "directory": directory_asked(folder, vendors),
+            "B2 stand-in": store_asked(b2, places, vendors),
+            "S3 stand-in": store_asked(s3, places, vendors),
+        }
+    return "\n\n".join((speed_table(speeds), requests_table(asked), price_table(asked["B2 stand-in"])))
+
+
+def laid_out(folder: Path, vendors: Sandbox) -> dict[str, Path]:
+    """A bucket with nothing to do, and one that waits for a task."""
+    waiting(folder / "busy", vendors)
+    return {"idle": full(folder / "idle"), "busy": folder / "busy"}
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+
+def speed_table(rows: Sequence[Sequence[str]]) -> str:
+    title = (
+        "Idle ticks in one process, one after the other, the lease taken and given back in each; and the calls that "
+        "they make of their store, made by the bare client: system calls, b2sdk, boto3. The stand-ins run in processes "
+        f"of their own. Medians of {ROUNDS} rounds, in turn."
+    )
+    head = ("bucket", "calls a tick", "ticks/s", "bare/s", "ticks/s ÷ bare", "CPU ms a tick", "× bare CPU")
+    return markdown(title, head, rows)
+
+
+def speed(tick: Callable[[], None], bare: Callable[[], None], calls: int) -> tuple[str, ...]:
+    rounds = [(spent(tick), spent(bare)) for _ in range(ROUNDS)]
+    ours, theirs = (Spent(*map(statistics.median, zip(*side, strict=True))) for side in zip(*rounds, strict=True))
+    ratios = (f"{theirs.wall / ours.wall:.2f}", f"{ours.cpu * 1000:.1f}", f"{ours.cpu / theirs.cpu:.2f}")
+    return (str(calls), f"{1 / ours.wall:.1f}", f"{1 / theirs.wall:.1f}", *ratios)
+
+
+def spent(work: Callable[[], None]) -> Spent:
+    began, used, number = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - began < ROUND_S:
+        work()
+        number += 1
+    return Spent((time.perf_counter() - began) / number, (time.process_time() - used) / number)
+
+
+Pair = tuple[Callable[[], None], Callable[[], None], int]
+
+
+def directory_pair(laid: Path) -> Pair:
+    noted: Calls = []
+    bucket = open_bucket(f"file:{laid}")
+    idle_tick(Recording(bucket, noted))
+    return (lambda: idle_tick(bucket)), directory_again(str(laid), noted), len(noted)
+
+
+def b2_pair(store: Store, laid: Path) -> Pair:
+    bucket = filled(store.url("speed"), laid)
+    noted = recorded(bucket, b2_recorded)
+    again = b2_again(parse_url(bucket.url).realm, noted)
+    return (lambda: idle_tick(bucket)), again, len(noted)
+
+
+def s3_pair(store: Store, laid: Path) -> Pair:
+    """The bare client has a place of its own: claims that are made again must not meet those of the ticks."""
+    bucket = filled(store.url("speed"), laid)
+    noted = recorded(bucket, s3_recorded)
+    filled(store.url("bare"), laid)
+    again = s3_again(bucket.url.partition("endpoint=")[2], [elsewhere(call) for call in noted])
+    return (lambda: idle_tick(bucket)), again, len(noted)
+
+
+def elsewhere(call: Call) -> Call:
+    moved = {name: call.named[name].replace("speed/", "bare/", 1) for name in {"Key", "Prefix"} & call.named.keys()}
+    return call._replace(named={**call.named, **moved})
+
+
+def recorded(bucket: Bucket, recording: Callable[[Calls], AbstractContextManager[None]]) -> Calls:
+    """What an idle tick asks that is not the first: signing in, and trying the store out, are done once a process."""
+    noted: Calls = []
+    idle_tick(bucket)
+    with recording(noted):
+        idle_tick(bucket)
+    return noted
+
+
+def idle_tick(bucket: Bucket) -> None:
+    tick = Manager(Settings(), bucket, NoScripts(), SANDBOX_KEYS, SystemClock(), owner="bench").tick()
+    if not tick.resting or tick.exit_code:
+        raise RuntimeError(f"the tick was not idle: {tick}")
+
+
+class NoScripts:
+    """An idle tick runs none."""
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        raise NotImplementedError(script)
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+def requests_table(asked: Mapping[str, Asked]) -> str:
+    title = (
+        "What a tick asks of its store: operations on a directory, requests to the stand-ins. Whole ticks as cron "
+        "starts them: an idle one is one process, a busy one two, manager and script, and polls a task."
+    )
+    rows = []
+    for kind, (idle, busy) in asked.items():
+        rows += [(f"{kind}, {which}", *by_kind(names)) for which, names in (("idle", idle), ("busy", busy))]
+    return markdown(title, ("tick", *KINDS, "all"), rows)
+
+
+def by_kind(names: Sequence[str]) -> tuple[str, ...]:
+    kinds = {name: kind for kind, known in KINDS.items() for name in known}
+    counts = Counter(kinds[name] for name in names)
+    return (*(str(counts[kind]) for kind in KINDS), str(len(names)))
+
+
+def directory_asked(folder: Path, vendors: Sandbox) -> Asked:
+    settings = sandboxed(Settings(), vendors.url)
+    waiting(folder / "counted-busy", vendors)
+    full(folder / "counted-idle")
+    calls = {}
+    for name in ("idle", "busy"):
+        for _ in range(2):  # of each the second tick: the first notes what later ones find
+            calls[name] = list(counted(folder / f"counted-{name}", settings).elements())
+    return Asked(calls["idle"], calls["busy"])
+
+
+def store_asked(store: Store, places: Mapping[str, Path], vendors: Sandbox) -> Asked:
+    calls = {}
+    for name, laid in places.items():
+        url = store.url(f"asked-{name}")
+        with keys(store):
+            filled(url, laid)
+        environ = {**environment(laid, vendors), **store.environ, "RETAKE_STORAGE_URL": url}
+        for _ in range(2):
+            store.calls()
+            subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True)
+        calls[name] = store.calls()
+    return Asked(calls["idle"], calls["busy"])
+
+
+def filled(url: str, laid: Path) -> Bucket:
+    """The bucket at `url`, with all that lies in the folder `laid`."""
+    bucket = open_bucket(url)
+    for path in sorted(laid.rglob("*")):
+        key = path.relative_to(laid).as_posix()
+        if path.is_file() and not key.startswith(".retake"):
+            bucket.write(key, path.read_bytes(), ANY)
+    return bucket
+
+
+@contextmanager
+def keys(store: Store) -> Iterator[None]:
+    with patch.dict(os.environ, store.environ):
+        yield
+
+
+# --- price --------------------------------------------------------------------------------------------------------
+
+
+def price_table(asked: Asked) -> str:
+    title = (
+        f"What B2 charges for a tick a minute, {DAYS} days long, by its price list: calls of class A are free, and so "
+        f"are the first {FREE_A_DAY} a day of class B and of class C. Signed in with a key for all buckets; one for "
+        "this bucket alone saves each process a call of class C."
+    )
+    head = ("every tick", *(f"class {name}" for name in DOLLARS), "US$ a month")
+    return markdown(title, head, [("idle", *priced(asked.idle)), ("busy", *priced(asked.busy))])
+
+
+def priced(names: Sequence[str]) -> tuple[str, ...]:
+    classes = by_class(names)
+    dollars = sum(max(0, classes[name] * A_DAY - FREE_A_DAY) * each for name, each in DOLLARS.items()) * DAYS
+    return (*(str(number) for number in classes.values()), f"{dollars:.2f}")
