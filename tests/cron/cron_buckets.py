@@ -1,0 +1,162 @@
+"""The machine of cron_machine.py with its bucket elsewhere: in a folder, on a stand-in of B2, or in moto's S3.
+
+machine = BucketMachine(tmp_path, vendors, place)
+machine.before = freeze                 # hears of each request to B2 or S3 before it is carried out
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from logging import getLogger
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, NamedTuple
+
+from cron_machine import MANAGER, Machine, Run, Vendors, eventually
+from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+from retake.bucket import ANY, LeaseTerms, NotFound, open_bucket
+from retake.bucket.s3_client import connect, parse_url
+from retake.errors import LeaseHeld
+from retake.sandbox.b2 import B2Sandbox
+
+KINDS = ("directory", "b2", "s3")
+CLOUDS = ("b2", "s3")
+
+TTL_S = 2.5
+SKEW_S = {"directory": 0.2, "b2": 0.2, "s3": 0.6}
+"""S3 tells all times in whole seconds: two of them are up to a second apart, and the skew counts twice."""
+
+DOCUMENTS = tuple(f"config/config_{name}.json" for name in ("public", "gen", "midjourney"))
+
+_S3_KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null"}
+_numbers = count(1)
+
+
+class Place(NamedTuple):
+    """Where a bucket is, and what a process needs to use it."""
+
+    kind: str
+    url: str
+    environ: dict[str, str]
+    listen: Callable[[Callable[[str], object]], None]  # who is to hear of each request before it is carried out
+
+
+@contextmanager
+def b2_place() -> Iterator[Callable[[], Place]]:
+    """Makes places on one stand-in."""
+    with B2Sandbox(seed=7) as sandbox:
+
+        def listen(before: Callable[[str], object]) -> None:
+            sandbox.meanwhile = lambda call, file: before(f"{call} {file}")
+
+        yield lambda: Place("b2", sandbox.storage_url(f"story-{next(_numbers)}"), sandbox.environment(), listen)
+
+
+@contextmanager
+def s3_place() -> Iterator[Callable[[], Place]]:
+    """Makes places on one server, whose requests are heard of by the class that takes them all."""
+    usual, heard = DomainDispatcherApplication.__call__, [lambda text: None]
+
+    def take(self: Any, environ: dict[str, Any], answer: Any) -> Any:
+        heard[0](f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']} {environ['QUERY_STRING']}")
+        return usual(self, environ, answer)
+
+    def make() -> Place:
+        url = f"s3://bucket-{next(_numbers)}/story?endpoint=http://{host}:{port}"
+        os.environ.update(_S3_KEYS)
+        place = parse_url(url)
+        connect(place, connect_s=5, read_s=10).create_bucket(Bucket=place.bucket)
+        return Place("s3", url, _S3_KEYS, lambda before: heard.__setitem__(0, before))
+
+    getLogger("werkzeug").setLevel("ERROR")  # it logs each request
+    DomainDispatcherApplication.__call__ = take
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield make
+    finally:
+        server.stop()
+        DomainDispatcherApplication.__call__ = usual
+
+
+class BucketMachine(Machine):
+    """A machine whose bucket is looked at as the scripts look at it. The keys must be in our own environment too."""
+
+    def __init__(self, folder: Path, vendors: Vendors, place: Place) -> None:
+        super().__init__(folder, vendors)
+        self.kind = place.kind
+        self.env |= {"RETAKE_STORAGE_URL": place.url, **place.environ}
+        self.terms = LeaseTerms(TTL_S, SKEW_S[place.kind], TTL_S / 24)
+        self.store = open_bucket(place.url, lease_terms=self.terms)
+        self.before: Callable[[str], object] = lambda request: None
+        place.listen(lambda request: self.before(request))
+
+    def short_leases(self) -> None:
+        self.set(WORKFLOW={"lock_ttl_seconds": self.terms.ttl_s, "lock_skew_seconds": self.terms.skew_s})
+
+    @property
+    def term(self) -> float:
+        """Seconds after which the lease of whoever is gone is free; on a directory it is free at once. A second more,
+        for the stores tell the time in whole ones."""
+        return 0.0 if self.kind == "directory" else self.terms.ttl_s + 2 * self.terms.skew_s + 1
+
+    def put(self, key: str, value: object) -> None:  # type: ignore[override]
+        self.store.write(key, value if isinstance(value, bytes) else json.dumps(value).encode(), ANY)
+
+    def data(self, key: str) -> bytes:
+        return self.store.read(key)[0]
+
+    def read(self, key: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.data(key)))
+        except NotFound:
+            return {}
+
+    def files(self, folder: str = "") -> set[str]:
+        return {entry.key for entry in self.store.list(f"{folder}/" if folder else "")}
+
+    def snapshot(self) -> dict[str, bytes]:
+        return {key: self.data(key) for key in self.files()}
+
+    @property
+    def leased(self) -> bool:
+        try:
+            self.store.lease("story", "the test").release()
+        except LeaseHeld:
+            return True
+        return False
+
+    # --- processes ---
+
+    def kill(self, manager: Popen[str], *, script_too: bool) -> None:
+        manager.kill()
+        manager.wait()
+        for orphan in self.processes() if script_too else []:
+            with suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)
+
+    def freeze(self, *pids: int) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: all(self.frozen(pid) for pid in pids))
+
+    def frozen(self, pid: int) -> bool:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def thaw(self, *pids: int) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    def until_over(self) -> list[Run]:
+        """Ticks until the generation is over. On a busy machine one may lose a lease that is so short."""
+        runs: list[Run] = []
+        while self.generation_id or not self.files("spend"):
+            runs.append(self.run(MANAGER))
+            assert len(runs) < 20, [(run.exit_code, run.messages[-1:]) for run in runs]
+        return runs
