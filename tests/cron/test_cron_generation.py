@@ -89,7 +89,7 @@ def test_the_three_scripts_by_hand_each_take_the_lease_themselves(machine: Machi
 
 def test_a_script_by_hand_makes_way_for_a_manager_at_work(machine: Machine) -> None:
     machine.plant("imagine")
-    machine.order("imagine#1=slow=1")
+    machine.order("imagine#1=slow=2")
     manager = machine.start(MANAGER)
     machine.await_call("imagine")
     by_hand = machine.run("generate_media.py", "--generation_id", ID)

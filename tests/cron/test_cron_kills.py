@@ -91,7 +91,7 @@ def test_or_it_is_not_paid_for_again_where_the_settings_say_hold(machine: Machin
 
 def test_an_orphaned_script_holds_the_lease_until_it_ends(machine: Machine) -> None:
     machine.plant("imagine")
-    machine.order("imagine#1=slow=1.5")
+    machine.order("imagine#1=slow=2.5")
     manager = machine.start(MANAGER)
     machine.await_call("imagine")
     manager.kill()

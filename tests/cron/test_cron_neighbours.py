@@ -31,7 +31,7 @@ for number in range(1_000_000):
 
 
 def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(machine: Machine) -> None:
-    machine.order("chat#1=slow=2")  # long enough for all to have begun
+    machine.order("chat#1=slow=3")  # long enough for all to have begun
     managers = [machine.start(MANAGER) for _ in range(5)]
     runs = [machine.finish(manager) for manager in managers]
     assert [run.exit_code for run in runs] == [0] * 5
