@@ -8,65 +8,22 @@ gc.disable()  # an idle tick is mostly imports, and collecting garbage meanwhile
 import os  # noqa: E402
 import sys  # noqa: E402
 
-import click  # noqa: E402
-
-from retake.story.command import Options, manage  # noqa: E402
-
-gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
-gc.enable()
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--until-done", is_flag=True, help="Tick until the present generation has ended; begin one if none is.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0), metavar="SECONDS", help="Between ticks [30; in the sandbox 1]."
-)
-@click.option("--dry-run", is_flag=True, help="Say what a tick would do, and change nothing.")
-@click.option("--sandbox", is_flag=True, help="Use stand-ins of the vendors on this machine: no account, no cost.")
-@click.option(
-    "--order", multiple=True, metavar="ORDER", help="A failure for the sandbox to play, like upscale#1-2=500."
-)
-@click.option(
-    "--resolve", type=click.Choice(["retry", "skip"]), help="A paid call of unknown outcome: ask again, or not."
-)
-@click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was mended.")
-@click.option("--retake", metavar="ID", help="Take a failed generation up again, at the step that failed.")
-@click.option("--channel", metavar="NAME", help="Work on this one of the CHANNELS alone.")
-def main(
-    until_done: bool,
-    interval: float | None,
-    dry_run: bool,
-    sandbox: bool,
-    order: tuple[str, ...],
-    resolve: str | None,
-    resume: bool,
-    retake: str | None,
-    channel: str | None,
-) -> None:
-    """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
+def main() -> None:
+    """A plain tick, which is what a schedule runs, has no options: so it does not load what parses them (click, half
+    of what an idle tick would cost)."""
+    if len(sys.argv) > 1:
+        from retake.story.options import main as with_options
 
-    Run it every few minutes (see crontab.example). Each tick looks at the documents in the bucket, does what is next,
-    and ends; a failed step is taken again in a later tick, a bounded number of times. Two ticks at once do no harm:
-    the second finds the pipeline leased and leaves.
+        gc.enable()
+        with_options(obj=FOLDER)
+    from retake.story.command import Options, manage
 
-    \b
-    To see a whole generation without an account:
-        b2_storage_manager.py --sandbox --until-done
-
-    Settings come from config/config.json (or the file that RETAKE_CONFIG names), keys from the environment:
-    MIDJOURNEY_API_KEY, RUNWAYML_API_SECRET, OPENAI_API_KEY. All of them are explained in docs/settings.md.
-
-    \b
-    Exit codes:
-        0   the tick is done (also: nothing to do, or another one is at it)
-        75  a step failed and is tried again later; or held for you; or the bucket is away
-        69  a generation failed for good, or too many in a row did
-        65  a document in the bucket makes no sense
-        78  settings or a key are missing, wrong or refused
-        70  a bug
-    """
-    folder = os.path.dirname(os.path.abspath(__file__))
-    sys.exit(manage(folder, Options(until_done, interval, dry_run, sandbox, order, resolve, resume, retake, channel)))
+    gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
+    gc.enable()
+    sys.exit(manage(FOLDER, Options()))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
-from uuid import uuid4
 
 from retake.clock import stamp
 
@@ -190,6 +189,8 @@ def error_record(
 
     `correlation_id` ties together what belongs together: the generation's id. `robot_id` names who met the error.
     """
+    from uuid import uuid4
+
     return {
         "error_id": str(uuid4()),
         "correlation_id": correlation_id,

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-import b2_storage_manager
 from retake import errors
 from retake.keys import KEYS
+from retake.story import options
 
 ROOT = Path(__file__).parent.parent
 CRONTAB = ROOT / "crontab.example"
@@ -216,7 +216,7 @@ def test_the_examples_and_the_page_name_each_key_as_the_program_reads_it() -> No
 def test_the_page_explains_every_exit_code_that_there_is() -> None:
     explained = {int(code) for code in re.findall(r"^\| (\d+) \|", RUNNING, re.MULTILINE)}
     raised = {kind.exit_code for kind in vars(errors).values() if hasattr(kind, "exit_code")}
-    helped = CliRunner().invoke(b2_storage_manager.main, ["--help"]).output
+    helped = CliRunner().invoke(options.main, ["--help"]).output
     assert explained >= raised
     assert explained == {int(code) for code in re.findall(r"^ +(\d+)  ", helped, re.MULTILINE)}
 
@@ -224,5 +224,5 @@ def test_the_page_explains_every_exit_code_that_there_is() -> None:
 def test_the_page_names_only_files_and_options_that_exist() -> None:
     for path in re.findall(r"`((?:\.github|systemd|config|docs)/[\w./-]*)`|\]\(([\w.-]+\.md)\)", RUNNING):
         assert (ROOT / path[0]).exists() if path[0] else (ROOT / "docs" / path[1]).exists(), path
-    helped = CliRunner().invoke(b2_storage_manager.main, ["--help"]).output
+    helped = CliRunner().invoke(options.main, ["--help"]).output
     assert set(re.findall(r"(?:py |`)(--[a-z-]+)", RUNNING)) <= set(re.findall(r"--[a-z-]+", helped))

@@ -37,7 +37,7 @@ def test_the_commands_it_opens_with_are_targets() -> None:
 
 
 def test_the_options_it_names_are_options() -> None:
-    door = (ROOT / "b2_storage_manager.py").read_text()
+    door = (ROOT / "retake" / "story" / "options.py").read_text()
     for option in sorted(set(re.findall(r"--[a-z]+(?:-[a-z]+)*", README)) - {"--help"}):
         assert f'"{option}"' in door, option
 
@@ -48,3 +48,9 @@ def test_the_rooms_it_draws_are_those_of_the_package() -> None:
     assert set(re.findall(r"^  ([a-z]+)/", drawing, flags=re.MULTILINE)) == rooms
     for module in (ROOT / "retake").glob("*.py"):
         assert module.name in drawing or module.name == "__init__.py"
+
+
+def test_its_figures_are_those_that_the_benchmarks_print() -> None:
+    """The tables of the README have the heads of the tables that `make bench` prints, all of them, in their order."""
+    heads = re.findall(r"^\| (process|tick|generation|bucket|every tick|channels) +\|", README, flags=re.MULTILINE)
+    assert heads == ["process", "tick", "generation", "bucket", "tick", "every tick", "channels"]
