@@ -16,6 +16,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv/bin/python
 PIP := PIP_USER=0 $(VENV) -m pip --disable-pip-version-check --no-input --no-cache-dir --retries 3
 
+# More test processes than cores: many tests wait for processes of their own.
+WORKERS ?= $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 )))
+
 # Two makes at once in one folder: the second waits for the first one's environment instead of making another.
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock Makefile)
 
@@ -78,7 +81,7 @@ test: tools ## lint, format, types, and every test
 	@echo "== mypy --strict"
 	@$(VENV) -m mypy --strict
 	@echo "== pytest"
-	@$(VENV) -m pytest -q -n auto --maxprocesses 4
+	@$(VENV) -m pytest -q -n $(WORKERS)
 
 soak: tools ## the simulation and the sweeps at length: SEEDS=20000, every pair of deaths (an hour or more)
 	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto tests/story tests/bucket
