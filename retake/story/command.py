@@ -81,6 +81,7 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
     if many:
         from retake.story.channels import tick_channels
 
+        scripts.stopping()  # signals can be answered by the main thread alone, and channels tick in others
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
     bucket = part_of(bucket, settings, options.channel)
     if options.channel:
