@@ -9,11 +9,14 @@
     ├── LeaseLost            the lease ran out or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
     ├── CapReached           what may be spent in a day is spent               exit 75
-    └── VendorError          a vendor said no, or said nothing                 exit 75, 69 or 78
-        ├── Refused          the paid call was certainly not carried out
-        ├── OutcomeUnknown   nobody can know whether the paid call was carried out
-        ├── PollFailed       a question that costs nothing got no answer
-        └── TaskFailed       the paid task itself ended without a result
+    ├── RunError             a run cannot do what it was asked to do           exit 65
+    └── CodedError           classified, with a code of the protocol           exit 75, 69 or 78
+        ├── RobotError       a robot's work came to nothing
+        └── VendorError      a vendor said no, or said nothing
+            ├── Refused          the paid call was certainly not carried out
+            ├── OutcomeUnknown   nobody can know whether the paid call was carried out
+            ├── PollFailed       a question that costs nothing got no answer
+            └── TaskFailed       the paid task itself ended without a result
 
 «Refused» and «cannot know» are different types on purpose: the first may be asked again for nothing, the second may
 already have been paid for. They stay apart all the way up.
@@ -23,7 +26,7 @@ Classes and codes are those of the error protocol: A temporary, B business, C cr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -39,8 +42,23 @@ class ErrorClass(StrEnum):
     CRITICAL = "C"  # a key, credit, configuration: nothing works until a person mends it
 
 
+_PREFIXES = {
+    "ERR_TEMPORARY_": ErrorClass.TEMPORARY,
+    "ERR_BUSINESS_": ErrorClass.BUSINESS,
+    "ERR_CRITICAL_": ErrorClass.CRITICAL,
+}
+
+
+def class_of(code: str) -> ErrorClass:
+    """The class that a code's prefix tells (seed 003, «Классификация ошибок»). Raises ValueError for no such prefix."""
+    for prefix, error_class in _PREFIXES.items():
+        if code.startswith(prefix) and len(code) > len(prefix):
+            return error_class
+    raise ValueError(f"{code!r} is no error code: it begins with none of {', '.join(_PREFIXES)}")
+
+
 class Code(StrEnum):
-    """The error codes in use. The prefix tells the class."""
+    """The codes of vendors' errors. The prefix tells the class; robots have codes of their own (config/policies)."""
 
     NETWORK = "ERR_TEMPORARY_NETWORK"  # no connection, or it was cut
     TIMEOUT = "ERR_TEMPORARY_TIMEOUT"  # connected, but no answer in time
@@ -61,9 +79,7 @@ class Code(StrEnum):
 
     @property
     def error_class(self) -> ErrorClass:
-        if self.value.startswith("ERR_TEMPORARY"):
-            return ErrorClass.TEMPORARY
-        return ErrorClass.BUSINESS if self.value.startswith("ERR_BUSINESS") else ErrorClass.CRITICAL
+        return class_of(self.value)
 
 
 _EXIT_CODES = {ErrorClass.TEMPORARY: 75, ErrorClass.BUSINESS: 69, ErrorClass.CRITICAL: 78}
@@ -123,21 +139,39 @@ class CapReached(RetakeError):
     exit_code = 75
 
 
-class VendorError(RetakeError):
-    """A vendor's error, classified at the vendor's door. A command that ends with it exits 75, 69 or 78 by its class.
+class RunError(RetakeError):
+    """A run cannot do what it was asked to do: it is unknown, moved on meanwhile, or has no such transition. Nothing
+    has been changed."""
 
-    `retry_after_s` is how long the vendor asks to be left alone, in seconds, where it said so.
+    exit_code = 65
+
+
+class CodedError(RetakeError):
+    """An error that is classified: its code is one of the protocol's. A command that ends with it exits 75, 69 or 78.
+
+    `retry_after_s` is how long the other side asks to be left alone, in seconds, where it said so. Raises ValueError
+    for a code whose prefix tells no class.
     """
 
-    def __init__(self, code: Code, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, code: str, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code: str = code
+        self.error_class = class_of(code)
         self.retry_after_s = retry_after_s
-        self.exit_code = _EXIT_CODES[code.error_class]
+        self.exit_code = _EXIT_CODES[self.error_class]
 
-    @property
-    def error_class(self) -> ErrorClass:
-        return self.code.error_class
+
+class RobotError(CodedError):
+    """A robot's work came to nothing; the code is one of those that its policy file lists, or another of the kind."""
+
+
+class VendorError(CodedError):
+    """A vendor's error, classified at the vendor's door."""
+
+    code: Code
+
+    def __init__(self, code: Code, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(code, message, retry_after_s=retry_after_s)
 
 
 class Refused(VendorError):
@@ -175,19 +209,31 @@ def redact(text: str) -> str:
     return text
 
 
+def retry_in(delay_s: float) -> dict[str, Any]:
+    """The recovery action «try again in so many seconds»."""
+    return {"action": "RETRY", "delay_seconds": delay_s}
+
+
+def escalate(recipient: str, what: str) -> dict[str, Any]:
+    """The recovery action «somebody has to do something»: who, and what."""
+    return {"action": "ESCALATE", "recipient": recipient, "what": what}
+
+
 def error_record(
-    error: VendorError,
+    error: CodedError,
     *,
     now: datetime,
     robot_id: str,
     correlation_id: str,
     retry_count: int,
     input_data: Mapping[str, Any] | None = None,
-    recovery_actions: tuple[str, ...] = (),
+    system_context: Mapping[str, Any] | None = None,
+    recovery_actions: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The standard error record (seed 003, «Стандартный формат ошибки») of `error`, ready for JSON.
 
-    `correlation_id` ties together what belongs together: the generation's id. `robot_id` names who met the error.
+    `correlation_id` ties together what belongs together: the generation's id, the run's. `robot_id` names who met the
+    error. `retry_count` is how often it was tried again before. Recovery actions: see `retry_in`, `escalate`.
     """
     from uuid import uuid4
 
@@ -197,13 +243,17 @@ def error_record(
         "timestamp": stamp(now),
         "robot_id": robot_id,
         "error_class": error.error_class.value,
-        "error_code": error.code.value,
+        "error_code": str(error.code),
         "message": redact(str(error)),
         "details": {
-            "input_data": {key: redact(it) if isinstance(it, str) else it for key, it in (input_data or {}).items()},
-            "system_context": type(error).__name__,
+            "input_data": _redacted(input_data),
+            "system_context": {"error": type(error).__name__, **_redacted(system_context)},
             "retry_count": retry_count,
             "last_attempt": stamp(now),
         },
-        "recovery_actions": list(recovery_actions),
+        "recovery_actions": [dict(action) for action in recovery_actions],
     }
+
+
+def _redacted(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: redact(it) if isinstance(it, str) else it for key, it in (values or {}).items()}

@@ -25,7 +25,9 @@ from retake.errors import (
     TaskFailed,
     VendorError,
     error_record,
+    escalate,
     redact,
+    retry_in,
 )
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999_999, tzinfo=timezone(timedelta(hours=2)))
@@ -108,7 +110,7 @@ def test_the_record_has_the_fields_of_the_protocol() -> None:
         correlation_id="20260504-0102",
         retry_count=2,
         input_data={"step": "imagine"},
-        recovery_actions=("look at the vendor's page",),
+        recovery_actions=(retry_in(5), escalate("operator", "look at the vendor's page")),
     )
     assert UUID(record.pop("error_id")).version == 4
     assert record == {
@@ -120,11 +122,14 @@ def test_the_record_has_the_fields_of_the_protocol() -> None:
         "message": "no answer from https://api.example/v1?…",
         "details": {
             "input_data": {"step": "imagine"},
-            "system_context": "OutcomeUnknown",
+            "system_context": {"error": "OutcomeUnknown"},
             "retry_count": 2,
             "last_attempt": "2026-05-04T01:02:01Z",
         },
-        "recovery_actions": ["look at the vendor's page"],
+        "recovery_actions": [
+            {"action": "RETRY", "delay_seconds": 5},
+            {"action": "ESCALATE", "recipient": "operator", "what": "look at the vendor's page"},
+        ],
     }
 
 

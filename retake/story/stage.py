@@ -7,7 +7,7 @@ from logging import getLogger
 from typing import Any, Protocol
 
 from retake.clock import Clock
-from retake.errors import CapReached, ErrorClass, Stopped, VendorError, error_record
+from retake.errors import CapReached, ErrorClass, Stopped, VendorError, error_record, escalate, retry_in
 from retake.keys import Keys, missing_keys
 from retake.settings import Settings
 from retake.story.decision import over_cap
@@ -21,9 +21,9 @@ _log = getLogger(__name__)
 _PIECE_S = 0.25
 
 _RECOVERY = {
-    ErrorClass.TEMPORARY: "the failed step is taken again in a later tick, while it has attempts left",
-    ErrorClass.BUSINESS: "the same request would fail again: look at its dead letter, change the prompt",
-    ErrorClass.CRITICAL: "mend what the message names; --resume tries again at once",
+    ErrorClass.TEMPORARY: retry_in(0),  # in a later tick, while there are attempts left
+    ErrorClass.BUSINESS: escalate("operator", "look at its dead letter, change the prompt: the same one fails again"),
+    ErrorClass.CRITICAL: escalate("operator", "mend what the message names; --resume tries again at once"),
 }
 
 

@@ -338,7 +338,7 @@ def test_a_refused_key_is_told_once_and_asked_again_once_an_hour(kind: str) -> N
     assert log.alerts == ["ERR_CRITICAL_UNAUTHORIZED"]
     assert (world.doc.status, world.doc.retries, world.doc.pending) == (None, {}, None)
     assert world.doc.last_error is not None
-    assert "--resume" in world.doc.last_error["recovery_actions"][0]
+    assert "--resume" in world.doc.last_error["recovery_actions"][0]["what"]
 
 
 def test_another_reason_to_call_a_person_is_told_too() -> None:

@@ -1,0 +1,78 @@
+"""A retry policy is data: it says «again, in so many seconds» or «give up», and never acts or sleeps.
+
+Who spends it decides what a second is: the guard waits in process (guard.py), the story waits over ticks, a worker puts
+`next_retry_at` on its run. All of them count alike: attempt 1 is the first call, attempt n + 1 the n-th repeat.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retake.errors import CodedError, ErrorClass
+from retake.retrying.backoff import Backoff, Fixed
+
+LONGEST_S = 366 * 24 * 3600.0
+"""No wait is longer than a year, whatever an exponential without a ceiling comes to."""
+
+
+class RetryIf(NamedTuple):
+    """Which errors are worth another try: those of a class, or of a code; never those of a code that is excepted."""
+
+    classes: frozenset[ErrorClass] = frozenset({ErrorClass.TEMPORARY})
+    codes: frozenset[str] = frozenset()
+    except_codes: frozenset[str] = frozenset()
+
+    def holds_for(self, error: CodedError) -> bool:
+        if error.code in self.except_codes:
+            return False
+        return error.code in self.codes or error.error_class in self.classes
+
+
+class Retry(NamedTuple):
+    """Try again."""
+
+    after_s: float  # seconds from the failure
+    attempt: int  # the number of the attempt that comes: 2 for the first repeat
+
+
+class GiveUp(NamedTuple):
+    """Do not try again."""
+
+    why: str  # in words, for the log
+    used_up: bool  # every repeat was taken; False: the error is not one that a repeat can mend
+
+
+Decision = Retry | GiveUp
+
+
+class RetryPolicy(NamedTuple):
+    """How often something is tried again, when, and after which errors."""
+
+    max_retries: int | None  # repeats after the first call; None: without end
+    backoff: Backoff = Fixed(0.0)
+    jitter_percent: float = 0.0  # each wait is drawn evenly from so many percent below it to so many above
+    ceiling_s: float | None = None  # no wait is longer, jitter included
+    retry_if: RetryIf = RetryIf()
+    timeout_s: float | None = None  # what one call may take; who makes the call sees to it
+
+    def decide(self, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
+        """What follows on `error` of attempt number `attempt` (from 1). `random()` gives 0 … 1, for the jitter.
+
+        Where the other side said how long to leave it alone, the wait is at least that, whatever the ceiling.
+        """
+        if not self.retry_if.holds_for(error):
+            return GiveUp(f"{error.code} is not an error that another try can mend", used_up=False)
+        if self.max_retries is not None and attempt > self.max_retries:
+            return GiveUp(f"{error.code} after {attempt} attempts", used_up=True)
+        return Retry(max(self.wait_s(attempt, random), error.retry_after_s or 0.0), attempt + 1)
+
+    def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
+        """Seconds before repeat number `repeat` (from 1), jitter and ceiling included."""
+        low, high = self.bounds_s(repeat)
+        return low + (high - low) * random()
+
+    def bounds_s(self, repeat: int) -> tuple[float, float]:
+        """Between which waits the one before that repeat is drawn, in seconds."""
+        ceiling = LONGEST_S if self.ceiling_s is None else self.ceiling_s
+        delay = min(self.backoff.delay_s(repeat), ceiling)
+        spread = delay * self.jitter_percent / 100
+        return max(0.0, delay - spread), min(delay + spread, ceiling)

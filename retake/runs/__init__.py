@@ -1,0 +1,114 @@
+"""Runs: what was begun, how it stands, and everything that happened to it. One contract, a store a file.
+
+A ledger keeps runs and their events. The promises below hold on every store (a bucket, SQLite, PostgreSQL); one suite
+(tests/runs/ledger_contract.py) runs against all of them. What a transition is and may be stands in states.py and
+run.py; a store only sees to it that a transition and its events are there together or not at all, and that of two who
+move the same run one is refused.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from retake.errors import SettingsError
+from retake.runs.run import Event, Run
+from retake.runs.states import RunStatus, Trigger
+
+if TYPE_CHECKING:
+    from retake.bucket import Bucket, Lease
+    from retake.clock import Clock
+
+
+class Ledger(Protocol):
+    """Every method may raise StorageError (the store is away, full, or forbids it); nothing was changed then, or all
+    of it. `actor` says who does it: «cron», «operator», «recovery», «worker». Times are aware, in UTC."""
+
+    def create_for_task(
+        self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
+    ) -> Run:
+        """A queued run of the task, with the task's next attempt; the one that is there if its key is known, whatever
+        its task. Raises RunError for an empty task_id or key."""
+        ...
+
+    def get(self, run_id: str) -> Run:
+        """Raises UnknownRun."""
+        ...
+
+    def find(self, idempotency_key: str) -> Run | None:
+        """The run that has this key."""
+        ...
+
+    def of_task(self, task_id: str) -> list[Run]:
+        """Every run of the task, by attempt."""
+        ...
+
+    def move(
+        self,
+        run: Run,
+        trigger: Trigger,
+        *,
+        actor: str,
+        worker: str | None = None,
+        next_retry_at: datetime | None = None,
+        error: Mapping[str, Any] | None = None,
+        error_code: str | None = None,
+        trace_id: str | None = None,
+    ) -> Run:
+        """The run after `trigger`, saved with its events in one write. See `retake.runs.run.moved`.
+
+        Raises StaleRun if `run` is not how it stands any more (its version is another), IllegalTransition for what its
+        state does not know, UnknownRun.
+        """
+        ...
+
+    def note(
+        self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
+    ) -> Event:
+        """Add an event that changes no state; `actor` goes into its payload. Raises UnknownRun."""
+        ...
+
+    def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
+        """Take up one run that waits for work: interrupted ones first, then those whose retry is due, then queued ones,
+        the oldest of each first. However many ask at once, one gets it. None if nothing waits."""
+        ...
+
+    def beat(self, run: Run) -> Run:
+        """A sign of life of who has the run. Raises StaleRun if somebody took it away: then stop, save nothing."""
+        ...
+
+    def silent(self, since: datetime) -> list[Run]:
+        """The running runs whose last sign of life is older than `since`."""
+        ...
+
+    def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
+        """The runs in one of these states (none given: in any), the last changed first."""
+        ...
+
+    def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
+        """How many runs are in each state; states without any are 0."""
+        ...
+
+    def events(self, run_id: str) -> list[Event]:
+        """All that happened to the run, in its order. Raises UnknownRun."""
+        ...
+
+
+def open_ledger(
+    url: str | None, bucket: "Bucket", clock: "Clock", *, lease: "Lease | None" = None, read_only: bool = False
+) -> Ledger:
+    """The ledger that `url` names. None is the bucket itself, under «runs/».
+
+    «sqlite:PATH» is a file of one machine; «postgresql://USER@HOST:PORT/DATABASE» is a server, its password where libpq
+    looks for it (PGPASSWORD, ~/.pgpass). Tables are made, and brought up to date, when it is opened.
+    In the bucket, changes are made under `lease` where one is given, else under a lease of the ledger's own for each.
+    Raises SettingsError for a URL that names none.
+    """
+    if url is None:
+        from retake.runs.bucket_ledger import BucketLedger
+
+        return BucketLedger(bucket, clock, lease=lease)
+    if url.startswith(("sqlite:", "postgresql:")):
+        from retake.runs.sql_ledger import open_sql_ledger
+
+        return open_sql_ledger(url, clock, read_only=read_only)
+    raise SettingsError(f"STORAGE.ledger: {url!r} names no ledger; use sqlite:PATH or postgresql://USER@HOST/DATABASE")
