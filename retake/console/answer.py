@@ -1,0 +1,73 @@
+"""What a command answers: one document for programs, and blocks of text for people that say the same."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Tone(StrEnum):
+    """How a piece of text is meant. On a terminal with colours it shows; nothing is said by colour alone."""
+
+    PLAIN = ""
+    STRONG = "bold"
+    GOOD = "green"
+    WARN = "yellow"
+    BAD = "red"
+    FAINT = "dim"
+
+
+class Cell(NamedTuple):
+    """A piece of text with its tone."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+class Heading(NamedTuple):
+    """A line above what belongs together."""
+
+    text: str
+
+
+class Line(NamedTuple):
+    """A sentence of its own. It is wrapped where the terminal ends, «indent» columns from its left edge."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+    indent: int = 0
+
+
+class Facts(NamedTuple):
+    """What things are, one a line: label and value."""
+
+    rows: Sequence[tuple[str, str | Cell]]
+
+
+class Table(NamedTuple):
+    """Rows below named columns; `right` are the columns whose text stands at their right edge (numbers)."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    right: Sequence[str] = ()
+
+
+class Raw(NamedTuple):
+    """A text that is written as it stands, line by line: Markdown."""
+
+    text: str
+
+
+Block = Heading | Line | Facts | Table | Raw
+
+
+class Answer(NamedTuple):
+    """What a command has to say. `document` is ready for JSON; `exit_code` is what the command ends with."""
+
+    document: Mapping[str, Any]
+    blocks: Sequence[Block]
+    exit_code: int = 0
+
+
+def cell(value: str | Cell) -> Cell:
+    """`value` as a Cell."""
+    return value if isinstance(value, Cell) else Cell(value)

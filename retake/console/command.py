@@ -1,0 +1,66 @@
+"""`python -m retake`: the group of the operator's commands. Each is loaded when it is called, so that help is quick."""
+
+from importlib import import_module
+
+import click
+
+from retake.console.desk import CONTEXT
+
+READING = {
+    "status": "One look: how each pipeline stands, and what it waits for.",
+    "runs": "The runs, the last changed first.",
+    "show": "All that happened to one run, in its order.",
+    "spend": "What was paid: by day, step and generation.",
+    "report": "The incident report of one run, as Markdown.",
+    "doctor": "Check everything that a generation needs.",
+}
+"""The commands that change nothing."""
+
+ACTING = {
+    "retry": "Take a failed generation up again, or a held call.",
+    "skip": "Give up a failing step or a held call.",
+    "cancel": "End the generation under way.",
+    "unlock": "Free a lease whose holder is gone.",
+    "dead-letters": "What failed for good: list, show, requeue, drop.",
+    "breaker": "The circuit breakers: show, probe, reset.",
+}
+"""The commands that change something, under the lease."""
+
+
+class Console(click.Group):
+    """The commands by name; a command lies in the module of its name, as `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*READING, *ACTING]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in READING and cmd_name not in ACTING:
+            return None
+        module = import_module(f"retake.console.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Without loading one of them."""
+        for title, commands in (("To look", READING), ("To act", ACTING)):
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+
+@click.command(cls=Console, context_settings=CONTEXT)
+def main() -> None:
+    """The operator's console: see how the pipelines stand, and act where a person is needed.
+
+    Settings come from config/config.json (or the file that RETAKE_CONFIG names), as for the scripts. Every command
+    has --json, for programs, and --channel. All of them are explained in docs/console.md.
+
+    \b
+    Exit codes:
+        0   done, and (status, doctor) all is well
+        2   the command line makes no sense
+        65  refused, because it makes no sense as things stand
+        69  a person is needed (status, doctor)
+        75  the lease is held, or the bucket is away: try again
+        78  settings or a key are missing, wrong or refused
+        70  a bug
+    """

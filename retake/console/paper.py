@@ -1,0 +1,165 @@
+"""How an answer is shown: coloured tables on a terminal, aligned plain text in a pipe, one JSON document for programs.
+
+What vendors say is shown too, so nothing in it can move the cursor or end a line; and a stream that cannot carry our
+signs gets plainer ones instead of an error.
+"""
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone, cell
+
+_PLAINER = {
+    **dict.fromkeys("«»„“”", '"'),
+    **dict.fromkeys("–—−", "-"),
+    "…": "...",
+    "·": "-",
+    "×": "x",
+    "→": "->",
+    "✓": "ok",
+    "✗": "x",
+    "!": "!",
+    "’": "'",
+    "\u00a0": " ",
+}
+"""Our own signs, for a stream that has no other than ASCII's."""
+
+_GAP = "  "
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    """What stands for the characters that the stream's encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    shown = (_PLAINER.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in lacking)
+    return "".join(shown), error.end
+
+
+codecs.register_error("retake.plainer", _plainer)
+
+
+def show(answer: Answer, stream: TextIO, *, as_json: bool) -> None:
+    """Write `answer` to `stream`, as fits it. Raises BrokenPipeError if nobody reads it any more."""
+    _forgive(stream)
+    if as_json:
+        unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        stream.write(json.dumps(answer.document, ensure_ascii=not unicode, indent=2) + "\n")
+    elif stream.isatty():
+        _show_on_terminal(answer.blocks, stream)
+    else:
+        stream.writelines(f"{line}\n" for line in plain(answer.blocks))
+    stream.flush()
+
+
+def complain(message: str, stream: TextIO, word: str = "error") -> None:
+    """Tell a person, on stderr, what went wrong."""
+    _forgive(stream)
+    for number, line in enumerate(message.splitlines() or [""]):
+        stream.write(f"{f'{word}: ' if not number else '  '}{clean(line)}\n")
+    stream.flush()
+
+
+def clean(text: str) -> str:
+    """`text` on one line and without control characters: they could rule the terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split(" ")).rstrip()
+
+
+def _forgive(stream: TextIO) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure:
+        reconfigure(errors="retake.plainer")
+
+
+# --- in a pipe ----------------------------------------------------------------------------------------------------
+
+
+def plain(blocks: Sequence[Block]) -> Iterator[str]:
+    """The lines of the blocks, without colours, columns aligned, no line cut or wrapped."""
+    for number, block in enumerate(blocks):
+        match block:
+            case Heading(text):
+                yield from ([""] if number else [])
+                yield clean(text)
+            case Line(text, _, indent):
+                yield " " * indent + clean(text)
+            case Facts(rows):
+                yield from _aligned([[label, cell(value).text] for label, value in rows], ())
+            case Table(columns, rows, right):
+                texts = [[name.upper() for name in columns], *([cell(value).text for value in row] for row in rows)]
+                yield from _aligned(texts, [columns.index(name) for name in right])
+            case Raw(text):
+                yield from text.splitlines()
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
+    cleaned = [[clean(text) for text in row] for row in rows]
+    widths = [max(map(columns_of, column)) for column in zip(*cleaned, strict=True)]
+    for row in cleaned:
+        cells = []
+        for number, (text, width) in enumerate(zip(row, widths, strict=True)):
+            room = " " * (width - columns_of(text))
+            cells.append(room + text if number in right else text + room)
+        yield _GAP.join(cells).rstrip()
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal `text` takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+# --- on a terminal ------------------------------------------------------------------------------------------------
+
+
+def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    for number, block in enumerate(blocks):
+        match block:
+            case Heading(text):
+                console.print(*([] if not number else ["\n"]), Text(clean(text), "bold"), sep="")
+            case Line(text, tone, indent):
+                console.print(Padding(Text(clean(text), tone.value), (0, 0, 0, indent)))
+            case Facts(rows):
+                console.print(_grid(rows))
+            case Table():
+                console.print(_table(block))
+            case Raw(text):
+                console.print(Text(text.rstrip("\n")), soft_wrap=True)
+
+
+def _grid(rows: Sequence[tuple[str, str | Cell]]) -> object:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows:
+        shown = cell(value)
+        grid.add_row(Text(clean(label), Tone.FAINT.value), Text(clean(shown.text), shown.tone.value))
+    return grid
+
+
+def _table(table: Table) -> object:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=SIMPLE_HEAD, header_style="dim", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, name in enumerate(table.columns):
+        last = number == len(table.columns) - 1
+        justify = "right" if name in table.right else "left"
+        shown.add_column(Text(name), justify=justify, overflow="fold", ratio=1 if last and len(table.rows) else None)  # type: ignore[arg-type]
+    for row in table.rows:
+        shown.add_row(*(Text(clean(cell(value).text), cell(value).tone.value) for value in row))
+    return shown
