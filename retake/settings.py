@@ -8,11 +8,10 @@ not need.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from retake.errors import SettingsError, redact
+from retake.errors import SettingsError
 from retake.rules import (
     BUCKET_URL,
     CHANNELS,
@@ -30,6 +29,9 @@ from retake.rules import (
     above_zero,
     choice,
     from_zero,
+    plain,
+    resembled,
+    shown,
     whole,
 )
 
@@ -259,31 +261,31 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     faults = faults or list(_contradictions(settings))
     if faults:
         raise SettingsError(
-            "\n".join([f"{_plain(source)}: these settings cannot be used; nothing was changed:", *faults])
+            "\n".join([f"{plain(source)}: these settings cannot be used; nothing was changed:", *faults])
         )
     return settings
 
 
 def _read_document(source: str) -> dict[str, Any]:
-    shown = _plain(source)
+    named = plain(source)
     try:
         with open(source, "rb") as file:
             document = json.loads(file.read().decode("utf-8-sig"), object_pairs_hook=_object)
     except FileNotFoundError:
         raise SettingsError(
-            f"{shown}: there is no such settings file; run from the folder that has it, or name it in RETAKE_CONFIG"
+            f"{named}: there is no such settings file; run from the folder that has it, or name it in RETAKE_CONFIG"
         ) from None
     except OSError as error:
-        raise SettingsError(f"{shown}: the settings file cannot be read: {error.strerror}; mend that") from None
+        raise SettingsError(f"{named}: the settings file cannot be read: {error.strerror}; mend that") from None
     except json.JSONDecodeError as error:
         raise SettingsError(
-            f"{shown}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}; mend it there"
+            f"{named}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}; mend it there"
         ) from None
     except (ValueError, RecursionError) as error:  # not UTF-8, a name given twice, nested or long beyond reason
-        raise SettingsError(f"{shown}: the settings file makes no sense: {error}") from None
+        raise SettingsError(f"{named}: the settings file makes no sense: {error}") from None
     if not isinstance(document, dict):
         raise SettingsError(
-            f'{shown}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'
+            f'{named}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'
         )
     return document
 
@@ -293,7 +295,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"{_shown(twice)} is there twice in one object; keep one of them")
+        raise ValueError(f"{shown(twice)} is there twice in one object; keep one of them")
     return found
 
 
@@ -308,7 +310,7 @@ def _read(document: dict[str, Any], path: str, section: Section, faults: list[st
         try:
             values[name] = rule.read(value)
         except ValueError:
-            faults.append(f"{path}.{name}: found {_shown(value)}, allowed: {rule.allowed}")
+            faults.append(f"{path}.{name}: found {shown(value)}, allowed: {rule.allowed}")
     return values
 
 
@@ -322,7 +324,7 @@ def _at(document: dict[str, Any], path: str, faults: list[str]) -> dict[str, Any
         if found is None:
             return {}
         if not isinstance(found, dict):
-            fault = f"{'.'.join(walked)}: found {_shown(found)}, allowed: an object {{…}}"
+            fault = f"{'.'.join(walked)}: found {shown(found)}, allowed: an object {{…}}"
             if fault not in faults:  # API_KEYS is on the way of three sections
                 faults.append(fault)
             return {}
@@ -333,7 +335,7 @@ def _read_override(url: str, faults: list[str]) -> str:
     try:
         return str(BUCKET_URL.read(url.strip()))
     except ValueError:
-        faults.append(f"RETAKE_STORAGE_URL: found {_shown(url)}, allowed: {BUCKET_URL.allowed}")
+        faults.append(f"RETAKE_STORAGE_URL: found {shown(url)}, allowed: {BUCKET_URL.allowed}")
         return ""
 
 
@@ -342,7 +344,7 @@ def _channels(document: dict[str, Any], faults: list[str]) -> tuple[str, ...]:
     try:
         return tuple(CHANNELS.read(document.get("CHANNELS") or []))
     except ValueError:
-        faults.append(f"CHANNELS: found {_shown(document['CHANNELS'])}, allowed: {CHANNELS.allowed}")
+        faults.append(f"CHANNELS: found {shown(document['CHANNELS'])}, allowed: {CHANNELS.allowed}")
         return ()
 
 
@@ -356,7 +358,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     provider, endpoint = settings.midjourney.provider, settings.midjourney.endpoint or ""
     if any(f"{other}.ai" in endpoint for other in ("piapi", "legnext") if other != provider):
         yield (
-            f"API_KEYS.midjourney.endpoint: found {_shown(endpoint)}, allowed: null or an address of "
+            f"API_KEYS.midjourney.endpoint: found {shown(endpoint)}, allowed: null or an address of "
             f"API_KEYS.midjourney.provider ({provider})"
         )
     del paths["prompts"]
@@ -364,7 +366,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         for other, folder in paths.items():
             # Of two folders one in the other, a listing of the outer one would show the files of the inner one.
             if name != other and place.startswith(folder) and (place != folder or name > other):
-                yield f"FILE_PATHS.{name}: found {_shown(place)}, allowed: a place outside FILE_PATHS.{other}"
+                yield f"FILE_PATHS.{name}: found {shown(place)}, allowed: a place outside FILE_PATHS.{other}"
 
 
 def _known() -> dict[str, list[str]]:
@@ -387,29 +389,18 @@ def _unknown(document: dict[str, Any], faults: list[str]) -> list[str]:
             full = f"{path}.{key}" if path else key
             if key in names:
                 continue
-            if key not in _PREDECESSOR.get(path, "").split() and (meant := _resembled(key, names)):
-                faults.append(f"{_plain(full)}: unknown setting, did you mean {meant}?")
+            if key not in _PREDECESSOR.get(path, "").split() and (meant := resembled(key, names)):
+                faults.append(f"{plain(full)}: unknown setting, did you mean {meant}?")
             else:
-                unknown.append(_plain(full))
+                unknown.append(plain(full))
     return unknown
-
-
-def _resembled(key: str, names: list[str]) -> str | None:
-    """The one of `names` that whoever wrote `key` may have meant."""
-    from difflib import get_close_matches
-
-    by_folded = {name.lower(): name for name in names}
-    folded = key[:100].lower().replace("-", "_").replace(" ", "_")
-    part_of = [name for name in by_folded if len(folded) > 4 and (name.startswith(folded) or name.endswith(folded))]
-    close = part_of or get_close_matches(folded, by_folded, n=1, cutoff=0.75)
-    return by_folded[close[0]] if close else None
 
 
 def _warnings(source: str, unknown: list[str]) -> tuple[str, ...]:
     if not unknown:
         return ()
-    shown = ", ".join(unknown[:30]) + (f" and {len(unknown) - 30} more" if len(unknown) > 30 else "")
-    return (f"{_plain(source)}: settings that are not known here are left alone: {shown}",)
+    listed = ", ".join(unknown[:30]) + (f" and {len(unknown) - 30} more" if len(unknown) > 30 else "")
+    return (f"{plain(source)}: settings that are not known here are left alone: {listed}",)
 
 
 _SECRET_ENDINGS = (
@@ -429,29 +420,12 @@ def _secrets(document: dict[str, Any]) -> Iterator[str]:
             if isinstance(value, (dict, list)):
                 waiting.append((full, value))
             elif isinstance(value, str) and value.strip() and _names_a_secret(full):
-                yield f"{_plain(full)}: a secret in a file; take it out, make a new one, and put it in the environment"
+                yield f"{plain(full)}: a secret in a file; take it out, make a new one, and put it in the environment"
 
 
 def _names_a_secret(path: str) -> bool:
     folded = path.lower().replace("-", "_")
     return folded.endswith(_SECRET_ENDINGS) or (folded.startswith("api_keys.") and folded.endswith(".key"))
-
-
-def _plain(name: str) -> str:
-    """`name`, from a file that anything may stand in, fit for one line of a message."""
-    shown = name if name.isprintable() else repr(name)
-    return shown if len(shown) <= 120 else shown[:120] + "…"
-
-
-def _shown(value: Any) -> str:
-    """`value` as a message may show it: short, on one line, and without what may be a secret in the wrong place."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
-        return "a list"
-    text = redact(json.dumps(value, ensure_ascii=False))
-    text = re.sub(r"://[^/\s\"]*@", "://…@", text)
-    return _plain(re.sub(r"[\w+=-]{20,}", "…", text))
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
