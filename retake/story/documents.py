@@ -234,6 +234,11 @@ class MidjourneyDocument(_Document):
         return Step(value) if value else None
 
     @property
+    def cancelled(self) -> dict[str, Any] | None:
+        """By whom and when, where the generation ended because somebody did not want it any more."""
+        return self.raw.get("cancelled") or None
+
+    @property
     def draft(self) -> dict[str, Any]:
         """What the writer has answered so far: a retry of the content goes on from here."""
         return dict(self.raw.get("content_draft") or {})
@@ -342,15 +347,16 @@ def parse_midjourney(data: bytes) -> MidjourneyDocument:
     _check_task(raw, "runway_task", None)
     _check_results(raw)
     _check_pending(raw)
-    for field in ("last_error", "content_draft"):
+    for field in ("last_error", "content_draft", "cancelled"):
         _demand(raw, field, dict)
     spend = _demand(raw, "spend", dict) or {}
     _demand(spend, "day", str, "spend.")
     for field in ("reserved_usd", "settled_usd"):
         _amount(spend, field, "spend.")
-    for item in _demand(raw, "paid_calls", list) or []:
-        if not isinstance(item, dict):
-            raise Nonsense("paid_calls", f"holds {_shown(item)}, which is no object")
+    for field in ("paid_calls", "skipped"):  # «skipped»: failed steps that the operator did without
+        for item in _demand(raw, field, list) or []:
+            if not isinstance(item, dict):
+                raise Nonsense(field, f"holds {_shown(item)}, which is no object")
     return _with_edited_count(MidjourneyDocument(raw))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from retake.clock import stamp
 from retake.errors import StateError
 from retake.story import transitions
-from retake.story.documents import GROUP, Status, safe_id
+from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
 
 DEAD_LETTERS = "dead_letters/"
@@ -51,11 +51,12 @@ def finish(store: DocumentStore, now: datetime) -> None:
 
 
 def bury(store: DocumentStore, now: datetime) -> int:
-    """Keep everything of a failed generation among the dead letters; returns how many failed in a row now."""
+    """Keep everything of a failed generation among the dead letters; returns how many failed in a row now. One that was
+    cancelled does not count as failed."""
     gen, doc = store.documents.gen, store.documents.midjourney
     generation_id = gen.generation_id
     assert generation_id is not None
-    _save_spend(store, generation_id, "failed", now)
+    _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     grave = f"{DEAD_LETTERS}{generation_id}/"
     files = sorted(store.files(generation_id), key=GROUP.index)
     for suffix in files:
@@ -71,14 +72,20 @@ def bury(store: DocumentStore, now: datetime) -> int:
         "retries": doc.retries,
         "paid_calls": doc.paid_calls,
         "files": kept,  # as they lie there: a burial that died may have deleted some of where they were
+        **({"cancelled": doc.cancelled, "tasks_in_flight": in_flight(doc)} if doc.cancelled else {}),
     }
     store.save_file(f"{grave}report.json", _encoded(report))
     for suffix in files:
         store.check_lease()
         store.bucket.delete(store.file_key(generation_id, suffix))
-    failed = gen.failed_in_a_row + 1
-    store.save_gen(gen.updated(generation_id=None, failed_in_a_row=failed))
+    failed = gen.failed_in_a_row + (not doc.cancelled)
+    store.save_gen(gen.updated(generation_id=None, **({"failed_in_a_row": failed} if failed else {})))
     return failed
+
+
+def in_flight(doc: MidjourneyDocument) -> list[str]:
+    """The ids of the tasks that a vendor was paid for and has not delivered yet."""
+    return [task.task_id for task in (doc.task, doc.runway_task) if task]
 
 
 def take_up(store: DocumentStore, generation_id: str) -> None:

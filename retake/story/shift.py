@@ -65,7 +65,7 @@ class Tick(NamedTuple):
 
     exit_code: int
     why: str
-    ended: str | None = None  # "done" or "failed": a generation ended in this tick
+    ended: str | None = None  # "done", "failed" or "cancelled": a generation ended in this tick
     generation_id: str | None = None  # the generation that the tick was about
     resting: bool = False  # nothing will change by itself before the next tick: done, or a person is needed
 
@@ -208,6 +208,9 @@ class Shift:
     def _bury(self, doc: MidjourneyDocument) -> Tick:
         step, error = doc.present_step, (doc.last_error or {}).get("message", "no reason is on record")
         failed = bury(self._store, self._clock.now())
+        if doc.cancelled:
+            _log.warning("the generation was cancelled by the %s; everything is kept", doc.cancelled.get("by"))
+            return Tick(0, "the generation was cancelled", "cancelled")
         retries = doc.retries_of(step)
         why = f"the generation failed at {step} after {retries + 1} attempts: {error}"
         alert("generation_failed", f"{why}. Everything is kept in dead_letters/", step=step.value)

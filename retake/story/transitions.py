@@ -24,7 +24,10 @@ from retake.story.documents import (
     Task,
 )
 
-_OURS = ("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step")
+_OURS = (
+    *("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step"),
+    *("cancelled", "skipped"),
+)
 
 _WAITING = {Step.IMAGINE: Status.WAITING_FOR_IMAGINE, Step.UPSCALE: Status.WAITING_FOR_UPSCALE}
 
@@ -228,6 +231,20 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
     return dropped.updated(status=Status.TIMED_OUT_MOCK_NEEDED.value)
 
 
+def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
+    """Somebody does without what the failed step was to make: a mock takes its place. The error stays on record."""
+    entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.last_error}
+    return mock_instead(doc.without("last_error").updated(skipped=[*(doc.raw.get("skipped") or []), entry]))
+
+
+def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
+    """Nobody wants the generation any more. It ends as one that failed, and says that it did not. A call that was under
+    way counts as billed: nobody asks what became of it."""
+    step = doc.present_step
+    rest = doc.updated(**_billed(doc, "unknown")).without("pending_call") if doc.pending else doc
+    return _final(rest, step).updated(cancelled={"by": by, "at_utc": stamp(now)})
+
+
 def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
     return doc.updated(retries={**doc.retries, Step.MOCK.value: doc.retries_of(Step.MOCK) + 1})
 
@@ -247,7 +264,7 @@ def taken_up_again(doc: MidjourneyDocument, present: MidjourneyDocument) -> Midj
     before it kept. What the day has cost is what the `present` document says: the old one's day is over."""
     step = doc.present_step
     doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
-    after = _cleared(doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error"), step)
+    after = _cleared(doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error", "cancelled"), step)
     return after.updated(generation=True) if step is Step.IMAGINE else after
 
 
