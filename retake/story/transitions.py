@@ -264,7 +264,9 @@ def taken_up_again(doc: MidjourneyDocument, present: MidjourneyDocument) -> Midj
     before it kept. What the day has cost is what the `present` document says: the old one's day is over."""
     step = doc.present_step
     doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
-    after = _cleared(doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error", "cancelled"), step)
+    after = _cleared(
+        doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error", "cancelled"), step
+    )
     return after.updated(generation=True) if step is Step.IMAGINE else after
 
 
