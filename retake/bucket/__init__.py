@@ -7,6 +7,7 @@ Keys are relative, «/»-separated, without empty, «.» or «..» parts; a part
 (the backend's own things lie there). A bad key is a ValueError, before anything is touched.
 """
 
+from datetime import datetime
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -53,6 +54,14 @@ class LeaseTerms(NamedTuple):
     ttl_s: float = 120.0  # without a renewal
     skew_s: float = 30.0  # how far two clocks of the store may differ, rounding of its time stamps included
     margin_s: float = 5.0  # before its end its holder stops
+
+
+class Holder(NamedTuple):
+    """Who holds a lease, as far as the bucket tells it."""
+
+    owner: str  # as it named itself: «host:pid»
+    since: datetime | None  # when it took the lease, or last renewed it where that is what is on record
+    until: datetime | None  # when it is free unless it is renewed; None: when the process and its scripts end
 
 
 class Lease(Protocol):
@@ -133,6 +142,11 @@ class Bucket(Protocol):
         `owner` says who asks, for people («host:pid»). A holder that died does not block for ever: on a directory
         the kernel frees its lock at once, elsewhere the lease runs out.
         """
+        ...
+
+    def holder(self, name: str) -> Holder | None:
+        """Who holds the lease called `name`; None if it is free. Takes nothing and changes nothing: what it says may
+        be over when it is read."""
         ...
 
     def join(self, name: str, handed: str) -> Lease:

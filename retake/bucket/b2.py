@@ -17,6 +17,7 @@ from retake.bucket import (
     Conflict,
     Entry,
     Expect,
+    Holder,
     Lease,
     LeaseTerms,
     NotFound,
@@ -138,6 +139,9 @@ class B2Bucket:
 
     def lease(self, name: str, owner: str) -> Lease:
         return self._right.take(check_key(name), owner)
+
+    def holder(self, name: str) -> Holder | None:
+        return self._right.holder(check_key(name))
 
     def join(self, name: str, handed: str) -> Lease:
         return self._right.join(check_key(name), handed)

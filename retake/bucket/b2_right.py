@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from retake.bucket import ANY, Expect, Handover, Lease, LeaseTerms
+from retake.bucket import ANY, Expect, Handover, Holder, Lease, LeaseTerms
 from retake.bucket.b2_calls import B2Calls
 from retake.bucket.b2_claims import B2Claims
 from retake.bucket.b2_marks import State
 from retake.bucket.dead_man import Switch
+from retake.clock import SystemClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 _NAME = "writes"  # of the short lease
@@ -39,6 +40,12 @@ class WriteRight:
         from retake.bucket.claims import LeaseClock, join
 
         return self._under(join(self._leases(), name, handed, clock=LeaseClock(), terms=self._terms))
+
+    def holder(self, name: str) -> Holder | None:
+        """See `Bucket.holder`."""
+        from retake.bucket.claims import holder
+
+        return holder(self._leases(), name, now=SystemClock().now().timestamp(), terms=self._terms)
 
     def break_lease(self, name: str, owner: str) -> int:
         """See `retake.bucket.claims.break_lease`."""

@@ -12,11 +12,11 @@ their tokens: tests/bucket/lease_model.py shows for each how two then hold the l
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
 
-from retake.bucket import LeaseTerms
+from retake.bucket import Holder, LeaseTerms
 from retake.bucket.claim_lease import ClaimLease, JoinedLease, store_now
 from retake.bucket.claim_names import (
     Record,
@@ -38,7 +38,7 @@ from retake.bucket.lease_clock import LeaseClock, Moment
 from retake.clock import stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
-__all__ = ["ClaimLease", "ClaimStore", "Claims", "LeaseClock", "Stamped", "break_lease", "join", "take"]
+__all__ = ["ClaimLease", "ClaimStore", "Claims", "LeaseClock", "Stamped", "break_lease", "holder", "join", "take"]
 
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)  # between looks while rivals, who must give way, have not yet
 
@@ -94,6 +94,15 @@ def take(
     if renewing:
         lease.keep(renewing)
     return lease
+
+
+def holder(store: ClaimStore, name: str, *, now: float, terms: LeaseTerms) -> Holder | None:
+    """Who may hold the lease, by one listing. `now` (seconds since the epoch) counts where the store does not say what
+    time it is. Raises StorageError."""
+    place = place_of(name)
+    seen = store.claims(place)
+    holders = live(parse(place, seen), now if seen.date is None else seen.date, terms)
+    return Holder(*_newest(store, holders, terms)) if holders else None
 
 
 def join(
@@ -196,15 +205,19 @@ def _own_stamp(claim: _Claim, records: list[Record]) -> float:
 
 
 def _held(store: ClaimStore, name: str, holders: list[Record], terms: LeaseTerms) -> LeaseHeld:
-    holder = max(holders, key=lambda record: record.stamp)
-    who = owner_of(holder.nonce) if holder.nonce else _owner(store, holder.name)
-    since, until = (
-        stamp(datetime.fromtimestamp(moment, UTC)) for moment in (holder.stamp, holder.stamp + dead_after(terms))
-    )
+    who, since, until = _newest(store, holders, terms)
     return LeaseHeld(
-        f"the lease {name!r} is held by {who}, seen at {since}; if it was not given back or renewed, it is free at "
-        f"{until}"
+        f"the lease {name!r} is held by {who}, seen at {stamp(since)}; if it was not given back or renewed, it is "
+        f"free at {stamp(until)}"
     )
+
+
+def _newest(store: ClaimStore, holders: list[Record], terms: LeaseTerms) -> tuple[str, datetime, datetime]:
+    """Who made the newest of the claims, when, and when it is dead."""
+    newest = max(holders, key=lambda record: record.stamp)
+    who = owner_of(newest.nonce) if newest.nonce else _owner(store, newest.name)
+    seen = datetime.fromtimestamp(newest.stamp, UTC)
+    return who, seen, seen + timedelta(seconds=dead_after(terms))
 
 
 def _owner(store: ClaimStore, numbered: str) -> str:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, Lease, NotFound, check_key, check_prefix
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, Holder, Lease, NotFound, check_key, check_prefix
 from retake.bucket.disk import (
     NOT_THERE,
     Draft,
@@ -27,7 +27,7 @@ from retake.bucket.disk import (
     version_of,
     write_draft,
 )
-from retake.bucket.flock import join, lock_path, take, unlock, wait_for_lock
+from retake.bucket.flock import holder, join, lock_path, take, unlock, wait_for_lock
 from retake.clock import Clock, SystemClock
 
 # A link is not followed, and opening a pipe must not wait for its writer.
@@ -132,6 +132,10 @@ class DirectoryBucket:
         with in_words(f"take the lease {name!r} of {self.url}"):
             make_folders(self._root, folder)
         return take(path, name, owner, self._clock)
+
+    def holder(self, name: str) -> Holder | None:
+        with in_words(f"look at the lease {name!r} of {self.url}"):
+            return holder(lock_path(os.path.join(self._own, "leases"), name))
 
     def join(self, name: str, handed: str) -> Lease:
         return join(lock_path(os.path.join(self._own, "leases"), name), name, handed)

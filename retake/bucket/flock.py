@@ -8,9 +8,9 @@ same file and is raised under the lock.
 import fcntl
 import os
 
-from retake.bucket import Handover, check_key
+from retake.bucket import Handover, Holder, check_key
 from retake.bucket.disk import in_words, sync_folder
-from retake.clock import Clock, stamp
+from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 _WIDTH = 256  # bytes of the record, always the same, so that one pwrite replaces the whole of it
@@ -67,6 +67,29 @@ def take(path: str, name: str, owner: str, clock: Clock) -> DirectoryLease:
         except BaseException:
             os.close(file)
             raise
+
+
+def holder(path: str) -> Holder | None:
+    """Who has `path` locked; None if nobody does. Raises OSError.
+
+    Only the kernel knows, and it tells who tries: so for an instant it is locked as readers lock, and whoever takes the
+    lease in that instant finds it held.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        since, owner = _last_holder(path)
+        try:
+            return Holder(owner, parse_stamp(since), None)
+        except ValueError:
+            return Holder(owner, None, None)
+    finally:
+        os.close(file)
+    return None
 
 
 def join(path: str, name: str, handed: str) -> DirectoryLease:
@@ -169,8 +192,14 @@ def _read_token(file: int) -> int | None:
 
 
 def _held(path: str, name: str) -> str:
+    since, owner = _last_holder(path)
+    who = f"{owner} since {since}" if since else owner
+    return f"the lease {name!r} is held by {who}; it is free when that process and its scripts end ({path})"
+
+
+def _last_holder(path: str) -> tuple[str, str]:
+    """Since when, and who, by the record in the file."""
     with open(path, "rb") as file:
         words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
     since, _, owner = words.partition(" ")
-    who = f"{owner or 'somebody'} since {since}" if since else "somebody"
-    return f"the lease {name!r} is held by {who}; it is free when that process and its scripts end ({path})"
+    return since, owner or "somebody"

@@ -16,12 +16,13 @@ from retake.bucket import (
     Entry,
     Expect,
     Handover,
+    Holder,
     Lease,
     NotFound,
     check_key,
     check_prefix,
 )
-from retake.clock import Clock, SystemClock, stamp
+from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost
 
 
@@ -156,6 +157,12 @@ class MemoryBucket:
     def lease(self, name: str, owner: str) -> Lease:
         self._meanwhile("lease", check_key(name))
         return self.store.take(name, owner)
+
+    def holder(self, name: str) -> Holder | None:
+        self._meanwhile("holder", check_key(name))
+        with self.store.lock:
+            holders = self.store.holders.get(name)
+            return Holder(holders[0].owner, parse_stamp(holders[0].since), None) if holders else None
 
     def join(self, name: str, handed: str) -> Lease:
         self._meanwhile("join", check_key(name))

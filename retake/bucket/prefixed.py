@@ -1,6 +1,6 @@
 """A part of a bucket as a bucket of its own: every key, and every lease, below one prefix."""
 
-from retake.bucket import Bucket, Entry, Expect, Lease, NotFound
+from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound
 
 
 class PrefixedBucket:
@@ -41,6 +41,9 @@ class PrefixedBucket:
 
     def lease(self, name: str, owner: str) -> Lease:
         return self.bucket.lease(self._prefix + name, owner)
+
+    def holder(self, name: str) -> Holder | None:
+        return self.bucket.holder(self._prefix + name)
 
     def join(self, name: str, handed: str) -> Lease:
         return self.bucket.join(self._prefix + name, handed)

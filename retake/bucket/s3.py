@@ -22,13 +22,14 @@ from retake.bucket import (
     Conflict,
     Entry,
     Expect,
+    Holder,
     Lease,
     LeaseTerms,
     NotFound,
     check_key,
     check_prefix,
 )
-from retake.bucket.claims import break_lease, join, take
+from retake.bucket.claims import break_lease, holder, join, take
 from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock
 from retake.bucket.s3_claims import S3ClaimStore
@@ -138,6 +139,10 @@ class S3Bucket:
             renewing=self._claim_store,
             switch=self._switch,
         )
+
+    def holder(self, name: str) -> Holder | None:
+        now = self._clock.now().timestamp()
+        return holder(self._claim_store(), check_key(name), now=now, terms=self._terms)
 
     def join(self, name: str, handed: str) -> Lease:
         return join(self._claim_store(), name, handed, clock=LeaseClock(self._clock), terms=self._terms)

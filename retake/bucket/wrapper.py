@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from retake.bucket import Bucket, Entry, Expect, Lease
+from retake.bucket import Bucket, Entry, Expect, Holder, Lease
 
 T = TypeVar("T")
 
@@ -41,6 +41,9 @@ class Wrapper:
 
     def lease(self, name: str, owner: str) -> Lease:
         return self.around("lease", name, lambda: self.bucket.lease(name, owner))
+
+    def holder(self, name: str) -> Holder | None:
+        return self.around("holder", name, lambda: self.bucket.holder(name))
 
     def join(self, name: str, handed: str) -> Lease:
         return self.around("join", name, lambda: self.bucket.join(name, handed))

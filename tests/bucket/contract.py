@@ -17,6 +17,7 @@ property of the class says so, and the suite asks that; it never asks for the ty
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import example, given, settings
@@ -340,6 +341,20 @@ class BucketContract:
             lease.release()
         assert all(type(token) is int and token > 0 for token in tokens)
         assert tokens == sorted(set(tokens))
+
+    def test_who_holds_a_lease_is_told_without_taking_it(self, connect: Connect) -> None:
+        assert connect().holder("story") is None
+        lease = connect().lease("story", "host-a:17")
+        holder = connect().holder("story")
+        assert holder is not None
+        assert holder.owner == "host-a:17"
+        assert holder.since is not None
+        assert abs(holder.since - datetime.now(UTC)) < timedelta(minutes=5)
+        lease.check()
+        assert connect().holder("other") is None
+        lease.release()
+        assert connect().holder("story") is None
+        connect().lease("story", "host-b:18").release()
 
     def test_what_is_released_is_lost_and_can_be_released_again(self, bucket: Bucket) -> None:
         lease = bucket.lease("story", "me")
