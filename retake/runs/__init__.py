@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from retake.errors import SettingsError
+from retake.errors import SettingsError, redact
 from retake.runs.run import Event, Run
 from retake.runs.states import RunStatus, Trigger
 
@@ -56,32 +56,36 @@ class Ledger(Protocol):
     ) -> Run:
         """The run after `trigger`, saved with its events in one write. See `retake.runs.run.moved`.
 
-        Raises StaleRun if `run` is not how it stands any more (its version is another), IllegalTransition for what its
-        state does not know, UnknownRun.
+        Raises StaleRun if `run` is not how it stands any more (its version is another; that comes before anything else
+        that is wrong), IllegalTransition for what its state does not know, UnknownRun.
         """
         ...
 
     def note(
         self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
     ) -> Event:
-        """Add an event that changes no state; `actor` goes into its payload. Raises UnknownRun."""
+        """Add an event that changes no state; `actor` goes into its payload. An older copy of the run will do. Raises
+        UnknownRun."""
         ...
 
     def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
-        """Take up one run that waits for work: interrupted ones first, then those whose retry is due, then queued ones,
-        the oldest of each first. However many ask at once, one gets it. None if nothing waits."""
+        """Take up one run that waits for work: interrupted ones first, then those whose retry is due, then queued ones;
+        of each kind the one that waits longest (since `updated_at`; a retry since it is due, which begins at the very
+        moment of `next_retry_at`), then by run_id. However many ask at once, one gets it. None if nothing waits."""
         ...
 
     def beat(self, run: Run) -> Run:
-        """A sign of life of who has the run. Raises StaleRun if somebody took it away: then stop, save nothing."""
+        """A sign of life of who has the run: only `heartbeat_at` changes. Raises StaleRun if somebody took it away, or
+        nobody has it (it is not running): then stop, save nothing. Raises UnknownRun."""
         ...
 
     def silent(self, since: datetime) -> list[Run]:
-        """The running runs whose last sign of life is older than `since`."""
+        """The running runs whose last sign of life is older than `since`, the longest silent first, then by run_id."""
         ...
 
     def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
-        """The runs in one of these states (none given: in any), the last changed first."""
+        """The runs in one of these states (none given: in any), the last changed first (`updated_at`, then run_id, both
+        falling)."""
         ...
 
     def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
@@ -111,4 +115,7 @@ def open_ledger(
         from retake.runs.sql_ledger import open_sql_ledger
 
         return open_sql_ledger(url, clock, read_only=read_only)
-    raise SettingsError(f"STORAGE.ledger: {url!r} names no ledger; use sqlite:PATH or postgresql://USER@HOST/DATABASE")
+    named = redact(url)
+    raise SettingsError(
+        f"STORAGE.ledger: {named!r} names no ledger; use sqlite:PATH or postgresql://USER@HOST/DATABASE"
+    )

@@ -4,7 +4,7 @@ A store of runs (see retake.runs) keeps what these functions return, whole or no
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -117,7 +117,7 @@ def moved(
         version=run.version + 1,
         updated_at=at,
         attempt=attempt if attempt is not None and trigger is Trigger.RETRY_DUE else run.attempt,
-        next_retry_at=next_retry_at,
+        next_retry_at=next_retry_at.astimezone(UTC) if next_retry_at else None,
         error_code=None if status is RunStatus.SUCCEEDED else code or run.error_code,
         worker=worker if working else None,
         heartbeat_at=at if working else None,
