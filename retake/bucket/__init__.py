@@ -149,6 +149,14 @@ class Bucket(Protocol):
         be over when it is read."""
         ...
 
+    def break_lease(self, name: str, owner: str) -> int:
+        """End whatever lease of that name there is, for an operator who knows that its holder is gone; `owner` says who
+        did it. Returns the token by which the old holder is fenced off: every later one is higher.
+
+        Raises LeaseHeld where the kernel holds it for living processes, and names them: only their end frees it.
+        """
+        ...
+
     def join(self, name: str, handed: str) -> Lease:
         """Act under the lease that a parent process took and handed over (`Handover.text`). Raises LeaseLost."""
         ...

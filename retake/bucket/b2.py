@@ -147,7 +147,6 @@ class B2Bucket:
         return self._right.join(check_key(name), handed)
 
     def break_lease(self, name: str, owner: str) -> int:
-        """See `retake.bucket.claims.break_lease`."""
         return self._right.break_lease(check_key(name), owner)
 
     def _name(self, key: str) -> str:

@@ -27,8 +27,9 @@ from retake.bucket.disk import (
     version_of,
     write_draft,
 )
-from retake.bucket.flock import holder, join, lock_path, take, unlock, wait_for_lock
+from retake.bucket.flock import holder, in_whose_hands, join, lock_path, take, unlock, wait_for_lock
 from retake.clock import Clock, SystemClock
+from retake.errors import LeaseHeld
 
 # A link is not followed, and opening a pipe must not wait for its writer.
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -136,6 +137,15 @@ class DirectoryBucket:
     def holder(self, name: str) -> Holder | None:
         with in_words(f"look at the lease {name!r} of {self.url}"):
             return holder(lock_path(os.path.join(self._own, "leases"), name))
+
+    def break_lease(self, name: str, owner: str) -> int:
+        path = lock_path(os.path.join(self._own, "leases"), name)
+        try:
+            lease = self.lease(name, owner)
+        except LeaseHeld as held:
+            raise LeaseHeld(f"{held}. {in_whose_hands(path)}") from None
+        lease.release()
+        return lease.token
 
     def join(self, name: str, handed: str) -> Lease:
         return join(lock_path(os.path.join(self._own, "leases"), name), name, handed)

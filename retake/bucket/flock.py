@@ -92,6 +92,20 @@ def holder(path: str) -> Holder | None:
     return None
 
 
+def in_whose_hands(path: str) -> str:
+    """Which processes have `path` locked and what to do about it, in a sentence."""
+    from retake.bucket.lock_holders import holding
+
+    found, owner = holding(path), _last_holder(path)[1]
+    if not found:
+        return f"No process on this machine that we may look at holds it: end {owner} where it runs (fuser {path})"
+    shown = "; ".join(f"pid {pid} ({command})" for pid, command in found)
+    taker = owner.rpartition(":")[2]
+    if taker.isdigit() and int(taker) not in [process.pid for process in found]:
+        return f"{owner} has ended; what it started still holds it: {shown}. It is free when that has ended: end it"
+    return f"It is held by {shown}. It is free when that has ended: wait for it, or end it"
+
+
 def join(path: str, name: str, handed: str) -> DirectoryLease:
     """Act under the lease whose descriptor this process inherited. Raises LeaseLost.
 

@@ -164,6 +164,14 @@ class MemoryBucket:
             holders = self.store.holders.get(name)
             return Holder(holders[0].owner, parse_stamp(holders[0].since), None) if holders else None
 
+    def break_lease(self, name: str, owner: str) -> int:
+        self._meanwhile("break", check_key(name))
+        with self.store.lock:
+            self.store.holders.pop(name, None)
+            broken = self.store.take(name, owner)
+        broken.release()
+        return broken.token
+
     def join(self, name: str, handed: str) -> Lease:
         self._meanwhile("join", check_key(name))
         with self.store.lock:

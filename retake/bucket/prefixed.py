@@ -45,5 +45,8 @@ class PrefixedBucket:
     def holder(self, name: str) -> Holder | None:
         return self.bucket.holder(self._prefix + name)
 
+    def break_lease(self, name: str, owner: str) -> int:
+        return self.bucket.break_lease(self._prefix + name, owner)
+
     def join(self, name: str, handed: str) -> Lease:
         return self.bucket.join(self._prefix + name, handed)

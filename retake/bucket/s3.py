@@ -148,8 +148,7 @@ class S3Bucket:
         return join(self._claim_store(), name, handed, clock=LeaseClock(self._clock), terms=self._terms)
 
     def break_lease(self, name: str, owner: str) -> int:
-        """See `retake.bucket.claims.break_lease`."""
-        return break_lease(self._claim_store(), name, owner)
+        return break_lease(self._claim_store(), check_key(name), owner)
 
     def _claim_store(self) -> S3ClaimStore:
         """A client of its own: requests of the lease are short, and wait for no other."""

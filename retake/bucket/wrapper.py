@@ -45,6 +45,9 @@ class Wrapper:
     def holder(self, name: str) -> Holder | None:
         return self.around("holder", name, lambda: self.bucket.holder(name))
 
+    def break_lease(self, name: str, owner: str) -> int:
+        return self.around("break", name, lambda: self.bucket.break_lease(name, owner))
+
     def join(self, name: str, handed: str) -> Lease:
         return self.around("join", name, lambda: self.bucket.join(name, handed))
 

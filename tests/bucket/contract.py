@@ -20,6 +20,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from bucket_model import Model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,9 @@ STEPS = st.one_of(
 class BucketContract:
     key_may_be_folder = True
     """Whether «a» and «a/b» can both be there. If not, the second is refused with a StorageError."""
+
+    lease_breaks = True
+    """Whether an operator can end a lease whose holder lives. If not, that is refused, and says who holds it."""
 
     threads = 4
     """How many clients write at once where the suite tries that, and `rounds` how often each."""
@@ -356,6 +360,26 @@ class BucketContract:
         assert connect().holder("story") is None
         connect().lease("story", "host-b:18").release()
 
+    def test_a_broken_lease_is_free_and_fenced_off_unless_the_kernel_holds_it(self, connect: Connect) -> None:
+        lease = connect().lease("story", "host-a:17")
+        joined = connect().join("story", lease.handover().text)
+        if not self.lease_breaks:
+            with pytest.raises(LeaseHeld, match=r"host-a:17 .*It is free when"):
+                connect().break_lease("story", "operator")
+            joined.check()
+            joined.release()
+            lease.release()
+            assert connect().break_lease("story", "operator") > lease.token
+            return
+        assert connect().break_lease("story", "operator") > lease.token
+        assert connect().holder("story") is None
+        with pytest.raises(LeaseLost):
+            joined.check()
+        successor = connect().lease("story", "host-b:18")
+        assert successor.token > lease.token
+        successor.release()
+        lease.release()
+
     def test_what_is_released_is_lost_and_can_be_released_again(self, bucket: Bucket) -> None:
         lease = bucket.lease("story", "me")
         lease.release()
@@ -422,54 +446,6 @@ class BucketContract:
             connect().join("story", handed)
         again.release()
         other.release()
-
-
-class Model:
-    """What a bucket should do, on a dict. «read» stands for the present version, «stale» for one that is not."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-
-    def expected(self, operation: str, key: str, *rest: bytes | str) -> object:
-        if operation == "list":
-            return sorted((name, len(data)) for name, data in self.objects.items() if name.startswith(key))
-        if operation == "delete":
-            self.objects.pop(key, None)
-            return None
-        if operation == "copy":
-            if key not in self.objects:
-                return NotFound
-            self.objects[str(rest[0])] = self.objects[key]
-            return None
-        data, expect = rest
-        if not {"any": True, "absent": key not in self.objects, "read": key in self.objects, "stale": False}[
-            str(expect)
-        ]:
-            return Conflict
-        assert isinstance(data, bytes)
-        self.objects[key] = data
-        return None
-
-    def outcome(self, bucket: Bucket, operation: str, key: str, *rest: bytes | str) -> object:
-        try:
-            if operation == "list":
-                return [(entry.key, entry.size) for entry in bucket.list(key)]
-            if operation in ("delete", "copy"):
-                return getattr(bucket, operation)(key, *rest)
-            data, expect = rest
-            wanted = self.expectation(bucket, key, str(expect))
-            bucket.write(key, data, wanted) if operation == "write" else bucket.replace(key, data, wanted, "aside")
-        except (NotFound, Conflict) as error:
-            return type(error)
-        return None
-
-    def expectation(self, bucket: Bucket, key: str, expect: str) -> object:
-        if expect == "read":
-            try:
-                return bucket.read(key)[1]
-            except NotFound:
-                expect = "stale"
-        return {"any": ANY, "absent": ABSENT, "stale": "0-0-0"}[expect]
 
 
 def empty(bucket: Bucket) -> None:

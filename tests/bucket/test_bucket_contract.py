@@ -16,6 +16,7 @@ from retake.bucket.prefixed import PrefixedBucket
 @pytest.mark.usefixtures("no_fsync")
 class TestDirectory(BucketContract):
     key_may_be_folder = False
+    lease_breaks = False
 
     @pytest.fixture
     def connect(self, tmp_path: Path) -> Connect:
@@ -53,6 +54,7 @@ class TestCounting(BucketContract):
 @pytest.mark.usefixtures("no_fsync")
 class TestFailing(BucketContract):
     key_may_be_folder = False
+    lease_breaks = False
 
     @pytest.fixture
     def connect(self, tmp_path: Path) -> Connect:

@@ -1,0 +1,51 @@
+"""What a bucket should do, on a dict: the suite's random histories are held against it."""
+
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
+
+
+class Model:
+    """What a bucket should do, on a dict. «read» stands for the present version, «stale» for one that is not."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def expected(self, operation: str, key: str, *rest: bytes | str) -> object:
+        if operation == "list":
+            return sorted((name, len(data)) for name, data in self.objects.items() if name.startswith(key))
+        if operation == "delete":
+            self.objects.pop(key, None)
+            return None
+        if operation == "copy":
+            if key not in self.objects:
+                return NotFound
+            self.objects[str(rest[0])] = self.objects[key]
+            return None
+        data, expect = rest
+        if not {"any": True, "absent": key not in self.objects, "read": key in self.objects, "stale": False}[
+            str(expect)
+        ]:
+            return Conflict
+        assert isinstance(data, bytes)
+        self.objects[key] = data
+        return None
+
+    def outcome(self, bucket: Bucket, operation: str, key: str, *rest: bytes | str) -> object:
+        try:
+            if operation == "list":
+                return [(entry.key, entry.size) for entry in bucket.list(key)]
+            if operation in ("delete", "copy"):
+                return getattr(bucket, operation)(key, *rest)
+            data, expect = rest
+            wanted = self.expectation(bucket, key, str(expect))
+            bucket.write(key, data, wanted) if operation == "write" else bucket.replace(key, data, wanted, "aside")
+        except (NotFound, Conflict) as error:
+            return type(error)
+        return None
+
+    def expectation(self, bucket: Bucket, key: str, expect: str) -> object:
+        if expect == "read":
+            try:
+                return bucket.read(key)[1]
+            except NotFound:
+                expect = "stale"
+        return {"any": ANY, "absent": ABSENT, "stale": "0-0-0"}[expect]
