@@ -6,12 +6,12 @@ run.py; a store only sees to it that a transition and its events are there toget
 move the same run one is refused.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from retake.errors import SettingsError, redact
-from retake.runs.run import Event, Run
+from retake.runs.run import Event, Note, Run
 from retake.runs.states import RunStatus, Trigger
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ class Ledger(Protocol):
         next_retry_at: datetime | None = None,
         error: Mapping[str, Any] | None = None,
         error_code: str | None = None,
+        notes: Sequence[Note] = (),
         trace_id: str | None = None,
     ) -> Run:
-        """The run after `trigger`, saved with its events in one write. See `retake.runs.run.moved`.
+        """The run after `trigger`, saved with its events and `notes` in one write. See `retake.runs.run.moved`.
 
         Raises StaleRun if `run` is not how it stands any more (its version is another; that comes before anything else
         that is wrong), IllegalTransition for what its state does not know, UnknownRun.

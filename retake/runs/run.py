@@ -3,7 +3,7 @@
 A store of runs (see retake.runs) keeps what these functions return, whole or not at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -54,6 +54,13 @@ class Event(NamedTuple):
     payload: dict[str, Any]
 
 
+class Note(NamedTuple):
+    """Something that is to be put on record together with a transition."""
+
+    kind: str  # of its event
+    payload: Mapping[str, Any]  # the actor is added
+
+
 class StaleRun(RunError):
     """Somebody else has moved the run since it was read: read it again. For a worker: it lost the run, and stops."""
 
@@ -99,13 +106,15 @@ def moved(
     next_retry_at: datetime | None = None,
     error: Mapping[str, Any] | None = None,
     error_code: str | None = None,
+    notes: Sequence[Note] = (),
     trace_id: str | None = None,
 ) -> tuple[Run, list[Event]]:
     """The run after `trigger`, and its events, numbered from `seq`.
 
     `attempt` (of RETRY_DUE) is the task's next; a resume goes on with the attempt that was cut off. `worker` (of what
     begins or resumes work) is who has it now. `next_retry_at` belongs to RETRYABLE_ERROR, and to nothing else. `error`
-    is a standard error record; its code is `error_code` unless that is given. Raises IllegalTransition, RunError.
+    is a standard error record; its code is `error_code` unless that is given. `notes` become events that come before
+    the transition's. Raises IllegalTransition, RunError.
     """
     status = after(run.status, trigger)
     if (next_retry_at is not None) != (status is RunStatus.RETRY_SCHEDULED):
@@ -123,10 +132,15 @@ def moved(
         heartbeat_at=at if working else None,
         resumes=run.resumes + (trigger is Trigger.RECOVERY_RESUME),
     )
-    changed = _changed(next_run, run.status, seq, actor, code, trace_id)
-    if not error:
-        return next_run, [changed]
-    return next_run, [changed, Event(run.run_id, seq + 1, ERROR, at, changed.trace_id, dict(error))]
+    trace_id = trace_id or new_trace_id(run.run_id)
+    events = [
+        Event(run.run_id, seq + number, note.kind, at, trace_id, {**note.payload, "actor": actor})
+        for number, note in enumerate(notes)
+    ]
+    events.append(_changed(next_run, run.status, seq + len(events), actor, code, trace_id))
+    if error:
+        events.append(Event(run.run_id, seq + len(events), ERROR, at, trace_id, dict(error)))
+    return next_run, events
 
 
 def new_trace_id(run_id: str) -> str:

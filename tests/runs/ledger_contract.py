@@ -25,7 +25,7 @@ from ledger_shapes import a_record, at_once, claimed, in_state, last_changed, st
 from retake.clock import FakeClock, stamp
 from retake.errors import RunError
 from retake.runs import Ledger
-from retake.runs.run import CHANGED, ERROR, Event, Run, StaleRun, UnknownRun, run_id_of
+from retake.runs.run import CHANGED, ERROR, Event, Note, Run, StaleRun, UnknownRun, run_id_of
 from retake.runs.states import TRANSITIONS, IllegalTransition, RunStatus, Trigger
 
 Connect = Callable[[], Ledger]
@@ -286,6 +286,22 @@ class LedgerContract:
         assert connect().note(run, "run.note", {}, actor="cron").trace_id.startswith(f"trace-run-{run.run_id}-")
         assert connect().events(run.run_id)[3] == event
         assert connect().get(run.run_id) == run
+
+    def test_notes_given_with_a_transition_are_saved_with_it_and_come_before_it(self, connect: Connect) -> None:
+        run = in_state(connect(), RunStatus.RUNNING)
+        notes = [Note("run.step.done", {"step": "video"}), Note("run.note", {"text": "it took long"})]
+        connect().move(run, Trigger.COMPLETED, actor="cron", notes=notes)
+        done, note, changed = connect().events(run.run_id)[2:]
+        assert [event.seq for event in (done, note, changed)] == [3, 4, 5]
+        assert (done.kind, done.payload) == ("run.step.done", {"step": "video", "actor": "cron"})
+        assert (note.kind, note.payload) == ("run.note", {"text": "it took long", "actor": "cron"})
+        assert (changed.kind, done.trace_id) == (CHANGED, changed.trace_id)
+
+    def test_a_transition_that_is_refused_leaves_no_notes(self, connect: Connect) -> None:
+        run = in_state(connect(), RunStatus.RUNNING)
+        with pytest.raises(IllegalTransition):
+            connect().move(run, Trigger.RETRY_DUE, actor="cron", notes=[Note("run.note", {})])
+        assert len(connect().events(run.run_id)) == 2
 
     def test_notes_at_once_are_all_there_in_one_order(self, connect: Connect) -> None:
         run = in_state(connect(), RunStatus.RUNNING)
