@@ -1,4 +1,4 @@
-"""How long to wait before each repeat: the strategies (S3-3 of the error protocols), as values.
+"""How long to wait before each repeat: the strategies of seed 003, as values.
 
 All times are seconds. `delay_s(n)` is the wait before the n-th repeat, n from 1: the first call is no repeat. Jitter,
 a ceiling and the number of repeats are the policy's affair (policy.py).
@@ -44,7 +44,7 @@ class Exponential(NamedTuple):
         try:
             return self.first_s * self.factor ** (repeat - 1)
         except OverflowError:  # a policy without end gets here in the end
-            return float("inf")
+            return float("inf") if self.first_s else 0.0
 
 
 class Fibonacci(NamedTuple):

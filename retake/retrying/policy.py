@@ -57,13 +57,14 @@ class RetryPolicy(NamedTuple):
     def decide(self, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
         """What follows on `error` of attempt number `attempt` (from 1). `random()` gives 0 … 1, for the jitter.
 
-        Where the other side said how long to leave it alone, the wait is at least that, whatever the ceiling.
+        Where the other side said how long to leave it alone, the wait is at least that, whatever the ceiling, but a
+        year at most.
         """
         if not self.retry_if.holds_for(error):
             return GiveUp(f"{error.code} is not an error that another try can mend", used_up=False)
         if self.max_retries is not None and attempt > self.max_retries:
             return GiveUp(f"{error.code} after {attempt} attempts", used_up=True)
-        return Retry(max(self.wait_s(attempt, random), error.retry_after_s or 0.0), attempt + 1)
+        return Retry(max(self.wait_s(attempt, random), min(error.retry_after_s or 0.0, LONGEST_S)), attempt + 1)
 
     def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
         """Seconds before repeat number `repeat` (from 1), jitter and ceiling included."""

@@ -1,0 +1,189 @@
+"""Idempotent creation: asked twice for the same thing, it is made once and returned twice.
+
+Seed 003, «NR.NSI.4 … Идемпотентность»: a key made from the data, a look before each attempt whether the thing is there
+already, and a duplicate that the other side refuses is the thing itself. After five creations in a row that failed
+nothing is made any more (read_only.py).
+
+What was made and then could not be finished is marked as incorrect, and rolled back after a day unless somebody has
+confirmed it (compensation.py).
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from logging import getLogger
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from retake.clock import Clock
+from retake.errors import CodedError, RetakeError
+from retake.retrying.breaker import BreakerOpen
+from retake.retrying.compensation import Unconfirmed
+from retake.retrying.guard import Call, Guard
+from retake.retrying.idempotency import key_of
+from retake.retrying.read_only import Mode, ReadOnly, decoded, encoded
+from retake.retrying.register import Cell, MemoryRegister, Register
+
+_log = getLogger(__name__)
+T = TypeVar("T")
+
+Data = Mapping[str, Any]
+
+
+class How(StrEnum):
+    """Where the thing came from."""
+
+    MADE = "made"
+    FOUND = "found"  # it was there when we looked
+    DUPLICATE = "duplicate"  # it was refused as a duplicate, and then it was there
+
+
+class Created(NamedTuple, Generic[T]):
+    """The thing, whoever made it."""
+
+    key: str
+    item: T
+    how: How
+
+
+class CreationPolicy(NamedTuple):
+    """The numbers of seed 003, «NR.NSI.4»."""
+
+    duplicate_codes: frozenset[str] = frozenset({"ERR_BUSINESS_DUPLICATE_ITEM"})
+    read_only_after: int | None = 5  # creations in a row that failed; None: never
+    confirm_within_s: float = 24 * 3600.0  # else what could not be finished is rolled back
+
+
+class Parts(NamedTuple, Generic[T]):
+    """What creation is made of: the owner's own calls. Each may raise CodedError."""
+
+    find: Callable[[str, Data], T | None]
+    """The thing that has this key, or is otherwise the one that these data describe; None if there is none."""
+    make: Callable[[str, Data, Call], T]
+    """Make it. The key is for the other side: an Idempotency-Key, an If-None-Match."""
+    finish: Callable[[T, Data], None] | None = None
+    """What belongs to it and comes after it was made. May be called again after it failed."""
+    mark_incorrect: Callable[[T, CodedError], None] = lambda item, error: None
+    """Make visible that it is there and not finished."""
+
+
+class Creator(Generic[T]):
+    """Creates things of one kind. `name` is that of its state in `register`, which survives where that does."""
+
+    def __init__(
+        self,
+        name: str,
+        parts: Parts[T],
+        guard: Guard,
+        clock: Clock,
+        policy: CreationPolicy = CreationPolicy(),  # noqa: B008  immutable
+        register: Register | None = None,
+    ) -> None:
+        register = register or MemoryRegister()
+        self.name = name
+        self.policy = policy
+        self.unconfirmed = Unconfirmed(register, f"{name}.unconfirmed", clock, policy.confirm_within_s)
+        self._mode = Cell(register, name, decoded, encoded)
+        self._parts, self._guard, self._clock = parts, guard, clock
+
+    def create(self, data: Data) -> Created[T]:
+        """The thing that `data` describe: the one that is there, or a new one.
+
+        Raises the last CodedError when the guard has given up, ReadOnly, BreakerOpen, Stopped, StorageError, and
+        ValueError for data that have no key.
+        """
+        key = key_of(data)
+        if self.mode().read_only_since:
+            if (found := self._parts.find(key, data)) is not None:
+                return Created(key, found, How.FOUND)
+            self._let_probe_through()
+        work = _Work(key, data, self._parts, self.policy, self.unconfirmed)
+        try:
+            created = self._guard.call(work.attempt)
+        except BreakerOpen:
+            raise  # nothing was tried
+        except CodedError as error:
+            code, now, limit = str(error.code), self._clock.now(), self.policy.read_only_after
+            self._note(lambda mode: mode.after_failure(limit, code, now))
+            work.give_up(error)
+            raise
+        if created.how is not How.FOUND:
+            self._note(lambda mode: Mode())
+        return created
+
+    def mode(self) -> Mode:
+        """Raises StateError, StorageError."""
+        return self._mode.get()
+
+    def probe(self) -> Mode:
+        """Let one creation through although it is read-only, by an operator's order: its success ends that."""
+        return self._mode.change(lambda mode: _both(mode._replace(probe_ordered=mode.read_only_since is not None)))
+
+    def reset(self) -> Mode:
+        """Make things again, by an operator's order."""
+        return self._mode.change(lambda mode: _both(Mode()))
+
+    def _let_probe_through(self) -> None:
+        """Raises ReadOnly, unless a probe is ordered and nobody else has taken it up."""
+        if not self._mode.change(lambda mode: (mode._replace(probe_ordered=False), mode.probe_ordered)):
+            raise ReadOnly(
+                f"{self.name}: nothing is made any more, {self.policy.read_only_after} creations in a row have failed; "
+                "mend the cause, then order a probe or a reset"
+            )
+
+    def _note(self, step: Callable[[Mode], Mode]) -> None:
+        """Whatever goes wrong here, what came of the creation counts for more."""
+        try:
+            self._mode.change(lambda mode: (step(mode), None))
+        except RetakeError as error:
+            _log.warning("%s: how a creation ended could not be noted: %s", self.name, error)
+
+
+class _Work(Generic[T]):
+    """One creation, over its attempts."""
+
+    def __init__(self, key: str, data: Data, parts: Parts[T], policy: CreationPolicy, unconfirmed: Unconfirmed) -> None:
+        self._key, self._data = key, data
+        self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
+        self._item: T | None = None  # once it is made
+
+    def attempt(self, call: Call) -> Created[T]:
+        created = self._created(call) if self._item is None else Created(self._key, self._item, How.MADE)
+        if created.how is How.MADE and self._parts.finish:
+            self._item = created.item
+            self._parts.finish(created.item, self._data)
+            self._unconfirmed.confirm(self._key)
+        return created
+
+    def give_up(self, error: CodedError) -> None:
+        """Mark what was made and could not be finished."""
+        if self._item is None:
+            return
+        self._unconfirmed.failed(self._key, str(error.code))
+        try:
+            self._parts.mark_incorrect(self._item, error)
+        except CodedError as trouble:
+            _log.warning("%s could not be marked as incorrect: %s", self._key, trouble)
+
+    def _created(self, call: Call) -> Created[T]:
+        found = self._parts.find(self._key, self._data)
+        if found is None:
+            return self._made(call)
+        unfinished = self._parts.finish is not None and self._unconfirmed.has(self._key)
+        # What is there before a repeat and was not before the first call is ours: only the answer was lost.
+        return Created(self._key, found, How.MADE if unfinished or call.attempt > 1 else How.FOUND)
+
+    def _made(self, call: Call) -> Created[T]:
+        if self._parts.finish:  # noted before: that somebody died between making and finishing must be found out
+            self._unconfirmed.begun(self._key)
+        try:
+            return Created(self._key, self._parts.make(self._key, self._data, call), How.MADE)
+        except CodedError as error:
+            found = self._parts.find(self._key, self._data) if error.code in self._policy.duplicate_codes else None
+            if found is None:
+                raise
+        if self._parts.finish:
+            self._unconfirmed.confirm(self._key)  # it is somebody else's
+        return Created(self._key, found, How.DUPLICATE)
+
+
+def _both(mode: Mode) -> tuple[Mode, Mode]:
+    return mode, mode

@@ -1,0 +1,182 @@
+"""A guard carries a retry policy out in process: it calls, asks the policy about the error, waits, and calls again.
+
+What counts as an attempt is a call that was made: while a circuit breaker refuses, the guard waits, and no attempt is
+used up. A paid call of which nobody knows whether it was carried out (OutcomeUnknown) is not made again, for it may
+then be paid for twice; who can ask again safely says so by naming the error's code in the policy (`RetryIf.codes`).
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar, cast
+
+from retake.clock import Clock
+from retake.errors import CodedError, OutcomeUnknown, Stopped
+from retake.retrying.breaker import Breaker, BreakerOpen
+from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy
+
+T = TypeVar("T")
+
+ASK_EVERY_S = 1.0
+"""How often a wait is interrupted to ask whether to stop."""
+
+
+class Call(NamedTuple):
+    """What the work is told about the attempt that it is to make."""
+
+    attempt: int  # 1: the first call
+    timeout_s: float | None  # what it may take; None: as long as it likes
+
+
+class Tried(NamedTuple):
+    """An attempt that has ended, for who observes."""
+
+    attempt: int
+    began_at: datetime
+    ended_at: datetime
+    error: CodedError | None  # None: it had its result
+    decision: Decision | None  # what follows on the error
+
+
+class End(StrEnum):
+    """Why no further attempt is made."""
+
+    DONE = "done"  # there is a result
+    NOT_RETRYABLE = "not retryable"  # the error is not one that the policy repeats
+    UNKNOWN = "outcome unknown"  # asking again might be paid for twice
+    USED_UP = "used up"  # every repeat was taken
+    DEADLINE = "deadline"  # the next attempt would come too late
+    STOPPED = "stopped"  # the caller asked to stop
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What came of it."""
+
+    end: End
+    value: T | None  # the result, if it is done
+    error: CodedError | None  # the last one; a BreakerOpen if no attempt was made
+    attempts: int  # calls that were made
+    waited_s: float  # between attempts, as the policy said
+    held_s: float  # because a breaker refused
+
+    @property
+    def retries(self) -> int:
+        """How often it was tried again: `retry_count` of an error record."""
+        return max(0, self.attempts - 1)
+
+
+class Guard:
+    """Carries out `policy`. May be used for any number of calls, by several threads.
+
+    `deadline_s`: no attempt begins later than so many seconds after `call`; 0 never waits. `stop()`, where it is given,
+    is asked before each attempt and every second of a wait. `observe` is told of every attempt that has ended.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        breaker: Breaker | None = None,
+        deadline_s: float | None = None,
+        stop: Callable[[], bool] | None = None,
+        observe: Callable[[Tried], None] = lambda tried: None,
+    ) -> None:
+        self.policy = policy
+        self._clock, self._random = clock, random
+        self._breaker = breaker
+        self._deadline_s = deadline_s
+        self._stop, self._observe = stop, observe
+
+    def call(self, work: Callable[[Call], T]) -> T:
+        """What `work` returns in the end. Raises its last CodedError, BreakerOpen if the deadline came while a breaker
+        refused, Stopped; and whatever else `work` raises, at once."""
+        outcome = self.outcome(work)
+        if outcome.end is End.DONE:
+            return cast(T, outcome.value)
+        if outcome.end is End.STOPPED:
+            raise Stopped(f"stopped after {outcome.attempts} attempts") from outcome.error
+        assert outcome.error is not None
+        raise outcome.error
+
+    def outcome(self, work: Callable[[Call], T]) -> Outcome[T]:
+        """`call`, with everything that is known in the end. Raises only what is no CodedError."""
+        course = _Course(self._clock.now(), self._deadline_s)
+        while not self._stopped():
+            call = Call(course.attempts + 1, self.policy.timeout_s)
+            began_at = self._clock.now()
+            try:
+                value = self._made(work, call)
+            except BreakerOpen as refusal:
+                course.error = course.error or refusal
+                if not self._held(course, refusal):
+                    return course.ended(End.DEADLINE)
+                continue
+            except CodedError as error:
+                course.attempts, course.error = call.attempt, error
+                decision = self._decide(error, call.attempt)
+                self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
+                if isinstance(decision, GiveUp):
+                    return course.ended(_end_of(error, decision))
+                if not self._waited(course, decision):
+                    return course.ended(End.DEADLINE)
+                continue
+            self._observe(Tried(call.attempt, began_at, self._clock.now(), None, None))
+            return course.ended(End.DONE, value, call.attempt)
+        return course.ended(End.STOPPED)
+
+    def _stopped(self) -> bool:
+        return self._stop is not None and self._stop()
+
+    def _made(self, work: Callable[[Call], T], call: Call) -> T:
+        return self._breaker.call(lambda: work(call)) if self._breaker else work(call)
+
+    def _decide(self, error: CodedError, attempt: int) -> Decision:
+        if isinstance(error, OutcomeUnknown) and error.code not in self.policy.retry_if.codes:
+            return GiveUp(f"{error.code}: nobody knows whether the call was carried out", used_up=False)
+        return self.policy.decide(error, attempt, self._random)
+
+    def _waited(self, course: "_Course", retry: Retry) -> bool:
+        if not course.allows(retry.after_s, self._clock.now()):
+            return False
+        course.waited_s += self._sleep(retry.after_s)
+        return True
+
+    def _held(self, course: "_Course", refusal: BreakerOpen) -> bool:
+        if not course.allows(refusal.retry_after_s, self._clock.now()):
+            return False
+        course.held_s += self._sleep(refusal.retry_after_s)
+        return True
+
+    def _sleep(self, seconds: float) -> float:
+        """Sleep, unless asked to stop meanwhile. How long it was."""
+        slept, longest = 0.0, seconds if self._stop is None else ASK_EVERY_S
+        while slept < seconds and not self._stopped():
+            part = min(longest, seconds - slept)
+            self._clock.sleep(part)
+            slept += part
+        return slept
+
+
+class _Course:
+    """One call under a guard, from its beginning."""
+
+    def __init__(self, began: datetime, deadline_s: float | None) -> None:
+        self.attempts = 0
+        self.error: CodedError | None = None
+        self.waited_s = self.held_s = 0.0
+        self._deadline = None if deadline_s is None else began + timedelta(seconds=deadline_s)
+
+    def allows(self, wait_s: float, now: datetime) -> bool:
+        return self._deadline is None or now + timedelta(seconds=wait_s) <= self._deadline
+
+    def ended(self, end: End, value: T | None = None, attempts: int | None = None) -> Outcome[T]:
+        error = None if end is End.DONE else self.error
+        return Outcome(end, value, error, attempts or self.attempts, self.waited_s, self.held_s)
+
+
+def _end_of(error: CodedError, decision: GiveUp) -> End:
+    if decision.used_up:
+        return End.USED_UP
+    return End.UNKNOWN if isinstance(error, OutcomeUnknown) else End.NOT_RETRYABLE

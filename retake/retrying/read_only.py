@@ -1,0 +1,53 @@
+"""The read-only mode: after too many creations in a row that failed, things are looked up and no longer made.
+
+Seed 003, «NR.NSI.4»: «Переход в режим "только чтение" при 5 неудачах подряд». A person ends it: by ordering a probe,
+which is one creation that is let through and ends it if it succeeds, or by a reset.
+"""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from retake.clock import parse_stamp, stamp
+from retake.errors import CodedError
+from retake.retrying.register import Raw
+
+
+class ReadOnly(CodedError):
+    """Nothing is made any more, for too many creations in a row have failed; what is there is still returned."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ERR_CRITICAL_READ_ONLY", message)
+
+
+class Mode(NamedTuple):
+    """Whether things are still made."""
+
+    failed_in_a_row: int = 0
+    read_only_since: datetime | None = None
+    code: str | None = None  # of the last failure
+    probe_ordered: bool = False  # an operator lets one creation through
+
+    def after_failure(self, limit: int | None, code: str, now: datetime) -> "Mode":
+        failed = self.failed_in_a_row + 1
+        since = now if limit is not None and failed >= limit else None
+        return Mode(failed, self.read_only_since or since, code)
+
+
+def encoded(mode: Mode) -> Raw:
+    since = mode.read_only_since
+    return {**mode._asdict(), "read_only_since": stamp(since) if since else None}
+
+
+def decoded(raw: Raw | None) -> Mode:
+    """Raises ValueError, naming the field."""
+    raw = raw or {}
+    failed, since, code = raw.get("failed_in_a_row", 0), raw.get("read_only_since"), raw.get("code")
+    if type(failed) is not int or failed < 0:
+        raise ValueError(f"failed_in_a_row: {failed!r} is no number of failures")
+    if not isinstance(code, str | None):
+        raise ValueError("code: is no text")  # noqa: TRY004  a document's fault, not a caller's
+    try:
+        moment = None if since is None else parse_stamp(since)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"read_only_since: {since!r} is no time") from error
+    return Mode(failed, moment, code, raw.get("probe_ordered") is True)

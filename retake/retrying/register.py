@@ -1,0 +1,174 @@
+"""Small states that threads, processes and machines share: one JSON object a name, changed by compare-and-set.
+
+What is kept here is a hint to whoever asks (a breaker, a mode): a change that others keep overtaking fails after a
+bounded time, and its maker goes on without it. No lease is taken. A conditional write is one step in every store but
+an S3 that honours no conditions, where two who change the same state in the same instant may both believe that they
+did; a lease would cost such a store seven requests a change, and a process can have only one that ends it
+(retake.bucket.dead_man).
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
+from retake.clock import Clock
+from retake.errors import StateError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+Raw = Mapping[str, Any]
+Change = Callable[[Raw | None], tuple[Raw | None, T]]
+"""From what is there (None: nothing) to what is to be there (None: leave it) and a result. Pure: it may be called
+several times, and only the last call counts."""
+
+_PAUSES_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34, 0.55, 0.89)
+"""Between tries while others change the same state: two seconds and a half in all."""
+
+
+class Register(Protocol):
+    """Where states are kept. Every method may raise StorageError, and ValueError for a name that no key can have."""
+
+    def where(self, name: str) -> str:
+        """What to call the place in a message."""
+        ...
+
+    def names(self) -> list[str]:
+        """Of every state that is there."""
+        ...
+
+    def read(self, name: str) -> Raw | None:
+        """What is there. Raises StateError if that is no JSON object."""
+        ...
+
+    def change(self, name: str, change: Change[T]) -> T:
+        """Put there what `change` makes of what is there, and nobody else meanwhile; its result. Raises StateError,
+        and Conflict if others were faster for more than two seconds: nothing was changed then."""
+        ...
+
+
+class MemoryRegister:
+    """The states of one process. Thread safe."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, Raw] = {}
+        self._lock = threading.RLock()
+
+    def where(self, name: str) -> str:
+        return name
+
+    def names(self) -> list[str]:
+        with self._lock:
+            return sorted(self._states)
+
+    def read(self, name: str) -> Raw | None:
+        with self._lock:
+            return self._states.get(name)
+
+    def change(self, name: str, change: Change[T]) -> T:
+        with self._lock:
+            new, result = change(self._states.get(name))
+            if new is not None:
+                self._states[name] = new
+            return result
+
+
+class BucketRegister:
+    """States in `folder` (which ends in «/») of `bucket`, as NAME.json: they outlive ticks and processes. Thread safe.
+
+    Nothing else may take a lease through a bucket that is made for `folder` (`Bucket.part`), and nobody does.
+    """
+
+    def __init__(self, bucket: Bucket, folder: str, clock: Clock) -> None:
+        self._bucket = bucket.part(folder)
+        self._folder = folder
+        self._clock = clock
+
+    def where(self, name: str) -> str:
+        return f"{self._folder}{name}.json"
+
+    def names(self) -> list[str]:
+        keys = (entry.key for entry in self._bucket.list(""))
+        return [key.removesuffix(".json") for key in keys if key.endswith(".json") and "/" not in key]
+
+    def read(self, name: str) -> Raw | None:
+        return self._look(name)[0]
+
+    def change(self, name: str, change: Change[T]) -> T:
+        for pause in (*_PAUSES_S, None):
+            raw, version = self._look(name)
+            new, result = change(raw)
+            if new is None:
+                return result
+            try:
+                self._bucket.write(_key(name), _encoded(new), version)
+            except Conflict:
+                if pause is None:
+                    raise
+                self._clock.sleep(pause)
+            else:
+                return result
+        raise AssertionError
+
+    def _look(self, name: str) -> tuple[Raw | None, str | Expect]:
+        try:
+            data, version = self._bucket.read(_key(name))
+        except NotFound:
+            return None, ABSENT
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise unreadable(self.where(name), f"not JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise unreadable(self.where(name), "the whole document is no object")
+        return value, version
+
+
+class Cell(Generic[S]):
+    """One state of a register, as a value: `decode` (None: there is none yet; raises ValueError, «field: what is wrong
+    with it») and `encode` say how it lies there."""
+
+    def __init__(
+        self, register: Register, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
+    ) -> None:
+        self._register, self._name, self._decode, self._encode = register, name, decode, encode
+
+    def get(self) -> S:
+        """Raises StateError, StorageError."""
+        return self._decoded(self._register.read(self._name))
+
+    def change(self, step: Callable[[S], tuple[S, T]]) -> T:
+        """Make the state what `step` makes of it; written only if it is another then. The step's result.
+
+        Raises StateError, StorageError, and Conflict (see `Register.change`).
+        """
+
+        def change(raw: Raw | None) -> tuple[Raw | None, T]:
+            state = self._decoded(raw)
+            new, result = step(state)
+            return (None if new == state else self._encode(new)), result
+
+        return self._register.change(self._name, change)
+
+    def _decoded(self, raw: Raw | None) -> S:
+        try:
+            return self._decode(raw)
+        except ValueError as error:
+            raise unreadable(self._register.where(self._name), str(error)) from error
+
+
+def unreadable(where: str, what: str) -> StateError:
+    """The error that says which document makes no sense, and where."""
+    return StateError(f"{where}: {what}. It is left as it is; mend it or remove it")
+
+
+def _key(name: str) -> str:
+    if "/" in name:
+        raise ValueError(f"not a name: {name!r}")
+    return check_key(f"{name}.json")
+
+
+def _encoded(value: Raw) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"
