@@ -70,7 +70,7 @@ class Intervention:
                 f"{generation_id} is paid work that belonged to no generation: there is nothing to go on with. Look at "
                 f"it (dead-letters show {generation_id}), save what you need, and drop it"
             )
-        if not safe_id(generation_id) or not self._bucket.list(f"{DEAD_LETTERS}{generation_id}/"):
+        if not self._grave(generation_id):
             raise Refusal(
                 f"there is no dead letter {generation_id}: it was requeued or dropped, or never was there; see "
                 "dead-letters list"
@@ -89,7 +89,7 @@ class Intervention:
     def drop(self, generation_id: str) -> list[str]:
         """Remove a dead letter for good; the keys that are gone."""
         with self._alone() as (store, lease):
-            keys = [entry.key for entry in self._bucket.list(f"{DEAD_LETTERS}{generation_id}/")]
+            keys = self._grave(generation_id)
             if not keys:
                 raise Refusal(f"there is no dead letter {generation_id}; see dead-letters list")
             for key in keys:
@@ -104,6 +104,11 @@ class Intervention:
             if up:
                 store.publish(lambda doc: doc.updated(processing_lock=False))
             return up
+
+    def _grave(self, generation_id: str) -> list[str]:
+        if not safe_id(generation_id):
+            return []
+        return [entry.key for entry in self._bucket.list(f"{DEAD_LETTERS}{generation_id}/")]
 
     def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> Plan:
         present = documents.gen.generation_id
@@ -125,8 +130,8 @@ class Intervention:
 
 @contextmanager
 def _flagged(store: DocumentStore) -> Iterator[None]:
-    """`processing_lock` is up meanwhile, for people and other programs. One that a crash left stays up: it is what tells
-    the next tick of the crash."""
+    """`processing_lock` is up meanwhile, for people and other programs. One that a crash left stays up: the next tick
+    learns of the crash by it."""
     if store.documents.public.processing_lock:
         yield
         return

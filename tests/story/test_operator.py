@@ -1,0 +1,378 @@
+"""What an operator may do to a generation: every state of a pipeline against every command."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from operator_states import ID, STATES, TABLE
+from story_ticks import PUBLIC, Scripted
+from story_world import World
+
+from retake.bucket import Lease
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.errors import LeaseHeld
+from retake.story.documents import Documents
+from retake.story.intervention import Intervention
+from retake.story.operator import Plan, Refusal, Standing, Verb, next_tick, standing
+from retake.story.prices import prices
+from retake.story.store import DocumentStore
+
+CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(Verb)]
+ALLOWED = [(name, verb) for name, verb, refusal in CASES if not refusal]
+
+
+class Aligned:
+    """Stands where the ledger is brought in line; remembers what it was told, and how things stood."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, store: DocumentStore, lease: Lease, said: str) -> None:
+        lease.check()
+        self.said.append(said)
+
+
+def operator(world: World, align: Aligned | None = None) -> Intervention:
+    return Intervention(world.settings, world.bucket, world.clock, "operator@desk", align or Aligned())
+
+
+def carried_out(world: World, verb: Verb) -> tuple[Plan, Documents]:
+    hands = operator(world)
+    return hands.carry_out(verb, ID, hands.planned(verb, ID).lost)
+
+
+def to_its_end(world: World) -> None:
+    for _ in range(40):
+        if world.generation_id != ID:
+            return
+        world.tick()
+    raise AssertionError(f"no end: {world.doc}")
+
+
+def test_the_table_knows_every_state() -> None:
+    assert set(TABLE) == set(STATES) - {"no generation", "buried"}
+    found = {standing(read(STATES[name]()), STATES[name]().settings.workflow, World().clock.now()) for name in TABLE}
+    assert found == set(Standing)
+
+
+def read(world: Scripted) -> Documents:
+    return operator(world).look()
+
+
+@pytest.mark.parametrize(("name", "verb", "refusal"), CASES)
+def test_what_makes_sense_is_done_and_the_rest_is_refused_with_a_way_on(name: str, verb: Verb, refusal: str) -> None:
+    world = STATES[name]()
+    before = world.everything()
+    if refusal:
+        with pytest.raises(Refusal, match=refusal):
+            carried_out(world, verb)
+        assert world.everything() == before, "what is refused changes nothing"
+        return
+    hands = operator(world)
+    planned = hands.planned(verb, ID)
+    assert world.everything() == before, "what is planned changes nothing"
+    done, after = hands.carry_out(verb, ID, planned.lost)
+    assert done.done == planned.done
+    assert after == operator(world).look()
+    assert ID in done.done
+    assert not world.json(PUBLIC)["processing_lock"]
+    assert not world.bucket.store.holders.get("story")
+
+
+@pytest.mark.parametrize("name", ["no generation", "pictures failed"])
+@pytest.mark.parametrize("verb", Verb)
+def test_a_generation_that_is_not_under_way_is_refused(name: str, verb: Verb) -> None:
+    world = STATES[name]()
+    before = world.everything()
+    with pytest.raises(Refusal, match="generation 20200101-0000 is not under way"):
+        operator(world).planned(verb, "20200101-0000")
+    with pytest.raises(Refusal, match="is not under way"):
+        operator(world).carry_out(verb, "20200101-0000", "")
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize(("name", "verb"), ALLOWED)
+def test_while_a_tick_is_at_work_nothing_is_done(name: str, verb: Verb) -> None:
+    world = STATES[name]()
+    lease, before = world.bucket.lease("story", "host-a:17"), world.everything()
+    with pytest.raises(LeaseHeld, match="host-a:17"):
+        carried_out(world, verb)
+    assert world.everything() == before
+    lease.release()
+
+
+@pytest.mark.parametrize(("name", "verb"), ALLOWED)
+def test_afterwards_the_pipeline_goes_on_to_an_end(name: str, verb: Verb) -> None:
+    world = STATES[name]()
+    carried_out(world, verb)
+    to_its_end(world)
+    whole = [key for key in world.keys_of(f"666/{ID}.") if key]
+    kept = world.keys_of(f"dead_letters/{ID}/")
+    if verb is Verb.CANCEL:
+        assert (whole, world.json(f"dead_letters/{ID}/report.json")["cancelled"]["by"]) == ([], "operator")
+    elif name.endswith("held") and verb is Verb.SKIP:
+        assert (whole, bool(kept)) == ([], True), "as --resolve skip: as if no attempt were left"
+    elif name == "video failed without a text":
+        assert kept
+    else:
+        assert (len(whole), kept) == (3, [])
+
+
+# --- retry ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("text failed", "content"), ("pictures failed twice", "imagine"), ("poll of the video failed", "runway_poll")],
+)
+def test_retry_is_the_attempt_that_was_due_later_and_no_more_of_them(name: str, step: str) -> None:
+    world = STATES[name]()
+    used = world.doc.retries.get(step, 0)
+    carried_out(world, Verb.RETRY)
+    assert world.doc.retries == {step: used + 1}
+    assert world.status not in ("content_failed", "imagine_trigger_failed", "runway_poll_failed")
+    assert world.doc.runway_task == STATES[name]().doc.runway_task, "a paid task is polled on"
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if "for the key" in name])
+def test_retry_lifts_the_wait_for_a_person(name: str) -> None:
+    world = STATES[name]()
+    assert world.tick().exit_code == 78
+    carried_out(world, Verb.RETRY)
+    assert world.doc.last_error is None
+    assert world.tick().exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["text held", "pictures held", "upscale held", "video held"])
+def test_retry_of_a_held_call_warns_that_it_may_be_paid_for_twice(name: str) -> None:
+    world = STATES[name]()
+    calls = len(world.doc.paid_calls)
+    done, _ = carried_out(world, Verb.RETRY)
+    assert "paid for twice" in done.warning
+    assert world.doc.pending is None
+    assert world.doc.paid_calls[calls]["possible_duplicate"]
+
+
+def test_an_error_that_waits_for_a_person_does_not_hold_up_a_retry() -> None:
+    world = STATES["pictures failed"]()
+    world.put("config/config_midjourney.json", {**world.doc.raw, "last_error": {"error_class": "C"}})
+    carried_out(world, Verb.RETRY)
+    assert world.doc.last_error is None
+
+
+# --- skip -------------------------------------------------------------------------------------------------------------
+
+SKIPPED = [
+    name
+    for name, (_, refusal, _) in TABLE.items()
+    if not refusal and not name.endswith("held") and not name.startswith("text")
+]
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_what_is_skipped_becomes_a_mock_and_its_error_stays_on_record(name: str) -> None:
+    world = STATES[name]()
+    before, billed = world.doc, world.vendors.billed.copy()
+    carried_out(world, Verb.SKIP)
+    assert world.status == "timed_out_mock_needed"
+    [entry] = world.doc.raw["skipped"]
+    assert (entry["step"], entry["by"], entry["error"]) == (before.present_step, "operator", before.last_error)
+    to_its_end(world)
+    assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
+    assert world.vendors.billed == billed, "no vendor is asked for anything any more"
+
+
+def test_skipping_names_the_task_that_was_paid_for() -> None:
+    done, _ = carried_out(STATES["poll of the video failed"](), Verb.SKIP)
+    assert "create-1" in done.warning
+
+
+# --- cancel -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+def test_what_is_cancelled_is_kept_whole_and_does_not_count_as_failed(name: str) -> None:
+    world = STATES[name]()
+    world.put("config/config_gen.json", {"generation_id": ID, "failed_in_a_row": 2, "theirs": 1})
+    before, files = world.doc, world.keys_of(f"666/{ID}.")
+    carried_out(world, Verb.CANCEL)
+    assert world.json("config/config_gen.json") == {"generation_id": None, "failed_in_a_row": 2, "theirs": 1}
+    grave = f"dead_letters/{ID}/"
+    kept = [key.replace("666/", grave) for key in files]
+    assert world.keys_of(grave) == [*kept, f"{grave}config_midjourney.json", f"{grave}report.json"]
+    report = world.json(f"{grave}report.json")
+    assert report["cancelled"]["by"] == "operator"
+    flight = [task.task_id for task in (before.task, before.runway_task) if task]
+    assert report["tasks_in_flight"] == flight
+    assert world.keys_of("666/") == []
+    if before.paid_calls or before.pending:
+        assert world.json(f"spend/{ID}.json")["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+def test_who_cancels_something_paid_must_agree_to_lose_it(name: str) -> None:
+    world = STATES[name]()
+    lost = operator(world).planned(Verb.CANCEL, ID).lost
+    doc, before = world.doc, world.everything()
+    assert bool(lost) == bool(doc.paid_calls or doc.pending)
+    for task in (doc.task, doc.runway_task):
+        assert task is None or task.task_id in lost
+    if lost:
+        with pytest.raises(Refusal, match="has moved on meanwhile"):
+            operator(world).carry_out(Verb.CANCEL, ID, "something else")
+        assert world.everything() == before
+
+
+@pytest.mark.parametrize("name", ["pictures unasked", "video held"])
+def test_a_call_under_way_counts_as_billed_when_its_generation_is_cancelled(name: str) -> None:
+    world = STATES[name]()
+    carried_out(world, Verb.CANCEL)
+    doc = world.json(f"dead_letters/{ID}/config_midjourney.json")
+    assert doc["paid_calls"][-1]["outcome"] == "unknown"
+    assert "pending_call" not in doc
+    assert (doc["spend"]["reserved_usd"], doc["spend"]["settled_usd"]) == (0.0, 0.5)
+
+
+def test_the_next_tick_after_a_cancel_begins_anew() -> None:
+    world = STATES["pictures failed"]()
+    _, after = carried_out(world, Verb.CANCEL)
+    told = next_tick(after, world.settings.workflow, world.clock.now(), prices(world.settings))
+    assert told == "the next tick: tidy up and begin a new generation (no generation is under way)"
+    world.tick()
+    assert world.ended == ["done"]
+
+
+# --- taking up again --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+def test_what_was_cancelled_can_be_taken_up_where_it_was(name: str) -> None:
+    world = STATES[name]()
+    before = world.doc
+    carried_out(world, Verb.CANCEL)
+    operator(world).requeue(ID)
+    assert world.generation_id == ID
+    assert world.doc.cancelled is None
+    assert (world.doc.task, world.doc.runway_task, world.doc.results) == (
+        before.task,
+        before.runway_task,
+        before.results,
+    )
+    assert not world.keys_of("dead_letters/")
+    to_its_end(world)
+    assert not any(world.vendors.billed[kind] for kind in ("imagine",) if before.task or before.results)
+
+
+def test_one_generation_at_a_time_is_taken_up() -> None:
+    world = STATES["buried"]()
+    world.put("config/config_gen.json", {"generation_id": "20260102-0000"})
+    before = world.everything()
+    with pytest.raises(Refusal, match=r"20260102-0000 is under way.*requeue .* when it has ended, or cancel 2026"):
+        operator(world).requeue(ID)
+    with pytest.raises(Refusal, match="need not be taken up"):
+        operator(world).requeue("20260102-0000")
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("name", ["20200101-0000", "../x", "", "before-20260101-0000"])
+def test_what_is_no_dead_letter_is_not_taken_up_nor_dropped(name: str) -> None:
+    world = STATES["no generation"]()
+    before = world.everything()
+    with pytest.raises(Refusal):
+        operator(world).requeue(name)
+    with pytest.raises(Refusal, match="no dead letter"):
+        operator(world).drop(name)
+    assert world.everything() == before
+
+
+def test_a_dropped_dead_letter_is_gone_and_its_spend_record_stays() -> None:
+    world = STATES["buried"]()
+    gone = operator(world).drop(ID)
+    assert len(gone) == 3
+    assert world.keys_of("dead_letters/") == []
+    assert world.keys_of("spend/") == [f"spend/{ID}.json"]
+
+
+# --- the flag ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_flag_that_a_crash_left_stays_up_until_it_is_lowered_on_purpose() -> None:
+    world = STATES["pictures failed"]()
+    world.put(PUBLIC, {"processing_lock": True, "generation_id": ["x"]})
+    carried_out(world, Verb.RETRY)
+    assert world.json(PUBLIC)["processing_lock"]
+    assert operator(world).lower_flag()
+    assert world.json(PUBLIC) == {"processing_lock": False, "generation_id": ["x"]}
+    assert not operator(world).lower_flag()
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+def each_death(name: str, act: Callable[[Intervention], object]) -> Iterator[tuple[str, Scripted]]:
+    """The world after the operator's process died before or after each of its touches of the bucket."""
+    world = STATES[name]()
+    counted = FailingBucket(world.bucket)
+    act(Intervention(world.settings, counted, world.clock, "operator@desk", Aligned()))
+    for number, operation in enumerate(counted.operations, 1):
+        for after in (False, True):
+            world = STATES[name]()
+            dying = FailingBucket(world.bucket, Fault(Crash, number=number, after=after))
+            with suppress(Crash):
+                act(Intervention(world.settings, dying, world.clock, "operator@desk", Aligned()))
+            world.bucket.store.end_leases()
+            yield f"{'after' if after else 'before'} {' '.join(operation)}", world
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+def test_a_cancel_that_died_is_finished_by_the_next_tick_or_was_never_begun(name: str) -> None:
+    whole = STATES[name]()
+    lost = operator(whole).planned(Verb.CANCEL, ID).lost
+    files = {key.rpartition("/")[2] for key in whole.keys_of("666/")}
+    for where, world in each_death(name, lambda hands: hands.carry_out(Verb.CANCEL, ID, lost)):
+        if world.generation_id == ID and not world.doc.cancelled:
+            assert world.doc == whole.doc, where
+            assert {key.rpartition("/")[2] for key in world.keys_of("666/")} == files, where
+            continue
+        if world.generation_id == ID:
+            tick = world.tick()
+            assert (tick.exit_code, tick.ended) == (0, "cancelled"), where
+        assert world.generation_id is None, where
+        assert world.documents.gen.failed_in_a_row == 0, where
+        grave = f"dead_letters/{ID}/"
+        kept = {key.removeprefix(grave) for key in world.keys_of(grave)}
+        assert kept == {*files, "config_midjourney.json", "report.json"}, where
+        assert world.json(f"{grave}report.json")["cancelled"], where
+        assert not world.keys_of("666/"), where
+
+
+@pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, verb in ALLOWED if verb is not Verb.CANCEL])
+def test_a_retry_or_skip_that_died_is_done_or_was_never_begun(name: str, verb: Verb) -> None:
+    before, done = STATES[name](), STATES[name]()
+    carried_out(done, verb)
+    for where, world in each_death(name, lambda hands: hands.carry_out(verb, ID, "")):
+        assert world.doc in (before.doc, done.doc), where
+        assert world.generation_id == ID, where
+        if world.doc == before.doc:
+            world.tick()  # what waited for a person still does
+        else:
+            to_its_end(world)
+        assert not world.documents.public.processing_lock, where
+
+
+def test_a_requeue_that_died_loses_nothing_and_can_be_asked_for_again() -> None:
+    for where, world in each_death("buried", lambda hands: hands.requeue(ID)):
+        if world.generation_id != ID:
+            operator(world).requeue(ID)
+        assert world.doc.results is not None, where
+        to_its_end(world)
+        assert len(world.keys_of(f"666/{ID}.")) == 3, where
+
+
+def test_a_drop_that_died_leaves_a_dead_letter_that_can_be_dropped() -> None:
+    for where, world in each_death("buried", lambda hands: hands.drop(ID)):
+        left = world.keys_of("dead_letters/")
+        assert not left or f"dead_letters/{ID}/report.json" in left, where
+        if left:
+            operator(world).drop(ID)
+        assert not world.keys_of("dead_letters/"), where
