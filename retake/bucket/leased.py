@@ -1,0 +1,24 @@
+"""A bucket under a lease: what changes something asks first whether the lease still is ours."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from retake.bucket import Bucket, Lease
+from retake.bucket.wrapper import Wrapper
+
+T = TypeVar("T")
+
+_READING = ("read", "list", "lease", "join")
+
+
+class LeasedBucket(Wrapper):
+    """`bucket`, changed under `lease` alone: changes raise LeaseLost once it is lost."""
+
+    def __init__(self, bucket: Bucket, lease: Lease) -> None:
+        super().__init__(bucket)
+        self._lease = lease
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        if operation not in _READING:
+            self._lease.check()
+        return call()
