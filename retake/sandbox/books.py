@@ -38,7 +38,7 @@ _TASK = "id, kind, created, duration, fate, request, price, seed, source, cancel
 class Call:
     """One call as the books have it. Headers are never kept, and images only as their length."""
 
-    kind: str  # one of orders.KINDS, or what else was called: account, cancel, unknown
+    kind: str  # one of orders.KINDS, or what else was called: cancel, unknown
     n: int  # the how-manieth of its kind, from 1
     when: float  # seconds since the epoch
     request: Any  # the JSON that came, or the query's fields

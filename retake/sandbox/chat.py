@@ -12,6 +12,7 @@ from retake.sandbox.bill import CHAT
 from retake.sandbox.studio import Visit
 from retake.sandbox.wire import Reply
 
+MODELS = ("gpt-4o", "gpt-4o-mini")
 _KINDS = {
     400: ("invalid_request_error", None, "The request is not valid."),
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
@@ -52,6 +53,15 @@ def complete(visit: Visit) -> Reply:
     images = sum(_images_in(message) for message in ask["messages"])
     answer = {"index": luck.randint(1, images)} if images else copywriter.write(texts, luck)
     return _reply(visit, ask, texts, json.dumps(answer, ensure_ascii=False))
+
+
+def models(visit: Visit) -> Reply:
+    """GET /v1/models."""
+    scheme, _, key = visit.request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        return error(401)
+    data = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "sandbox"} for name in MODELS]
+    return Reply(200, {"object": "list", "data": data})
 
 
 def _wrong(ask: dict[str, Any]) -> tuple[str, str] | None:

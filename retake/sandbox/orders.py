@@ -13,7 +13,10 @@ CALLS counts the calls of that kind from when the order is placed, beginning wit
 import re
 from typing import NamedTuple
 
-KINDS = ("imagine", "upscale", "fetch", "runway", "poll", "chat", "download", "histories", "organization")
+KINDS = (
+    *("imagine", "upscale", "fetch", "runway", "poll", "chat", "download"),
+    *("histories", "organization", "account", "models"),
+)
 CREATING = ("imagine", "upscale", "runway")  # calls that start a task
 
 # What each fault does. None but the HTTP statuses and «slow» take a value.

@@ -70,6 +70,7 @@ ROUTES = (
     Route("DELETE", f"/runway/v1/tasks/{_ID}", "cancel", RUNWAY, runway.cancel),
     Route("GET", "/runway/v1/organization", "organization", RUNWAY, runway.organization),
     Route("POST", "/openai/v1/chat/completions", "chat", CHAT, chat.complete),
+    Route("GET", "/openai/v1/models", "models", CHAT, chat.models),
     Route("GET", rf"/files/{_ID}/([0-9a-z]+\.(?:png|mp4))", "download", FILES, send_file),
 )
 

@@ -14,7 +14,7 @@ import requests
 import urllib3
 
 from retake.errors import Code, SettingsError
-from retake.vendors.answers import NoReply, Reply, Vendor, answered, submitted, unanswered
+from retake.vendors.answers import NoReply, Reply, Vendor, answered, parse, submitted, unanswered
 
 T = TypeVar("T")
 
@@ -55,6 +55,16 @@ class JsonApi:
     def look(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """GET a free answer; what `pick` finds in it. Raises PollFailed."""
         return self._question(what, "GET", url, pick, params=query)
+
+    def look_for(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
+        """`look`; None where the vendor says itself that there is no such thing (404)."""
+        try:
+            reply = self._exchange("GET", url, params=query)
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        if reply.status == 404 and self._vendor.own_words(parse(reply.body)):
+            return None
+        return answered(self._vendor, what, reply, pick)
 
     def _question(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T:
         try:

@@ -16,6 +16,7 @@ from retake.clock import parse_stamp
 from retake.errors import Code, PollFailed
 from retake.vendors import TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
+from retake.vendors.health import Health, Quota
 from retake.vendors.http import JsonApi, key_for_header
 from retake.vendors.piapi_history import is_last, listing, newest_match
 
@@ -25,6 +26,8 @@ API_URL = "https://api.piapi.ai"
 CREATE_PATH = "/api/v1/task"
 FETCH_PATH = "/mj/v2/fetch"
 HISTORY_PATH = "/api/open/tasks/histories"
+ACCOUNT_PATH = "/account/info"
+NOBODYS = "00000000-0000-0000-0000-000000000000"
 PAGE_SIZE = 100  # the largest that the vendor gives
 MAX_PAGES = 20
 BEFORE = timedelta(seconds=60)  # the vendor's clock and ours may differ
@@ -98,6 +101,20 @@ class PiAPI:
         found = newest_match(self._histories(start, end), asked, start, end)
         return None if found is None else _task_id(found) or _task_id({"task_id": found.get("id")})
 
+    def health(self) -> Health:
+        """See `Healthy.health`: the account. An endpoint that is not the vendor's own is asked for a task that nobody
+        made: what it answers in its own words will do."""
+        base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
+        account = (
+            self._api.look_for("tell its account", base + ACCOUNT_PATH, {}, _account) if found and not rest else None
+        )
+        if account is None:
+            self._api.look_for("tell the state of a task that nobody made", f"{self._endpoint}/{NOBODYS}", {}, _task)
+            return Health("it answers, and takes the key; it tells nothing of the account")
+        name, left = account
+        doubts = ("the account is empty: top it up",) if left is not None and left <= 0 else ()
+        return Health(f"it takes the key of the account {name!r}", (Quota("US dollars", left),), doubts)
+
     def _create(self, task_type: str, order: dict[str, Any]) -> str:
         body = {"model": "midjourney", "task_type": task_type, "input": order, "config": {"service_mode": ""}}
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
@@ -150,6 +167,14 @@ def _task(body: object) -> dict[str, Any] | None:
         if isinstance(place.get("status"), str) and place["status"]:
             return place
     return None
+
+
+def _account(body: object) -> tuple[str, float | None] | None:
+    """The account's name, and what is left in it in US dollars."""
+    data = as_dict(as_dict(body).get("data"))
+    left = data.get("equivalent_in_usd")
+    known = isinstance(left, (int, float)) and not isinstance(left, bool)
+    return (quote(str(data.get("account_name") or "")), left if known else None) if data else None
 
 
 def _output(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import runwayml
 from retake.errors import Code, Refused, TaskFailed, VendorError
 from retake.vendors import TaskState
 from retake.vendors.answers import NoReply, Reply, Vendor, Words, answered, as_dict, quote, submitted, unanswered
+from retake.vendors.health import Health, Quota
 from retake.vendors.http import CONNECT_TIMEOUT_S, bare, key_for_header
 from retake.vendors.runway_limits import (
     DATA_URI_LIMIT,
@@ -90,6 +91,19 @@ class Runway:
         except (NoReply, VendorError):
             return None
         return found
+
+    def health(self) -> Health:
+        """See `Healthy.health`: the organization, its credits and how many videos of the model it may still make today
+        (all of the organization's programs count)."""
+        what = "tell its organization"
+        try:
+            reply = self._exchange(lambda client: client.organization.with_raw_response.retrieve())
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        body = answered(
+            self._vendor, what, reply, lambda body: as_dict(body) if "creditBalance" in as_dict(body) else None
+        )
+        return _health(body, self._model)
 
     def _check(self, image: str, prompt: str) -> None:
         """Refuse what Runway would refuse, before it costs a call. Raises Refused."""
@@ -202,6 +216,27 @@ def _usage(body: object, model: str) -> dict[str, int] | None:
         if all(type(n) is int for n in counts.values())
         else None
     )
+
+
+def _health(body: dict[str, Any], model: str) -> Health:
+    balance, tier = _number(body.get("creditBalance")), as_dict(body.get("tier"))
+    limits = as_dict(as_dict(tier.get("models")).get(model))
+    used = _number(as_dict(as_dict(as_dict(body.get("usage")).get("models")).get(model)).get("dailyGenerations"))
+    most = _number(limits.get("maxDailyGenerations"))
+    left = most - used if most is not None and used is not None else None
+    doubts = []
+    if balance is not None and balance <= 0:
+        doubts.append("there are no credits left: buy some")
+    if left is not None and left <= 0:
+        doubts.append(f"no more videos of {model} may be made today: wait, or raise the tier")
+    if tier.get("models") and not limits:
+        doubts.append(f"the organization's tier has no model {model}: look at API_KEYS.runwayml.model_name")
+    quotas = (Quota("credits", balance), Quota(f"videos of {model} today", left, most))
+    return Health("it takes the key", quotas, tuple(doubts))
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _progress(task: dict[str, Any]) -> str:

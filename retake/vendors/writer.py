@@ -12,6 +12,7 @@ import requests
 
 from retake.errors import Code, TaskFailed
 from retake.vendors.answers import Vendor, Words, as_dict, parse, quote
+from retake.vendors.health import Health
 from retake.vendors.http import JsonApi, key_for_header
 
 NAME = "The chat API"
@@ -34,7 +35,8 @@ class ChatWriter:
     def __init__(
         self, base_url: str, model: str, key: str, *, timeout_s: float, session: requests.Session | None = None
     ) -> None:
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._base = base_url.rstrip("/")
+        self._url = self._base + "/chat/completions"
         self._model = model
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
         headers = {"Authorization": f"Bearer {key_for_header(NAME, KEY_NAME, key)}"} if key else {}
@@ -59,6 +61,14 @@ class ChatWriter:
         if isinstance(index, int) and not isinstance(index, bool) and 1 <= index <= len(images):
             return index
         raise self._unusable("choose a picture", f'"index" is {index!r}, not 1 … {len(images)}')
+
+    def health(self) -> Health:
+        """See `Healthy.health`: the list of models. A compatible server need not have one."""
+        names = self._api.look_for("list its models", self._base + "/models", {}, _models)
+        if names is None:
+            return Health("it answers; it tells nothing of its models")
+        doubt = f"it lists no model {self._model}: look at API_KEYS.openai.model"
+        return Health(f"it takes the key; {len(names)} models", (), () if self._model in names else (doubt,))
 
     def _complete(
         self, what: str, messages: list[dict[str, Any]], temperature: float, max_tokens: int
@@ -106,3 +116,9 @@ def _choice(body: object) -> dict[str, Any] | None:
     """The first completion of the answer."""
     choices = as_dict(body).get("choices")
     return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+
+
+def _models(body: object) -> list[str] | None:
+    """The ids of the models in a listing."""
+    listed = as_dict(body).get("data")
+    return [str(as_dict(model).get("id")) for model in listed] if isinstance(listed, list) else None

@@ -68,6 +68,8 @@ def test_a_cut_and_a_silence_are_different_to_the_client(sandbox: Sandbox, custo
         ("runway", "/runway/v1/image_to_video", {}, "error"),
         ("poll", "/runway/v1/tasks/any", None, "error"),
         ("organization", "/runway/v1/organization", None, "error"),
+        ("account", "/piapi/account/info", None, "code"),
+        ("models", "/openai/v1/models", None, "error"),
         ("chat", "/openai/v1/chat/completions", {}, "error"),
     ],
 )

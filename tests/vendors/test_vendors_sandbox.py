@@ -147,6 +147,8 @@ def test_every_kind_of_call_is_looked_at() -> None:
         "download",
         "histories",
         "organization",
+        "account",
+        "models",
     }
 
 
