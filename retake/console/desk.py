@@ -134,7 +134,7 @@ def answered(work: Callable[[], Answer], *, as_json: bool) -> int:
     except Exception:
         from logging import getLogger
 
-        getLogger(__name__).exception("this is a bug in Retake; nothing is lost")
+        getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
         return 70
     show(answer, sys.stdout, as_json=as_json)
     return answer.exit_code

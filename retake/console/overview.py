@@ -1,0 +1,284 @@
+"""How one pipeline stands: read in a few operations however much there is in the bucket, nothing written, no lease
+taken."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from retake.bucket import Bucket, Holder
+from retake.clock import Clock, stamp
+from retake.console.words import read_moment
+from retake.errors import ErrorClass, RetakeError, StateError
+from retake.runs import Ledger
+from retake.runs.run import Run
+from retake.runs.states import FINAL, RunStatus
+from retake.settings import Settings
+from retake.story.decision import Act, Action, decide
+from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.generation import DEAD_LETTERS
+from retake.story.prices import prices
+from retake.story.shell import LEASE
+from retake.story.shift import tidy_plan
+from retake.story.store import DocumentStore
+
+ENDED_SHOWN = 5
+"""How many of the last ended runs are told."""
+
+_WORDS: Mapping[Status | None, str] = {
+    None: "it goes on with the next tick",
+    Status.WAITING_FOR_IMAGINE: "four pictures are ordered; waiting for Midjourney",
+    Status.WAITING_FOR_UPSCALE: "the upscale is ordered; waiting for Midjourney",
+    Status.WAITING_FOR_RUNWAY: "the video is ordered; waiting for Runway",
+    Status.CONTENT_FAILED: "writing the text failed",
+    Status.IMAGINE_TRIGGER_FAILED: "the pictures could not be had",
+    Status.UPSCALE_TRIGGER_FAILED: "the upscale could not be had",
+    Status.MJ_FETCH_FAILED: "Midjourney does not say how its task stands",
+    Status.RUNWAY_TRIGGER_FAILED: "the video could not be had",
+    Status.RUNWAY_POLL_FAILED: "Runway does not say how its task stands",
+    Status.RUNWAY_POLL_TIMEOUT: "the video was not there in the time of one tick",
+    Status.TIMED_OUT_MOCK_NEEDED: "the vendors were given up on; a mock is made",
+    Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick puts it among the dead letters",
+}
+
+
+class Waiting(NamedTuple):
+    """What is awaited, of whom, and since when."""
+
+    whom: str  # «Midjourney», «Runway», «the operator»
+    what: str
+    since: datetime | None
+
+
+class Overview(NamedTuple):
+    """How a pipeline stands. `needs` is what a person has to do, a sentence each; `notes` are worth knowing."""
+
+    channel: str | None
+    documents: Documents | None  # None: one of them cannot be made sense of
+    action: Action | None  # what is decided next
+    next_tick: str  # what the next tick does, in words
+    waiting: Waiting | None
+    next_retry_at: datetime | None
+    holder: Holder | None
+    dead_letters: int
+    counts: Mapping[RunStatus, int]
+    ended: tuple[Run, ...]
+    needs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def doc(self) -> MidjourneyDocument:
+        return self.documents.midjourney if self.documents else MidjourneyDocument({})
+
+    @property
+    def generation_id(self) -> str | None:
+        return self.documents.gen.generation_id if self.documents else None
+
+    @property
+    def words(self) -> str:
+        """The status in words."""
+        if not self.documents:
+            return "unreadable"
+        if self.generation_id is None:
+            return "no generation is under way"
+        return "cancelled" if self.doc.cancelled else _WORDS[self.doc.status]
+
+
+class _Read(NamedTuple):
+    """What was read, before it is judged."""
+
+    documents: Documents | None
+    unreadable: str
+    holder: Holder | None
+    dead_letters: int
+    counts: Mapping[RunStatus, int]
+    ended: tuple[Run, ...]
+    ledger_away: str
+
+
+def overview(
+    channel: str | None,
+    name: str,
+    bucket: Bucket,
+    ledger: Ledger | RetakeError,
+    settings: Settings,
+    clock: Clock,
+    *,
+    ended: int = ENDED_SHOWN,
+) -> Overview:
+    """Look at the pipeline called `name` («story/CHANNEL») in its part of the bucket. A ledger that could not be opened
+    comes as its error. Raises StorageError if the bucket does not answer."""
+    store = DocumentStore(bucket, settings.paths, None, clock)
+    read = _read(store, name, ledger, ended)
+    now, limits = clock.now(), settings.workflow
+    action = decide(read.documents, limits, now, prices(settings)) if read.documents else None
+    return Overview(
+        channel,
+        read.documents,
+        action,
+        _told(store, action) if action else "stops at the document that cannot be made sense of",
+        _waiting(read.documents, action) if read.documents else None,
+        next_retry_at(read.documents.midjourney) if read.documents else None,
+        read.holder,
+        read.dead_letters,
+        read.counts,
+        read.ended,
+        tuple(_needs(read, action)),
+        tuple(_notes(read, settings, now)),
+    )
+
+
+def next_retry_at(doc: MidjourneyDocument) -> datetime | None:
+    """When the failed step is to be tried again; None if nothing failed."""
+    error = doc.last_error or {}
+    failed_at = read_moment(error.get("timestamp"))
+    if failed_at is None or doc.status not in FAILED_STEP:
+        return None
+    delays = [it.get("delay_seconds") for it in _actions(error) if it.get("action") == "RETRY"]
+    seconds = next((delay for delay in delays if isinstance(delay, (int, float))), None)
+    return None if seconds is None else failed_at + timedelta(seconds=seconds)
+
+
+def advice(error: Mapping[str, Any]) -> str:
+    """What the record of an error says that somebody should do; "" if nobody need do anything."""
+    return next((str(it.get("what") or "") for it in _actions(error) if it.get("action") == "ESCALATE"), "")
+
+
+def _actions(error: Mapping[str, Any]) -> list[dict[str, Any]]:
+    actions = error.get("recovery_actions")
+    return [it for it in actions if isinstance(it, dict)] if isinstance(actions, list) else []
+
+
+def _read(store: DocumentStore, name: str, ledger: Ledger | RetakeError, ended: int) -> _Read:
+    documents, unreadable = None, ""
+    try:
+        documents = store.read()
+    except StateError as error:
+        unreadable = str(error)
+    holder = store.bucket.holder(LEASE)
+    graves = {entry.key for entry in store.bucket.list(DEAD_LETTERS) if entry.key.endswith("/report.json")}
+    counts: Mapping[RunStatus, int] = {}
+    last: tuple[Run, ...] = ()
+    away = str(ledger) if isinstance(ledger, RetakeError) else ""
+    if not isinstance(ledger, RetakeError):
+        try:
+            counts = ledger.counts(pipeline=name)
+            last = tuple(ledger.runs(status=FINAL, pipeline=name, limit=ended)) if ended else ()
+        except RetakeError as error:
+            away = str(error)
+    return _Read(documents, unreadable, holder, len(graves), counts, last, away)
+
+
+def _told(store: DocumentStore, action: Action) -> str:
+    """What the next tick does."""
+    if action.act is Act.REST:
+        return f"rests: {action.why}"
+    if action.act is not Act.BEGIN:
+        return f"{action.act} ({action.why})"
+    plan = tidy_plan(store)
+    moved = sum(map(len, plan.moves))
+    tidying = f"move {moved} files, then " if moved else ""
+    end = "begin a new generation" if plan.room else f"begin nothing: {store.paths.folder_666} holds a ready group"
+    return f"{tidying}{end}"
+
+
+def _waiting(documents: Documents, action: Action | None) -> Waiting | None:
+    doc = documents.midjourney
+    if documents.gen.generation_id is None:
+        return None
+    if doc.pending and action and action.act is Act.REST:
+        return Waiting("the operator", f"what became of the {doc.pending.step} call", doc.pending.requested_at)
+    error = doc.last_error or {}
+    if error.get("error_class") == ErrorClass.CRITICAL:
+        return Waiting("the operator", advice(error) or "what the error names", read_moment(error.get("timestamp")))
+    if doc.runway_task:
+        return Waiting("Runway", f"task {doc.runway_task.task_id}", doc.runway_task.requested_at)
+    if doc.task:
+        return Waiting("Midjourney", f"{doc.task.task_type} task {doc.task.task_id}", doc.task.requested_at)
+    return None
+
+
+def _needs(read: _Read, action: Action | None) -> list[str]:
+    needs = [read.unreadable] if read.unreadable else []
+    if read.ledger_away:
+        needs.append(f"the ledger cannot be read: {read.ledger_away}")
+    if not read.documents or not action:
+        return needs
+    doc, name = read.documents.midjourney, read.documents.gen.generation_id
+    error = doc.last_error or {}
+    if action.exit_code == 69:
+        needs.append(action.why)
+    if name and doc.pending and doc.pending.outcome == UNKNOWN and action.act is Act.REST:
+        needs.append(
+            f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
+            f"account, then retry {name} (make it again) or skip {name}"
+        )
+    elif name and error.get("error_class") == ErrorClass.CRITICAL:
+        needs.append(f"{error.get('message', '')} Then: retry {name}".strip())
+    return needs
+
+
+def _notes(read: _Read, settings: Settings, now: datetime) -> list[str]:
+    notes = []
+    holder, limit = read.holder, 2 * settings.workflow.script_timeout_seconds
+    if holder and holder.since and now - holder.since > timedelta(seconds=limit):
+        notes.append(f"the lease is held for long: look whether {holder.owner} is still at work")
+    if read.documents and not holder and read.documents.public.processing_lock:
+        notes.append("the last tick did not come to its end; the next one goes on from what is on record")
+    warned = read.documents.gen.warned if read.documents else []
+    if warned:
+        shown = ", ".join(warned[:10]) + (f" and {len(warned) - 10} more" if len(warned) > 10 else "")
+        notes.append(f"published, and lacking files: {shown}")
+    return notes
+
+
+def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, Any]:
+    """The overview as JSON has it."""
+    doc, action = seen.doc, seen.action
+    step = doc.present_step if seen.generation_id else None
+    spend = doc.spend.on(stamp(now)[:10])
+    return {
+        "channel": seen.channel,
+        "needs": list(seen.needs),
+        "notes": list(seen.notes),
+        "generation_id": seen.generation_id,
+        "step": step,
+        "status": doc.status,
+        "status_in_words": seen.words,
+        "attempt": _attempt(doc, step) if step else None,
+        "max_attempts": settings.workflow.max_retries + 1 if step else None,
+        "next_retry_at": _stamped(seen.next_retry_at),
+        "waiting_for": seen.waiting
+        and {"whom": seen.waiting.whom, "what": seen.waiting.what, "since": _stamped(seen.waiting.since)},
+        "last_error": doc.last_error if seen.generation_id else None,
+        "lease": seen.holder
+        and {
+            "owner": seen.holder.owner,
+            "since": _stamped(seen.holder.since),
+            "until": _stamped(seen.holder.until),
+        },
+        "next_tick": seen.next_tick,
+        "next_act": action.act.name.lower() if action else None,
+        "dead_letters": seen.dead_letters,
+        "failed_in_a_row": seen.documents.gen.failed_in_a_row if seen.documents else None,
+        "spend_today": {
+            "settled_usd": spend.settled,
+            "reserved_usd": spend.reserved,
+            "cap_usd": settings.workflow.daily_cap_usd,
+        },
+        "runs": {status.value: n for status, n in seen.counts.items()},
+        "last_ended": [run_document(run) for run in seen.ended],
+    }
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """A run as JSON has it."""
+    return {field: stamp(it) if isinstance(it, datetime) else it for field, it in run._asdict().items()}
+
+
+def _attempt(doc: MidjourneyDocument, step: Step) -> int:
+    """Which attempt at the step is under way, or was the last."""
+    return doc.retries_of(step) + 1
+
+
+def _stamped(moment: datetime | None) -> str | None:
+    return stamp(moment) if moment else None

@@ -1,0 +1,173 @@
+"""`python -m retake status`: one look tells how it stands, and whether a person is needed."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from retake.clock import stamp
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
+from retake.console.desk import Desk, Pipeline, console_command
+from retake.console.overview import Overview, as_document, next_retry_at, overview
+from retake.console.words import ago, code_of, moment, one_line, read_moment, usd
+from retake.errors import RetakeError
+from retake.runs import Ledger
+from retake.runs.states import RunStatus
+from retake.story.documents import FAILED_STEP
+
+_TONES = {RunStatus.SUCCEEDED: Tone.GOOD, RunStatus.FAILED: Tone.BAD, RunStatus.INTERRUPTED: Tone.WARN}
+
+
+@console_command("status")
+def command(desk: Desk) -> Answer:
+    """How each pipeline stands: what is under way, what it waits for, what failed last, and what the next tick does.
+
+    Takes no lease and changes nothing. Ends with 69 if a person is needed, and says what for.
+    """
+    seen = look(desk)
+    now = desk.clock.now()
+    pipelines = [as_document(it, desk.settings, now) for it in seen]
+    healthy = not any(it.needs for it in seen)
+    document = {"at": stamp(now), "healthy": healthy, "pipelines": pipelines}
+    many = len(seen) > 1
+    blocks = _many(seen, desk, now) if many else _one(seen[0], pipelines[0], desk, now)
+    return Answer(document, blocks, 0 if healthy else 69)
+
+
+def look(desk: Desk) -> list[Overview]:
+    """Each pipeline, as many at once as a tick works on. Raises SettingsError, StorageError."""
+    many = len(desk.pipelines) > 1
+    desk.bucket, desk.settings  # noqa: B018  opened here, once, rather than by each thread
+
+    def one(pipeline: Pipeline) -> Overview:
+        ended = {"ended": 0} if many else {}
+        ledger = _ledger(desk, pipeline)
+        return overview(pipeline.channel, pipeline.name, pipeline.bucket, ledger, desk.settings, desk.clock, **ended)
+
+    if not many:
+        return [one(desk.pipelines[0])]
+    _ledger(desk, desk.pipelines[0])
+    with ThreadPoolExecutor(desk.settings.workflow.channel_concurrency) as pool:
+        return list(pool.map(one, desk.pipelines))
+
+
+def _ledger(desk: Desk, pipeline: Pipeline) -> Ledger | RetakeError:
+    try:
+        return desk.ledger(pipeline)
+    except RetakeError as error:
+        return error
+
+
+# --- one pipeline ---------------------------------------------------------------------------------------------------
+
+
+def _one(seen: Overview, document: dict[str, Any], desk: Desk, now: datetime) -> list[Block]:
+    title = ": ".join(part for part in (seen.channel, seen.generation_id, seen.words) if part)
+    title = title if seen.generation_id else _capital(title)
+    blocks: list[Block] = [Heading(title)]
+    blocks += [Line(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
+    blocks.append(Facts(_facts(seen, document, desk, now)))
+    blocks += [Line(f"note: {note}", Tone.WARN) for note in seen.notes]
+    if seen.ended:
+        rows = [
+            (
+                moment(run.updated_at, now),
+                run.task_id,
+                Cell(run.status, _TONES.get(run.status, Tone.PLAIN)),
+                str(run.attempt),
+                code_of(run.error_code),
+            )
+            for run in seen.ended
+        ]
+        blocks += [Heading("The last that ended"), Table(("ended", "task", "how", "attempt", "last error"), rows)]
+    return blocks
+
+
+def _facts(seen: Overview, document: dict[str, Any], desk: Desk, now: datetime) -> list[tuple[str, str | Cell]]:
+    facts: list[tuple[str, str | Cell]] = []
+    if seen.generation_id:
+        facts.append(("step", f"{document['step']}, attempt {document['attempt']} of {document['max_attempts']}"))
+    if seen.waiting:
+        since = seen.waiting.since
+        when = f", since {moment(since, now)} ({ago(since, now)})" if since else ""
+        facts.append(("waits for", f"{seen.waiting.whom}: {seen.waiting.what}{when}"))
+    if seen.next_retry_at:
+        facts.append(("next retry", f"{moment(seen.next_retry_at, now)} ({ago(seen.next_retry_at, now)})"))
+    facts += _error_facts(seen, now)
+    facts.append(("lease", _lease(seen, now)))
+    facts.append(("next tick", seen.next_tick))
+    facts.append(("spent today", _spent(document["spend_today"])))
+    if seen.counts:
+        shown = ", ".join(f"{n} {status}" for status, n in seen.counts.items() if n)
+        facts.append(("runs", shown or "none yet"))
+    if seen.dead_letters:
+        facts.append(("dead letters", f"{seen.dead_letters} (see: dead-letters list)"))
+    return facts
+
+
+def _error_facts(seen: Overview, now: datetime) -> list[tuple[str, str | Cell]]:
+    error = seen.doc.last_error if seen.generation_id else None
+    if not error:
+        return []
+    when = read_moment(error.get("timestamp"))
+    told = f"{code_of(error.get('error_code'))}: {error.get('message', '')}"
+    facts: list[tuple[str, str | Cell]] = [
+        ("last error", Cell(one_line(told, 400) + (f" ({ago(when, now)})" if when else ""), Tone.WARN))
+    ]
+    return facts
+
+
+def _lease(seen: Overview, now: datetime) -> str:
+    holder = seen.holder
+    if not holder:
+        return "free: nobody is at work"
+    since = f" since {moment(holder.since, now)} ({ago(holder.since, now)})" if holder.since else ""
+    until = f"; free at {moment(holder.until, now)} unless renewed" if holder.until else ""
+    return f"held by {holder.owner}{since}{until}"
+
+
+def _spent(spend: dict[str, Any]) -> str:
+    cap, reserved = spend["cap_usd"], spend["reserved_usd"]
+    of = f"{spend['settled_usd']:.3f} of {usd(cap)}" if cap is not None else f"{usd(spend['settled_usd'])}, no cap"
+    return of + (f"; {usd(reserved)} reserved" if reserved else "")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# --- many -----------------------------------------------------------------------------------------------------------
+
+
+def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
+    rows = [_row(it, desk, now) for it in seen]
+    needing = [it for it in seen if it.needs]
+    busy = sum(it.generation_id is not None for it in seen)
+    held = sum(it.holder is not None for it in seen)
+    blocks: list[Block] = [
+        Heading(f"{len(seen)} channels: {busy} with a generation under way, {held} at work now, "
+                f"{len(needing)} need a person"),
+        Table(("channel", "generation", "step", "attempt", "stands", "last error", "dead"), rows, ("attempt", "dead")),
+    ]  # fmt: skip
+    if needing:
+        blocks.append(Heading("A person is needed"))
+        blocks += [Line(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]
+    return blocks
+
+
+def _row(seen: Overview, desk: Desk, now: datetime) -> Sequence[str | Cell]:
+    doc, limit = seen.doc, desk.settings.workflow.max_retries + 1
+    failing = doc.status in FAILED_STEP
+    tone = Tone.BAD if seen.needs else Tone.WARN if failing else Tone.PLAIN
+    error = doc.last_error or {}
+    due = next_retry_at(doc)
+    stands = doc.status or ("unreadable" if not seen.documents else "")
+    return (
+        Cell(seen.channel or "", tone),
+        seen.generation_id or Cell("none", Tone.FAINT),
+        doc.present_step if seen.generation_id else "",
+        f"{doc.retries_of(doc.present_step) + 1}/{limit}" if seen.generation_id else "",
+        Cell(f"{stands}, again {ago(due, now)}" if due and due > now else stands, tone),
+        code_of(error.get("error_code")) if seen.generation_id else "",
+        str(seen.dead_letters or ""),
+    )

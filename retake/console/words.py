@@ -1,0 +1,58 @@
+"""Times, spans and money in words, the same in every command."""
+
+from datetime import UTC, datetime, timedelta
+
+from retake.clock import parse_stamp
+
+
+def span(seconds: float) -> str:
+    """A length of time in its two largest units: «45 s», «3 min 20 s», «2 h 5 min», «4 d 3 h»."""
+    left = max(0, round(seconds))
+    if left < 60:
+        return f"{left} s"
+    for large, small, size, part in (("min", "s", 60, 1), ("h", "min", 3600, 60), ("d", "h", 86400, 3600)):
+        if left < size * {"min": 60, "h": 24, "d": 10**9}[large]:
+            rest = left % size // part
+            return f"{left // size} {large}" + (f" {rest} {small}" if rest else "")
+    raise AssertionError
+
+
+def moment(when: datetime, now: datetime) -> str:
+    """A moment for people, in UTC: the time of day, with the date if it is not today's."""
+    when = when.astimezone(UTC)
+    return f"{when:%H:%M:%S}" if when.date() == now.astimezone(UTC).date() else f"{when:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(when: datetime, now: datetime) -> str:
+    """How long ago it was, or how long it is until then."""
+    if when > now + timedelta(seconds=1):
+        return f"in {span((when - now).total_seconds())}"
+    return f"{span((now - when).total_seconds())} ago"
+
+
+def usd(amount: float) -> str:
+    """An amount of US dollars."""
+    return f"{amount:.3f} USD"
+
+
+def read_moment(value: object) -> datetime | None:
+    """The moment that a document's field names; None where it names none."""
+    try:
+        return parse_stamp(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """`text` on one line, shortened."""
+    words = " ".join(str(text).split())
+    return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def code_of(record_code: object) -> str:
+    """An error code without its prefix: «A UNAVAILABLE» for ERR_TEMPORARY_UNAVAILABLE; any other text as it is."""
+    text = str(record_code or "")
+    for prefix, letter in (("ERR_TEMPORARY_", "A"), ("ERR_BUSINESS_", "B"), ("ERR_CRITICAL_", "C")):
+        if text.startswith(prefix) and len(text) > len(prefix):
+            return f"{letter} {text.removeprefix(prefix)}"
+    return text
