@@ -235,8 +235,12 @@ class MidjourneyDocument(_Document):
 
     @property
     def cancelled(self) -> dict[str, Any] | None:
-        """By whom and when, where the generation ended because somebody did not want it any more."""
+        """By whom and when, where it ended because somebody did not want it any more."""
         return self.raw.get("cancelled") or None
+
+    @property
+    def skipped(self) -> list[dict[str, Any]]:
+        return list(self.raw.get("skipped") or [])
 
     @property
     def draft(self) -> dict[str, Any]:
@@ -353,7 +357,7 @@ def parse_midjourney(data: bytes) -> MidjourneyDocument:
     _demand(spend, "day", str, "spend.")
     for field in ("reserved_usd", "settled_usd"):
         _amount(spend, field, "spend.")
-    for field in ("paid_calls", "skipped"):  # «skipped»: failed steps that the operator did without
+    for field in ("paid_calls", "skipped"):
         for item in _demand(raw, field, list) or []:
             if not isinstance(item, dict):
                 raise Nonsense(field, f"holds {_shown(item)}, which is no object")
@@ -493,5 +497,4 @@ def _task(raw: dict[str, Any] | None, default_type: str) -> Task | None:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return text if len(text := json.dumps(value, ensure_ascii=True)) <= 60 else text[:57] + "…"

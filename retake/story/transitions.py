@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from retake.clock import stamp
-from retake.errors import ErrorClass
+from retake.errors import ErrorClass, retry_in
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -234,7 +234,7 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
 def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
     """Somebody does without what the failed step was to make: a mock takes its place. The error stays on record."""
     entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.last_error}
-    return mock_instead(doc.without("last_error").updated(skipped=[*(doc.raw.get("skipped") or []), entry]))
+    return mock_instead(doc.without("last_error").updated(skipped=[*doc.skipped, entry]))
 
 
 def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
@@ -257,6 +257,11 @@ def alerted(doc: MidjourneyDocument) -> MidjourneyDocument:
 def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
     """The operator says that what the last error asked for is mended."""
     return doc.without("last_error")
+
+
+def wait_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The operator says that what failed is to be tried again at once."""
+    return doc.updated(last_error={**(doc.last_error or {}), "recovery_actions": [retry_in(0)]})
 
 
 def taken_up_again(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
