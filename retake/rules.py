@@ -66,6 +66,28 @@ def choice(*choices: str) -> Rule:
     return Rule(" or ".join(json.dumps(choice) for choice in choices), read)
 
 
+def none_or(rule: Rule) -> Rule:
+    """For formats without a null, such as TOML: the word "none" says that there is none."""
+    return Rule(f'{rule.allowed}, or "none"', lambda value: None if value == "none" else rule.read(value))
+
+
+def several(rule: Rule) -> Rule:
+    """A list of different values, each as `rule` has it; it may be empty."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        _require(isinstance(value, list))
+        read = tuple(rule.read(item) for item in value)
+        _require(len(set(read)) == len(read))
+        return read
+
+    return Rule(f"list of different values, each: {rule.allowed}", read)
+
+
+def _read_yes_or_no(value: Any) -> bool:
+    _require(type(value) is bool)
+    return bool(value)
+
+
 def _read_text(value: Any) -> str:
     _require(isinstance(value, str) and value.isprintable() and value == value.strip() and 0 < len(value) <= 500)
     return str(value)
@@ -131,6 +153,7 @@ BUCKET_URL = Rule(
     "file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials",
     _read_bucket_url,
 )
+YES_OR_NO = Rule("true or false", _read_yes_or_no)
 TEXT = Rule("text, not empty", _read_text)
 KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
 FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_folder)

@@ -1,0 +1,162 @@
+"""What follows when a robot's work has come to nothing, as data: which action, after which errors.
+
+Seed 003 names the actions robot by robot, under «Действия при неудаче», «Compensation» and «Escalation Path». They are
+not carried out here: a desk is handed them (desk.py).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+from retake.errors import CodedError, ErrorClass, escalate, retry_in
+from retake.robots.form import Field, Form, Forms
+from retake.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
+
+
+class Do(StrEnum):
+    """The actions that a policy file may name."""
+
+    DEAD_LETTER = "dead_letter"  # lay the work among the dead letters
+    NOTIFY = "notify"  # send a notice by this channel
+    TELL = "tell"  # tell a person of this office, by whichever channel reaches them
+    ESCALATE = "escalate"  # hand it to this person if nobody has answered after so many seconds
+    DEFERRED_RETRY = "deferred_retry"  # do the whole work again after so many seconds
+    JOURNAL = "journal"  # write it into this journal
+    INCIDENT = "incident"  # open an incident
+    TICKET = "ticket"  # open a task for a person
+    FAIL_FAST = "fail_fast"  # stop the chain: no robot after this one runs
+    RETURN_EXISTING = "return_existing"  # answer with the item that is there already
+    READ_ONLY = "read_only"  # create nothing more after so many failures in a row
+    CONTINUE_WITH_REST = "continue_with_rest"  # go on with the items of the batch that are left
+    SPLIT_BATCH = "split_batch"  # do the batch again in two halves
+    MANUAL_MODE = "manual_mode"  # a person does this from now on
+    MANUAL_QUEUE = "manual_queue"  # lay it into this queue, for a person to decide
+    BUFFER = "buffer"  # keep these for the time being
+    FLUSH_TO_DISK = "flush_to_disk"  # write what is kept in memory to the disk
+    REJECT = "reject"  # refuse the data
+    SUGGEST_NEAREST = "suggest_nearest"  # say which allowed value is nearest
+    AUTO_CORRECT = "auto_correct"  # take that value, where the flag `auto_correct` is set
+    STOP_LINE = "stop_line"  # stop the production line
+    BACKUP = "backup"  # keep a copy of this
+    DEGRADE = "degrade"  # go on with less
+    MARK = "mark"  # mark what was created
+    ROLL_BACK = "roll_back"  # undo what was done, after so many seconds, unless …
+    CORRECT = "correct"  # run the script that corrects this error
+    BACKUP_SYSTEM = "backup_system"  # switch over to the backup system
+
+
+class Channel(StrEnum):
+    """Where a notice goes (seed 003, «Каналы уведомлений»)."""
+
+    SLACK = "slack"
+    EMAIL = "email"
+    PAGERDUTY = "pagerduty"
+    SMS = "sms"
+    TELEGRAM = "telegram"
+
+
+class Level(StrEnum):
+    """How bad it is (seed 003, «Alert Levels»)."""
+
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class When(NamedTuple):
+    """After which errors: those of a class or of a code, but none that is excepted. Neither given: after every one."""
+
+    classes: frozenset[ErrorClass] = frozenset()
+    codes: frozenset[str] = frozenset()
+    except_codes: frozenset[str] = frozenset()
+
+    def holds_for(self, error: CodedError) -> bool:
+        if error.code in self.except_codes:
+            return False
+        everywhere = not self.classes and not self.codes
+        return everywhere or error.code in self.codes or error.error_class in self.classes
+
+
+class FollowUp(NamedTuple):
+    """One action. Which of the fields below `when` it has depends on `do`: see `FIELDS_OF`."""
+
+    do: Do
+    when: When = When()
+    after_s: float = 0.0  # seconds from the last failure
+    recipient: str | None = None  # the office of a person, or an address
+    channel: Channel | None = None
+    level: Level | None = None
+    system: str | None = None  # where an incident or a ticket is opened; None: wherever that is done
+    priority: str | None = None
+    what: str | None = None  # in words
+    failures_in_a_row: int | None = None
+    unless: str | None = None  # in words
+
+    def as_recovery_action(self) -> dict[str, Any]:
+        """As the standard error record carries it: RETRY and ESCALATE in the seed's own shape, the others alike."""
+        if self.do is Do.DEFERRED_RETRY:
+            return retry_in(self.after_s)
+        if self.do is Do.ESCALATE:
+            return {**escalate(self.recipient or "", self.what or ""), "delay_seconds": self.after_s}
+        names = {"after_s": "delay_seconds"}
+        given = {names.get(name, name): getattr(self, name) for name in FIELDS_OF[self.do]}
+        return {"action": self.do.upper(), **{name: value for name, value in given.items() if value is not None}}
+
+
+CLASSES = several(choice(*ErrorClass))
+CODES = several(Rule("an error code of [errors]", TEXT.read))
+CODE_KEYS = ("codes", "except_codes", "split_after")
+"""The keys, anywhere in a policy file, whose values are codes of its own [errors]."""
+
+FILTER = {
+    "classes": Field(CLASSES, "only after errors of these classes", required=False),
+    "codes": Field(CODES, "only after these errors", required=False),
+    "except_codes": Field(CODES, "not after these errors", required=False),
+}
+_FIELDS = {
+    "after_s": Field(PATIENCE, "seconds from the last failure"),
+    "recipient": Field(TEXT, "who"),
+    "channel": Field(Rule(choice(*Channel).allowed, Channel), "by which channel"),
+    "level": Field(Rule(choice(*Level).allowed, Level), "how bad it is"),
+    "system": Field(none_or(TEXT), "where it is opened"),
+    "priority": Field(none_or(TEXT), "how urgent it is"),
+    "what": Field(TEXT, "in words, for whoever reads or carries it out"),
+    "failures_in_a_row": Field(whole(1, 1000), "failures of works, one after another without a success between"),
+    "unless": Field(none_or(TEXT), "what makes it needless, in words"),
+}
+FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
+    Do.NOTIFY: ("channel", "level"),
+    Do.TELL: ("recipient", "level"),
+    Do.ESCALATE: ("recipient", "after_s"),
+    Do.DEFERRED_RETRY: ("after_s",),
+    Do.JOURNAL: ("what",),
+    Do.INCIDENT: ("system", "priority"),
+    Do.TICKET: ("system", "what"),
+    Do.READ_ONLY: ("failures_in_a_row",),
+    Do.MANUAL_MODE: ("what",),
+    Do.MANUAL_QUEUE: ("what",),
+    Do.BUFFER: ("what",),
+    Do.FLUSH_TO_DISK: ("what",),
+    Do.BACKUP: ("what",),
+    Do.DEGRADE: ("what",),
+    Do.MARK: ("what",),
+    Do.ROLL_BACK: ("after_s", "unless"),
+}
+"""What has to be said of each action, beside after which errors it follows."""
+
+
+def when(given: dict[str, Any]) -> When:
+    """What the keys of `FILTER` say; they are taken out of `given`."""
+    classes, codes, excepted = (given.pop(key, ()) for key in FILTER)
+    return When(frozenset(map(ErrorClass, classes)), frozenset(codes), frozenset(excepted))
+
+
+def _follow_up(do: Do, **given: Any) -> FollowUp:
+    return FollowUp(do, when(given), **given)
+
+
+ACTIONS = Forms(
+    "do",
+    {do: Form(partial(_follow_up, do), FILTER | {name: _FIELDS[name] for name in FIELDS_OF[do]}) for do in Do},
+)

@@ -1,0 +1,209 @@
+"""The policies of the robots: data in config/policies, one TOML file a robot, read strictly.
+
+What a file does not say has no default: a number that is missing, misspelt, of the wrong kind, out of range or in
+contradiction to another one is a fault. All faults of all files are told at once, one a line, each with the file, the
+robot, the field and what is allowed there.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retake.errors import ErrorClass, SettingsError, class_of
+from retake.retrying.policy import RetryPolicy
+from retake.robots import repeats, sections
+from retake.robots.follow_ups import CODE_KEYS, Do
+from retake.robots.form import Form, Forms, fill, strangers
+from retake.robots.repeats import REPEATS, Repeats
+from retake.robots.sections import SECTIONS
+from retake.rules import TEXT, plain, resembled, shown
+
+ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
+"""The robots of seed 003. A folder of policies has a file for each of them, and may have more."""
+
+POLICIES = Path(__file__).parents[2] / "config" / "policies"
+"""The policies that lie beside the code."""
+
+
+class PolicyError(SettingsError):
+    """A policy file is missing, or what it says cannot be. Nothing has been done. Each line of the message names file,
+    robot and field."""
+
+
+class RobotPolicy(NamedTuple):
+    """The protocol of one robot. What its file has no section for is None."""
+
+    id: str  # «NR.NSI.1»
+    name: str
+    role: str  # in the seed's words
+    errors: Mapping[str, str]  # what each of its typical error codes means
+    retry: RetryPolicy
+    last_failure: sections.LastFailure
+    validate_before_repeat: int | None = None
+    item_retry: RetryPolicy | None = None  # of one item, where `retry` is that of the batch
+    recovery: sections.Recovery | None = None
+    escalation: sections.Escalation | None = None
+    breaker: sections.NamedBreaker | None = None
+    cache: sections.Cache | None = None
+    idempotency: sections.Idempotency | None = None
+    compensation: sections.Compensation | None = None
+    batch: sections.Batch | None = None
+    locks: sections.Locks | None = None
+    validation: sections.Validation | None = None
+    consistency: sections.Consistency | None = None
+    stores: sections.Stores | None = None
+    snapshots: sections.Snapshots | None = None
+
+    def codes(self, error_class: ErrorClass) -> list[str]:
+        """Its typical error codes of that class."""
+        return [code for code in self.errors if class_of(code) is error_class]
+
+
+_TEXTS = ("id", "name", "role")
+_TABLES: Mapping[str, Form | Forms] = {"retry": REPEATS, "item_retry": REPEATS, **SECTIONS}
+_REQUIRED = ("retry", "last_failure")
+
+
+def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
+    """The policy of each robot, by its id, from the files ID.toml of `folder`. Raises PolicyError, with every fault."""
+    faults: list[str] = []
+    found = sorted(path.stem for path in folder.glob("*.toml"))
+    policies = {}
+    for robot in dict.fromkeys([*ROBOTS, *found]):
+        path = folder / f"{robot}.toml"
+        try:
+            policies[robot] = read_policy(_document(path), str(path))
+        except PolicyError as error:
+            faults.append(str(error))
+    faults = faults or [f"{folder / robot}.toml: {robot}: {fault}" for robot, fault in _shared_breakers(policies)]
+    if faults:
+        raise PolicyError("\n".join(faults))
+    return policies
+
+
+def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
+    """The policy that the document says, read from the file `source`, whose name is the robot's id and «.toml».
+
+    Raises PolicyError, with every fault of it.
+    """
+    robot = Path(source).stem
+    faults: list[str] = []
+    errors = _errors(document, faults)
+    filled = _filled(document, faults)
+    faults.extend(_texts(document, robot))
+    faults.extend(strangers(document, [*_TEXTS, "errors", *_TABLES], ""))
+    faults.extend(_unknown_codes({name: document.get(name) for name in _TABLES}, errors, ""))
+    faults = faults or list(_contradictions(filled))
+    if faults:
+        raise PolicyError("\n".join(f"{plain(source)}: {robot}: {fault}" for fault in dict.fromkeys(faults)))
+    texts = {name: document[name] for name in _TEXTS}
+    retry, item_retry = filled.pop("retry"), filled.pop("item_retry", None)
+    return RobotPolicy(
+        **texts,
+        errors=errors,
+        retry=retry.policy,
+        validate_before_repeat=retry.validate_before_repeat,
+        item_retry=item_retry.policy if item_retry else None,
+        **filled,
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    where = f"{plain(str(path))}: {path.stem}"
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise PolicyError(f"{where}: the whole file: missing; each robot has one, named for its id") from None
+    except OSError as error:
+        raise PolicyError(f"{where}: the whole file: cannot be read: {error.strerror}; mend that") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is UnicodeDecodeError
+        raise PolicyError(f"{where}: the whole file: no TOML: {plain(str(error))}; mend it there") from None
+
+
+def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:
+    for name in _TEXTS:
+        if name not in document:
+            yield f"{name}: missing, allowed: {TEXT.allowed}"
+            continue
+        try:
+            value = TEXT.read(document[name])
+        except ValueError:
+            yield f"{name}: found {shown(document[name])}, allowed: {TEXT.allowed}"
+            continue
+        if name == "id" and value != robot:
+            yield f"id: found {shown(value)}, allowed: {shown(robot)}, as the file is named"
+
+
+def _errors(document: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
+    """[errors], whose keys are codes: what is wrong with it goes to `faults`."""
+    table = document.get("errors")
+    if not isinstance(table, dict) or not table:
+        found = f"found {shown(table)}" if "errors" in document else "missing"
+        faults.append(f"errors: {found}, allowed: a table of error codes and what they mean")
+        return {}
+    for code, meaning in table.items():
+        try:
+            class_of(code)
+        except ValueError as error:
+            faults.append(f"errors.{plain(code)}: {plain(str(error))}")
+        try:
+            TEXT.read(meaning)
+        except ValueError:
+            faults.append(f"errors.{plain(code)}: found {shown(meaning)}, allowed: {TEXT.allowed}")
+    return table
+
+
+def _filled(document: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
+    faults.extend(f"{name}: missing, allowed: a table of keys and values" for name in _REQUIRED if name not in document)
+    return {name: fill(form, document[name], name, faults) for name, form in _TABLES.items() if name in document}
+
+
+def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator[str]:
+    """A fault for each code that is named somewhere and is none of the robot's."""
+    if isinstance(found, dict):
+        for key, value in found.items():
+            where = f"{path}.{key}" if path else str(key)
+            if key in CODE_KEYS and isinstance(value, list):
+                yield from (f"{plain(where)}: {it}" for code in value if (it := _unknown_code(code, errors)))
+            else:
+                yield from _unknown_codes(value, errors, where)
+    elif isinstance(found, list):
+        for number, value in enumerate(found, 1):
+            yield from _unknown_codes(value, errors, f"{path}[{number}]")
+
+
+def _unknown_code(code: Any, errors: Mapping[str, str]) -> str | None:
+    if not isinstance(code, str) or code in errors:
+        return None
+    meant = resembled(code, list(errors))
+    return f"found {plain(code)}, allowed: a code of [errors]" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _contradictions(filled: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("retry", "item_retry"):
+        if isinstance(it := filled.get(name), Repeats):
+            yield from (f"{name}.{field}: {fault}" for field, fault in repeats.contradictions(it))
+    if ("batch" in filled) != ("item_retry" in filled):
+        has, lacks = ("batch", "item_retry") if "batch" in filled else ("item_retry", "batch")
+        yield f"{lacks}: missing, allowed: a table, since there is [{has}]"
+    locks: sections.Locks | None = filled.get("locks")
+    if locks and locks.break_after_s < locks.wait_s:
+        yield f"locks.break_after_s: found {locks.break_after_s}, allowed: no less than locks.wait_s, {locks.wait_s}"
+    actions = [it.do for it in filled["last_failure"].actions]
+    for do, needed in ((Do.AUTO_CORRECT, "validation"), (Do.SUGGEST_NEAREST, "validation"), (Do.SPLIT_BATCH, "batch")):
+        if do in actions and needed not in filled:
+            yield f"{needed}: missing, allowed: a table, since last_failure.actions has {do}"
+
+
+def _shared_breakers(policies: Mapping[str, RobotPolicy]) -> Iterator[tuple[str, str]]:
+    """Robots that share a breaker have the same numbers for it: which would hold else?"""
+    first: dict[str, RobotPolicy] = {}
+    for robot, policy in policies.items():
+        if breaker := policy.breaker:
+            other = first.setdefault(breaker.name, policy)
+            if other.breaker and other.breaker.policy != breaker.policy:
+                yield (
+                    robot,
+                    f"breaker.name: found {shown(breaker.name)}, allowed: the numbers that {other.id} has for it",
+                )

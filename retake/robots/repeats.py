@@ -1,0 +1,135 @@
+"""The tables [retry] and [item_retry] of a policy file: strategy, numbers and conditions of the repeats.
+
+A file gives the strategy with its numbers and, beside it, the list of intervals that the seed gives; that they say the
+same is checked, so that a wrong number in either is noticed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from math import isclose
+from typing import Any, NamedTuple
+
+from retake.errors import ErrorClass
+from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Intervals, Linear, TwoPhase
+from retake.retrying.policy import RetryIf, RetryPolicy
+from retake.robots.follow_ups import CLASSES, CODES
+from retake.robots.form import Field, Form, Forms
+from retake.rules import PATIENCE, SECONDS, Rule, above_zero, from_zero, none_or, whole
+
+UNBOUNDED = "unbounded"
+
+
+class Repeats(NamedTuple):
+    """How the repeats of a work are made."""
+
+    strategy: str
+    policy: RetryPolicy
+    intervals_s: tuple[float, ...]  # seconds before each repeat; of repeats without end, before the first ones
+    validate_before_repeat: int | None  # before which repeat the data are validated
+
+
+def _read_max_retries(value: Any) -> int | None:
+    return None if value == UNBOUNDED else whole(0, 100).read(value)
+
+
+def _read_intervals(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise ValueError  # noqa: TRY004  what rules raise
+    return tuple(PATIENCE.read(seconds) for seconds in value)
+
+
+_FIELDS = {
+    "max_retries": Field(
+        Rule(f'{whole(0, 100).allowed}, or "{UNBOUNDED}"', _read_max_retries), "repeats after the first call"
+    ),
+    "intervals_s": Field(
+        Rule(f"list, each: {PATIENCE.allowed}", _read_intervals),
+        "seconds before each repeat: what strategy and numbers come to, without jitter",
+    ),
+    "jitter_percent": Field(from_zero(100), "by how much a wait may be shorter or longer"),
+    "ceiling_s": Field(none_or(SECONDS), "seconds; no wait is longer"),
+    "timeout_s": Field(none_or(SECONDS), "seconds that one call may take"),
+    "classes": Field(CLASSES, "which errors are repeated: those of these classes …"),
+    "codes": Field(CODES, "… and those of these codes …"),
+    "except_codes": Field(CODES, "… but none of these"),
+}
+_BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
+    "fixed": (Fixed, {"interval_s": Field(PATIENCE, "seconds before each repeat")}),
+    "linear": (
+        Linear,
+        {
+            "first_s": Field(PATIENCE, "seconds before the first repeat"),
+            "step_s": Field(PATIENCE, "seconds by which each wait is longer than the one before"),
+        },
+    ),
+    "exponential": (
+        Exponential,
+        {
+            "first_s": Field(PATIENCE, "seconds before the first repeat"),
+            "factor": Field(above_zero(100), "by which each wait is longer than the one before"),
+        },
+    ),
+    "fibonacci": (Fibonacci, {"unit_s": Field(PATIENCE, "seconds before the first repeat")}),
+    "intervals": (Intervals, {}),
+    "two_phase": (
+        TwoPhase,
+        {
+            "then_s": Field(PATIENCE, "seconds before each repeat but the first, which follows at once"),
+            "validate_before_repeat": Field(none_or(whole(1, 100)), "before which repeat the data are validated"),
+        },
+    ),
+}
+
+
+def _repeats(strategy: str, **given: Any) -> Repeats:
+    classes, codes, excepted = (given.pop(key) for key in ("classes", "codes", "except_codes"))
+    intervals = given.pop("intervals_s")
+    validate_before_repeat = given.pop("validate_before_repeat", None)
+    numbers = {key: given.pop(key) for key in _BACKOFFS[strategy][1] if key in given}
+    backoff = Intervals(intervals) if strategy == "intervals" else _BACKOFFS[strategy][0](**numbers)
+    retry_if = RetryIf(frozenset(map(ErrorClass, classes)), frozenset(codes), frozenset(excepted))
+    return Repeats(
+        strategy, RetryPolicy(backoff=backoff, retry_if=retry_if, **given), intervals, validate_before_repeat
+    )
+
+
+REPEATS = Forms(
+    "strategy", {name: Form(partial(_repeats, name), own | _FIELDS) for name, (_, own) in _BACKOFFS.items()}
+)
+
+
+def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
+    """What of the table cannot be true at once: the field, and what is wrong with it."""
+    policy, intervals = repeats.policy, repeats.intervals_s
+    counted = len(intervals) if policy.max_retries is None else policy.max_retries
+    if counted != len(intervals) or (policy.max_retries is None and not intervals):
+        yield "max_retries", f"found {policy.max_retries}, allowed: as many as intervals_s has, {len(intervals)}"
+    elif not all(isclose(policy.backoff.delay_s(n), it) for n, it in enumerate(intervals, 1)):
+        due = [round(policy.backoff.delay_s(n), 3) for n in range(1, len(intervals) + 1)]
+        yield "intervals_s", f"found {list(intervals)}, allowed: what {repeats.strategy} comes to: {due}"
+    if policy.ceiling_s is None and policy.max_retries is None:
+        yield "ceiling_s", f"found none, allowed: a number of seconds, for repeats that are {UNBOUNDED}"
+    if policy.ceiling_s is not None and max(intervals, default=0) > policy.ceiling_s:
+        yield (
+            "ceiling_s",
+            f"found {policy.ceiling_s}, allowed: no less than the longest of intervals_s, {max(intervals)}",
+        )
+    if repeats.validate_before_repeat is not None and repeats.validate_before_repeat > counted:
+        yield "validate_before_repeat", f"found {repeats.validate_before_repeat}, allowed: 1 to max_retries, {counted}"
+    yield from _conditions(policy)
+
+
+def _conditions(policy: RetryPolicy) -> Iterator[tuple[str, str]]:
+    from retake.errors import class_of
+
+    retry_if = policy.retry_if
+    if policy.max_retries != 0 and not retry_if.classes and not retry_if.codes:
+        yield "classes", "found nothing, and nothing in codes; allowed: an error after which there is a repeat"
+    for code in sorted(retry_if.codes & retry_if.except_codes):
+        yield "except_codes", f"found {code}, which is in codes too; allowed: one of the two"
+    for code in sorted(retry_if.except_codes - retry_if.codes):
+        if class_of(code) not in retry_if.classes:
+            yield (
+                "except_codes",
+                f"found {code}, which is not repeated anyway; allowed: codes of {set(retry_if.classes)}",
+            )

@@ -1,0 +1,156 @@
+"""The sections that a policy file may have beside its [retry], as typed values, and their forms.
+
+All times are seconds. Each section stands in the files of the robots whose seed speaks of it; the number that the seed
+gives stands there, beside the seed's own words.
+"""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from retake.errors import ErrorClass
+from retake.retrying.breaker import BreakerPolicy
+from retake.robots.follow_ups import ACTIONS, CLASSES, CODES, FollowUp
+from retake.robots.form import Field, Form, Tables, declared, form_of
+from retake.robots.recovery import STEPS, RecoveryStep
+from retake.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
+
+
+class LastFailure(NamedTuple):
+    """What follows when the work has come to nothing."""
+
+    actions: tuple[FollowUp, ...] = declared(Tables(ACTIONS), "in their order")
+
+
+class Recovery(NamedTuple):
+    """What leads out of the error."""
+
+    steps: tuple[RecoveryStep, ...] = declared(Tables(STEPS), "in their order")
+
+
+class Escalation(NamedTuple):
+    """Who hears of it, one after another."""
+
+    path: tuple[FollowUp, ...] = declared(Tables(ACTIONS), "in their order")
+
+
+class NamedBreaker(NamedTuple):
+    """The circuit breaker that the calls go through; robots that name the same one share it."""
+
+    name: str
+    policy: BreakerPolicy
+
+
+def _breaker(name: str, **numbers: Any) -> NamedBreaker:
+    return NamedBreaker(name, BreakerPolicy(**numbers))
+
+
+_BREAKER = Form(
+    _breaker,
+    {
+        "name": Field(TEXT, "whose health it watches"),
+        "failures": Field(whole(1, 1000), "so many failures …"),
+        "window_s": Field(SECONDS, "… within so many seconds open it …"),
+        "open_s": Field(SECONDS, "… for so many seconds; then one call is let through to see"),
+    },
+)
+
+
+class Cache(NamedTuple):
+    """Results of earlier works that stand in while there are no new ones."""
+
+    ttl_s: float = declared(SECONDS, "seconds for which a result may stand in")
+    classes: tuple[ErrorClass, ...] = declared(CLASSES, "after errors of which classes it does")
+    read_only: bool = declared(YES_OR_NO, "whether it may only be read: nothing is created or changed from it")
+
+
+class Idempotency(NamedTuple):
+    """How nothing is created twice."""
+
+    key_from: str = declared(choice("data", "item"), "what the idempotency key is made from")
+    check_before_create: bool = declared(YES_OR_NO, "whether the item is looked for before it is created")
+    check_before_retry: bool = declared(YES_OR_NO, "whether the item is looked for before each repeat")
+    if_none_match: bool = declared(YES_OR_NO, "whether the request carries If-None-Match")
+
+
+class Compensation(NamedTuple):
+    """What is done about work that was done in part."""
+
+    after: str = declared(choice("creation", "partial_setup"), "how far the work had come")
+    actions: tuple[FollowUp, ...] = declared(Tables(ACTIONS), "in their order")
+
+
+class Batch(NamedTuple):
+    """Many items in one work."""
+
+    size: int = declared(whole(1, 10_000), "items at most")
+    partial_success: bool = declared(YES_OR_NO, "whether the items that succeeded stay while others fail")
+    rollback_over_percent: float = declared(from_zero(100), "the whole batch is undone if more of its items fail")
+    split_after: tuple[str, ...] = declared(CODES, "after these errors it is done again in two halves")
+
+
+class Locks(NamedTuple):
+    """What is done about a lock that somebody else holds."""
+
+    wait_s: float = declared(PATIENCE, "seconds to wait for it")
+    break_after_s: float = declared(PATIENCE, "seconds after which it is broken, in the cases of break_for")
+    break_for: str = declared(choice("reads", "nothing"), "for which work it may be broken")
+    optimistic_versions: bool = declared(YES_OR_NO, "whether writes compare versions instead of holding a lock")
+
+
+class Mode(StrEnum):
+    """How strictly a value is validated."""
+
+    STRICT = "strict"  # any violation is an error
+    LIBERAL = "liberal"  # within the tolerance it is a warning
+    EMERGENCY = "emergency"  # written to the log only: the load is critical
+
+
+class Validation(NamedTuple):
+    """What is done about a value off the grid or out of range."""
+
+    mode: Mode = declared(Rule(choice(*Mode).allowed, Mode), "how strictly")
+    tolerance_percent: float = declared(from_zero(50), "of the step: how far off is let pass in the liberal mode")
+    auto_correct: bool = declared(YES_OR_NO, "whether the nearest allowed value takes the place of a wrong one")
+
+
+class Consistency(NamedTuple):
+    """How systems that have no transaction in common are kept in agreement."""
+
+    transactional_messages: bool = declared(YES_OR_NO, "a message is sent if and only if its change is committed")
+    outbox: bool = declared(YES_OR_NO, "messages are kept in an outbox until they are delivered")
+    saga: bool = declared(YES_OR_NO, "each step of a long transaction has a compensation")
+
+
+class Stores(NamedTuple):
+    """Where results go, the first of them that takes them."""
+
+    primary: str = declared(TEXT, "the main store")
+    secondary: str = declared(TEXT, "while the main one does not take them")
+    emergency: str = declared(TEXT, "while neither of them does")
+    sync_back: bool = declared(YES_OR_NO, "whether they are brought to the main store when it is back")
+
+
+class Snapshots(NamedTuple):
+    """Copies to recover from."""
+
+    every_s: float = declared(SECONDS, "seconds from one to the next")
+    restore_last_valid: bool = declared(YES_OR_NO, "whether recovery takes the last one that is valid")
+    replicate_elsewhere: bool = declared(YES_OR_NO, "whether they are kept in another datacentre too")
+
+
+SECTIONS = {
+    "last_failure": form_of(LastFailure),
+    "recovery": form_of(Recovery),
+    "escalation": form_of(Escalation),
+    "breaker": _BREAKER,
+    "cache": form_of(Cache),
+    "idempotency": form_of(Idempotency),
+    "compensation": form_of(Compensation),
+    "batch": form_of(Batch),
+    "locks": form_of(Locks),
+    "validation": form_of(Validation),
+    "consistency": form_of(Consistency),
+    "stores": form_of(Stores),
+    "snapshots": form_of(Snapshots),
+}
+"""By the name of the table in the file."""
