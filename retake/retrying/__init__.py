@@ -8,6 +8,8 @@ creation.py       Creator: what is asked for twice is made once
 idempotency.py    key_of: the idempotency key of data
 read_only.py      the mode in which a creator only looks things up
 compensation.py   Unconfirmed: what was made and nobody has confirmed, and when it is to be rolled back
+batch_plan.py     what to do next about a batch, and what follows from what came of it
+batch.py          Batches: many items made in few calls, each at most once
 register.py       small states that threads, processes and machines share: of breakers, modes, unconfirmed things
 
 Pure are policies, strategies, plans and the transitions of every state; what carries them out takes clock, randomness

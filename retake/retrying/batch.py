@@ -1,0 +1,164 @@
+"""Batches carried out: many items made in few calls, each at most once, and what became of each.
+
+Seed 003, «NR.NSI.5 … Batch Processing». What to do next is planned in batch_plan.py; here the calls are made.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from logging import getLogger
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from retake.clock import Clock
+from retake.errors import CodedError
+from retake.retrying.batch_plan import (
+    Answer,
+    BatchPolicy,
+    Ended,
+    Fate,
+    Load,
+    Look,
+    Plan,
+    Send,
+    Tally,
+    answered,
+    begun,
+    found,
+    in_batches,
+    looked,
+    next_step,
+    refused,
+    undone,
+)
+from retake.retrying.guard import Guard
+
+_log = getLogger(__name__)
+T = TypeVar("T")
+
+
+class Item(NamedTuple):
+    """Something to be made."""
+
+    key: str  # its idempotency key (idempotency.key_of)
+    data: Mapping[str, Any]
+
+
+class Sending(NamedTuple):
+    """One call."""
+
+    items: tuple[Item, ...]  # as many as the policy allows in a batch, at most
+    attempt: int  # 1: the first time for these
+    timeout_s: float | None  # what it may take
+
+
+class Parts(NamedTuple, Generic[T]):
+    """What a batch is made of: the owner's own calls. Each may raise CodedError."""
+
+    find: Callable[[Item], T | None]
+    """The thing that has this key; None if there is none. Asked before each attempt."""
+    send: Callable[[Sending], Mapping[str, Answer[T]]]
+    """Make the items in one call: by key, what it says about each. An error raised is about the call as a whole."""
+    undo: Callable[[Item, T], None]
+    """Roll back what was made. May be called for what is undone already."""
+
+
+class Statistics(NamedTuple):
+    """How many came to what, and what it took."""
+
+    items: int  # different ones
+    created: int
+    existing: int
+    failed: int
+    rolled_back: int
+    not_undone: int  # of those created: they were to be rolled back, and could not be
+    batches: int
+    batches_rolled_back: int
+    tally: Tally
+
+
+class Report(NamedTuple, Generic[T]):
+    """What became of every item, by key, and the figures."""
+
+    ended: Mapping[str, Ended[T]]
+    statistics: Statistics
+
+
+class Batches(Generic[T]):
+    """Makes items in batches. `random()` gives 0 … 1, for jitter."""
+
+    def __init__(self, parts: Parts[T], policy: BatchPolicy, clock: Clock, random: Callable[[], float]) -> None:
+        self._parts, self._policy = parts, policy
+        self._clock, self._random = clock, random
+        self._guard = Guard(policy.item, clock, random)
+
+    def run(self, items: Iterable[Item]) -> Report[T]:
+        """Make every item, a batch after the other; of items with one key the first. A batch that was rolled back does
+        not keep the others from being made. Raises only what is no CodedError."""
+        known: dict[str, Item] = {}
+        for item in items:
+            known.setdefault(item.key, item)
+        plans = [self._made(keys, known) for keys in in_batches([*known], self._policy.size)]
+        report = Report({key: ended for plan in plans for key, ended in plan.ended.items()}, _statistics(plans))
+        _log.info("batches: %s", report.statistics)
+        return report
+
+    def _made(self, keys: tuple[str, ...], items: Mapping[str, Item]) -> Plan[T]:
+        plan: Plan[T] = begun(self._policy, keys, self._clock.now())
+        while step := next_step(plan):
+            if isinstance(step, Send):
+                self._clock.sleep((step.load.due - self._clock.now()).total_seconds())
+                plan = self._sent(plan, step.load, items)
+            elif isinstance(step, Look):
+                plan = looked(plan, self._there(step.keys, items))
+            else:
+                for key in step.keys:
+                    plan = undone(plan, key, self._undo(items[key], plan.ended[key]))
+        return plan
+
+    def _sent(self, plan: Plan[T], load: Load, items: Mapping[str, Item]) -> Plan[T]:
+        there: dict[str, T] = {}
+        try:
+            for key in load.keys:
+                if (item := self._parts.find(items[key])) is not None:
+                    there[key] = item
+        except CodedError as error:
+            return refused(plan, load, error, self._clock.now(), self._random, sent=False)
+        plan = found(plan, load, there)
+        rest = load._replace(keys=tuple(key for key in load.keys if key not in there))
+        if not rest.keys:
+            return plan
+        policy = self._policy.item if load.alone else self._policy.batch
+        sending = Sending(tuple(items[key] for key in rest.keys), load.attempt, policy.timeout_s)
+        try:
+            answers = self._parts.send(sending)
+        except CodedError as error:
+            return refused(plan, rest, error, self._clock.now(), self._random)
+        return answered(plan, rest, answers, self._clock.now(), self._random)
+
+    def _there(self, keys: tuple[str, ...], items: Mapping[str, Item]) -> dict[str, T]:
+        """Those that are there. What cannot be asked counts as not there: it is reported as failed."""
+        there = {key: self._found(items[key]) for key in keys}
+        return {key: item for key, item in there.items() if item is not None}
+
+    def _found(self, item: Item) -> T | None:
+        return self._guard.outcome(lambda call: self._parts.find(item)).value
+
+    def _undo(self, item: Item, ended: Ended[T]) -> CodedError | None:
+        made = cast(T, ended.item)
+        error = self._guard.outcome(lambda call: self._parts.undo(item, made)).error
+        if error:
+            _log.error("%s was made and could not be rolled back: %s", item.key, error)
+        return error
+
+
+def _statistics(plans: list[Plan[T]]) -> Statistics:
+    count = {fate: sum(len(plan.of(fate)) for plan in plans) for fate in Fate}
+    return Statistics(
+        items=sum(len(plan.keys) for plan in plans),
+        created=count[Fate.CREATED],
+        existing=count[Fate.EXISTING],
+        failed=count[Fate.FAILED],
+        rolled_back=count[Fate.ROLLED_BACK],
+        not_undone=sum(len(plan.kept) for plan in plans),
+        batches=len(plans),
+        batches_rolled_back=sum(plan.spoilt for plan in plans),
+        tally=Tally(*(sum(part) for part in zip(*(plan.tally for plan in plans), strict=True))),
+    )

@@ -1,0 +1,239 @@
+"""How a batch is made: what to do next, and what follows from what came of it. Pure; batch.py carries it out.
+
+Seed 003, «NR.NSI.5 … Batch Processing»: at most 10 items a batch, partial success is allowed, above 50 % failures the
+whole batch is rolled back, and what is too large for the other side is split. A batch is repeated as a whole if the
+call as a whole failed (3 times), an item by itself if the answer said that it failed (5 times).
+
+The rule of the percentage is about the batch as it was begun: in halves it is still one batch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from retake.errors import CodedError, RobotError
+from retake.retrying.backoff import Intervals
+from retake.retrying.policy import Retry, RetryPolicy
+
+T = TypeVar("T")
+
+UNNAMED = "ERR_TEMPORARY_BATCH_FAILURE"
+"""The error of an item that an answer says nothing about."""
+
+
+class BatchPolicy(NamedTuple):
+    """The numbers of seed 003, «NR.NSI.5»."""
+
+    batch: RetryPolicy = RetryPolicy(3, Intervals((5.0, 25.0, 125.0)))
+    item: RetryPolicy = RetryPolicy(5, Intervals((1.0, 3.0, 9.0, 27.0, 81.0)))
+    size: int = 10  # items, at most
+    roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly so many is no reason
+    split_codes: frozenset[str] = frozenset({"ERR_CRITICAL_MEMORY_OVERFLOW"})
+
+
+class Made(NamedTuple, Generic[T]):
+    """An item that the call has made."""
+
+    item: T
+
+
+class Exists(NamedTuple, Generic[T]):
+    """An item that was there: the other side calls ours a duplicate of it."""
+
+    item: T
+
+
+Answer = Made[T] | Exists[T] | CodedError
+"""What a call says about one item."""
+
+
+class Fate(StrEnum):
+    """What became of an item in the end."""
+
+    CREATED = "created"
+    EXISTING = "existing"  # it was there before: never rolled back
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+
+
+class Ended(NamedTuple, Generic[T]):
+    """An item that nothing more is done about."""
+
+    fate: Fate
+    item: T | None  # None if it failed
+    error: CodedError | None = None  # why it failed; of one that is created: why it could not be rolled back
+
+
+class Load(NamedTuple):
+    """Items that are sent in one call."""
+
+    keys: tuple[str, ...]
+    due: datetime
+    attempt: int = 1
+    alone: bool = False  # one item that failed in a larger call: the policy for items counts
+
+
+class Tally(NamedTuple):
+    """What it took."""
+
+    calls: int = 0
+    batch_repeats: int = 0
+    item_repeats: int = 0
+    splits: int = 0
+
+
+class Plan(NamedTuple, Generic[T]):
+    """One batch, as far as it has come. A key is in one of the loads, or has ended."""
+
+    policy: BatchPolicy
+    keys: tuple[str, ...]  # all different
+    loads: tuple[Load, ...]
+    ended: Mapping[str, Ended[T]]
+    sent: frozenset[str] = frozenset()  # keys that were part of a call: they may be there whatever its answer was
+    verified: bool = False  # it was looked whether what failed is there after all
+    kept: frozenset[str] = frozenset()  # created, and could not be rolled back
+    tally: Tally = Tally()
+
+    def of(self, fate: Fate) -> tuple[str, ...]:
+        """The keys that came to this, in their order."""
+        return tuple(key for key in self.keys if key in self.ended and self.ended[key].fate is fate)
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether too many have failed."""
+        return 100 * len(self.of(Fate.FAILED)) > self.policy.roll_back_above_percent * len(self.keys)
+
+
+class Send(NamedTuple):
+    """Make a call at `load.due`, for those of its keys that are not there already: look at each first."""
+
+    load: Load
+
+
+class Look(NamedTuple):
+    """See whether these are there after all."""
+
+    keys: tuple[str, ...]
+
+
+class Undo(NamedTuple):
+    """Undo these."""
+
+    keys: tuple[str, ...]
+
+
+Step = Send | Look | Undo
+
+
+def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """`keys` in their order, each once, in as few batches as there can be."""
+    different = tuple(dict.fromkeys(keys))
+    return [different[start : start + size] for start in range(0, len(different), size)]
+
+
+def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> Plan[T]:
+    """Nothing was done yet."""
+    return Plan(policy, keys, (Load(keys, now),) if keys else (), {})
+
+
+def next_step(plan: Plan[T]) -> Step | None:
+    """What to do now; None: nothing, every item has ended. What is due first comes first."""
+    if plan.loads:
+        return Send(min(plan.loads, key=lambda load: load.due))
+    if not plan.verified and (doubtful := tuple(key for key in plan.of(Fate.FAILED) if key in plan.sent)):
+        return Look(doubtful)
+    if plan.spoilt and (left := tuple(key for key in plan.of(Fate.CREATED) if key not in plan.kept)):
+        return Undo(left)
+    return None
+
+
+def found(plan: Plan[T], load: Load, there: Mapping[str, T]) -> Plan[T]:
+    """These of the load were there already: ours if a call was made for them before, whose answer was lost."""
+    ended = {
+        key: Ended(Fate.CREATED if key in plan.sent else Fate.EXISTING, item)
+        for key, item in there.items()
+        if key in load.keys
+    }
+    rest = load._replace(keys=tuple(key for key in load.keys if key not in ended))
+    return _with(plan, load, (rest,) if rest.keys else (), ended)
+
+
+def answered(
+    plan: Plan[T], load: Load, answers: Mapping[str, Answer[T]], now: datetime, random: Callable[[], float]
+) -> Plan[T]:
+    """The call was made, and this is what it said about each item."""
+    loads: list[Load] = []
+    ended: dict[str, Ended[T]] = {}
+    for key in load.keys:
+        answer = answers.get(key) or RobotError(UNNAMED, f"the answer says nothing about {key}")
+        if isinstance(answer, CodedError):
+            again = _again(plan.policy.item, answer, key, load.attempt if load.alone else 1, now, random)
+            if again:
+                loads.append(again)
+            else:
+                ended[key] = Ended(Fate.FAILED, None, answer)
+        else:
+            ended[key] = Ended(Fate.CREATED if isinstance(answer, Made) else Fate.EXISTING, answer.item)
+    return _called(_with(plan, load, loads, ended), load)
+
+
+def refused(
+    plan: Plan[T], load: Load, error: CodedError, now: datetime, random: Callable[[], float], *, sent: bool = True
+) -> Plan[T]:
+    """The call as a whole failed; or, if it was not `sent`, what comes before it."""
+    after = _called(plan, load) if sent else plan
+    if load.alone:
+        again = _again(plan.policy.item, error, load.keys[0], load.attempt, now, random)
+        return _with(after, load, (again,), {}) if again else _failed(after, load, error)
+    if error.code in plan.policy.split_codes and len(load.keys) > 1:
+        middle = (len(load.keys) + 1) // 2
+        halves = (Load(load.keys[:middle], now), Load(load.keys[middle:], now))
+        return _with(after, load, halves, {})._replace(tally=after.tally._replace(splits=after.tally.splits + 1))
+    decision = plan.policy.batch.decide(error, load.attempt, random)
+    if not isinstance(decision, Retry):
+        return _failed(after, load, error)
+    due = now + timedelta(seconds=decision.after_s)
+    return _with(after, load, (load._replace(attempt=decision.attempt, due=due),), {})
+
+
+def looked(plan: Plan[T], there: Mapping[str, T]) -> Plan[T]:
+    """These had failed by all appearances, and are there after all."""
+    ended = {key: Ended(Fate.CREATED, item) for key, item in there.items()}
+    return plan._replace(ended={**plan.ended, **ended}, verified=True)
+
+
+def undone(plan: Plan[T], key: str, error: CodedError | None) -> Plan[T]:
+    """It was rolled back; or could not be, because of `error`."""
+    was = plan.ended[key]
+    if error:
+        return plan._replace(ended={**plan.ended, key: was._replace(error=error)}, kept=plan.kept | {key})
+    return plan._replace(ended={**plan.ended, key: was._replace(fate=Fate.ROLLED_BACK)})
+
+
+def _again(
+    policy: RetryPolicy, error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
+) -> Load | None:
+    decision = policy.decide(error, attempt, random)
+    if not isinstance(decision, Retry):
+        return None
+    return Load((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)
+
+
+def _failed(plan: Plan[T], load: Load, error: CodedError) -> Plan[T]:
+    return _with(plan, load, (), {key: Ended(Fate.FAILED, None, error) for key in load.keys})
+
+
+def _with(plan: Plan[T], load: Load, loads: Sequence[Load], ended: Mapping[str, Ended[T]]) -> Plan[T]:
+    """With other loads in the place of `load`, which may have shrunk since it was planned, and these ended."""
+    others = tuple(it for it in plan.loads if not set(it.keys) & set(load.keys))
+    return plan._replace(loads=(*others, *loads), ended={**plan.ended, **ended})
+
+
+def _called(plan: Plan[T], load: Load) -> Plan[T]:
+    tally = plan.tally._replace(
+        calls=plan.tally.calls + 1,
+        batch_repeats=plan.tally.batch_repeats + (not load.alone and load.attempt > 1),
+        item_repeats=plan.tally.item_repeats + load.alone,
+    )
+    return plan._replace(sent=plan.sent | set(load.keys), tally=tally)
