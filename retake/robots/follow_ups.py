@@ -128,7 +128,7 @@ _FIELDS = {
 FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
     Do.NOTIFY: ("channel", "level"),
     Do.TELL: ("recipient", "level"),
-    Do.ESCALATE: ("recipient", "after_s"),
+    Do.ESCALATE: ("recipient", "after_s", "what"),
     Do.DEFERRED_RETRY: ("after_s",),
     Do.JOURNAL: ("what",),
     Do.INCIDENT: ("system", "priority"),
