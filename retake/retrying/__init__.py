@@ -4,6 +4,7 @@ policy.py         RetryPolicy: data that answers «again, in so many seconds» o
 backoff.py        the strategies: how long to wait before each repeat
 guard.py          Guard: carries a policy out in process: calls, asks the policy, waits, calls again
 breaker.py        Breaker: leaves alone for a while what has failed again and again, then lets one call probe
+dead_letters.py   DeadLetters: what failed for good, until somebody takes it up again or drops it
 creation.py       Creator: what is asked for twice is made once
 idempotency.py    key_of: the idempotency key of data
 read_only.py      the mode in which a creator only looks things up
