@@ -90,7 +90,7 @@ class Desk:
 
     def ledger(self, pipeline: Pipeline) -> Ledger:
         """The ledger that the pipeline's runs are on, for reading alone."""
-        url: str | None = getattr(self.settings.storage, "ledger", None)
+        url = self.settings.storage.ledger
         if url is None:
             return open_ledger(None, pipeline.bucket, self.clock, read_only=True)
         self._sql = self._sql or open_ledger(url, self.bucket, self.clock, read_only=True)

@@ -117,7 +117,7 @@ def overview(
         action,
         _told(store, action) if action else "stops at the document that cannot be made sense of",
         _waiting(read.documents, action) if read.documents else None,
-        next_retry_at(read.documents.midjourney) if read.documents else None,
+        action.until if action and read.documents and read.documents.midjourney.status in FAILED_STEP else None,
         read.holder,
         read.dead_letters,
         read.counts,
@@ -125,17 +125,6 @@ def overview(
         tuple(_needs(read, action)),
         tuple(_notes(read, settings, now)),
     )
-
-
-def next_retry_at(doc: MidjourneyDocument) -> datetime | None:
-    """When the failed step is to be tried again; None if nothing failed."""
-    error = doc.last_error or {}
-    failed_at = read_moment(error.get("timestamp"))
-    if failed_at is None or doc.status not in FAILED_STEP:
-        return None
-    delays = [it.get("delay_seconds") for it in _actions(error) if it.get("action") == "RETRY"]
-    seconds = next((delay for delay in delays if isinstance(delay, (int, float))), None)
-    return None if seconds is None else failed_at + timedelta(seconds=seconds)
 
 
 def advice(error: Mapping[str, Any]) -> str:

@@ -8,14 +8,12 @@ from typing import Any
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
 from retake.console.desk import Desk, Pipeline, console_command
-from retake.console.overview import Overview, as_document, next_retry_at, overview
+from retake.console.overview import Overview, as_document, overview
+from retake.console.runs import TONES
 from retake.console.words import ago, code_of, moment, one_line, read_moment, usd
 from retake.errors import RetakeError
 from retake.runs import Ledger
-from retake.runs.states import RunStatus
 from retake.story.documents import FAILED_STEP
-
-_TONES = {RunStatus.SUCCEEDED: Tone.GOOD, RunStatus.FAILED: Tone.BAD, RunStatus.INTERRUPTED: Tone.WARN}
 
 
 @console_command("status")
@@ -28,9 +26,13 @@ def command(desk: Desk) -> Answer:
     now = desk.clock.now()
     pipelines = [as_document(it, desk.settings, now) for it in seen]
     healthy = not any(it.needs for it in seen)
-    document = {"at": stamp(now), "healthy": healthy, "pipelines": pipelines}
-    many = len(seen) > 1
-    blocks = _many(seen, desk, now) if many else _one(seen[0], pipelines[0], desk, now)
+    breakers = open_breakers(desk)
+    document = {"at": stamp(now), "healthy": healthy, "pipelines": pipelines, "breakers": breakers}
+    blocks = _many(seen, desk, now) if len(seen) > 1 else _one(seen[0], pipelines[0], now)
+    blocks += [
+        Line(f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}", Tone.WARN)
+        for it in breakers
+    ]
     return Answer(document, blocks, 0 if healthy else 69)
 
 
@@ -51,6 +53,25 @@ def look(desk: Desk) -> list[Overview]:
         return list(pool.map(one, desk.pipelines))
 
 
+def open_breakers(desk: Desk) -> list[dict[str, Any]]:
+    """The circuit breakers that do not let everything through."""
+    from retake.retrying.breaker import Phase, breakers_of, decoded
+
+    register, now, found = breakers_of(desk.bucket, desk.clock), desk.clock.now(), []
+    for name in register.names():
+        try:
+            state = decoded(register.read(name))
+        except (RetakeError, ValueError) as error:
+            found.append(
+                {"name": name, "phase": "unreadable", "opened_at": None, "open_until": None, "code": str(error)}
+            )
+            continue
+        if (phase := state.phase(now)) is not Phase.CLOSED:
+            opened, until = (stamp(it) if it else None for it in (state.opened_at, state.open_until))
+            found.append({"name": name, "phase": phase, "opened_at": opened, "open_until": until, "code": state.code})
+    return found
+
+
 def _ledger(desk: Desk, pipeline: Pipeline) -> Ledger | RetakeError:
     try:
         return desk.ledger(pipeline)
@@ -61,19 +82,19 @@ def _ledger(desk: Desk, pipeline: Pipeline) -> Ledger | RetakeError:
 # --- one pipeline ---------------------------------------------------------------------------------------------------
 
 
-def _one(seen: Overview, document: dict[str, Any], desk: Desk, now: datetime) -> list[Block]:
+def _one(seen: Overview, document: dict[str, Any], now: datetime) -> list[Block]:
     title = ": ".join(part for part in (seen.channel, seen.generation_id, seen.words) if part)
     title = title if seen.generation_id else _capital(title)
     blocks: list[Block] = [Heading(title)]
     blocks += [Line(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
-    blocks.append(Facts(_facts(seen, document, desk, now)))
+    blocks.append(Facts(_facts(seen, document, now)))
     blocks += [Line(f"note: {note}", Tone.WARN) for note in seen.notes]
     if seen.ended:
         rows = [
             (
                 moment(run.updated_at, now),
                 run.task_id,
-                Cell(run.status, _TONES.get(run.status, Tone.PLAIN)),
+                Cell(run.status, TONES.get(run.status, Tone.PLAIN)),
                 str(run.attempt),
                 code_of(run.error_code),
             )
@@ -83,7 +104,7 @@ def _one(seen: Overview, document: dict[str, Any], desk: Desk, now: datetime) ->
     return blocks
 
 
-def _facts(seen: Overview, document: dict[str, Any], desk: Desk, now: datetime) -> list[tuple[str, str | Cell]]:
+def _facts(seen: Overview, document: dict[str, Any], now: datetime) -> list[tuple[str, str | Cell]]:
     facts: list[tuple[str, str | Cell]] = []
     if seen.generation_id:
         facts.append(("step", f"{document['step']}, attempt {document['attempt']} of {document['max_attempts']}"))
@@ -160,7 +181,7 @@ def _row(seen: Overview, desk: Desk, now: datetime) -> Sequence[str | Cell]:
     failing = doc.status in FAILED_STEP
     tone = Tone.BAD if seen.needs else Tone.WARN if failing else Tone.PLAIN
     error = doc.last_error or {}
-    due = next_retry_at(doc)
+    due = seen.next_retry_at
     stands = doc.status or ("unreadable" if not seen.documents else "")
     return (
         Cell(seen.channel or "", tone),

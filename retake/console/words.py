@@ -56,3 +56,11 @@ def code_of(record_code: object) -> str:
         if text.startswith(prefix) and len(text) > len(prefix):
             return f"{letter} {text.removeprefix(prefix)}"
     return text
+
+
+def size(octets: int) -> str:
+    """How large something is."""
+    for unit, least in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if octets >= least:
+            return f"{octets / least:.1f} {unit}"
+    return f"{octets} B"

@@ -1,0 +1,128 @@
+"""What happened to a run, told from its events. Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from retake.clock import stamp
+from retake.console.words import code_of, one_line
+from retake.runs.run import CHANGED, ERROR, Event
+from retake.runs.states import RunStatus
+
+STEP_DONE = "run.step.done"
+"""The event of a step's result: {step, task_id?, text}."""
+
+
+class Moment(NamedTuple):
+    """One thing that happened."""
+
+    at: datetime
+    run_id: str
+    what: str
+    actor: str  # «cron», «operator», «recovery», «worker»
+    attempt: int | None  # of a transition
+    kind: str  # of the event
+    status: str | None = None  # which the run came to, of a transition
+    step: str | None = None  # which had its result, or failed
+    error: Mapping[str, Any] | None = None  # the standard record of a failure
+
+    @property
+    def failure(self) -> str:
+        """The error in one line."""
+        if not self.error:
+            return ""
+        return f"{code_of(self.error.get('error_code'))}: {one_line(self.error.get('message', ''), 400)}"
+
+
+def timeline(events: Iterable[Event]) -> list[Moment]:
+    """The moments of a run, or of several runs of one task, by time. A failure's record, which is an event of its own,
+    is told with the transition that it led to."""
+    moments: list[Moment] = []
+    for event in events:
+        before = moments[-1] if moments else None
+        if event.kind == ERROR:
+            if before and _led_to(event, before):
+                moments[-1] = before._replace(error=event.payload, step=step_of(event.payload))
+            else:
+                moments.append(_of_error(event))
+        else:
+            moments.append(_of_change(event) if event.kind == CHANGED else _of_note(event))
+    return sorted(moments, key=lambda it: it.at)
+
+
+def _led_to(event: Event, change: Moment) -> bool:
+    """Whether the failure is what `change` was made for: they were saved together."""
+    together = (change.run_id, change.at) == (event.run_id, event.at)
+    return together and change.kind == CHANGED and change.error is None
+
+
+def step_of(record: Mapping[str, Any]) -> str | None:
+    """The step that failed, by its record's robot: «story.upscale» → «upscale»."""
+    robot = str(record.get("robot_id") or "")
+    return robot.removeprefix("story.") if robot.startswith("story.") else robot or None
+
+
+def as_document(moment: Moment, start: datetime) -> dict[str, Any]:
+    """A moment as JSON has it."""
+    return {
+        **moment._asdict(),
+        "at": stamp(moment.at),
+        "since_start_s": round((moment.at - start).total_seconds(), 3),
+    }
+
+
+_CHANGES: Mapping[tuple[str | None, str], str] = {
+    (None, RunStatus.QUEUED): "created",
+    (RunStatus.QUEUED, RunStatus.RUNNING): "work began",
+    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "failed, to be tried again",
+    (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): "tried again",
+    (RunStatus.RUNNING, RunStatus.INTERRUPTED): "interrupted: whoever worked on it was gone",
+    (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
+}
+
+_ENDS: Mapping[str, str] = {
+    RunStatus.SUCCEEDED: "done",
+    RunStatus.FAILED: "failed for good",
+    RunStatus.CANCELLED: "cancelled",
+}
+
+
+def _of_change(event: Event) -> Moment:
+    previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
+    what = _CHANGES.get((previous, status)) or _ENDS.get(status) or f"{previous} → {status}"
+    due = event.payload.get("next_retry_at")
+    attempt = event.payload.get("attempt")
+    return Moment(
+        event.at,
+        event.run_id,
+        f"{what} at {due}" if due else what,
+        str(event.payload.get("actor") or ""),
+        attempt if isinstance(attempt, int) else None,
+        event.kind,
+        status,
+    )
+
+
+def _of_error(event: Event) -> Moment:
+    step = step_of(event.payload)
+    actor = str(event.payload.get("actor") or "")
+    return Moment(
+        event.at, event.run_id, f"{step or 'it'} failed", actor, None, event.kind, step=step, error=event.payload
+    )
+
+
+def _of_note(event: Event) -> Moment:
+    payload = event.payload
+    step = payload.get("step")
+    told = payload.get("text") or ", ".join(f"{key} {it}" for key, it in payload.items() if key != "actor")
+    what = str(told) if payload.get("text") else f"{event.kind.removeprefix('run.')}: {told}"
+    done = event.kind == STEP_DONE and isinstance(step, str)
+    return Moment(
+        event.at,
+        event.run_id,
+        one_line(what),
+        str(payload.get("actor") or ""),
+        None,
+        event.kind,
+        step=str(step) if done else None,
+    )
