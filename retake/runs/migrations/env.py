@@ -1,0 +1,9 @@
+"""How Alembic runs the migrations: on the connection, and in the transaction, that retake/runs/schema.py opened."""
+
+from alembic import context
+
+from retake.runs.tables import metadata
+
+given = context.config.attributes
+context.configure(connection=given["connection"], target_metadata=metadata, version_table=given["version_table"])
+context.run_migrations()

@@ -1,0 +1,82 @@
+"""Runs and their events (seed 002, sections 2 and 3).
+
+What has been released is not changed any more: whatever comes after is a migration of its own.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from retake.runs.tables import Moment
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+STATUSES = "'queued', 'running', 'retry_scheduled', 'interrupted', 'succeeded', 'failed', 'cancelled'"
+LARGEST = 2147483647
+
+
+def upgrade() -> None:
+    op.create_table(
+        "task_runs",
+        sa.Column("run_id", sa.Text, nullable=False),
+        sa.Column("task_id", sa.Text, nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("idempotency_key", sa.Text, nullable=False),
+        sa.Column("run_status", sa.Text, nullable=False),
+        sa.Column("created_at", Moment, nullable=False),
+        sa.Column("updated_at", Moment, nullable=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("next_retry_at", Moment),
+        sa.Column("error_code", sa.Text),
+        sa.Column("worker", sa.Text),
+        sa.Column("heartbeat_at", Moment),
+        sa.Column("resumes", sa.Integer, nullable=False),
+        sa.Column("last_seq", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("run_id", name="pk_task_runs"),
+        sa.UniqueConstraint("idempotency_key", name="uq_task_runs_idempotency_key"),
+        sa.UniqueConstraint("task_id", "attempt", name="uq_task_runs_task_id_attempt"),
+        *[sa.CheckConstraint(rule, name=f"ck_task_runs_{name}") for name, rule in RULES.items()],
+    )
+    op.create_table(
+        "events",
+        sa.Column("run_id", sa.Text, sa.ForeignKey("task_runs.run_id", name="fk_events_run_id"), nullable=False),
+        sa.Column("seq", sa.Integer, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("at", Moment, nullable=False),
+        sa.Column("trace_id", sa.Text, nullable=False),
+        sa.Column("payload", sa.JSON, nullable=False),
+        sa.PrimaryKeyConstraint("run_id", "seq", name="pk_events"),
+        sa.CheckConstraint(f"seq BETWEEN 1 AND {LARGEST}", name="ck_events_seq"),
+        sa.CheckConstraint("kind <> ''", name="ck_events_kind"),
+    )
+    op.create_index("ix_task_runs_status", "task_runs", ["run_status", "updated_at", "run_id"])
+    op.create_index("ix_task_runs_pipeline", "task_runs", ["pipeline", "run_status", "updated_at", "run_id"])
+    partial("ix_task_runs_due", "retry_scheduled", ["next_retry_at", "run_id"])
+    partial("ix_task_runs_pipeline_due", "retry_scheduled", ["pipeline", "next_retry_at", "run_id"])
+    partial("ix_task_runs_heartbeat", "running", ["heartbeat_at", "run_id"])
+
+
+def downgrade() -> None:
+    op.drop_table("events")
+    op.drop_table("task_runs")
+
+
+RULES = {
+    "task_id": "task_id <> ''",
+    "idempotency_key": "idempotency_key <> ''",
+    "attempt": f"attempt BETWEEN 1 AND {LARGEST}",
+    "run_status": f"run_status IN ({STATUSES})",
+    "next_retry_at": "(run_status = 'retry_scheduled') = (next_retry_at IS NOT NULL)",
+    "heartbeat_at": "(run_status = 'running') = (heartbeat_at IS NOT NULL)",
+    "version": f"version BETWEEN 1 AND {LARGEST}",
+    "resumes": f"resumes BETWEEN 0 AND {LARGEST}",
+    "last_seq": f"last_seq BETWEEN 1 AND {LARGEST}",
+}
+
+
+def partial(name: str, status: str, columns: list[str]) -> None:
+    only = sa.text(f"run_status = '{status}'")
+    op.create_index(name, "task_runs", columns, sqlite_where=only, postgresql_where=only)

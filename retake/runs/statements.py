@@ -1,0 +1,277 @@
+"""What SQL ledgers ask of a database, written once for both.
+
+A write is a change of one row of `task_runs` that returns `run_id` and `last_seq`, and the events that go with it (see
+`Write`): on PostgreSQL one statement, so that it needs one round trip and no transaction around it; on SQLite two or
+three, in a transaction.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    CompoundSelect,
+    Dialect,
+    Executable,
+    Select,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
+
+from retake.runs.run import Event, Run
+from retake.runs.states import RunStatus, Trigger
+from retake.runs.tables import events, task_runs
+
+RUN = tuple(task_runs.c)[: len(Run._fields)]
+EVENT = tuple(events.c)
+NUMBERED = (task_runs.c.run_id, task_runs.c.last_seq)
+MOVED = (
+    *("run_status", "updated_at", "version", "attempt", "next_retry_at", "error_code", "worker", "heartbeat_at"),
+    "resumes",
+)
+"""What a transition may change."""
+
+TAKEN_UP = {
+    RunStatus.INTERRUPTED: Trigger.RECOVERY_RESUME,
+    RunStatus.RETRY_SCHEDULED: Trigger.RETRY_DUE,
+    RunStatus.QUEUED: Trigger.WORKER_CLAIM,
+}
+"""What a worker takes up, in this order, and by which trigger."""
+
+Change = ReturningInsert[Any] | ReturningUpdate[Any]
+Row = tuple[Any, ...]
+
+
+class Prepared:
+    """A statement compiled for one database, with what turns values into the driver's and back.
+
+    It is run on the driver's own cursor: the toolkit's connections would cost several times what the statement does.
+    """
+
+    def __init__(self, statement: Executable, dialect: Dialect) -> None:
+        compiled = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+        self.sql = str(compiled)
+        self._fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        into = {name: bind.type.dialect_impl(dialect).bind_processor(dialect) for name, bind in compiled.binds.items()}
+        self._into = [(name, process) for name, process in into.items() if process]
+        columns = getattr(statement, "exported_columns", ())
+        self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+
+    def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
+        given = {**self._fixed, **values}
+        for name, process in self._into:
+            given[name] = process(given[name])
+        cursor.execute(self.sql, given)
+        return [self._row(row) for row in cursor.fetchall()] if self._out else []
+
+    def _row(self, row: Sequence[Any]) -> Row:
+        return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
+
+
+class Write:
+    """A change of a run, and its events, one or more: there together, or not at all."""
+
+    def __init__(self, change: Change, dialect: Dialect) -> None:
+        self._statement, self._dialect = change, dialect
+        self._change = Prepared(change, dialect)
+        self._event = Prepared(insert(events).values({it.name: bindparam(it.name) for it in EVENT}), dialect)
+        self._whole: dict[int, Prepared] = {}
+
+    def run(self, cursor: Any, values: Mapping[str, Any], new: Sequence[Event]) -> int | None:
+        """The number of the last event; None if there was no row to change, and so nothing was done.
+
+        Raises the driver's errors. The events' own numbers are not looked at: they get the run's next ones.
+        """
+        if self._dialect.name == "postgresql":
+            numbered = ((f"{name}_{n}", value) for n, event in enumerate(new) for name, value in _kept(event).items())
+            rows = self._with_events(len(new)).run(cursor, {**values, **dict(numbered)})
+            return max(seq for (seq,) in rows) if rows else None
+        rows = self._change.run(cursor, values)
+        if not rows:
+            return None
+        run_id, last = rows[0]
+        for number, event in enumerate(new, last - len(new) + 1):
+            self._event.run(cursor, {**_kept(event), "run_id": run_id, "seq": number})
+        return int(last)
+
+    def _with_events(self, number: int) -> Prepared:
+        if number not in self._whole:
+            self._whole[number] = Prepared(_with_events(self._statement, number), self._dialect)
+        return self._whole[number]
+
+
+def _kept(event: Event) -> dict[str, Any]:
+    return {"kind": event.kind, "at": event.at, "trace_id": event.trace_id, "payload": event.payload}
+
+
+def _with_events(change: Change, number: int) -> ReturningInsert[Any]:
+    """The change and its events in one statement of PostgreSQL's."""
+    changed = change.cte("changed")
+    rows = union_all(*(_event_of(changed, n, number) for n in range(number)))
+    return insert(events).from_select([it.name for it in EVENT], rows).returning(events.c.seq)
+
+
+def _event_of(changed: CTE, n: int, number: int) -> Select[Any]:
+    seq = changed.c.last_seq - literal_column(str(number - n - 1))
+    given = (bindparam(f"{it.name}_{n}", type_=it.type) for it in EVENT[2:])
+    return select(changed.c.run_id, seq, *given)
+
+
+class Statements:
+    """Every statement, for one kind of database; each is compiled when it is first asked for."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._listings: dict[tuple[frozenset[RunStatus], bool], Prepared] = {}
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def get(self) -> Prepared:
+        return self._prepared(select(*RUN).where(task_runs.c.run_id == bindparam("of_run")))
+
+    @cached_property
+    def find(self) -> Prepared:
+        return self._prepared(select(*RUN).where(task_runs.c.idempotency_key == bindparam("key")))
+
+    @cached_property
+    def of_task(self) -> Prepared:
+        query = select(*RUN).where(task_runs.c.task_id == bindparam("task"))
+        return self._prepared(query.order_by(task_runs.c.attempt))
+
+    @cached_property
+    def events(self) -> Prepared:
+        query = select(*EVENT).where(events.c.run_id == bindparam("of_run"))
+        return self._prepared(query.order_by(events.c.seq))
+
+    @cached_property
+    def next_attempt(self) -> Prepared:
+        return self._prepared(_next_attempt())
+
+    @cached_property
+    def known_or_next(self) -> Prepared:
+        """One row: the task's next attempt, and the run that has the key already, if any."""
+        following = _next_attempt().subquery("following")
+        known = task_runs.c.idempotency_key == bindparam("key")
+        return self._prepared(select(following.c.next, *RUN).select_from(following.outerjoin(task_runs, known)))
+
+    @cached_property
+    def silent(self) -> Prepared:
+        silent = task_runs.c.heartbeat_at < bindparam("since")
+        query = select(*RUN).where(_in(RunStatus.RUNNING), silent)
+        return self._prepared(query.order_by(task_runs.c.heartbeat_at, task_runs.c.run_id))
+
+    @cached_property
+    def counts(self) -> Prepared:
+        return self._prepared(_counts())
+
+    @cached_property
+    def pipeline_counts(self) -> Prepared:
+        return self._prepared(_of_pipeline(_counts()))
+
+    def listing(self, statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Prepared:
+        """The last `number` of the runs in these states."""
+        asked = statuses, of_pipeline
+        if asked not in self._listings:
+            self._listings[asked] = self._prepared(_listing(statuses, of_pipeline=of_pipeline))
+        return self._listings[asked]
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def create(self) -> Write:
+        """Nothing is inserted if the key is known, or if somebody else has taken the attempt meanwhile."""
+        values = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": literal_column("1")}
+        dialect: Any = postgresql if self._dialect.name == "postgresql" else sqlite
+        inserted = dialect.insert(task_runs).values(values).on_conflict_do_nothing()
+        return Write(inserted.returning(*NUMBERED), self._dialect)
+
+    @cached_property
+    def move(self) -> Write:
+        counted = {"last_seq": task_runs.c.last_seq + bindparam("new_events")}
+        changed = update(task_runs).where(*_unchanged()).values({name: bindparam(name) for name in MOVED} | counted)
+        return Write(changed.returning(*NUMBERED), self._dialect)
+
+    @cached_property
+    def note(self) -> Write:
+        counted = update(task_runs).values(last_seq=task_runs.c.last_seq + literal_column("1"))
+        return Write(counted.where(task_runs.c.run_id == bindparam("of_run")).returning(*NUMBERED), self._dialect)
+
+    @cached_property
+    def beat(self) -> Prepared:
+        ours = update(task_runs).where(*_unchanged(), _in(RunStatus.RUNNING))
+        return self._prepared(ours.values(heartbeat_at=bindparam("heartbeat_at")).returning(*RUN))
+
+    @cached_property
+    def claim(self) -> Prepared:
+        return self._prepared(_claim(of_pipeline=False))
+
+    @cached_property
+    def pipeline_claim(self) -> Prepared:
+        return self._prepared(_claim(of_pipeline=True))
+
+    def _prepared(self, statement: Executable) -> Prepared:
+        return Prepared(statement, self._dialect)
+
+
+def _in(status: RunStatus) -> ColumnElement[bool]:
+    """As text in the statement, not as a parameter: only so a database sees that a partial index will do."""
+    return task_runs.c.run_status == literal_column(f"'{status.value}'")
+
+
+def _unchanged() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return task_runs.c.run_id == bindparam("of_run"), task_runs.c.version == bindparam("of_version")
+
+
+def _of_pipeline(query: Select[Any]) -> Select[Any]:
+    return query.where(task_runs.c.pipeline == bindparam("pipeline"))
+
+
+def _next_attempt() -> Select[Any]:
+    last = func.coalesce(func.max(task_runs.c.attempt), literal_column("0"))
+    return select((last + literal_column("1")).label("next")).where(task_runs.c.task_id == bindparam("task"))
+
+
+def _counts() -> Select[Any]:
+    return select(task_runs.c.run_status, func.count()).group_by(task_runs.c.run_status)
+
+
+def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
+    """The run that is next, and its task's next attempt. One row at most is found and locked: a second kind is looked
+    for only if there is none of the first."""
+    task = task_runs.alias("of_the_task")
+    following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
+    kinds = []
+    for status in TAKEN_UP:
+        query = select(*RUN, following.scalar_subquery().label("next")).where(_in(status))
+        since = task_runs.c.updated_at
+        if status is RunStatus.RETRY_SCHEDULED:
+            since = task_runs.c.next_retry_at
+            query = query.where(since <= bindparam("now"))
+        if of_pipeline:
+            query = _of_pipeline(query)
+        first = query.order_by(since, task_runs.c.run_id).limit(literal_column("1"))
+        kinds.append(select(first.with_for_update(skip_locked=True, of=task_runs).subquery(status.value)))
+    return union_all(*kinds).limit(literal_column("1"))
+
+
+def _listing(statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Select[Any]:
+    """Of each state the last ones, by an index, and of those the last."""
+    kinds = []
+    for status in sorted(statuses):
+        query = select(*RUN).where(_in(status))
+        if of_pipeline:
+            query = _of_pipeline(query)
+        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam("number"))
+        kinds.append(select(last.subquery(status.value)))
+    found = union_all(*kinds).subquery("found")
+    return select(found).order_by(found.c.updated_at.desc(), found.c.run_id.desc()).limit(bindparam("number"))

@@ -1,0 +1,145 @@
+"""The tables `task_runs` and `events`: what SQL ledgers keep, and what the database itself refuses.
+
+The fields and their constraints are those of seed 002, section 2; those of an event, section 3. retake/runs/migrations
+makes them; a test holds the two side by side. Every index is there for a query in retake/runs/statements.py.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.types import TypeEngine
+
+from retake.runs.states import RunStatus
+
+TAKEN_ATTEMPT = "uq_task_runs_task_id_attempt"
+"""The name of the constraint that no two runs of a task have the same attempt."""
+
+LARGEST = 2**31 - 1
+"""Of an INTEGER of PostgreSQL. A bound above also keeps out text, which SQLite sorts above every number."""
+
+STATUSES = ", ".join(f"'{status.value}'" for status in RunStatus)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time, aware and in UTC, to the microsecond. In SQLite, which has no such type, it is text that sorts as times
+    do: «2026-02-07T12:00:00.000000Z»."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None or dialect.name != "sqlite":
+            return value
+        return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        moment = datetime.fromisoformat(value) if dialect.name == "sqlite" else value
+        return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+
+
+class Status(TypeDecorator[RunStatus]):
+    """The word of a state."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: RunStatus | None, dialect: Dialect) -> str | None:
+        return value.value if value else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> RunStatus | None:
+        return RunStatus(value) if value else None
+
+
+def required(name: str, kind: type[TypeEngine[Any]]) -> Column[Any]:
+    return Column(name, kind, nullable=False)
+
+
+metadata = MetaData()
+
+task_runs = Table(
+    "task_runs",
+    metadata,
+    # The columns of a Run come first, in the order of its fields.
+    required("run_id", Text),
+    required("task_id", Text),
+    required("attempt", Integer),
+    required("idempotency_key", Text),
+    required("run_status", Status),
+    required("created_at", Moment),
+    required("updated_at", Moment),
+    required("version", Integer),
+    required("pipeline", Text),
+    Column("next_retry_at", Moment),
+    Column("error_code", Text),
+    Column("worker", Text),
+    Column("heartbeat_at", Moment),
+    required("resumes", Integer),
+    required("last_seq", Integer),  # of the run's last event: who writes the next one takes its number here
+    PrimaryKeyConstraint("run_id", name="pk_task_runs"),
+    UniqueConstraint("idempotency_key", name="uq_task_runs_idempotency_key"),
+    UniqueConstraint("task_id", "attempt", name=TAKEN_ATTEMPT),
+    CheckConstraint("task_id <> ''", name="ck_task_runs_task_id"),
+    CheckConstraint("idempotency_key <> ''", name="ck_task_runs_idempotency_key"),
+    CheckConstraint(f"attempt BETWEEN 1 AND {LARGEST}", name="ck_task_runs_attempt"),
+    CheckConstraint(f"run_status IN ({STATUSES})", name="ck_task_runs_run_status"),
+    CheckConstraint(
+        "(run_status = 'retry_scheduled') = (next_retry_at IS NOT NULL)", name="ck_task_runs_next_retry_at"
+    ),
+    CheckConstraint("(run_status = 'running') = (heartbeat_at IS NOT NULL)", name="ck_task_runs_heartbeat_at"),
+    CheckConstraint(f"version BETWEEN 1 AND {LARGEST}", name="ck_task_runs_version"),
+    CheckConstraint(f"resumes BETWEEN 0 AND {LARGEST}", name="ck_task_runs_resumes"),
+    CheckConstraint(f"last_seq BETWEEN 1 AND {LARGEST}", name="ck_task_runs_last_seq"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("run_id", Text, ForeignKey("task_runs.run_id", name="fk_events_run_id"), nullable=False),
+    required("seq", Integer),
+    required("kind", Text),
+    required("at", Moment),
+    required("trace_id", Text),
+    required("payload", JSON),
+    PrimaryKeyConstraint("run_id", "seq", name="pk_events"),
+    CheckConstraint(f"seq BETWEEN 1 AND {LARGEST}", name="ck_events_seq"),
+    CheckConstraint("kind <> ''", name="ck_events_kind"),
+)
+
+
+def partial(name: str, status: RunStatus, *columns: str) -> Index:
+    """An index of the runs in one state: small, whatever the table holds besides."""
+    only = text(f"run_status = '{status.value}'")
+    return Index(name, *(task_runs.c[column] for column in columns), sqlite_where=only, postgresql_where=only)
+
+
+# Lists, counts, and claims of interrupted and queued runs; of all pipelines, and of one.
+Index("ix_task_runs_status", task_runs.c.run_status, task_runs.c.updated_at, task_runs.c.run_id)
+Index(
+    "ix_task_runs_pipeline",
+    *(task_runs.c.pipeline, task_runs.c.run_status, task_runs.c.updated_at, task_runs.c.run_id),
+)
+partial("ix_task_runs_due", RunStatus.RETRY_SCHEDULED, "next_retry_at", "run_id")
+partial("ix_task_runs_pipeline_due", RunStatus.RETRY_SCHEDULED, "pipeline", "next_retry_at", "run_id")
+partial("ix_task_runs_heartbeat", RunStatus.RUNNING, "heartbeat_at", "run_id")
