@@ -36,7 +36,7 @@ class Pipeline(NamedTuple):
 
 class Desk:
     """What a command works with. Everything is opened when it is first asked for, and may then raise SettingsError or
-    StorageError. Nothing here takes a lease or writes."""
+    StorageError. Nothing here takes a lease or writes; commands that act do, by what `leasable` gives them."""
 
     def __init__(
         self,
@@ -83,6 +83,13 @@ class Desk:
         if self.channel or not self.settings.channels:
             return [self.pipeline]
         return [Pipeline(name, part_of(self.bucket, self.settings, name)) for name in self.settings.channels]
+
+    def leasable(self, pipeline: Pipeline) -> Bucket:
+        """The pipeline's part of the bucket, for a command that takes its lease: should this process be frozen past the
+        lease's end, the kernel ends it."""
+        if self._given[0]:
+            return pipeline.bucket
+        return part_of(open_storage(self.settings, dead_mans_switch=True), self.settings, pipeline.channel)
 
     def store(self, pipeline: Pipeline) -> DocumentStore:
         """The documents of a pipeline, for reading alone."""
