@@ -13,7 +13,7 @@ from retake.console.lookup import Found, find
 from retake.console.overview import run_document
 from retake.console.runs import TONES
 from retake.console.timeline import Moment, as_document, timeline
-from retake.console.words import ago, code_of, moment, one_line, size, span, usd
+from retake.console.words import ago, code_of, count, moment, one_line, size, span, usd
 from retake.runs.states import RunStatus
 from retake.story.documents import safe_id
 
@@ -78,7 +78,9 @@ def _happened(moments: Sequence[Moment], start: datetime, now: datetime) -> list
     for it in moments:
         tone = Tone.BAD if it.status == RunStatus.FAILED else Tone.WARN if it.error else Tone.PLAIN
         tone = Tone.GOOD if it.status == RunStatus.SUCCEEDED else tone
-        what = f"{it.what}. {it.failure}" if it.failure else it.what
+        due = it.next_retry_at if it.next_retry_at and it.next_retry_at > it.at else None
+        told = f"{it.told} at {moment(due, now)}" if due else it.told
+        what = f"{told}. {it.failure}" if it.failure else told
         since = f"+{span((it.at - start).total_seconds())}"
         rows.append((moment(it.at, now), since, it.actor, str(it.attempt or ""), Cell(what, tone)))
     return [Heading("What happened"), Table(("when", "since", "who", "no.", "what"), rows, ("since", "no."))]
@@ -88,7 +90,7 @@ def _paid(calls: Sequence[Mapping[str, Any]]) -> list[Block]:
     if not calls:
         return []
     rows = [call_row(call) for call in calls]
-    total = f"Paid: {usd(total_usd(calls))} for {len(calls)} call{'s' * (len(calls) != 1)}"
+    total = f"Paid: {usd(total_usd(calls))} for {count(len(calls), 'call')}"
     return [Heading(total), Table(("asked", "step", "attempt", "outcome", "task", "price"), rows, ("attempt", "price"))]
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
-from retake.console.words import code_of, one_line
+from retake.console.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
 
@@ -25,6 +25,12 @@ class Moment(NamedTuple):
     status: str | None = None  # which the run came to, of a transition
     step: str | None = None  # which had its result, or failed
     error: Mapping[str, Any] | None = None  # the standard record of a failure
+    next_retry_at: datetime | None = None
+
+    @property
+    def told(self) -> str:
+        """What happened, in words."""
+        return f"{self.step} {self.what}" if self.step and self.error else self.what
 
     @property
     def failure(self) -> str:
@@ -67,6 +73,8 @@ def as_document(moment: Moment, start: datetime) -> dict[str, Any]:
     return {
         **moment._asdict(),
         "at": stamp(moment.at),
+        "what": moment.told,
+        "next_retry_at": stamp(moment.next_retry_at) if moment.next_retry_at else None,
         "since_start_s": round((moment.at - start).total_seconds(), 3),
     }
 
@@ -90,25 +98,23 @@ _ENDS: Mapping[str, str] = {
 def _of_change(event: Event) -> Moment:
     previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
     what = _CHANGES.get((previous, status)) or _ENDS.get(status) or f"{previous} → {status}"
-    due = event.payload.get("next_retry_at")
     attempt = event.payload.get("attempt")
     return Moment(
         event.at,
         event.run_id,
-        f"{what} at {due}" if due else what,
+        what,
         str(event.payload.get("actor") or ""),
         attempt if isinstance(attempt, int) else None,
         event.kind,
         status,
+        next_retry_at=read_moment(event.payload.get("next_retry_at")),
     )
 
 
 def _of_error(event: Event) -> Moment:
     step = step_of(event.payload)
     actor = str(event.payload.get("actor") or "")
-    return Moment(
-        event.at, event.run_id, f"{step or 'it'} failed", actor, None, event.kind, step=step, error=event.payload
-    )
+    return Moment(event.at, event.run_id, "failed", actor, None, event.kind, step=step, error=event.payload)
 
 
 def _of_note(event: Event) -> Moment:

@@ -35,6 +35,11 @@ def usd(amount: float) -> str:
     return f"{amount:.3f} USD"
 
 
+def count(number: int, thing: str) -> str:
+    """«1 call», «2 calls»."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def read_moment(value: object) -> datetime | None:
     """The moment that a document's field names; None where it names none."""
     try:
