@@ -1,12 +1,14 @@
 """What leads out of an error, as pure functions of policy and error: the protocols that the robots have for themselves,
 and the one that seed 003 has for all of them («Автоматическое восстановление»)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from retake.robots.follow_ups import FILTER, When, when
+from retake.errors import CodedError, ErrorClass
+from retake.retrying.policy import RetryPolicy
+from retake.robots.follow_ups import FILTER, Do, FollowUp, Level, When, when
 from retake.robots.form import Field, Form, Forms
 from retake.rules import YES_OR_NO
 
@@ -41,3 +43,49 @@ _OWN: Mapping[Step, dict[str, Field]] = {
     Step.RUN_SETUP_SCRIPTS: {"allowed": Field(YES_OR_NO, "whether it may be taken without a person")}
 }
 STEPS = Forms("step", {step: Form(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in Step})
+
+
+CORRECTED_RETRY_S = 60.0
+"""«schedule_retry(robot_id, delay=60)»: seconds from a correction to the next try."""
+
+TO_A_PERSON = (
+    FollowUp(Do.TICKET, what="see why this fails, and mend it"),  # «create_support_ticket()»
+    FollowUp(Do.TELL, recipient="operator", level=Level.ERROR),  # «notify_human_operator()»
+)
+TO_THE_MANAGEMENT = (
+    FollowUp(Do.INCIDENT),  # «trigger_incident_response()»
+    FollowUp(Do.BACKUP_SYSTEM),  # «switch_to_backup_system()»
+    FollowUp(Do.ESCALATE, recipient="management", what="see to the incident"),  # «escalate_to_management()»
+)
+
+
+def auto_recovery_protocol(
+    error: CodedError,
+    retry: RetryPolicy,
+    *,
+    repeat: int,
+    random: Callable[[], float],
+    is_auto_correctable: Callable[[str], bool] = lambda code: False,
+) -> tuple[FollowUp, ...]:
+    """What seed 003 has done about an error of any robot, by its class: A is tried again after the wait of the robot's
+    own policy before repeat number `repeat`; B is corrected and tried again after 60 s where there is a script for its
+    code, else a person is asked; C is an incident, goes to the backup system and to the management."""
+    if error.error_class is ErrorClass.TEMPORARY:
+        return (FollowUp(Do.DEFERRED_RETRY, after_s=retry.wait_s(repeat, random)),)
+    if error.error_class is ErrorClass.CRITICAL:
+        return TO_THE_MANAGEMENT
+    if is_auto_correctable(error.code):
+        return (FollowUp(Do.CORRECT), FollowUp(Do.DEFERRED_RETRY, after_s=CORRECTED_RETRY_S))
+    return TO_A_PERSON
+
+
+def steps_after(error: CodedError, steps: Sequence[RecoveryStep]) -> list[RecoveryStep]:
+    """The steps that this error takes, in their order."""
+    return [step for step in steps if step.when.holds_for(error)]
+
+
+def follow_ups_of(error: CodedError, actions: Sequence[FollowUp]) -> tuple[FollowUp, ...]:
+    """What follows on the last failure, of the actions that a robot has. An error that it has none for does not vanish:
+    the protocol for all robots holds, and one that was repeated in vain goes to a person, as one of class B does."""
+    own = tuple(action for action in actions if action.when.holds_for(error))
+    return own or (TO_THE_MANAGEMENT if error.error_class is ErrorClass.CRITICAL else TO_A_PERSON)

@@ -1,0 +1,116 @@
+"""One piece of work of a robot from its beginning to its end: what is told of its failures, to whom, and when."""
+
+from collections.abc import Callable, Collection, Mapping
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from retake.clock import Clock
+from retake.errors import CodedError, RetakeError, error_record, retry_in
+from retake.retrying.guard import Tried
+from retake.retrying.policy import Retry
+from retake.retrying.register import Register
+from retake.robots.desk import Desk, Record
+from retake.robots.follow_ups import Do, FollowUp
+from retake.robots.policies import RobotPolicy
+from retake.robots.recovery import follow_ups_of, steps_after
+
+_log = getLogger(__name__)
+
+
+class Ports(NamedTuple):
+    """What a robot needs of the world."""
+
+    clock: Clock
+    random: Callable[[], float]  # 0 … 1, for the jitter
+    desk: Desk
+    register: Register | None = None  # where breakers and the read-only mode are kept; None: in the robot's own memory
+    owner: str = "robot"  # who calls, for people («host:pid»)
+    stop: Callable[[], bool] | None = None  # asked before each attempt, and every second of a wait, whether to stop
+    noted: Callable[[Record], None] = lambda record: None  # told of each attempt that failed and is repeated
+
+
+class Failure(NamedTuple):
+    """An error that no repeat has mended."""
+
+    error: CodedError
+    record: Record
+    follow_ups: tuple[FollowUp, ...]  # what was handed to the desk, in this order
+
+
+class Course:
+    """One piece of work from its beginning: what it was given, and what is told of it."""
+
+    def __init__(
+        self,
+        policy: RobotPolicy,
+        ports: Ports,
+        correlation_id: str,
+        input_data: Mapping[str, Any],
+        context: Mapping[str, Any],
+        done_already: Collection[Do] = (),
+    ) -> None:
+        self._policy, self._ports = policy, ports
+        self._correlation_id, self._input_data, self._context = correlation_id, input_data, context
+        self._done_already = done_already  # actions that are part of the work itself, and not for the desk
+        self._told = False
+        self.attempts = 0
+
+    def observe(self, tried: Tried) -> None:
+        """An attempt has ended. Repeats without end have no last failure: what follows on it follows on the first."""
+        self.attempts = tried.attempt
+        if tried.error is None or not isinstance(tried.decision, Retry):
+            return
+        endless = self._policy.retry.max_retries is None and not self._told
+        follows = self._follow_ups(tried.error, read_only_begins=False) if endless else ()
+        actions = [retry_in(round(tried.decision.after_s, 3)), *(it.as_recovery_action() for it in follows)]
+        record = self._record(tried.error, actions)
+        self._ports.noted(record)
+        self._hand_in(follows, record)
+        self._told = self._told or endless
+
+    def failed(
+        self,
+        error: CodedError,
+        first: tuple[FollowUp, ...] = (),
+        *,
+        follows: tuple[FollowUp, ...] | None = None,
+        read_only_begins: bool = False,
+    ) -> Failure:
+        """No repeat is left, or none can help: `first`, and then what follows, goes to the desk."""
+        if follows is None:
+            follows = () if self._told else self._follow_ups(error, read_only_begins=read_only_begins)
+        follows = (*first, *follows)
+        record = self._record(error, [action.as_recovery_action() for action in follows])
+        self._hand_in(follows, record)
+        return Failure(error, record, follows)
+
+    def _follow_ups(self, error: CodedError, *, read_only_begins: bool) -> tuple[FollowUp, ...]:
+        not_now: set[Do] = (
+            {Do.AUTO_CORRECT} if not (self._policy.validation and self._policy.validation.auto_correct) else set()
+        )
+        if not read_only_begins:
+            not_now.add(Do.READ_ONLY)
+        actions = [action for action in self._policy.last_failure.actions if action.do not in not_now]
+        return tuple(action for action in follow_ups_of(error, actions) if action.do not in self._done_already)
+
+    def _record(self, error: CodedError, actions: list[dict[str, Any]]) -> Record:
+        recovery = self._policy.recovery
+        steps = [step.step.value for step in steps_after(error, recovery.steps if recovery else ())]
+        return error_record(
+            error,
+            now=self._ports.clock.now(),
+            robot_id=self._policy.id,
+            correlation_id=self._correlation_id,
+            retry_count=max(0, self.attempts - 1),
+            input_data=self._input_data,
+            system_context={**self._context, **({"recovery": steps} if steps else {})},
+            recovery_actions=actions,
+        )
+
+    def _hand_in(self, follows: tuple[FollowUp, ...], record: Record) -> None:
+        """One action that the desk cannot carry out keeps none after it from being handed in."""
+        for action in follows:
+            try:
+                self._ports.desk.carry_out(action, record)
+            except RetakeError as error:
+                _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
