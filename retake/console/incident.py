@@ -1,0 +1,167 @@
+"""What went wrong with a run, worked out from its timeline: which step, when, for how long, and what was done. Pure.
+
+The parts are those that seed 003 asks of an incident report («Post-Mortem процедура»): a timeline, the root cause, the
+time to recovery, the actions taken, recommendations.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from retake.console.timeline import STEP_DONE, Moment
+from retake.runs.run import CHANGED, Run
+from retake.runs.states import RunStatus
+
+TARGET_S = 30 * 60.0
+"""Seconds within which what failed is to work again (seed 003, «Время восстановления (MTTR) < 30 минут»)."""
+
+_MADE_GOOD: Mapping[str, frozenset[str]] = {
+    "content": frozenset({"content", "imagine", "upscale", "runway", "mock"}),
+    "imagine": frozenset({"imagine", "upscale", "runway"}),
+    "fetch": frozenset({"imagine", "upscale", "runway"}),
+    "upscale": frozenset({"upscale", "runway"}),
+    "runway": frozenset({"runway"}),
+    "runway_poll": frozenset({"runway"}),
+}
+"""Whose result says that a step works again: its own, or that of a step that needs it."""
+
+
+class Outage(NamedTuple):
+    """A step that failed, until it worked again."""
+
+    step: str
+    began: datetime
+    ended: datetime | None  # None: it did not recover
+    failures: int
+
+    @property
+    def seconds(self) -> float | None:
+        return (self.ended - self.began).total_seconds() if self.ended else None
+
+
+class Incident(NamedTuple):
+    """What is known of it."""
+
+    run: Run  # the last one
+    began: datetime  # the run's first moment
+    failures: tuple[Moment, ...]
+    interruptions: tuple[Moment, ...]
+    step: str | None  # the one that failed
+    cause: Moment | None  # that step's first failure
+    outages: tuple[Outage, ...]
+    actions: tuple[tuple[str, str, int], ...]  # (who, what, how often)
+
+    @property
+    def happened(self) -> bool:
+        """Whether anything went wrong at all."""
+        return bool(self.failures or self.interruptions) or self.run.status in (RunStatus.FAILED, RunStatus.CANCELLED)
+
+    @property
+    def first_trouble(self) -> datetime | None:
+        return min((it.at for it in (*self.failures, *self.interruptions)), default=None)
+
+    @property
+    def recovered(self) -> bool:
+        """All that failed worked again, or was done without, and the run came to its result."""
+        return self.run.status is RunStatus.SUCCEEDED
+
+    @property
+    def mttr_s(self) -> float | None:
+        """The mean time to recovery of the steps that recovered, in seconds; None if none did."""
+        spans = [seconds for outage in self.outages if (seconds := outage.seconds) is not None]
+        return sum(spans) / len(spans) if spans else None
+
+    @property
+    def codes(self) -> Counter[str]:
+        """How often each error code came."""
+        return Counter(str((it.error or {}).get("error_code") or "") for it in self.failures)
+
+
+def incident(runs: Sequence[Run], moments: Sequence[Moment]) -> Incident:
+    """What went wrong with these runs of one task; at least one of each."""
+    failures = tuple(it for it in moments if it.error)
+    step = _failed_step(runs[-1], failures)
+    cause = next((it for it in failures if it.step == step), None)
+    return Incident(
+        runs[-1],
+        moments[0].at,
+        failures,
+        tuple(it for it in moments if it.status == RunStatus.INTERRUPTED),
+        step,
+        cause,
+        outages(moments),
+        actions(moments),
+    )
+
+
+def outages(moments: Sequence[Moment]) -> tuple[Outage, ...]:
+    """From the first failure of a step to its next success, each."""
+    under_way: dict[str, Outage] = {}
+    over: list[Outage] = []
+    for it in moments:
+        if it.error and it.step:
+            known = under_way.get(it.step) or Outage(it.step, it.at, None, 0)
+            under_way[it.step] = known._replace(failures=known.failures + 1)
+        working = [step for step in under_way if _works_again(step, it)]
+        over += [under_way.pop(step)._replace(ended=it.at) for step in working]
+    return tuple(sorted((*over, *under_way.values()), key=lambda outage: outage.began))
+
+
+def actions(moments: Sequence[Moment]) -> tuple[tuple[str, str, int], ...]:
+    """What was done about it, by whom and how often, in the order of the first time."""
+    done: Counter[tuple[str, str]] = Counter()
+    for it in moments:
+        if what := _action(it):
+            done[it.actor or "somebody", what] += 1
+    return tuple((who, what, number) for (who, what), number in done.items())
+
+
+def _failed_step(run: Run, failures: Sequence[Moment]) -> str | None:
+    """The step that the run failed at; of a run that did not fail, the one that failed most often."""
+    if not failures:
+        return None
+    if run.status is RunStatus.FAILED:
+        return failures[-1].step
+    times = Counter(it.step for it in failures)
+    return times.most_common(1)[0][0]
+
+
+def _works_again(step: str, moment: Moment) -> bool:
+    if moment.error:
+        return False
+    if moment.kind == STEP_DONE:
+        return moment.step in _MADE_GOOD.get(step, {step})
+    return moment.kind == CHANGED and moment.status == RunStatus.SUCCEEDED and step not in _MADE_GOOD
+
+
+_BY_STATUS: Mapping[tuple[str, bool], str] = {
+    (RunStatus.RETRY_SCHEDULED, True): "scheduled a repeat",
+    (RunStatus.INTERRUPTED, False): "found that whoever worked on it was gone",
+    (RunStatus.CANCELLED, False): "cancelled it",
+    (RunStatus.FAILED, True): "gave up: no repeat could help, or none was left",
+    (RunStatus.FAILED, False): "gave up: no repeat could help, or none was left",
+}
+
+_PLAIN = frozenset({"created", "work began", "done", "failed"})
+
+
+def _action(moment: Moment) -> str:
+    """What somebody did there about the trouble; "" if nothing."""
+    if moment.kind == CHANGED and moment.status:
+        told = _BY_STATUS.get((moment.status, moment.error is not None), "")
+        return told or ("" if moment.what in _PLAIN else moment.what)
+    return moment.what if moment.actor == "operator" else ""
+
+
+def as_document(outage: Outage) -> dict[str, Any]:
+    """An outage as JSON has it."""
+    from retake.clock import stamp
+
+    return {
+        "step": outage.step,
+        "began": stamp(outage.began),
+        "recovered": stamp(outage.ended) if outage.ended else None,
+        "seconds": outage.seconds,
+        "failures": outage.failures,
+    }

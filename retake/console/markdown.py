@@ -1,0 +1,40 @@
+"""Markdown that stays what it was meant to be, whatever the texts in it contain.
+
+Written for CommonMark with tables, as GitHub and most others read it. Somebody else's text never ends a line, and what
+could begin something in it is escaped. A pipe becomes a character reference: readers of tables do not agree on which
+pipes a backslash escapes.
+"""
+
+from collections.abc import Iterable, Sequence
+
+_ESCAPED = {**{sign: f"\\{sign}" for sign in "\\`*_[]<>#&~$!"}, "|": "&#124;"}
+
+
+def text(value: object) -> str:
+    """`value` as plain words within a line or a table's cell."""
+    return "".join(_ESCAPED.get(sign, sign) for sign in line(value))
+
+
+def code(value: object) -> str:
+    """`value` as code, as it stands, between more backticks than it has in a row. Not for a table's cell."""
+    words = line(value) or " "
+    longest = max((len(run) for run in "".join("`" if it == "`" else " " for it in words).split()), default=0)
+    fence = "`" * (longest + 1)
+    room = " " if words.startswith("`") or words.endswith("`") else ""
+    return f"{fence}{room}{words}{room}{fence}"
+
+
+def line(value: object) -> str:
+    """`value` on one line, without control characters."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table; cells are Markdown already (`text`)."""
+    lines = [f"| {' | '.join(columns)} |", f"|{'|'.join(' --- ' for _ in columns)}|"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def section(title: str, lines: Iterable[str]) -> list[str]:
+    """A heading and what is below it."""
+    return [f"## {title}", "", *lines, ""]

@@ -1,0 +1,170 @@
+"""What to change so that it does not happen again: a table from error codes and patterns to advice."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from retake.console.incident import TARGET_S, Incident
+from retake.console.words import count, span
+from retake.errors import Code
+from retake.settings import SECTIONS
+
+
+class Advice(NamedTuple):
+    """What to do about a code that came at least `times` times in a run. `settings` are what to turn for it."""
+
+    code: str
+    times: int
+    text: str
+    settings: tuple[str, ...] = ()
+
+
+TABLE: tuple[Advice, ...] = (
+    Advice(
+        Code.NETWORK,
+        2,
+        "The network failed more than once: look at this machine's connection, its name server and its proxy",
+    ),
+    Advice(
+        Code.TIMEOUT,
+        2,
+        "The vendor was too slow more than once: give a call more time, or ask less at once",
+        ("WORKFLOW.call_timeout_seconds",),
+    ),
+    Advice(
+        Code.UNAVAILABLE,
+        2,
+        "The vendor was not there more than once: wait longer between repeats, and look at its status page",
+        ("RETRYING.first_seconds",),
+    ),
+    Advice(
+        Code.RATE_LIMIT,
+        2,
+        "The vendor's rate limit was met more than once: wait longer between repeats, work on fewer channels at a "
+        "time, or raise the limit with the vendor",
+        ("RETRYING.first_seconds", "WORKFLOW.channel_concurrency"),
+    ),
+    Advice(
+        Code.CONFLICT,
+        2,
+        "The vendor did not know itself what became of a call: compare its task list with this run's paid calls",
+    ),
+    Advice(
+        Code.BAD_ANSWER,
+        2,
+        "Answers were of no use more than once: check the endpoint and the model; a text that is cut at its length "
+        "needs a higher max_tokens in the prompts file",
+        ("API_KEYS.openai.model",),
+    ),
+    Advice(
+        Code.TASK_FAILED,
+        2,
+        "The vendor's own tasks failed more than once: try another mode or model, or a simpler prompt, and ask the "
+        "vendor whether such tasks are billed",
+        ("API_KEYS.midjourney.process_mode", "API_KEYS.runwayml.model_name"),
+    ),
+    Advice(
+        Code.POLL_TIMEOUT,
+        1,
+        "A task was still running at the end of the polling time: let one tick wait longer",
+        ("WORKFLOW.runway_polling_timeout", "WORKFLOW.runway_timeout_seconds"),
+    ),
+    Advice(
+        Code.SCRIPT_DIED,
+        1,
+        "A script died or hung: look for its traceback in the log, for the kernel's out-of-memory message, and for "
+        "a time limit that is too short",
+        ("WORKFLOW.script_timeout_seconds",),
+    ),
+    Advice(
+        Code.MEDIA,
+        1,
+        "A picture or a video could not be made or read on this machine: run `doctor`, which tries ffmpeg",
+        ("VIDEO.mock_codec",),
+    ),
+    Advice(
+        Code.REJECTED,
+        1,
+        "The prompt was refused by the vendor's moderation: change the prompts so that texts of this kind are not "
+        "made; the same prompt fails again",
+        ("FILE_PATHS.prompts",),
+    ),
+    Advice(
+        Code.INVALID_INPUT,
+        1,
+        "The vendor refused the request as invalid: it fails again until the request is changed; the cause above "
+        "says what it did not like",
+    ),
+    Advice(
+        Code.MISSING,
+        1,
+        "Something that the step needed was not there: look whether somebody removed files of the generation",
+    ),
+    Advice(
+        Code.UNAUTHORIZED,
+        1,
+        "The vendor refused the key: make a new one, put it in the environment of the schedule, check it with `doctor`",
+    ),
+    Advice(
+        Code.OUT_OF_CREDIT,
+        1,
+        "The vendor's account was empty: top it up, have the vendor warn before it is, and set a cap for the day",
+        ("WORKFLOW.daily_cap_usd",),
+    ),
+    Advice(
+        Code.CONFIGURATION,
+        1,
+        "An endpoint or a model does not exist: check the settings with `doctor`",
+        ("API_KEYS.midjourney.endpoint", "API_KEYS.runwayml.endpoint", "API_KEYS.openai.endpoint"),
+    ),
+)
+"""By code, as the vendors' errors are classified (docs/errors.md)."""
+
+MANY_RUNS = 3
+"""In so many of the last runs the same temporary code is the vendor's trouble rather than this run's."""
+
+
+def recommendations(
+    it: Incident, calls: Sequence[Mapping[str, Any]], others: Mapping[str, int], on_unknown_outcome: str
+) -> list[str]:
+    """What to change, a sentence each, the most urgent first. `others` says in how many other runs each code was the
+    last error."""
+    codes = it.codes
+    found = [_told(advice) for advice in TABLE if codes[advice.code] >= advice.times]
+    return [*dict.fromkeys([*_patterns(it, calls, others, on_unknown_outcome), *found])]
+
+
+def _patterns(
+    it: Incident, calls: Sequence[Mapping[str, Any]], others: Mapping[str, int], on_unknown_outcome: str
+) -> Iterator[str]:
+    for code in it.codes:
+        if others.get(code, 0) >= MANY_RUNS and code.startswith("ERR_TEMPORARY_"):
+            runs = f"{code} was the last error of {others[code]} other runs too: it is the vendor's trouble"
+            yield _told(Advice(code, 1, f"{runs}; have a circuit breaker leave it alone for a while", _BREAKER))
+    slow = [outage for outage in it.outages if outage.seconds is not None and outage.seconds > TARGET_S]
+    if slow:
+        names = ", ".join(f"{outage.step} {span(outage.seconds or 0)}" for outage in slow)
+        how = "run the schedule more often, or wait less between repeats"
+        yield f"It took more than {span(TARGET_S)} until it worked again ({names}): {how}"
+    if len(it.interruptions) > 1:
+        ends = "look for what ends the process: memory, a shutdown, a time limit of the schedule"
+        yield f"Whoever worked on it was gone {len(it.interruptions)} times: {ends}"
+    duplicates = sum(bool(call.get("possible_duplicate")) for call in calls)
+    if duplicates:
+        look = f"{count(duplicates, 'call')} may have been paid for twice: look in the vendor's account"
+        hold = "; to be asked before such a call is made again, set it to hold"
+        asked = on_unknown_outcome == "hold"
+        yield look if asked else _told(Advice("", 1, look + hold, ("WORKFLOW.on_unknown_outcome",)))
+
+
+_BREAKER = ("BREAKER.failures", "BREAKER.open_seconds")
+
+
+def _told(advice: Advice) -> str:
+    """The advice with the settings to turn, as far as this version has them."""
+    known = [name for name in advice.settings if _exists(name)]
+    return f"{advice.text} ({', '.join(known)})" if known else advice.text
+
+
+def _exists(setting: str) -> bool:
+    section, _, name = setting.rpartition(".")
+    return section in SECTIONS and name in SECTIONS[section].settings
