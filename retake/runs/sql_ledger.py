@@ -75,7 +75,7 @@ class SqlLedger:
     def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
         statement = self._statements.counts if pipeline is None else self._statements.pipeline_counts
         with self._database.cursor() as cursor:
-            found = dict(statement.run(cursor, {"pipeline": pipeline}))  # type: ignore[arg-type]
+            found: dict[RunStatus, int] = dict(row[:2] for row in statement.run(cursor, {"pipeline": pipeline}))
         return {status: found.get(status, 0) for status in RunStatus}
 
     def events(self, run_id: str) -> list[Event]:
@@ -118,12 +118,12 @@ class SqlLedger:
         notes: Sequence[Note] = (),
         trace_id: str | None = None,
     ) -> Run:
-        what = {"actor": actor, "worker": worker, "next_retry_at": next_retry_at, "error": error}
+        what: dict[str, Any] = {"actor": actor, "worker": worker, "next_retry_at": next_retry_at, "error": error}
         what |= {"error_code": error_code, "notes": notes, "trace_id": trace_id}
         for _ in range(TRIES):
             attempt = self._next_attempt(run.task_id) if trigger is Trigger.RETRY_DUE else None
             try:
-                after, new = moved(run, trigger, 1, at=self._clock.now(), attempt=attempt, **what)  # type: ignore[arg-type]
+                after, new = moved(run, trigger, 1, at=self._clock.now(), attempt=attempt, **what)
             except RunError:
                 self._check(run)
                 raise

@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
+    ClauseElement,
     ColumnElement,
     CompoundSelect,
     Dialect,
-    Executable,
     Select,
     bindparam,
     func,
@@ -57,8 +57,8 @@ class Prepared:
     It is run on the driver's own cursor: the toolkit's connections would cost several times what the statement does.
     """
 
-    def __init__(self, statement: Executable, dialect: Dialect) -> None:
-        compiled = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+    def __init__(self, statement: ClauseElement, dialect: Dialect) -> None:
+        compiled: Any = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         self.sql = str(compiled)
         self._fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         into = {name: bind.type.dialect_impl(dialect).bind_processor(dialect) for name, bind in compiled.binds.items()}
@@ -67,11 +67,16 @@ class Prepared:
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
 
     def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
+        """The rows that it returns, if it returns any. Raises the driver's errors."""
+        cursor.execute(self.sql, self.given(values))
+        return [self._row(row) for row in cursor.fetchall()] if self._out else []
+
+    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """`values` as the driver takes them. There may be more than the statement asks for."""
         given = {**self._fixed, **values}
         for name, process in self._into:
             given[name] = process(given[name])
-        cursor.execute(self.sql, given)
-        return [self._row(row) for row in cursor.fetchall()] if self._out else []
+        return given
 
     def _row(self, row: Sequence[Any]) -> Row:
         return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
@@ -166,8 +171,8 @@ class Statements:
 
     @cached_property
     def silent(self) -> Prepared:
-        silent = task_runs.c.heartbeat_at < bindparam("since")
-        query = select(*RUN).where(_in(RunStatus.RUNNING), silent)
+        """Only what is running has a `heartbeat_at`: the database sees to that."""
+        query = select(*RUN).where(task_runs.c.heartbeat_at < bindparam("since"))
         return self._prepared(query.order_by(task_runs.c.heartbeat_at, task_runs.c.run_id))
 
     @cached_property
@@ -190,7 +195,7 @@ class Statements:
     @cached_property
     def create(self) -> Write:
         """Nothing is inserted if the key is known, or if somebody else has taken the attempt meanwhile."""
-        values = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": literal_column("1")}
+        values: dict[str, Any] = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": literal_column("1")}
         dialect: Any = postgresql if self._dialect.name == "postgresql" else sqlite
         inserted = dialect.insert(task_runs).values(values).on_conflict_do_nothing()
         return Write(inserted.returning(*NUMBERED), self._dialect)
@@ -219,12 +224,11 @@ class Statements:
     def pipeline_claim(self) -> Prepared:
         return self._prepared(_claim(of_pipeline=True))
 
-    def _prepared(self, statement: Executable) -> Prepared:
+    def _prepared(self, statement: ClauseElement) -> Prepared:
         return Prepared(statement, self._dialect)
 
 
 def _in(status: RunStatus) -> ColumnElement[bool]:
-    """As text in the statement, not as a parameter: only so a database sees that a partial index will do."""
     return task_runs.c.run_status == literal_column(f"'{status.value}'")
 
 
@@ -252,11 +256,13 @@ def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
     following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
     kinds = []
     for status in TAKEN_UP:
-        query = select(*RUN, following.scalar_subquery().label("next")).where(_in(status))
-        since = task_runs.c.updated_at
-        if status is RunStatus.RETRY_SCHEDULED:
+        query = select(*RUN, following.scalar_subquery().label("next"))
+        if status is RunStatus.RETRY_SCHEDULED:  # only those have a `next_retry_at`: the database sees to that
             since = task_runs.c.next_retry_at
             query = query.where(since <= bindparam("now"))
+        else:
+            since = task_runs.c.updated_at
+            query = query.where(_in(status))
         if of_pipeline:
             query = _of_pipeline(query)
         first = query.order_by(since, task_runs.c.run_id).limit(literal_column("1"))

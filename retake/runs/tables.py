@@ -128,18 +128,16 @@ events = Table(
 )
 
 
-def partial(name: str, status: RunStatus, *columns: str) -> Index:
-    """An index of the runs in one state: small, whatever the table holds besides."""
-    only = text(f"run_status = '{status.value}'")
-    return Index(name, *(task_runs.c[column] for column in columns), sqlite_where=only, postgresql_where=only)
+def only_where_set(name: str, column: str, *columns: str) -> Index:
+    """An index of the runs that have something in `column`: small, whatever the table holds besides."""
+    only = text(f"{column} IS NOT NULL")
+    return Index(name, *(task_runs.c[it] for it in columns), sqlite_where=only, postgresql_where=only)
 
 
-# Lists, counts, and claims of interrupted and queued runs; of all pipelines, and of one.
-Index("ix_task_runs_status", task_runs.c.run_status, task_runs.c.updated_at, task_runs.c.run_id)
-Index(
-    "ix_task_runs_pipeline",
-    *(task_runs.c.pipeline, task_runs.c.run_status, task_runs.c.updated_at, task_runs.c.run_id),
-)
-partial("ix_task_runs_due", RunStatus.RETRY_SCHEDULED, "next_retry_at", "run_id")
-partial("ix_task_runs_pipeline_due", RunStatus.RETRY_SCHEDULED, "pipeline", "next_retry_at", "run_id")
-partial("ix_task_runs_heartbeat", RunStatus.RUNNING, "heartbeat_at", "run_id")
+# Lists, counts, and claims of interrupted and queued runs: of all pipelines, and of one.
+Index("ix_task_runs_status", *(task_runs.c[it] for it in ("run_status", "updated_at", "run_id")))
+Index("ix_task_runs_pipeline", *(task_runs.c[it] for it in ("pipeline", "run_status", "updated_at", "run_id")))
+# Claims of retries that are due, and who has been silent.
+only_where_set("ix_task_runs_due", "next_retry_at", "next_retry_at", "run_id")
+only_where_set("ix_task_runs_pipeline_due", "next_retry_at", "pipeline", "next_retry_at", "run_id")
+only_where_set("ix_task_runs_heartbeat", "heartbeat_at", "heartbeat_at", "run_id")

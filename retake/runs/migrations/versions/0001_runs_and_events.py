@@ -54,9 +54,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_task_runs_status", "task_runs", ["run_status", "updated_at", "run_id"])
     op.create_index("ix_task_runs_pipeline", "task_runs", ["pipeline", "run_status", "updated_at", "run_id"])
-    partial("ix_task_runs_due", "retry_scheduled", ["next_retry_at", "run_id"])
-    partial("ix_task_runs_pipeline_due", "retry_scheduled", ["pipeline", "next_retry_at", "run_id"])
-    partial("ix_task_runs_heartbeat", "running", ["heartbeat_at", "run_id"])
+    only_where_set("ix_task_runs_due", "next_retry_at", ["next_retry_at", "run_id"])
+    only_where_set("ix_task_runs_pipeline_due", "next_retry_at", ["pipeline", "next_retry_at", "run_id"])
+    only_where_set("ix_task_runs_heartbeat", "heartbeat_at", ["heartbeat_at", "run_id"])
 
 
 def downgrade() -> None:
@@ -77,6 +77,6 @@ RULES = {
 }
 
 
-def partial(name: str, status: str, columns: list[str]) -> None:
-    only = sa.text(f"run_status = '{status}'")
+def only_where_set(name: str, column: str, columns: list[str]) -> None:
+    only = sa.text(f"{column} IS NOT NULL")
     op.create_index(name, "task_runs", columns, sqlite_where=only, postgresql_where=only)
