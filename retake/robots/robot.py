@@ -10,7 +10,7 @@ is put together. Work raises RobotError (or any CodedError) with one of the robo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from retake.errors import CodedError, Stopped
+from retake.errors import CodedError, RetakeError, Stopped
 from retake.retrying import batch, creation
 from retake.retrying.breaker import Breaker
 from retake.retrying.guard import Call, End, Guard
@@ -101,7 +101,7 @@ class Robot:
         except ReadOnly as error:  # it was told of when it began
             return Result(None, (course.failed(error, follows=()),), course.attempts)
         except CodedError as error:
-            begins = creator.mode().failed_in_a_row == policy.read_only_after
+            begins = _failed_in_a_row(creator) == policy.read_only_after
             return Result(None, (course.failed(error, read_only_begins=begins),), course.attempts)
 
     def create_all(
@@ -138,3 +138,11 @@ class Robot:
 
     def _course(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Course:
         return Course(self.policy, self._ports, correlation_id, input_data or {}, {})
+
+
+def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:
+    """None if that cannot be told now: what the creation failed of counts for more."""
+    try:
+        return creator.mode().failed_in_a_row
+    except RetakeError:
+        return None
