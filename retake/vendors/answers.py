@@ -92,6 +92,12 @@ def answered(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T
     raise PollFailed(code, message, retry_after_s=retry_after_s(reply.headers))
 
 
+def says_missing(vendor: Vendor, reply: Reply) -> bool:
+    """Whether the vendor says, in its own words, that it knows nothing of what it was asked about: 404, and 400 where
+    it takes an unknown id for a bad request (PiAPI's older API)."""
+    return reply.status in (400, 404) and vendor.own_words(parse(reply.body)) is not None
+
+
 def unanswered(vendor: Vendor, what: str, trouble: NoReply, *, paid: bool) -> VendorError:
     """The error of a call to which no answer came."""
     paid_kind = OutcomeUnknown if trouble.sent else Refused

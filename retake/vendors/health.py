@@ -24,5 +24,17 @@ class Healthy(Protocol):
     """A client that can ask how its vendor is."""
 
     def health(self) -> Health:
-        """Free: nothing is ordered, nothing is billed. Raises PollFailed, classified like any other."""
+        """What the vendor tells of the account. Free: nothing is ordered, nothing is billed. Raises PollFailed,
+        classified like any other."""
         ...
+
+    def test_request(self) -> str:
+        """The question that each tick asks, about a task that nobody made: what came of it, in words. Free. Raises
+        PollFailed."""
+        ...
+
+
+NOBODYS = "00000000-0000-0000-0000-000000000000"
+"""The id of a task that nobody made."""
+
+KNOWN_AS_NOBODYS = "it knows no such task, as it should"

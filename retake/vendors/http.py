@@ -14,7 +14,7 @@ import requests
 import urllib3
 
 from retake.errors import Code, SettingsError
-from retake.vendors.answers import NoReply, Reply, Vendor, answered, parse, submitted, unanswered
+from retake.vendors.answers import NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
 
 T = TypeVar("T")
 
@@ -57,14 +57,19 @@ class JsonApi:
         return self._question(what, "GET", url, pick, params=query)
 
     def look_for(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
-        """`look`; None where the vendor says itself that there is no such thing (404)."""
+        """`look`; None where the vendor says itself that there is no such thing."""
+        return self._search(what, "GET", url, pick, params=query)
+
+    def ask_for(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
+        """`ask`; None where the vendor says itself that there is no such thing."""
+        return self._search(what, "POST", url, pick, json=body)
+
+    def _search(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T | None:
         try:
-            reply = self._exchange("GET", url, params=query)
+            reply = self._exchange(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
-        if reply.status == 404 and self._vendor.own_words(parse(reply.body)):
-            return None
-        return answered(self._vendor, what, reply, pick)
+        return None if says_missing(self._vendor, reply) else answered(self._vendor, what, reply, pick)
 
     def _question(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T:
         try:

@@ -15,13 +15,12 @@ import requests
 from retake.errors import Code, PollFailed
 from retake.vendors import TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
-from retake.vendors.health import Health
+from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health
 from retake.vendors.http import JsonApi, key_for_header
 
 NAME = "LegNext"
 KEY_NAME = "MIDJOURNEY_API_KEY"
 API_URL = "https://api.legnext.ai/api"
-NOBODYS = "00000000-0000-0000-0000-000000000000"
 SUBTLE = 0  # the upscale that keeps to the picture; the other one, 1, invents details
 
 _MODE_FLAGS = {"relax": "--relax", "fast": "", "turbo": "--turbo"}  # without a flag it is fast
@@ -83,8 +82,13 @@ class LegNext:
 
     def health(self) -> Health:
         """See `Healthy.health`: this vendor tells nothing of the account, so it is asked for a job that nobody made."""
-        self._api.look_for("tell the state of a job that nobody made", f"{self._url}/v1/job/{NOBODYS}", {}, _job)
+        self.test_request()
         return Health("it answers, and takes the key; it tells nothing of the account")
+
+    def test_request(self) -> str:
+        """See `Healthy.test_request`."""
+        self._api.look_for("tell the state of a job that nobody made", f"{self._url}/v1/job/{NOBODYS}", {}, _job)
+        return KNOWN_AS_NOBODYS
 
     def _submit(self, what: str, path: str, order: Mapping[str, Any]) -> str:
         return self._api.submit(what, f"{self._url}/v1/{path}", order, _job_id)

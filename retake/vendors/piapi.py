@@ -16,7 +16,7 @@ from retake.clock import parse_stamp
 from retake.errors import Code, PollFailed
 from retake.vendors import TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
-from retake.vendors.health import Health, Quota
+from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health, Quota
 from retake.vendors.http import JsonApi, key_for_header
 from retake.vendors.piapi_history import is_last, listing, newest_match
 
@@ -27,7 +27,6 @@ CREATE_PATH = "/api/v1/task"
 FETCH_PATH = "/mj/v2/fetch"
 HISTORY_PATH = "/api/open/tasks/histories"
 ACCOUNT_PATH = "/account/info"
-NOBODYS = "00000000-0000-0000-0000-000000000000"
 PAGE_SIZE = 100  # the largest that the vendor gives
 MAX_PAGES = 20
 BEFORE = timedelta(seconds=60)  # the vendor's clock and ours may differ
@@ -114,6 +113,13 @@ class PiAPI:
         name, left = account
         doubts = ("the account is empty: top it up",) if left is not None and left <= 0 else ()
         return Health(f"it takes the key of the account {name!r}", (Quota("US dollars", left),), doubts)
+
+    def test_request(self) -> str:
+        """See `Healthy.test_request`: at the endpoint that tasks are asked for, which may be another than they are
+        created at."""
+        what = "tell the state of a task that nobody made"
+        self._api.ask_for(what, self._task_endpoint, {"task_id": NOBODYS}, _task)
+        return KNOWN_AS_NOBODYS
 
     def _create(self, task_type: str, order: dict[str, Any]) -> str:
         body = {"model": "midjourney", "task_type": task_type, "input": order, "config": {"service_mode": ""}}

@@ -12,8 +12,19 @@ import runwayml
 
 from retake.errors import Code, Refused, TaskFailed, VendorError
 from retake.vendors import TaskState
-from retake.vendors.answers import NoReply, Reply, Vendor, Words, answered, as_dict, quote, submitted, unanswered
-from retake.vendors.health import Health, Quota
+from retake.vendors.answers import (
+    NoReply,
+    Reply,
+    Vendor,
+    Words,
+    answered,
+    as_dict,
+    quote,
+    says_missing,
+    submitted,
+    unanswered,
+)
+from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health, Quota
 from retake.vendors.http import CONNECT_TIMEOUT_S, bare, key_for_header
 from retake.vendors.runway_limits import (
     DATA_URI_LIMIT,
@@ -104,6 +115,17 @@ class Runway:
             self._vendor, what, reply, lambda body: as_dict(body) if "creditBalance" in as_dict(body) else None
         )
         return _health(body, self._model)
+
+    def test_request(self) -> str:
+        """See `Healthy.test_request`."""
+        what = "tell the state of a task that nobody made"
+        try:
+            reply = self._exchange(lambda client: client.tasks.with_raw_response.retrieve(NOBODYS))
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        if not says_missing(self._vendor, reply):
+            answered(self._vendor, what, reply, _task)
+        return KNOWN_AS_NOBODYS
 
     def _check(self, image: str, prompt: str) -> None:
         """Refuse what Runway would refuse, before it costs a call. Raises Refused."""

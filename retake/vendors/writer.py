@@ -70,6 +70,10 @@ class ChatWriter:
         doubt = f"it lists no model {self._model}: look at API_KEYS.openai.model"
         return Health(f"it takes the key; {len(names)} models", (), () if self._model in names else (doubt,))
 
+    def test_request(self) -> str:
+        """See `Healthy.test_request`: whatever a tick asks here is billed, so nothing is asked."""
+        return "none: every call that a tick makes here is billed"
+
     def _complete(
         self, what: str, messages: list[dict[str, Any]], temperature: float, max_tokens: int
     ) -> dict[str, Any]:

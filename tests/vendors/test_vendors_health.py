@@ -108,3 +108,25 @@ def test_a_seller_that_tells_nothing_of_the_account_is_asked_for_a_task_that_nob
     sandbox.order("account=404")
     assert "takes the key" in client(sandbox, "piapi").health().says
     assert [call.kind for call in sandbox.calls()] == ["account", "fetch"]
+
+
+@pytest.mark.parametrize("vendor", ["piapi", "legnext", "runway"])
+def test_a_test_request_asks_what_a_tick_asks_and_is_free(sandbox: Sandbox, vendor: str) -> None:
+    assert client(sandbox, vendor).test_request() == "it knows no such task, as it should"
+    assert [call.kind for call in sandbox.calls()] == ["poll" if vendor == "runway" else "fetch"]
+    assert sandbox.bill().total == 0
+
+
+@pytest.mark.parametrize("vendor", ["piapi", "legnext", "runway"])
+@pytest.mark.parametrize("fault", ["401", "404-html", "503"])
+def test_a_test_request_that_is_not_answered_by_the_vendor_itself_fails(
+    sandbox: Sandbox, vendor: str, fault: str
+) -> None:
+    sandbox.order(f"{'poll' if vendor == 'runway' else 'fetch'}={fault}")
+    with pytest.raises(PollFailed):
+        client(sandbox, vendor).test_request()
+
+
+def test_a_chat_api_has_no_question_that_is_free_so_none_is_asked(sandbox: Sandbox) -> None:
+    assert "billed" in client(sandbox, "chat").test_request()
+    assert sandbox.calls() == []
