@@ -1,0 +1,42 @@
+"""What a check of the doctor's found."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from retake.errors import RetakeError
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"  # it works, and somebody should look
+    FAULT = "fault"  # a generation fails of it
+
+
+class Finding(NamedTuple):
+    """One check, and what it came to. `exit_code` is what `doctor` ends with for a fault."""
+
+    check: str  # «bucket», «Runway»
+    verdict: Verdict
+    found: str
+    do: str = ""  # what to do about it
+    exit_code: int = 69
+    facts: dict[str, Any] = {}  # noqa: RUF012  never changed; for JSON alone
+
+
+def ok(check: str, found: str, **facts: Any) -> Finding:
+    return Finding(check, Verdict.OK, found, facts=facts)
+
+
+def warn(check: str, found: str, do: str = "", **facts: Any) -> Finding:
+    return Finding(check, Verdict.WARN, found, do, facts=facts)
+
+
+def fault(check: str, found: str, do: str = "", exit_code: int = 69, **facts: Any) -> Finding:
+    return Finding(check, Verdict.FAULT, found, do, exit_code, facts)
+
+
+def of_error(check: str, error: RetakeError, do: str = "") -> Finding:
+    """The fault that an error is; its message says what to do."""
+    return fault(check, str(error), do, 78 if error.exit_code == 78 else 69)

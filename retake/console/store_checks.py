@@ -1,0 +1,262 @@
+"""The doctor's checks of what is kept: the bucket, its lease and clock, the ledger, the documents, the last errors.
+
+The bucket is tried with a scratch object and a lease of the doctor's own; both are gone afterwards.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from retake.bucket import ANY, Bucket, NotFound
+from retake.clock import Clock
+from retake.console.desk import Desk, Pipeline
+from retake.console.finding import Finding, fault, of_error, ok, warn
+from retake.console.overview import advice
+from retake.console.timeline import step_of
+from retake.console.words import ago, code_of, count, moment, span
+from retake.errors import ErrorClass, RetakeError, StateError
+from retake.runs import Ledger
+from retake.runs.run import ERROR
+from retake.runs.states import FINAL, RunStatus
+from retake.story.content import KEYS, checked
+from retake.story.documents import Documents
+from retake.story.shell import LEASE, owner
+from retake.story.store import DocumentStore
+
+SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
+"""Seconds by which this machine's clock may differ from the store's: times on record get hard to compare, and beyond
+five minutes signatures of S3's kind begin to be refused (AWS allows fifteen)."""
+
+ERRORS = 100
+"""How many of the last errors are looked at (seed 003, «Checklist для оператора»)."""
+
+SHARE = 0.2
+"""The share of failed runs beyond which the seed degrades the service («Автоматически при > 20% ошибок»)."""
+
+_RUNS = 50
+_SCRATCH = "doctor-"
+_LEASE = "doctor"
+
+
+def bucket_checks(bucket: Bucket, clock: Clock) -> Iterator[Finding]:
+    """Reachable, writable, true to its listing; the clock; whether leases can be had."""
+    key = f"{_SCRATCH}{os.urandom(8).hex()}"
+    try:
+        bucket.list(key)
+    except RetakeError as error:
+        yield of_error("bucket", error)
+        return
+    yield ok("bucket", f"{bucket.url} answers")
+    try:
+        yield from _scratch(bucket, key, clock)
+        yield _own_lease(bucket)
+    except RetakeError as error:
+        yield of_error("bucket is writable", error)
+
+
+def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
+    """Write an object of our own, look for it, delete it, look again."""
+    data = b"written by retake doctor, which deletes it again\n"
+    before = clock.now()
+    bucket.write(key, data, ANY)
+    after = clock.now()
+    try:
+        listed = [entry for entry in bucket.list(key) if entry.key == key]
+        same = bucket.read(key)[0] == data
+    finally:
+        bucket.delete(key)
+    left = bool(bucket.list(key))
+    told = f"a scratch object of {len(data)} bytes was written, read and deleted ({key})"
+    yield ok("bucket is writable", told) if same else fault("bucket is writable", f"{key}: other bytes came back")
+    if listed and not left:
+        yield ok("listing", "what is written is listed at once, what is deleted is not")
+    else:
+        what = "what is deleted is listed still" if left else "what is written is not listed"
+        yield fault("listing", what, "use a store whose listings are strongly consistent: the lease rests on them")
+    if listed:
+        yield _clock(listed[0].modified, before, after)
+
+
+def _clock(stored: float, before: datetime, after: datetime) -> Finding:
+    """Stores tell whole seconds: the clocks agree if there is a moment that both may have meant."""
+    early, late = before.timestamp() - 1.0 - stored, stored - after.timestamp() - 1.0
+    skew = max(0.0, early, late)
+    found = f"this machine's clock and the store's are {span(skew)} apart"
+    if skew > SKEW_FAULT_S:
+        return fault("clock", found, "set the clock (NTP): signatures may be refused for it", skew_s=skew)
+    if skew > SKEW_WARN_S:
+        return warn("clock", found, "set the clock (NTP): times on record are hard to compare", skew_s=skew)
+    return ok("clock", "this machine's clock agrees with the store's", skew_s=skew)
+
+
+def _own_lease(bucket: Bucket) -> Finding:
+    lease = bucket.lease(_LEASE, owner())
+    try:
+        lease.check()
+    finally:
+        lease.release()
+    return ok("lease", f"a lease can be taken and given back (one of the doctor's own, {_LEASE!r})")
+
+
+def holder_check(pipeline: Pipeline, patience_s: float, now: datetime) -> Finding:
+    """Who has the pipeline's lease. `patience_s`: how long a tick may be at work."""
+    check = _named("at work", pipeline)
+    try:
+        holder = pipeline.bucket.holder(LEASE)
+    except RetakeError as error:
+        return of_error(check, error)
+    if holder is None:
+        return ok(check, "nobody: the lease is free")
+    since = f", since {moment(holder.since, now)} ({ago(holder.since, now)})" if holder.since else ""
+    found = f"{holder.owner} has the lease{since}"
+    if holder.since and (now - holder.since).total_seconds() > patience_s:
+        do = f"look whether {holder.owner} is still alive; `unlock` frees a lease whose holder is gone"
+        return warn(check, found, do)
+    return ok(check, found)
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+def document_checks(desk: Desk) -> Iterator[Finding]:
+    """Each pipeline's documents can be made sense of, and the text of the generation under way is whole."""
+
+    def one(pipeline: Pipeline) -> list[Finding]:
+        return [*_documents(desk.store(pipeline), pipeline)]
+
+    with ThreadPoolExecutor(desk.settings.workflow.channel_concurrency) as pool:
+        found = [finding for findings in pool.map(one, desk.pipelines) for finding in findings]
+    faults = [finding for finding in found if finding.verdict != "ok"]
+    if len(desk.pipelines) == 1:
+        yield from found
+    else:
+        yield from faults
+        yield ok("documents", f"{len(desk.pipelines)} channels looked at, {len(faults)} with something wrong")
+
+
+def _documents(store: DocumentStore, pipeline: Pipeline) -> Iterator[Finding]:
+    check = _named("documents", pipeline)
+    try:
+        documents = store.read()
+    except RetakeError as error:
+        yield of_error(check, error)
+        return
+    record = documents.midjourney.last_error if documents.gen.generation_id else None
+    what = documents.gen.generation_id or "no generation"
+    if record and record.get("error_class") == ErrorClass.CRITICAL:
+        yield fault(check, f"{what}: {record.get('message', '')}", advice(record))
+    else:
+        yield ok(check, f"all readable; {what} is under way")
+    if "json" in documents.files:
+        yield _input(store, documents, pipeline)
+
+
+def _input(store: DocumentStore, documents: Documents, pipeline: Pipeline) -> Finding:
+    """666/ID.json as the steps after it need it."""
+    check = _named("input", pipeline)
+    key = store.file_key(documents.gen.generation_id or "", "json")
+    do = "mend the file, or take the generation up from its text again"
+    try:
+        value = json.loads(store.bucket.read(key)[0])
+        checked(value if isinstance(value, dict) else {}, KEYS)
+    except NotFound:
+        return ok(check, f"{key} has just been moved")
+    except (ValueError, RecursionError) as error:
+        return fault(check, f"{key}: not JSON ({error})", do)
+    except RetakeError as error:
+        return fault(check, f"{key}: {error}".replace("the writer's answer", "it"), do)
+    return ok(check, f"{key} has all that the pictures and the video need")
+
+
+# --- the ledger -----------------------------------------------------------------------------------------------------
+
+
+def ledger_checks(desk: Desk) -> Iterator[Finding]:
+    """The ledger answers, and which version its tables have."""
+    url = desk.settings.storage.ledger
+    try:
+        if url is not None:
+            yield _tables(url)
+        for pipeline in desk.pipelines[:1] if url is not None else desk.pipelines:
+            counts = desk.ledger(pipeline).counts()
+            if len(desk.pipelines) == 1 or url is not None:
+                runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
+                yield ok("ledger", f"{'in the bucket' if url is None else 'answers'}: {runs}")
+    except RetakeError as error:
+        yield of_error("ledger", error)
+
+
+def _tables(url: str) -> Finding:
+    from retake.runs.database import open_database
+    from retake.runs.schema import REVISIONS, version
+
+    database = open_database(url, read_only=True)
+    try:
+        found = version(database)
+    finally:
+        database.engine.dispose()
+    if found is None:
+        return ok("ledger's tables", f"{database.name} has none yet: the first tick makes them")
+    if found != REVISIONS[-1]:
+        return warn("ledger's tables", f"version {found}, the newest is {REVISIONS[-1]}", "the next tick changes them")
+    return ok("ledger's tables", f"{database.name}: version {found}, the newest")
+
+
+def error_checks(desk: Desk) -> Iterator[Finding]:
+    """The last errors, grouped by class and code, step and vendor; the share of runs that failed."""
+    try:
+        found = [(pipeline, desk.ledger(pipeline)) for pipeline in desk.pipelines[:_RUNS]]
+        ledgers = [*{id(ledger): (pipeline, ledger) for pipeline, ledger in found}.values()]
+        groups: Counter[tuple[str, str]] = Counter()
+        failed = ended = 0
+        for _, ledger in ledgers:
+            for status in _last(ledger, groups, ERRORS // len(ledgers) or 1):
+                ended += 1
+                failed += status is RunStatus.FAILED
+    except RetakeError as error:
+        yield of_error("last errors", error)
+        return
+    sellers = {**_VENDORS, **dict.fromkeys(("imagine", "upscale", "fetch"), desk.settings.midjourney.provider)}
+    facts = [
+        {"code": code, "step": step, "vendor": sellers.get(step), "times": number}
+        for (code, step), number in groups.most_common()
+    ]
+    told = "; ".join(_group(group) for group in facts[:8])
+    yield ok("last errors", f"the last {sum(groups.values())}: {told}" if told else "none on record", groups=facts)
+    share = failed / ended if ended else 0.0
+    result = f"{failed} of the last {count(ended, 'run')} that ended failed"
+    if share > SHARE and failed > 1:
+        yield warn("failed runs", result, "see `runs --status failed`, and `report` of one of them", share=share)
+    else:
+        yield ok("failed runs", result, share=share)
+
+
+_VENDORS = {"content": "chat API", "runway": "runway", "runway_poll": "runway"}
+
+
+def _group(group: Mapping[str, Any]) -> str:
+    vendor = f" ({group['vendor']})" if group["vendor"] else ""
+    return f"{code_of(group['code'])} at {group['step']}{vendor} × {group['times']}"
+
+
+def _last(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -> list[RunStatus]:
+    """Count the errors of the last runs, `most` at most; how those that ended did."""
+    runs, left = ledger.runs(limit=_RUNS), most
+    for run in runs:
+        if left <= 0:
+            break
+        try:
+            records = [event.payload for event in ledger.events(run.run_id) if event.kind == ERROR][-left:]
+        except StateError:
+            continue
+        left -= len(records)
+        groups.update((str(it.get("error_code") or "?"), step_of(it) or "?") for it in records)
+    return [run.status for run in runs if run.status in FINAL]
+
+
+def _named(check: str, pipeline: Pipeline) -> str:
+    return f"{check} of {pipeline.channel}" if pipeline.channel else check
