@@ -29,10 +29,14 @@ def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False) -> "SqlL
     cannot be used, StateError for tables of a newer version, StorageError.
     """
     database = open_database(url, read_only=read_only)
-    if read_only:
-        return SqlLedger(for_reading(database), clock)
-    bring_up_to_date(database)
-    return SqlLedger(database, clock)
+    try:
+        if read_only:
+            return SqlLedger(for_reading(database), clock)
+        bring_up_to_date(database)
+        return SqlLedger(database, clock)
+    except BaseException:
+        database.engine.dispose()
+        raise
 
 
 class SqlLedger:

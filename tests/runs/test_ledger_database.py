@@ -1,0 +1,262 @@
+"""A database that cannot be used: what is said, and that nothing is half done."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from ledger_shapes import in_state, step
+from postgres import FAST, free_port, new_database, server
+
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.errors import SettingsError, StorageError, StorageKeyRefused
+from retake.runs import database as retake_database
+from retake.runs import open_ledger
+from retake.runs.database import in_words
+from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
+from retake.runs.states import RunStatus, Trigger
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+Open = Callable[..., SqlLedger]
+
+
+@pytest.fixture
+def opening(clock: FakeClock, opened: list[SqlLedger]) -> Open:
+    def opening(url: str, **more: Any) -> SqlLedger:
+        opened.append(open_sql_ledger(url, clock, **more))
+        return opened[-1]
+
+    return opening
+
+
+# --- where it is ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:",
+        "sqlite::memory:",
+        "sqlite:a\0b",
+        "postgresql://host:port/runs",
+        "postgresql:runs",
+        "mysql://root@host/runs",
+        "postgres://me@host/runs",
+        "runs.db",
+        "",
+    ],
+)
+def test_what_names_no_database_is_an_error_of_the_settings(url: str, clock: FakeClock) -> None:
+    with pytest.raises(SettingsError, match=r"STORAGE\.ledger: .*; use .*(sqlite:PATH|postgresql://)"):
+        open_ledger(url, MemoryBucket(MemoryStore()), clock)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@127.0.0.1:{port}/runs",
+        "postgresql://me:s3cret@host:port/runs",
+        "postgres://me:s3cret@h/d",
+    ],
+)
+def test_a_password_in_the_url_is_never_repeated(url: str, clock: FakeClock) -> None:
+    with pytest.raises((SettingsError, StorageError)) as caught:
+        open_ledger(url.format(port=free_port()), MemoryBucket(MemoryStore()), clock)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_url_opens_the_ledger_that_it_names(tmp_path: Path, clock: FakeClock, opened: list[SqlLedger]) -> None:
+    ledger = open_ledger(f"sqlite:{tmp_path}/a folder/50%? #1.db", MemoryBucket(MemoryStore()), clock)
+    assert isinstance(ledger, SqlLedger)
+    opened.append(ledger)
+    assert in_state(ledger, RunStatus.QUEUED) == ledger.runs()[0]
+    assert (tmp_path / "a folder/50%? #1.db").exists()
+
+
+# --- SQLite --------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes\n" * 100)
+    with pytest.raises(StorageError, match=r"not a database. The file is something else"):
+        open_sql_ledger(f"sqlite:{path}", clock)
+    assert path.read_text() == "these are my notes\n" * 100
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, clock: FakeClock) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"its folder cannot be made \(.*Correct STORAGE\.ledger"):
+        open_sql_ledger(f"sqlite:{tmp_path}/file/runs.db", clock)
+    with pytest.raises(StorageError, match=r"unable to open"):
+        open_sql_ledger(f"sqlite:{tmp_path}", clock)
+
+
+def test_a_writer_who_does_not_end_is_waited_for_and_then_named(
+    tmp_path: Path, opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retake_database, "BUSY_S", 0.05)
+    ledger = opening(f"sqlite:{tmp_path}/runs.db")
+    run = in_state(ledger, RunStatus.RUNNING)
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageError, match=r"locked\. Another process"):
+        step(ledger, run, Trigger.COMPLETED)
+    assert ledger.get(run.run_id) == run  # readers do not wait
+    other.execute("ROLLBACK")
+    other.close()
+    assert step(ledger, run, Trigger.COMPLETED).ended
+
+
+def test_a_write_waits_for_the_one_before_it(tmp_path: Path, opening: Open) -> None:
+    ledger = opening(f"sqlite:{tmp_path}/runs.db")
+    run = in_state(ledger, RunStatus.RUNNING)
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    asked = threading.Event()
+
+    def let_go() -> None:
+        asked.wait()
+        other.execute("ROLLBACK")
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    asked.set()
+    assert step(ledger, run, Trigger.COMPLETED).ended
+    thread.join()
+    other.close()
+
+
+def test_an_error_in_the_middle_leaves_neither_transition_nor_event(tmp_path: Path, opening: Open) -> None:
+    ledger = opening(f"sqlite:{tmp_path}/runs.db")
+    run = in_state(ledger, RunStatus.RUNNING)
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    other.execute("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+    with pytest.raises(StorageError, match=r"disk is full\. Make room"):
+        step(ledger, run, Trigger.COMPLETED)
+    assert ledger.get(run.run_id) == run
+    other.execute("DROP TRIGGER full")
+    other.close()
+    step(ledger, run, Trigger.COMPLETED)
+    assert [event.seq for event in ledger.events(run.run_id)] == [1, 2, 3]
+
+
+def test_what_cannot_be_written_leaves_the_connection_usable(tmp_path: Path, opening: Open) -> None:
+    ledger = opening(f"sqlite:{tmp_path}/runs.db")
+    run = in_state(ledger, RunStatus.RUNNING)
+    with pytest.raises(TypeError):
+        ledger.note(run, "run.note", {"a": object()}, actor="cron")
+    assert ledger.note(run, "run.note", {}, actor="cron").seq == 3
+
+
+# --- reading only --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:{tmp_path}/runs/runs.db"
+    return str(request.getfixturevalue("database"))
+
+
+def test_reading_where_nothing_is_finds_nothing_and_makes_nothing(url: str, tmp_path: Path, opening: Open) -> None:
+    for _ in range(2):
+        ledger = opening(url, read_only=True)
+        assert (ledger.runs(), ledger.counts()[RunStatus.QUEUED], ledger.find("t#1")) == ([], 0, None)
+        with pytest.raises(StorageError, match="reading only"):
+            ledger.create_for_task("t", "t#1", actor="cron")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: Open) -> None:
+    run = in_state(opening(url), RunStatus.RUNNING)
+    reader = opening(url, read_only=True)
+    assert reader.runs() == [run]
+    for change in (
+        lambda: reader.create_for_task("t", "t#2", actor="operator"),
+        lambda: step(reader, run, Trigger.COMPLETED),
+        lambda: reader.note(run, "run.note", {}, actor="operator"),
+        lambda: reader.beat(run),
+    ):
+        with pytest.raises(StorageError, match="reading only"):
+            change()
+    assert reader.runs() == [run]
+    assert len(reader.events(run.run_id)) == 2
+
+
+# --- PostgreSQL ----------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_store(clock: FakeClock) -> None:
+    with pytest.raises(StorageError, match=r"postgresql://me@127\.0\.0\.1:\d+/runs: .*See that the server runs"):
+        open_sql_ledger(f"postgresql://me@127.0.0.1:{free_port()}/runs", clock)
+
+
+def test_a_database_that_is_not_there_is_named(postgres: str, clock: FakeClock) -> None:
+    with pytest.raises(StorageError, match=r'database "nothing" does not exist. Make it \(createdb'):
+        open_sql_ledger(f"{postgres}nothing", clock)
+
+
+def test_a_connection_that_was_cut_is_an_error_once(database: str, opening: Open) -> None:
+    ledger = opening(database)
+    run = in_state(ledger, RunStatus.RUNNING)
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                      "AND datname = current_database()")  # fmt: skip
+    with pytest.raises(StorageError):
+        step(ledger, run, Trigger.COMPLETED)
+    assert ledger.get(run.run_id) == run
+    assert step(ledger, run, Trigger.COMPLETED).ended
+
+
+def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database: str, clock: FakeClock) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("DROP ROLE IF EXISTS guest")
+        owner.execute("CREATE ROLE guest LOGIN")
+        owner.execute("REVOKE ALL ON SCHEMA public FROM public")
+        owner.execute("GRANT USAGE ON SCHEMA public TO guest")
+    with pytest.raises(StorageError, match=r"permission denied for schema public.*GRANT CREATE"):
+        open_sql_ledger(database.replace("retake@", "guest@"), clock)
+
+
+@pytest.fixture(scope="module")
+def guarded(postgres: str) -> Iterator[str]:
+    """A server that wants a password."""
+    with server(*FAST) as base:
+        url = new_database(base)
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute("ALTER ROLE retake PASSWORD 'right'")
+            ((rules,),) = owner.execute("SHOW hba_file")
+            Path(rules).write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+            owner.execute("SELECT pg_reload_conf()")
+        yield url
+
+
+def test_the_password_comes_from_the_environment(
+    guarded: str, clock: FakeClock, opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", os.devnull)
+    for wrong in (None, "wrong"):
+        if wrong:
+            monkeypatch.setenv("PGPASSWORD", wrong)
+        with pytest.raises(StorageKeyRefused, match="Give the password in PGPASSWORD"):
+            open_sql_ledger(guarded, clock)
+    monkeypatch.setenv("PGPASSWORD", "right")
+    assert opening(guarded).runs() == []
+
+
+def test_an_error_of_the_driver_is_told_without_its_secrets() -> None:
+    error = in_words(sqlite3.OperationalError("could not reach postgresql://me:s3cret@host/runs\n  at all"), "x")
+    assert "s3cret" not in str(error)
+    assert "\n" not in str(error)
