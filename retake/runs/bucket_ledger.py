@@ -250,6 +250,7 @@ class BucketLedger:
             try:
                 self._save(bucket, after, version)
             except Conflict:  # what we knew of it was old after all
+                self._known.pop(run.run_id, None)
                 if last:
                     raise
                 continue
@@ -271,7 +272,6 @@ class BucketLedger:
         return present, version
 
     def _save(self, bucket: Bucket, doc: RunDocument, expect: str | Expect) -> None:
-        self._known.pop(doc.run.run_id, None)  # if the answer gets lost, nobody knows
         self._known[doc.run.run_id] = doc, bucket.write(run_key(doc.run.run_id), doc.encode(), expect)
 
     def _next_attempt(self, task_id: str, known: Run | None = None) -> int:

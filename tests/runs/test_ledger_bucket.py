@@ -1,5 +1,6 @@
-"""The contract of ledgers, on buckets; and what is a bucket's own: names, documents, the lease, and crashes."""
+"""The contract of ledgers, on buckets that need nothing but this machine."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from ledger_contract import Connect, LedgerContract
 
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.prefixed import PrefixedBucket
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld
 from retake.runs.bucket_ledger import BucketLedger
@@ -24,6 +26,26 @@ class TestInMemory(LedgerContract):
 class TestInADirectory(LedgerContract):
     busy = (LeaseHeld,)
 
+    @pytest.fixture(autouse=True)
+    def _no_fsync(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What fsync does cannot be seen without a power cut."""
+        monkeypatch.setattr(os, "fsync", lambda file: None)
+
     @pytest.fixture
     def connect(self, clock: FakeClock, tmp_path: Path) -> Connect:
         return lambda: BucketLedger(DirectoryBucket(str(tmp_path / "bucket")), clock)
+
+
+class TestUnderOneLease(LedgerContract):
+    """As the story has it: a manager and its scripts, one at a time, keep in mind what they have read."""
+
+    @pytest.fixture
+    def connect(self, clock: FakeClock) -> Connect:
+        bucket = PrefixedBucket(MemoryBucket(MemoryStore()), "channel/")
+        lease = bucket.lease("story", "a tick")
+        return lambda: BucketLedger(bucket, clock, lease=lease)
+
+
+for name in dir(TestUnderOneLease):
+    if name.startswith("test_") and ("_many_" in name or "_at_once_" in name):
+        setattr(TestUnderOneLease, name, None)  # what cannot be called is no test

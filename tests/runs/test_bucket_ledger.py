@@ -1,0 +1,379 @@
+"""What a ledger in a bucket does beyond the contract: its documents, its names, its lease, and what it asks for."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from retake.bucket import ANY, Bucket
+from retake.bucket.counting import CountingBucket
+from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.errors import LeaseHeld, LeaseLost, StateError, StorageError
+from retake.runs import bucket_tally
+from retake.runs.bucket_ledger import PATIENCE_S, BucketLedger
+from retake.runs.bucket_names import ENDED, OPEN, TALLY
+from retake.runs.run import Event, Run, StaleRun, UnknownRun
+from retake.runs.run_document import DROPPED, MOST_EVENTS, OLDEST_KEPT, bounded
+from retake.runs.states import RunStatus, Trigger
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def bucket() -> MemoryBucket:
+    return MemoryBucket()
+
+
+@pytest.fixture
+def ledger(bucket: MemoryBucket, clock: FakeClock) -> BucketLedger:
+    return BucketLedger(bucket, clock)
+
+
+def key_of(run: Run) -> str:
+    return f"runs/{run.run_id}.json"
+
+
+def edit(bucket: Bucket, run: Run, **changes: Any) -> None:
+    """Somebody changes the document by hand."""
+    bucket.write(key_of(run), json.dumps(json.loads(bucket.read(key_of(run))[0]) | changes).encode(), ANY)
+
+
+def run_to_end(ledger: BucketLedger, name: str, trigger: Trigger = Trigger.COMPLETED, pipeline: str = "story") -> Run:
+    run = ledger.create_for_task(name, f"{name}#1", actor="cron", pipeline=pipeline)
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
+    return ledger.move(run, trigger, actor="cron")
+
+
+# --- documents --------------------------------------------------------------------------------------------------
+
+
+def test_a_document_can_be_read_by_people(ledger: BucketLedger, bucket: MemoryBucket) -> None:
+    run = ledger.create_for_task("утро", "утро#1", actor="cron", pipeline="story/ru", trace_id="tr")
+    text = bucket.read(key_of(run))[0].decode()
+    assert '  "task_id": "утро",\n' in text
+    assert '  "created_at": "2026-01-01T00:00:00Z",\n' in text
+    assert text.endswith("}\n")
+
+
+def test_keys_that_nobody_knows_stay(ledger: BucketLedger, bucket: MemoryBucket) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    edit(bucket, run, remark="do not touch")
+    ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
+    assert json.loads(bucket.read(key_of(run))[0])["remark"] == "do not touch"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("attempt", 0),
+        ("status", "on holiday"),
+        ("created_at", "yesterday"),
+        ("next_retry_at", "2026-01-01T00:00:00Z"),
+        ("version", "1"),
+        ("events", []),
+        ("events", [{"seq": 1, "kind": "x", "at": "2026-01-01T00:00:00Z", "trace_id": "tr", "payload": 3}]),
+        ("run_id", "run-0123456789abcdef"),
+        ("idempotency_key", "another"),
+        ("resumes", None),
+    ],
+)
+def test_a_document_without_sense_is_named_and_left_as_it_is(
+    ledger: BucketLedger, bucket: MemoryBucket, field: str, value: object
+) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    edit(bucket, run, **{field: value})
+    before = bucket.read(key_of(run))
+    for call in (
+        lambda: ledger.get(run.run_id),
+        lambda: ledger.create_for_task("t", "t#1", actor="cron"),
+        lambda: ledger.create_for_task("t", "t#2", actor="cron"),  # which attempt is it? nobody can tell
+        lambda: ledger.move(run, Trigger.WORKER_CLAIM, actor="cron"),
+        lambda: ledger.note(run, "run.note", {}, actor="cron"),
+    ):
+        with pytest.raises(StateError) as refusal:
+            call()
+        assert key_of(run) in str(refusal.value)
+        assert field in str(refusal.value) or field == "idempotency_key"
+    assert bucket.read(key_of(run)) == before
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000])
+def test_what_is_no_document_at_all_is_named_too(ledger: BucketLedger, bucket: MemoryBucket, data: bytes) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    bucket.write(key_of(run), data, ANY)
+    with pytest.raises(StateError, match="the whole document"):
+        ledger.get(run.run_id)
+
+
+def test_one_document_without_sense_does_not_hide_the_others(ledger: BucketLedger, bucket: MemoryBucket) -> None:
+    broken, sound = (ledger.create_for_task(name, f"{name}#1", actor="cron") for name in ("broken", "sound"))
+    ended = run_to_end(ledger, "ended")
+    edit(bucket, broken, status="?")
+    assert set(ledger.runs()) == {sound, ended}
+    assert ledger.counts()[RunStatus.QUEUED] == 1
+    assert ledger.claim("w") is not None
+    run_to_end(ledger, "another")
+
+
+def test_what_is_no_runs_id_names_no_run(ledger: BucketLedger) -> None:
+    for text in ("", "../../etc/passwd", "run-XYZ", "run-0123456789abcdef/x", "index/open/x"):
+        with pytest.raises(UnknownRun):
+            ledger.get(text)
+
+
+# --- how far a document grows -----------------------------------------------------------------------------------
+
+
+def test_a_document_does_not_grow_without_end(ledger: BucketLedger, bucket: MemoryBucket, clock: FakeClock) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
+    for number in range(3, MOST_EVENTS + 50):
+        clock.sleep(1)
+        ledger.note(run, "run.note", {"number": number}, actor="cron")
+    run = ledger.move(run, Trigger.COMPLETED, actor="cron")
+    events = ledger.events(run.run_id)
+    assert len(events) == MOST_EVENTS
+    assert [event.seq for event in events[:OLDEST_KEPT]] == list(range(1, OLDEST_KEPT + 1))
+    assert events[-1].payload["status"] == "succeeded"
+    assert events[-1].seq == MOST_EVENTS + 50
+    (gap,) = (event for event in events if event.kind == DROPPED)
+    after = events[events.index(gap) + 1]
+    assert after.seq == gap.seq + gap.payload["count"]
+    assert gap.payload["until"] == f"{after.at - timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def test_signs_of_life_are_no_events(ledger: BucketLedger, bucket: MemoryBucket) -> None:
+    run = ledger.move(ledger.create_for_task("t", "t#1", actor="cron"), Trigger.WORKER_CLAIM, actor="cron")
+    for _ in range(20):
+        run = ledger.beat(run)
+    assert len(ledger.events(run.run_id)) == 2
+
+
+def test_up_to_the_bound_nothing_is_let_go() -> None:
+    events = [{"seq": n, "kind": "x", "at": "", "trace_id": "", "payload": {}} for n in range(1, MOST_EVENTS + 1)]
+    assert bounded(events) == events
+    assert len(bounded([*events, events[-1]])) == MOST_EVENTS
+
+
+# --- what is asked of the bucket --------------------------------------------------------------------------------
+
+
+def asked(bucket: MemoryBucket, clock: FakeClock) -> tuple[BucketLedger, CountingBucket]:
+    counting = CountingBucket(bucket)
+    return BucketLedger(counting, clock, lease=bucket.lease("story", "a tick")), counting
+
+
+def test_under_a_lease_a_move_of_an_open_run_is_one_write(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger, counting = asked(bucket, clock)
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    assert counting.counts == Counter(read=1, list=1, write=3)
+    counting.counts.clear()
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
+    ledger.note(run, "run.step.done", {"step": "imagine"}, actor="cron")
+    ledger.beat(run)
+    run = ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=clock.now())
+    assert counting.counts == Counter(write=4)
+    counting.counts.clear()
+    run = ledger.move(run, Trigger.RETRY_DUE, actor="cron")
+    assert counting.counts == Counter(list=1, write=1)  # are there other runs of the task?
+
+
+def test_the_end_of_a_run_is_one_document_and_two_names(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger, counting = asked(bucket, clock)
+    run_to_end(ledger, "first of the day")
+    counting.counts.clear()
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    counting.counts.clear()
+    ledger.move(run, Trigger.CANCEL_COMMAND, actor="operator")
+    assert counting.counts == Counter(read=1, write=2, delete=1)
+
+
+def test_a_transition_and_its_event_are_one_write(bucket: MemoryBucket, clock: FakeClock) -> None:
+    run = BucketLedger(bucket, clock).create_for_task("t", "t#1", actor="cron")
+    for after, version in ((False, 1), (True, 2)):
+        failing = FailingBucket(bucket, Fault(StorageError, operation="write", after=after))
+        with pytest.raises(StorageError):
+            BucketLedger(failing, clock).move(run, Trigger.WORKER_CLAIM, actor="cron")
+        ledger = BucketLedger(bucket, clock)
+        assert (ledger.get(run.run_id).version, len(ledger.events(run.run_id))) == (version, version)
+
+
+def test_an_idle_worker_takes_no_lease_and_writes_nothing(bucket: MemoryBucket, clock: FakeClock) -> None:
+    run_to_end(BucketLedger(bucket, clock), "done")
+    counting = CountingBucket(bucket)
+    assert BucketLedger(counting, clock).claim("w") is None
+    assert counting.counts == Counter(list=1)
+
+
+def test_what_was_read_is_kept_only_until_somebody_else_has_the_lease(clock: FakeClock) -> None:
+    store = MemoryStore()
+    ours, theirs = (BucketLedger(MemoryBucket(store), clock) for _ in range(2))
+    run = ours.create_for_task("t", "t#1", actor="cron")
+    theirs.move(run, Trigger.WORKER_CLAIM, actor="worker")
+    with pytest.raises(StaleRun):
+        ours.move(run, Trigger.CANCEL_COMMAND, actor="operator")
+
+
+def test_under_one_lease_a_note_by_another_process_is_seen_before_it_is_written_over(
+    bucket: MemoryBucket, clock: FakeClock
+) -> None:
+    """A script that joined its manager's lease adds something; the manager has the document in mind as it was."""
+    lease = bucket.lease("story", "a tick")
+    manager, script = (BucketLedger(bucket, clock, lease=lease) for _ in range(2))
+    run = manager.create_for_task("t", "t#1", actor="cron")
+    script.note(run, "run.step.done", {"step": "content"}, actor="cron")
+    run = manager.move(run, Trigger.WORKER_CLAIM, actor="cron")
+    assert [event.seq for event in manager.events(run.run_id)] == [1, 2, 3]
+
+
+# --- the lease --------------------------------------------------------------------------------------------------
+
+
+def test_a_change_waits_for_who_has_the_lease_and_then_says_so(bucket: MemoryBucket, clock: FakeClock) -> None:
+    bucket.lease("runs", "somebody else")
+    ledger, before = BucketLedger(bucket, clock), clock.now()
+    with pytest.raises(LeaseHeld, match="somebody else"):
+        ledger.create_for_task("t", "t#1", actor="cron")
+    assert PATIENCE_S <= (clock.now() - before).total_seconds() < PATIENCE_S + 1
+    assert bucket.list("runs/") == []
+
+
+def test_a_change_goes_on_as_soon_as_the_lease_is_free(bucket: MemoryBucket, clock: FakeClock) -> None:
+    class Patient(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            held.release()
+
+    held = bucket.lease("runs", "somebody else")
+    assert BucketLedger(bucket, Patient()).create_for_task("t", "t#1", actor="cron").attempt == 1
+
+
+def test_the_lease_is_given_back_after_each_change(bucket: MemoryBucket, ledger: BucketLedger) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    with pytest.raises(StaleRun):
+        ledger.move(run._replace(version=7), Trigger.WORKER_CLAIM, actor="cron")
+    assert bucket.store.holders["runs"] == []
+
+
+def test_nothing_is_written_once_the_lease_is_lost(bucket: MemoryBucket, clock: FakeClock) -> None:
+    lease = bucket.lease("story", "a tick")
+    ledger = BucketLedger(bucket, clock, lease=lease)
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    before = dict(bucket.store.objects)
+    lease.release()
+    for call in (
+        lambda: ledger.move(run, Trigger.WORKER_CLAIM, actor="cron"),
+        lambda: ledger.create_for_task("t", "t#2", actor="cron"),
+        lambda: ledger.note(run, "run.note", {}, actor="cron"),
+    ):
+        with pytest.raises(LeaseLost):
+            call()
+    assert bucket.store.objects == before
+
+
+def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBucket, clock: FakeClock) -> None:
+    bucket.lease("story", "a tick")
+    with pytest.raises(LeaseHeld, match="a tick"):
+        BucketLedger(bucket, clock, lease_name="story").create_for_task("t", "t#1", actor="operator")
+
+
+# --- many that have ended ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retake.runs.bucket_ledger.FULL", 4)
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_what_has_ended_is_counted_without_being_read(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock)
+    for number in range(30):
+        clock.sleep(2 * 3600)
+        trigger = Trigger.NON_RETRYABLE_ERROR if number % 5 == 0 else Trigger.COMPLETED
+        run_to_end(ledger, f"t{number}", trigger, pipeline="ab"[number % 2])
+    ledger.create_for_task("open", "open#1", actor="cron")
+    counting = CountingBucket(bucket)
+    counts = BucketLedger(counting, clock).counts()
+    assert (counts[RunStatus.SUCCEEDED], counts[RunStatus.FAILED], counts[RunStatus.QUEUED]) == (24, 6, 1)
+    assert counting.counts == Counter(list=2, read=2)  # open names, the open segment; the tally, the open run
+    assert BucketLedger(bucket, clock).counts(pipeline="b")[RunStatus.FAILED] == 3
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_the_last_ones_are_found_without_the_others_being_read(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock)
+    ended = []
+    for number in range(30):
+        clock.sleep(2 * 3600)
+        ended.append(run_to_end(ledger, f"t{number}", Trigger.CANCEL_COMMAND if number == 3 else Trigger.COMPLETED))
+    counting = CountingBucket(bucket)
+    ledger = BucketLedger(counting, clock)
+    assert ledger.runs(limit=6) == ended[:-7:-1]
+    assert counting.counts["read"] == 6 + 1
+    counting.counts.clear()
+    assert ledger.runs(status=[RunStatus.CANCELLED]) == [ended[3]]
+    assert counting.counts == Counter(read=2, list=3)  # of all segments, the one that has such a run
+    assert ledger.runs(limit=100) == ended[::-1]
+    assert ledger.runs(limit=0) == []
+
+
+def test_a_clock_that_was_set_back_loses_nobody(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock)
+    for number, days in enumerate((0, 400, -400, 1, -1, 0)):
+        clock.sleep(60)
+        clock.moment += timedelta(days=days)
+        run_to_end(ledger, f"t{number}")
+    assert BucketLedger(bucket, clock).counts()[RunStatus.SUCCEEDED] == 6
+    assert len(ledger.runs()) == 6
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"open_segment": 3, "closed_segments": {}}', b"[1]", b'"x"'])
+def test_a_tally_without_sense_is_counted_anew(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
+    ledger = BucketLedger(bucket, clock)
+    for number in range(3):
+        clock.sleep(24 * 3600)
+        run_to_end(ledger, f"t{number}")
+    bucket.write(TALLY, data, ANY)
+    assert ledger.counts()[RunStatus.SUCCEEDED] == len(ledger.runs()) == 3
+    run_to_end(ledger, "t3")
+    tally = bucket_tally.read_tally(bucket)
+    assert tally is not None
+    assert ledger.counts()[RunStatus.SUCCEEDED] == 4
+
+
+def test_names_of_others_are_passed_over(bucket: MemoryBucket, ledger: BucketLedger) -> None:
+    for key in (f"{OPEN}.keep", f"{OPEN}a.b", f"{ENDED}2026-01-01/README", f"{ENDED}x", "runs/index/tasks/a/b"):
+        bucket.write(key, b"", ANY)
+    run = run_to_end(ledger, "t")
+    assert ledger.runs() == [run]
+    assert sum(ledger.counts().values()) == 1
+
+
+# --- the idle path ----------------------------------------------------------------------------------------------
+
+
+def test_it_is_loaded_without_anything_heavy() -> None:
+    """A tick of the story loads it."""
+    code = "import sys; before = set(sys.modules); import retake.runs.bucket_ledger; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert not loaded & {"dataclasses", "inspect", "sqlalchemy", "random", "tempfile", "subprocess", "socket", "http"}
+
+
+def test_an_event_is_what_was_written(ledger: BucketLedger, bucket: MemoryBucket, clock: FakeClock) -> None:
+    """A lone surrogate, which JSON can carry and UTF-8 cannot."""
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    written = ledger.note(run, "run.note", {"text": "\ud800 é"}, actor="cron")
+    assert BucketLedger(bucket, clock).events(run.run_id)[-1] == written
+    assert isinstance(written, Event)
