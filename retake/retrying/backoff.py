@@ -42,7 +42,7 @@ class Exponential(NamedTuple):
 
     def delay_s(self, repeat: int) -> float:
         try:
-            return self.first_s * self.factor ** (repeat - 1)
+            return self.first_s * float(self.factor) ** (repeat - 1)  # whole numbers would grow without end
         except OverflowError:  # a policy without end gets here in the end
             return float("inf") if self.first_s else 0.0
 
