@@ -142,8 +142,8 @@ class DirectoryBucket:
         path = lock_path(os.path.join(self._own, "leases"), name)
         try:
             lease = self.lease(name, owner)
-        except LeaseHeld as held:
-            raise LeaseHeld(f"{held}. {in_whose_hands(path)}") from None
+        except LeaseHeld:
+            raise LeaseHeld(in_whose_hands(path, name)) from None
         lease.release()
         return lease.token
 

@@ -92,18 +92,21 @@ def holder(path: str) -> Holder | None:
     return None
 
 
-def in_whose_hands(path: str) -> str:
-    """Which processes have `path` locked and what to do about it, in a sentence."""
+def in_whose_hands(path: str, name: str) -> str:
+    """Which living processes have `path` locked, and what to do about it."""
     from retake.bucket.lock_holders import holding
 
-    found, owner = holding(path), _last_holder(path)[1]
+    found, (since, owner) = holding(path), _last_holder(path)
+    taken = f"the lease {name!r} was taken by {owner} at {since}"
     if not found:
-        return f"No process on this machine that we may look at holds it: end {owner} where it runs (fuser {path})"
+        return f"{taken}, and no process on this machine that we may look at holds it: end it where it runs ({path})"
     shown = "; ".join(f"pid {pid} ({command})" for pid, command in found)
-    taker = owner.rpartition(":")[2]
-    if taker.isdigit() and int(taker) not in [process.pid for process in found]:
-        return f"{owner} has ended; what it started still holds it: {shown}. It is free when that has ended: end it"
-    return f"It is held by {shown}. It is free when that has ended: wait for it, or end it"
+    here, _, pid = owner.rpartition(":")
+    if here == os.uname().nodename and pid not in [str(process.pid) for process in found]:
+        return (
+            f"{taken}, which is gone; what it started still holds it: {shown}. It is free when that has ended: end it"
+        )
+    return f"{taken} and is held by {shown}. It is free when that has ended: wait for it, or end it"
 
 
 def join(path: str, name: str, handed: str) -> DirectoryLease:

@@ -49,5 +49,5 @@ def _command(pid: int) -> str:
             words = file.read(2000).decode("utf-8", "replace").split("\0")
     except OSError:
         return "?"
-    line = " ".join(word for word in words if word)
+    line = " ".join(" ".join(words).split())
     return line if len(line) <= 120 else f"{line[:119]}…"
