@@ -242,7 +242,7 @@ def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocu
     way counts as billed: nobody asks what became of it."""
     step = doc.present_step
     rest = doc.updated(**_billed(doc, "unknown")).without("pending_call") if doc.pending else doc
-    return _final(rest, step).updated(cancelled={"by": by, "at_utc": stamp(now)})
+    return _final(rest.updated(generation=False), step).updated(cancelled={"by": by, "at_utc": stamp(now)})
 
 
 def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
