@@ -41,7 +41,7 @@ class Do(StrEnum):
     BACKUP = "backup"  # keep a copy of this
     DEGRADE = "degrade"  # go on with less
     MARK = "mark"  # mark what was created
-    ROLL_BACK = "roll_back"  # undo what was done, after so many seconds, unless …
+    ROLL_BACK = "roll_back"  # undo what was done, after so many seconds
     CORRECT = "correct"  # run the script that corrects this error
     BACKUP_SYSTEM = "backup_system"  # switch over to the backup system
 

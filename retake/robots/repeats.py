@@ -49,9 +49,9 @@ _FIELDS = {
     "jitter_percent": Field(from_zero(100), "by how much a wait may be shorter or longer"),
     "ceiling_s": Field(none_or(SECONDS), "seconds; no wait is longer"),
     "timeout_s": Field(none_or(SECONDS), "seconds that one call may take"),
-    "classes": Field(CLASSES, "which errors are repeated: those of these classes …"),
-    "codes": Field(CODES, "… and those of these codes …"),
-    "except_codes": Field(CODES, "… but none of these"),
+    "classes": Field(CLASSES, "errors of these classes are repeated"),
+    "codes": Field(CODES, "so are errors of these codes"),
+    "except_codes": Field(CODES, "these are not, whatever their class"),
 }
 _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
     "fixed": (Fixed, {"interval_s": Field(PATIENCE, "seconds before each repeat")}),

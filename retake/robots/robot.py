@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from retake.errors import CodedError, RetakeError, Stopped
 from retake.retrying import batch, creation
 from retake.retrying.breaker import Breaker
-from retake.retrying.guard import Call, End, Guard
+from retake.retrying.guard import Call, End, Guard, Tried
 from retake.retrying.read_only import ReadOnly
 from retake.retrying.register import MemoryRegister
 from retake.robots.course import Course, Failure, Ports
@@ -77,7 +77,7 @@ class Robot:
             return work(call)
 
         course = self._course(correlation_id, input_data)
-        outcome = self._guard(course).outcome(validated)
+        outcome = self._guard(course.observe).outcome(validated)
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
@@ -94,15 +94,23 @@ class Robot:
         Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation.
         """
         course = self._course(correlation_id, data)
-        clock, policy = self._ports.clock, creation_policy(self.policy)
-        creator = creation.Creator(self.policy.id, parts, self._guard(course), clock, policy, self._register)
+        creator = self.creator(parts, course.observe)
         try:
             return Result(creator.create(data), (), course.attempts)
         except ReadOnly as error:  # it was told of when it began
             return Result(None, (course.failed(error, follows=()),), course.attempts)
         except CodedError as error:
-            begins = _failed_in_a_row(creator) == policy.read_only_after
+            begins = _failed_in_a_row(creator) == creator.policy.read_only_after
             return Result(None, (course.failed(error, read_only_begins=begins),), course.attempts)
+
+    def creator(
+        self, parts: creation.Parts[T], observe: Callable[[Tried], None] = lambda tried: None
+    ) -> creation.Creator[T]:
+        """What `create` creates with: for an operator who ends the read-only mode (`probe`, `reset`), and for whoever
+        undoes now and then what nobody has confirmed in time (`unconfirmed.roll_back_due`). Raises ValueError, as
+        `create` does."""
+        clock, policy = self._ports.clock, creation_policy(self.policy)
+        return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._register)
 
     def create_all(
         self, parts: batch.Parts[T], items: Iterable[batch.Item], *, correlation_id: str
@@ -125,16 +133,9 @@ class Robot:
             failures.append(course.failed(error))
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
-    def _guard(self, course: Course) -> Guard:
-        ports = self._ports
-        return Guard(
-            self.policy.retry,
-            ports.clock,
-            ports.random,
-            breaker=self._breaker,
-            stop=ports.stop,
-            observe=course.observe,
-        )
+    def _guard(self, observe: Callable[[Tried], None]) -> Guard:
+        ports, retry = self._ports, self.policy.retry
+        return Guard(retry, ports.clock, ports.random, breaker=self._breaker, stop=ports.stop, observe=observe)
 
     def _course(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Course:
         return Course(self.policy, self._ports, correlation_id, input_data or {}, {})

@@ -48,9 +48,9 @@ _BREAKER = Form(
     _breaker,
     {
         "name": Field(TEXT, "whose health it watches"),
-        "failures": Field(whole(1, 1000), "so many failures …"),
-        "window_s": Field(SECONDS, "… within so many seconds open it …"),
-        "open_s": Field(SECONDS, "… for so many seconds; then one call is let through to see"),
+        "failures": Field(whole(1, 1000), "how many failures open it"),
+        "window_s": Field(SECONDS, "seconds within which they do"),
+        "open_s": Field(SECONDS, "seconds that it stays open; then one call is let through to see"),
     },
 )
 
@@ -128,6 +128,11 @@ class Stores(NamedTuple):
     secondary: str = declared(TEXT, "while the main one does not take them")
     emergency: str = declared(TEXT, "while neither of them does")
     sync_back: bool = declared(YES_OR_NO, "whether they are brought to the main store when it is back")
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """The stores as they are tried: main, secondary, emergency."""
+        return self.primary, self.secondary, self.emergency
 
 
 class Snapshots(NamedTuple):

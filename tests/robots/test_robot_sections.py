@@ -172,6 +172,9 @@ def test_robot_9_has_three_stores_and_a_snapshot_every_five_minutes() -> None:
         "emergency": "JSON files",
         "sync_back": True,
     }
+    stores = POLICIES["NR.NSI.9"].stores
+    assert stores
+    assert stores.order == ("InfluxDB/ClickHouse", "Redis", "JSON files")
     snapshots = {"every_s": 300, "restore_last_valid": True, "replicate_elsewhere": True}
     assert numbers(POLICIES["NR.NSI.9"].snapshots) == snapshots
     assert (POLICIES["NR.NSI.9"].retry.max_retries, POLICIES["NR.NSI.9"].retry.ceiling_s) == (None, 600)

@@ -80,6 +80,9 @@ class Erp:
         self.items[key] = data
         return key
 
+    def drop(self, key: str) -> None:
+        del self.items[key]
+
     @property
     def parts(self) -> creation.Parts[str]:
         return creation.Parts(self.find, self.make)
@@ -135,6 +138,27 @@ def test_a_success_between_failures_begins_the_row_anew() -> None:
         erp.errors = [] if number % 5 == 4 else [CONFLICT] * 5
         shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
     assert Do.READ_ONLY not in shop.desk.done
+
+
+def test_what_could_not_be_finished_is_marked_and_undone_after_a_day_unless_it_was_confirmed() -> None:
+    """«пометка элемента как "некорректный"», «Автоматический откат через 24 часа, если не подтвержден»."""
+    shop, erp = Workshop("NR.NSI.4"), Erp()
+    marked: list[str] = []
+
+    def finish(item: str, data: Mapping[str, Any]) -> None:
+        raise RobotError(CONFLICT, "not finished")
+
+    parts = erp.parts._replace(finish=finish, mark_incorrect=lambda item, error: marked.append(item))
+    for length in (10, 20):
+        assert not shop.robot.create(parts, {"length": length}, correlation_id=str(length)).done
+    unconfirmed = shop.robot.creator(parts).unconfirmed
+    assert marked == [doubt.key for doubt in unconfirmed.all()] == list(erp.items)
+    unconfirmed.confirm(marked[0])
+    shop.clock.sleep(24 * 3600 - 121)  # the second was begun 120 s ago: four repeats
+    assert unconfirmed.roll_back_due(erp.drop) == []
+    shop.clock.sleep(1)
+    unconfirmed.roll_back_due(erp.drop)
+    assert list(erp.items) == [marked[0]]
 
 
 @pytest.mark.parametrize("robot", [robot for robot in POLICIES if robot != "NR.NSI.4"])

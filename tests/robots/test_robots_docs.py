@@ -1,0 +1,135 @@
+"""docs/robots.md says what the policies and the code say, and nothing else."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from seeded_robots import POLICIES
+
+from retake.clock import SystemClock
+from retake.retrying.policy import RetryPolicy
+from retake.robots.course import Ports
+from retake.robots.desk import NotingDesk
+from retake.robots.follow_ups import ACTIONS, FILTER, Do
+from retake.robots.form import Field, Form
+from retake.robots.policies import POLICIES as POLICIES_FOLDER
+from retake.robots.policies import PolicyError, RobotPolicy, load_policies
+from retake.robots.recovery import STEPS, Step
+from retake.robots.repeats import REPEATS
+from retake.robots.robot import Result, Robot
+from retake.robots.sections import SECTIONS
+from retake.rules import Rule
+
+PAGE = (Path(__file__).parents[2] / "docs" / "robots.md").read_text(encoding="utf-8")
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def seconds(values: Iterator[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def waits(retry: RetryPolicy) -> str:
+    shown = retry.max_retries if retry.max_retries is not None else 10
+    text = seconds(min(retry.backoff.delay_s(number), retry.ceiling_s or 1e9) for number in range(1, shown + 1))
+    return text if retry.max_retries is not None else f"{text}, then {retry.ceiling_s:g} for ever"
+
+
+def conditions(retry: RetryPolicy) -> str:
+    repeated = [f"class {it.value}" for it in sorted(retry.retry_if.classes)]
+    repeated += [f"`{code}`" for code in sorted(retry.retry_if.codes)]
+    excepted = [f"`{code}`" for code in sorted(retry.retry_if.except_codes)]
+    return ", ".join(repeated) + (f"; not {', '.join(excepted)}" if excepted else "")
+
+
+def robot_row(policy: RobotPolicy) -> str:
+    jitter = f"± {policy.retry.jitter_percent} %" if policy.retry.jitter_percent else "none"
+    return row(f"`{policy.id}`", policy.name, waits(policy.retry), jitter, conditions(policy.retry))
+
+
+def key_rows(section: str, form: Form) -> Iterator[str]:
+    for key, it in form.fields.items():
+        yield row(f"`{section}.{key}`", allowed(it), f"{it.meaning}.")
+
+
+def allowed(it: Field) -> str:
+    return it.rule.allowed if isinstance(it.rule, Rule) else "list of tables, not empty"
+
+
+@pytest.mark.parametrize("robot", POLICIES)
+def test_a_row_says_how_each_robot_repeats(robot: str) -> None:
+    assert robot_row(POLICIES[robot]) in ROWS
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_key_of_a_section_has_its_row(section: str) -> None:
+    assert [line for line in ROWS if line.startswith(f"| `{section}.")] == list(key_rows(section, SECTIONS[section]))
+
+
+def test_each_key_of_the_repeats_has_its_row() -> None:
+    first, *_ = REPEATS.forms.values()
+    own = {key for form in REPEATS.forms.values() for key in form.fields}
+    shared = {key for key in own if all(key in form.fields for form in REPEATS.forms.values())}
+    rows = [line for line in ROWS if line.startswith("| `retry.")]
+    names = " or ".join(f'"{name}"' for name in REPEATS.forms)
+    assert rows == [
+        row("`retry.strategy`", names, "how the waits grow."),
+        *(row(f"`retry.{key}`", allowed(it), f"{it.meaning}.") for key, it in first.fields.items() if key in shared),
+    ]
+
+
+def test_each_strategy_has_its_row_with_its_numbers() -> None:
+    first, *_ = REPEATS.forms.values()
+    for name, form in REPEATS.forms.items():
+        own = [f"`{key}`" for key in form.fields if key not in first.fields or key == "interval_s"]
+        (line,) = (line for line in ROWS if line.startswith(f"| `{name}` |"))
+        assert line.split(" | ")[1] == (", ".join(own) or "none")
+
+
+@pytest.mark.parametrize("do", Do)
+def test_each_action_has_its_row_with_its_keys(do: Do) -> None:
+    (line,) = (line for line in ROWS if line.startswith(f"| `{do}` |"))
+    own = [f"`{key}`" for key in ACTIONS.forms[do].fields if key not in FILTER]
+    assert line.split(" | ")[1] == (", ".join(own) or "none")
+
+
+@pytest.mark.parametrize("step", Step)
+def test_each_step_of_a_recovery_has_its_row(step: Step) -> None:
+    (line,) = (line for line in ROWS if line.startswith(f"| `{step}` |"))
+    own = [f"`{key}`" for key in STEPS.forms[step].fields if key not in FILTER]
+    assert line.split(" | ")[1] == (", ".join(own) or "none")
+
+
+def test_no_row_is_about_something_that_is_not_there() -> None:
+    known = {*POLICIES, *Do, *Step, *REPEATS.forms}
+    names = [line.split("`")[1] for line in ROWS]
+    assert {name for name in names if name.partition(".")[0] not in {*SECTIONS, "retry"}} == known
+    assert len(set(ROWS)) == len(ROWS)
+
+
+def test_the_example_works_as_it_stands() -> None:
+    example = PAGE.partition("```python\n")[2].partition("```")[0]
+    given: dict[str, Any] = {it.__name__: it for it in (load_policies, Robot, Ports, SystemClock, random)}
+    given |= {"desk": NotingDesk(), "work": lambda call: f"attempt {call.attempt}"}
+    exec(example, given)  # noqa: S102  our own page
+    assert given["result"] == Result("attempt 1", (), 1)
+
+
+def test_the_faults_that_it_shows_are_what_the_loader_says(tmp_path: Path) -> None:
+    for file in POLICIES_FOLDER.glob("*.toml"):
+        text = file.read_text("utf-8")
+        (tmp_path / file.name).write_text(
+            text.replace("max_retries = 3 #", "max_retires = 3 #") if "1." in file.name else text
+        )
+    with pytest.raises(PolicyError) as caught:
+        load_policies(tmp_path)
+    shown = PAGE.rpartition("```\nconfig/policies/")[2].partition("```")[0].split("\n")[:2]
+    for line, said in zip(shown, str(caught.value).split("\n"), strict=False):
+        begins, _, ends = line.removeprefix("config/policies/").partition("…")
+        assert begins in said
+        assert said.endswith(ends)
