@@ -104,7 +104,7 @@ class FollowUp(NamedTuple):
         return {"action": self.do.upper(), **{name: value for name, value in given.items() if value is not None}}
 
 
-CLASSES = several(choice(*ErrorClass))
+CLASSES = several(Rule(choice(*ErrorClass).allowed, ErrorClass))
 CODES = several(Rule("an error code of [errors]", TEXT.read))
 CODE_KEYS = ("codes", "except_codes", "split_after")
 """The keys, anywhere in a policy file, whose values are codes of its own [errors]."""
@@ -149,7 +149,7 @@ FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
 def when(given: dict[str, Any]) -> When:
     """What the keys of `FILTER` say; they are taken out of `given`."""
     classes, codes, excepted = (given.pop(key, ()) for key in FILTER)
-    return When(frozenset(map(ErrorClass, classes)), frozenset(codes), frozenset(excepted))
+    return When(frozenset(classes), frozenset(codes), frozenset(excepted))
 
 
 def _follow_up(do: Do, **given: Any) -> FollowUp:

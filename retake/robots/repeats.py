@@ -9,7 +9,7 @@ from functools import partial
 from math import isclose
 from typing import Any, NamedTuple
 
-from retake.errors import ErrorClass
+from retake.errors import class_of
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Intervals, Linear, TwoPhase
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.robots.follow_ups import CLASSES, CODES
@@ -87,7 +87,7 @@ def _repeats(strategy: str, **given: Any) -> Repeats:
     validate_before_repeat = given.pop("validate_before_repeat", None)
     numbers = {key: given.pop(key) for key in _BACKOFFS[strategy][1] if key in given}
     backoff = Intervals(intervals) if strategy == "intervals" else _BACKOFFS[strategy][0](**numbers)
-    retry_if = RetryIf(frozenset(map(ErrorClass, classes)), frozenset(codes), frozenset(excepted))
+    retry_if = RetryIf(frozenset(classes), frozenset(codes), frozenset(excepted))
     return Repeats(
         strategy, RetryPolicy(backoff=backoff, retry_if=retry_if, **given), intervals, validate_before_repeat
     )
@@ -120,8 +120,6 @@ def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
 
 
 def _conditions(policy: RetryPolicy) -> Iterator[tuple[str, str]]:
-    from retake.errors import class_of
-
     retry_if = policy.retry_if
     if policy.max_retries != 0 and not retry_if.classes and not retry_if.codes:
         yield "classes", "found nothing, and nothing in codes; allowed: an error after which there is a repeat"

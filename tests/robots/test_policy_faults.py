@@ -3,10 +3,14 @@
 import copy
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from retake.errors import SettingsError
 from retake.robots.policies import POLICIES, ROBOTS, PolicyError, load_policies, read_policy
@@ -21,11 +25,18 @@ def document_of(robot: str) -> Document:
     return tomllib.loads((POLICIES / f"{robot}.toml").read_text("utf-8"))
 
 
+class NoFault(AssertionError):
+    """There was to be one."""
+
+
 def faults(document: Document, robot: str) -> list[str]:
-    """What is wrong with it, a line each; every line begins with file and robot."""
-    with pytest.raises(PolicyError) as caught:
+    """What is wrong with it, a line each; every line begins with file and robot. Raises NoFault."""
+    try:
         read_policy(document, f"config/policies/{robot}.toml")
-    lines = str(caught.value).split("\n")
+    except PolicyError as error:
+        lines = str(error).split("\n")
+    else:
+        raise NoFault(f"{robot}: nothing is wrong with {document}")
     prefix = f"config/policies/{robot}.toml: {robot}: "
     assert all(line.startswith(prefix) and line.isprintable() for line in lines)
     return [line.removeprefix(prefix) for line in lines]
@@ -243,6 +254,31 @@ def test_a_section_that_another_one_needs_is_missed(robot: str, lacking: str, wh
     (line, *_) = faults(document, robot)
     assert line.startswith(f"{lacking}: missing, allowed: ")
     assert why in line or lacking == "validation"
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30), st.datetimes(), st.dates(), st.times()
+)
+TOML = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4)
+)
+
+
+@settings(max_examples=150, deadline=None, print_blob=True)
+@given(data=st.data(), robot=st.sampled_from(ROBOTS), value=TOML)
+def test_whatever_stands_in_a_file_it_is_a_policy_or_a_fault_that_is_named(
+    data: st.DataObject, robot: str, value: Any
+) -> None:
+    document = document_of(robot)
+    path, _ = data.draw(st.sampled_from([*leaves(document), *(((name,), None) for name in [*document, "new"])]))
+    broken = changed(document, path, put(value))
+    with suppress(NoFault):
+        faults(broken, robot)
+
+
+def test_a_date_that_stands_for_a_number_is_shown() -> None:
+    document = changed(document_of("NR.NSI.6"), ("locks", "wait_s"), put(datetime(2026, 1, 1)))
+    assert faults(document, "NR.NSI.6") == ['locks.wait_s: found "2026-01-01 00:00:00", allowed: number, 0 to 31536000']
 
 
 def test_a_file_under_another_robots_name_is_found_out() -> None:
