@@ -167,7 +167,7 @@ def unreadable(where: str, what: str) -> StateError:
 def _key(name: str) -> str:
     if "/" in name:
         raise ValueError(f"not a name: {name!r}")
-    return check_key(f"{name}.json")
+    return f"{check_key(name)}.json"
 
 
 def _encoded(value: Raw) -> bytes:

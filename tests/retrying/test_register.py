@@ -1,0 +1,232 @@
+"""Registers: small states shared by threads and processes, in memory, in a bucket in memory, and in a directory."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retake.bucket import ANY, Conflict
+from retake.bucket.directory import DirectoryBucket
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock, SystemClock
+from retake.errors import StateError, StorageError
+from retake.retrying.register import BucketRegister, Cell, MemoryRegister, Raw, Register
+
+Open = Callable[[], Register]
+
+
+@pytest.fixture(params=["memory", "bucket in memory", "directory"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens a register: each call another client of the same one."""
+    if request.param == "memory":
+        one = MemoryRegister()
+        return lambda: one
+    if request.param == "directory":
+        return lambda: BucketRegister(DirectoryBucket(str(tmp_path / "bucket")), "states/", SystemClock())
+    store = MemoryStore()
+    return lambda: BucketRegister(MemoryBucket(store), "states/", SystemClock())
+
+
+def add_one(raw: Raw | None) -> tuple[Raw, int]:
+    count = (raw or {}).get("count", 0) + 1
+    return {"count": count}, count
+
+
+def leave(raw: Raw | None) -> tuple[None, Raw | None]:
+    return None, raw
+
+
+def insistently(register: Register, change: Callable[[Raw | None], tuple[Raw, int]]) -> int:
+    """Changes the state, however busy the machine: a Conflict says that nothing was changed."""
+    while True:
+        with suppress(Conflict):
+            return register.change("a", change)
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+def test_what_one_client_puts_there_another_reads(opened: Open) -> None:
+    assert opened().read("a") is None
+    assert opened().change("a", add_one) == 1
+    assert opened().change("a", add_one) == 2
+    assert opened().read("a") == {"count": 2}
+    assert opened().names() == ["a"]
+
+
+def test_names_are_sorted_and_of_any_letters(opened: Open) -> None:
+    register = opened()
+    for name in ("runway", "АППИУС", "midjourney"):
+        register.change(name, add_one)
+    assert register.names() == ["midjourney", "runway", "АППИУС"]
+
+
+def test_what_a_change_leaves_alone_is_not_made(opened: Open) -> None:
+    assert opened().change("a", leave) is None
+    assert opened().names() == []
+
+
+def test_of_many_threads_that_change_a_state_none_loses_its_change(opened: Open) -> None:
+    register, results = opened(), list[int]()
+    threads = [
+        threading.Thread(target=lambda: results.extend(insistently(opened(), add_one) for _ in range(25)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == list(range(1, 101))
+    assert register.read("a") == {"count": 100}
+
+
+# --- in a bucket ------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_a_document_that_a_person_can_read() -> None:
+    bucket = MemoryBucket()
+    BucketRegister(bucket, "states/", FakeClock()).change("АППИУС", lambda raw: ({"code": "нет ответа"}, None))
+    assert bucket.read("states/АППИУС.json")[0].decode() == '{\n  "code": "нет ответа"\n}\n'
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff"])
+def test_a_document_that_is_no_object_is_told_and_never_overwritten(data: bytes) -> None:
+    bucket = MemoryBucket()
+    bucket.write("states/a.json", data, ANY)
+    register = BucketRegister(bucket, "states/", FakeClock())
+    for work in (lambda: register.read("a"), lambda: register.change("a", add_one)):
+        with pytest.raises(StateError, match=r"^states/a.json: .*left as it is; mend it or remove it$"):
+            work()
+    assert bucket.read("states/a.json")[0] == data
+
+
+def test_a_field_that_makes_no_sense_is_told_and_nothing_overwritten() -> None:
+    bucket = MemoryBucket()
+    bucket.write("states/a.json", b'{"count": "many"}', ANY)
+    cell = Cell(BucketRegister(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
+    for work in (cell.get, lambda: cell.change(lambda count: (count + 1, None))):
+        with pytest.raises(StateError, match=r"states/a\.json: count: 'many' is no number\. It is left as it is"):
+            work()
+    assert bucket.read("states/a.json")[0] == b'{"count": "many"}'
+
+
+def counted(raw: Raw | None) -> int:
+    count = (raw or {}).get("count", 0)
+    if type(count) is not int:
+        raise ValueError(f"count: {count!r} is no number")
+    return count
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "..", ".retake", "a\\b", "a\nb", "x" * 300])
+def test_a_name_leads_nowhere_else(name: str) -> None:
+    bucket = MemoryBucket()
+    register = BucketRegister(bucket, "states/", FakeClock())
+    for work in (lambda: register.read(name), lambda: register.change(name, add_one)):
+        with pytest.raises(ValueError):
+            work()
+    assert bucket.list("") == []
+
+
+def test_a_cell_that_does_not_change_is_not_written() -> None:
+    bucket = FailingBucket(MemoryBucket())
+    cell = Cell(BucketRegister(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
+    assert cell.change(lambda count: (count, "as it was")) == "as it was"
+    assert bucket.operations == [("read", "states/a.json")]
+
+
+def test_others_who_are_always_faster_are_given_way_to_after_two_seconds_and_a_half() -> None:
+    store, clock = MemoryStore(), FakeClock()
+    rival = BucketRegister(MemoryBucket(store), "states/", clock)
+
+    def meanwhile(step: str, key: str) -> None:
+        if step == "write":
+            rival.change("a", add_one)
+
+    began = clock.now()
+    with pytest.raises(Conflict):
+        BucketRegister(MemoryBucket(store, meanwhile=meanwhile), "states/", clock).change("a", add_one)
+    assert 2 < (clock.now() - began).total_seconds() < 3
+    assert rival.read("a") == {"count": 12}
+
+
+def test_a_store_that_is_away_is_told() -> None:
+    bucket = FailingBucket(MemoryBucket(), Fault(times=99))
+    with pytest.raises(StorageError, match="failed to order"):
+        BucketRegister(bucket, "states/", FakeClock()).change("a", add_one)
+
+
+def test_a_death_at_any_point_leaves_the_state_whole() -> None:
+    counted_bucket = FailingBucket(MemoryBucket())
+    BucketRegister(counted_bucket, "states/", FakeClock()).change("a", add_one)
+    for number in range(1, len(counted_bucket.operations) + 1):
+        for after in (False, True):
+            store = MemoryStore()
+            dying = FailingBucket(MemoryBucket(store), Fault(Crash, number=number, after=after))
+            with pytest.raises(Crash):
+                BucketRegister(dying, "states/", FakeClock()).change("a", add_one)
+            again = BucketRegister(MemoryBucket(store), "states/", FakeClock())
+            assert again.read("a") in (None, {"count": 1})
+            assert again.change("a", add_one) in (1, 2)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+CHILD = """
+import sys
+from retake.bucket import Conflict
+from retake.bucket.directory import DirectoryBucket
+from retake.clock import SystemClock
+from retake.retrying.register import BucketRegister
+register = BucketRegister(DirectoryBucket(sys.argv[1]), "states/", SystemClock())
+print("ready", flush=True)
+sys.stdin.readline()
+done = 0
+while done < int(sys.argv[2]):
+    try:
+        register.change("a", lambda raw: ({"count": (raw or {}).get("count", 0) + 1}, None))
+        done += 1
+    except Conflict:
+        pass
+"""
+
+
+def test_of_several_processes_that_change_a_state_none_loses_its_change(tmp_path: Path) -> None:
+    root, environment = str(tmp_path / "bucket"), {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-c", CHILD, root, "25"]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+            )
+            for _ in range(3)
+        ]
+        begin_together(processes)
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert json.loads((tmp_path / "bucket/states/a.json").read_bytes()) == {"count": 75}
+
+
+def begin_together(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+def test_a_state_of_one_name_is_not_anothers(opened: Open) -> None:
+    register = opened()
+    register.change("a", add_one)
+    register.change("b", add_one)
+    register.change("b", add_one)
+    states: Mapping[str, Any] = {name: register.read(name) for name in register.names()}
+    assert states == {"a": {"count": 1}, "b": {"count": 2}}
