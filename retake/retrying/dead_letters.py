@@ -94,7 +94,7 @@ class DeadLetters:
     ) -> None:
         """Keep `item` (JSON) with the standard error record of what it failed of, and its files, by name.
 
-        Putting it twice leaves one letter, the later one. Raises ValueError for an id or a name that no file can have.
+        Putting it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or a name that no file can have.
         """
         files = files or {}
         for name in files:
@@ -104,6 +104,8 @@ class DeadLetters:
         now = stamp(self._clock.now())
         report = {"id": letter_id, "kind": kind, "failed_at_utc": now, "last_error": dict(error), "item": item}
         data = _encoded({**report, "files": [*files]})
+        if (there := self._files(letter_id)) and self._letter(letter_id, there).ended:
+            self._remove(letter_id, DROPPED)  # the remains of another letter are no part of this one
         for name, content in files.items():
             self._write(letter_id, name, content)
         self._write(letter_id, REPORT, data)
@@ -178,7 +180,7 @@ class DeadLetters:
 
     def _files(self, letter_id: str) -> dict[str, Entry]:
         try:
-            prefix = self._key(letter_id, "")
+            prefix = self._prefix(letter_id)
         except ValueError:
             return {}
         return _by_id(self._folder, self._bucket.list(prefix)).get(letter_id, {})
@@ -193,10 +195,14 @@ class DeadLetters:
 
     def _key(self, letter_id: str, name: str) -> str:
         """Raises ValueError."""
+        return check_key(f"{self._prefix(letter_id)}{name}")
+
+    def _prefix(self, letter_id: str) -> str:
+        """Raises ValueError."""
         if "/" in letter_id:
             raise ValueError(f"not the id of a dead letter: {letter_id!r}")
-        check_key(f"{self._folder}{letter_id}/{name or REPORT}")
-        return f"{self._folder}{letter_id}/{name}"
+        check_key(f"{self._folder}{letter_id}/{REPORT}")
+        return f"{self._folder}{letter_id}/"
 
 
 def _by_id(folder: str, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]:
