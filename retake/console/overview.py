@@ -122,7 +122,7 @@ def overview(
         read.dead_letters,
         read.counts,
         read.ended,
-        tuple(_needs(read, action)),
+        tuple(_needs(read, action, limits.max_failed_in_a_row)),
         tuple(_notes(read, settings, now)),
     )
 
@@ -186,7 +186,7 @@ def _waiting(documents: Documents, action: Action | None) -> Waiting | None:
     return None
 
 
-def _needs(read: _Read, action: Action | None) -> list[str]:
+def _needs(read: _Read, action: Action | None, most_failed: int) -> list[str]:
     needs = [read.unreadable] if read.unreadable else []
     if read.ledger_away:
         needs.append(f"the ledger cannot be read: {read.ledger_away}")
@@ -194,8 +194,9 @@ def _needs(read: _Read, action: Action | None) -> list[str]:
         return needs
     doc, name = read.documents.midjourney, read.documents.gen.generation_id
     error = doc.last_error or {}
-    if action.exit_code == 69:
-        needs.append(action.why)
+    failed = read.documents.gen.failed_in_a_row
+    if not name and failed >= most_failed:
+        needs.append(f"the last {failed} generations all failed; mend the cause, then run the manager with --resume")
     if name and doc.pending and doc.pending.outcome == UNKNOWN and action.act is Act.REST:
         needs.append(
             f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "

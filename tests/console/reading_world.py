@@ -1,0 +1,96 @@
+"""What the tests of the reading commands share: a world, a desk to look from, and how an answer looks.
+
+world = World()
+world.ticks(8)
+answer = ask(status, world)
+assert "free" in shown(answer)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import click
+from story_world import KEYS, Heard, World
+
+from retake.bucket import Bucket
+from retake.console.answer import Answer
+from retake.console.desk import Desk
+from retake.console.paper import show
+
+__all__ = ["CHECKOUT", "KEYS", "Heard", "World", "ask", "clear", "desk_of", "in_terminal", "run_console", "shown"]
+
+CHECKOUT = Path(__file__).parent.parent.parent
+
+
+def desk_of(world: World, bucket: Bucket | None = None, channel: str | None = None) -> Desk:
+    return Desk(
+        {}, channel=channel, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS
+    )
+
+
+def ask(command: click.Command, desk: Desk | World, **options: Any) -> Answer:
+    """What the command answers; its errors are raised. Its document is ready for JSON."""
+    work: Any = command.callback
+    answer: Answer = work.__wrapped__(desk if isinstance(desk, Desk) else desk_of(desk), **options)
+    json.dumps(answer.document)
+    return answer
+
+
+def shown(answer: Answer) -> str:
+    """The answer as it is shown in a pipe."""
+    stream = StringIO()
+    show(answer, stream, as_json=False)
+    return stream.getvalue()
+
+
+def clear(world: World) -> None:
+    """As if the publisher had taken everything that is ready."""
+    for folder in ("444/", "555/", "666/"):
+        for key in world.keys_of(folder):
+            world.bucket.delete(key)
+
+
+def command_line(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "retake", *arguments]
+
+
+def run_console(
+    *arguments: str, env: Mapping[str, str], cwd: Path = CHECKOUT, **options: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """`python -m retake …` in a process of its own, its output in pipes."""
+    return subprocess.run(command_line(*arguments), env=dict(env), cwd=cwd, capture_output=True, timeout=120, **options)
+
+
+def in_terminal(*arguments: str, env: Mapping[str, str], width: int = 80) -> tuple[int, str]:
+    """The same on a terminal so wide: exit code, and everything that was shown."""
+    ours, theirs = pty.openpty()
+    sized = {**env, "COLUMNS": str(width), "LINES": "40"}
+    process = subprocess.Popen(
+        command_line(*arguments), env=sized, cwd=CHECKOUT, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    parts: Sequence[bytes] = _read(ours)
+    os.close(ours)
+    return process.wait(), b"".join(parts).decode()
+
+
+def _read(terminal: int) -> list[bytes]:
+    parts = []
+    with suppress(OSError):  # EIO: the other side is closed
+        while select.select([terminal], [], [], 60)[0]:
+            part = os.read(terminal, 65536)
+            if not part:
+                break
+            parts.append(part)
+    return parts
