@@ -112,6 +112,17 @@ def _read_bucket_url(value: Any) -> str:
     return _without_credentials(text)
 
 
+def _read_ledger_url(value: Any) -> str:
+    text = _read_text(value)
+    scheme, _, rest = text.partition(":")
+    _require(scheme in ("sqlite", "postgresql") and rest != "" and "password=" not in text.lower())
+    if scheme == "postgresql":
+        server, _, database = rest.removeprefix("//").partition("/")
+        _require(rest.startswith("//") and server != "" and database != "")
+        _require(":" not in server.rpartition("@")[0])
+    return text
+
+
 def _read_key(value: Any) -> str:
     parts = _read_text(value).split("/")
     _require("\\" not in value and not any(part in ("", ".", "..") or part.startswith(".retake") for part in parts))
@@ -153,6 +164,7 @@ BUCKET_URL = Rule(
     "file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials",
     _read_bucket_url,
 )
+LEDGER_URL = Rule("sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE, without a password", _read_ledger_url)
 YES_OR_NO = Rule("true or false", _read_yes_or_no)
 TEXT = Rule("text, not empty", _read_text)
 KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
@@ -187,6 +199,7 @@ def shown(value: Any) -> str:
         return "an object"
     if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
         return "a list"
-    text = redact(json.dumps(value, ensure_ascii=False))
+    text = redact(json.dumps(value, ensure_ascii=False, default=str))  # TOML has dates
     text = re.sub(r"://[^/\s\"]*@", "://…@", text)
+    text = re.sub(r"(?i)(password=)[^&\s\"]+", r"\1…", text)
     return plain(re.sub(r"[\w+=-]{20,}", "…", text))

@@ -18,6 +18,7 @@ from retake.rules import (
     ENDPOINT,
     FOLDER,
     KEY,
+    LEDGER_URL,
     PATIENCE,
     RATIO,
     SECONDS,
@@ -89,6 +90,9 @@ class Storage(NamedTuple):
     """Where state lives."""
 
     url: str = _setting("file:bucket", BUCKET_URL, "the bucket; a relative path is relative to the current directory")
+    ledger: str | None = _setting(
+        None, LEDGER_URL, "where runs and their events are kept; null is in the bucket, each pipeline's in its own part"
+    )
 
 
 @_stands_at("API_KEYS.midjourney")
@@ -254,7 +258,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     faults = list(_secrets(document))
     sections = {path: section.type(**_read(document, path, section, faults)) for path, section in SECTIONS.items()}
     if override := environ.get("RETAKE_STORAGE_URL"):
-        sections["STORAGE"] = Storage(_read_override(override, faults))
+        sections["STORAGE"] = sections["STORAGE"]._replace(url=_read_override(override, faults))
     channels = _channels(document, faults)
     warnings = _warnings(source, _unknown(document, faults))
     settings = Settings._make([*sections.values(), source, warnings, channels])

@@ -18,8 +18,9 @@ from retake.logs import bind
 from retake.settings import Settings
 from retake.story.decision import Act
 from retake.story.inprocess import InProcessScripts
+from retake.story.ledgers import Ledgers
 from retake.story.manager import Manager
-from retake.story.shell import guarded, part_of
+from retake.story.shell import guarded, part_of, pipeline_of
 from retake.story.shift import Ended, Scripts
 from retake.story.stage import RealStudio, RealVendors, Stage
 from retake.story.store import DocumentStore
@@ -40,6 +41,7 @@ def tick_channels(
     settings: Settings, keys: Keys, bucket: Bucket, scripts: ScriptsOfChannels, clock: Clock, owner: str
 ) -> int:
     """One tick of each channel, `channel_concurrency` at a time; returns the gravest exit code."""
+    ledgers = Ledgers(settings.storage.ledger, clock)
 
     def tick(channel: str) -> int:
         part = part_of(bucket, settings, channel)
@@ -50,6 +52,8 @@ def tick_channels(
             keys,
             clock,
             owner=owner,
+            pipeline=pipeline_of(channel),
+            ledgers=ledgers,
             unflagged=(Act.FETCH,),
         )
         with bind(channel=channel):

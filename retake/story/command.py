@@ -27,6 +27,7 @@ from retake.story.shell import (
     open_storage,
     owner,
     part_of,
+    pipeline_of,
     read_settings,
 )
 from retake.story.shift import Ended, Orders
@@ -88,7 +89,8 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
         scripts = scripts.of(options.channel)
     if options.until_done and not options.dry_run:
         return _until_done(options, settings, keys, bucket, scripts, sandbox)
-    manager = Manager(settings, bucket, scripts, keys, SystemClock(), owner=owner())
+    pipeline = pipeline_of(options.channel)
+    manager = Manager(settings, bucket, scripts, keys, SystemClock(), owner=owner(), pipeline=pipeline)
     if options.dry_run:
         print("\n".join(manager.dry_run()))  # noqa: T201 (what was asked for)
         return 0
@@ -109,7 +111,10 @@ def _until_done(
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
     clock, stopping = SystemClock(), scripts.stopping()
     with Watch(settings, bucket, clock, terminal=is_terminal()) as watch:
-        manager = Manager(settings, bucket, scripts, keys, clock, owner=owner(), observe=watch.observe)
+        pipeline = pipeline_of(options.channel)
+        manager = Manager(
+            settings, bucket, scripts, keys, clock, owner=owner(), pipeline=pipeline, observe=watch.observe
+        )
         orders = Orders(options.resume, options.resolve, options.retake)
         exit_code = until_done(manager, orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)

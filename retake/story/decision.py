@@ -10,19 +10,20 @@ row  what the documents say                                        what is done
  4     `task_failed_max_retries`                                    BURY (dead letter, clear the id)
  5     `pending_call`, held for the operator (and «hold» is set)    REST, exit 75
  6     `pending_call`                                               SETTLE (what became of it?)
- 7     an error status, attempts left                               RETRY (count, reset; the step runs next tick)
- 8     an error status, none left, `on_exhausted: mock`             SUBSTITUTE (from where there is content)
- 9     an error status, none left                                   FAIL
-10     `timed_out_mock_needed`                                      MAKE_MOCK (FAIL when that has failed too often)
-11     .json, .png and .mp4 are there                               FINISH
-12     a Runway task in flight                                      FILM (poll it)
-13     a Midjourney task in flight for too long                     TIME_OUT
-14     a Midjourney task in flight                                  FETCH
-15     results of an upscale                                        FILM (order the video)
-16     results of an imagine                                        ORDER_UPSCALE
-17     no .json                                                     WRITE
-18     `generation: true`                                           ORDER_IMAGINE
-19     .json is there, all else empty                               RAISE_FLAG
+ 7     an error status, attempts left, the next not due yet         REST, exit 0, until `retry_at`
+ 8     an error status, attempts left                               RETRY (count, reset; the step runs next tick)
+ 9     an error status, none left, `on_exhausted: mock`             SUBSTITUTE (from where there is content)
+10     an error status, none left                                   FAIL
+11     `timed_out_mock_needed`                                      MAKE_MOCK (FAIL when that has failed too often)
+12     .json, .png and .mp4 are there                               FINISH
+13     a Runway task in flight                                      FILM (poll it)
+14     a Midjourney task in flight for too long                     TIME_OUT
+15     a Midjourney task in flight                                  FETCH
+16     results of an upscale                                        FILM (order the video)
+17     results of an imagine                                        ORDER_UPSCALE
+18     no .json                                                     WRITE
+19     `generation: true`                                           ORDER_IMAGINE
+20     .json is there, all else empty                               RAISE_FLAG
 
 Where the last error is one that only a person can mend (class C), whatever would run a script rests instead, exit
 78, until `critical_retry_minutes` have passed. Results in hand come after a task in flight: while an upscale is in
@@ -84,6 +85,7 @@ class Action(NamedTuple):
     step: Step
     why: str
     exit_code: int = 0  # of a REST
+    until: datetime | None = None  # of a RETRY, and of a REST that ends by itself: when what failed is due again
 
 
 COUNTED_AFTER = timedelta(minutes=3)
@@ -103,7 +105,8 @@ def decide(documents: Documents, limits: Workflow, now: datetime, prices: Mappin
     until = held_until(doc, limits)
     if action.act in RUNS_A_SCRIPT and until and now < until:
         message = (doc.last_error or {}).get("message", "")
-        return Action(Act.REST, action.step, f"a person is needed, tried again at {until:%H:%M} UTC: {message}", 78)
+        why = f"a person is needed, tried again at {until:%H:%M} UTC: {message}"
+        return Action(Act.REST, action.step, why, 78, until)
     paying = PAYS.get(action.act) or (Step.RUNWAY if action.act is Act.FILM and action.step is Step.RUNWAY else None)
     over = over_cap(doc, limits, now, prices[paying]) if prices and paying else ""
     return Action(Act.REST, action.step, over, 75) if over else action
@@ -158,9 +161,12 @@ def _pending(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> Action
 
 def _failed(documents: Documents, status: Status, limits: Workflow, now: datetime) -> Action:
     doc, step = documents.midjourney, FAILED_STEP[status]
-    used = doc.retries_of(step)
+    used, due = doc.retries_of(step), retry_at(doc)
     if used < limits.max_retries and not _overdue(doc, step, limits, now):
-        return Action(Act.RETRY, step, f"attempt {used + 1}/{limits.max_retries} for status {status}")
+        why = f"attempt {used + 1}/{limits.max_retries} for status {status}"
+        if due and now < due:
+            return Action(Act.REST, step, f"{why} is due at {due:%Y-%m-%d %H:%M:%S} UTC", until=due)
+        return Action(Act.RETRY, step, why, until=due or now)
     if limits.on_exhausted == "mock" and step is not Step.CONTENT and "json" in documents.files:
         return Action(Act.SUBSTITUTE, step, f"{status} after {used} retries")
     return Action(Act.FAIL, step, f"{status} after {used} retries")
@@ -220,4 +226,15 @@ def held_until(doc: MidjourneyDocument, limits: Workflow) -> datetime | None:
     try:
         return parse_stamp(error["timestamp"]) + timedelta(minutes=limits.critical_retry_minutes)
     except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def retry_at(doc: MidjourneyDocument) -> datetime | None:
+    """When what failed is due again: so many seconds after its failure as the record's recovery action RETRY says.
+    None where it says nothing."""
+    error = doc.last_error or {}
+    try:
+        delays = [it["delay_seconds"] for it in error["recovery_actions"] if it["action"] == "RETRY"]
+        return parse_stamp(error["timestamp"]) + timedelta(seconds=delays[0])
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         return None

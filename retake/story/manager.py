@@ -6,8 +6,9 @@ done by the scripts, which run one at a time under the manager's lease.
 
 from collections.abc import Callable, Container
 from logging import getLogger
+from typing import TYPE_CHECKING
 
-from retake.bucket import Bucket
+from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.errors import LeaseHeld
 from retake.keys import Keys
@@ -15,10 +16,14 @@ from retake.settings import Settings
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Documents
 from retake.story.generation import new_id, taken_ids
+from retake.story.ledgers import Ledgers
 from retake.story.prices import prices
 from retake.story.shell import LEASE
 from retake.story.shift import NO_ORDERS, Orders, Scripts, Shift, Tick, tidy_plan
 from retake.story.store import DocumentStore
+
+if TYPE_CHECKING:
+    from retake.story.chronicle import Chronicle
 
 Observer = Callable[[Documents, Action], None]
 
@@ -26,7 +31,8 @@ _log = getLogger(__name__)
 
 
 class Manager:
-    """Drives one pipeline. `observe` is shown each decision before it is carried out.
+    """Drives one pipeline; on the ledger its runs are called `pipeline` («story», «story/CHANNEL»). `observe` is shown
+    each decision before it is carried out.
 
     `unflagged` are the actions for which `processing_lock` is not raised. It tells people and other programs that
     something is being changed; where a thousand pipelines wait for their vendors, a poll that changes nothing need not.
@@ -41,6 +47,8 @@ class Manager:
         clock: Clock,
         *,
         owner: str,
+        pipeline: str = "story",
+        ledgers: Ledgers | None = None,
         observe: Observer = lambda documents, action: None,
         unflagged: Container[Act] = (),
     ) -> None:
@@ -50,6 +58,8 @@ class Manager:
         self._keys = keys
         self._clock = clock
         self._owner = owner
+        self._pipeline = pipeline
+        self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
         self._observe = observe
         self._unflagged = unflagged
 
@@ -71,10 +81,17 @@ class Manager:
                 self._clock,
                 self._observe,
                 self._unflagged,
+                lambda: self._chronicle(lease),
             )
             return shift.work(orders)
         finally:
             lease.release()
+
+    def _chronicle(self, lease: Lease) -> "Chronicle":
+        from retake.story.chronicle import CRON, Chronicle
+
+        ledger = self._ledgers.of(self.bucket, lease)
+        return Chronicle(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner)
 
     def dry_run(self) -> list[str]:
         """What a tick would do, in words; nothing is changed."""

@@ -60,6 +60,11 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
     return bucket.part(f"{channel}/")
 
 
+def pipeline_of(channel: str | None) -> str:
+    """What the runs of a pipeline are called on the ledger."""
+    return f"story/{channel}" if channel else "story"
+
+
 def guarded(work: Callable[[], int], *, alone: bool = True) -> int:
     """`work`'s exit code; that of the error if it raises one. A bug keeps its traceback, in the log.
 

@@ -6,7 +6,7 @@ one at a time. The order of writes within an action is chosen for the crash in b
 
 from collections.abc import Callable, Container
 from logging import getLogger
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retake.bucket import Lease
 from retake.clock import Clock
@@ -15,7 +15,7 @@ from retake.keys import Keys, missing_keys
 from retake.logs import alert, bind
 from retake.settings import Settings
 from retake.story import tidy, transitions
-from retake.story.decision import Act, Action, decide, held_until, over_cap
+from retake.story.decision import Act, Action, decide, held_until, over_cap, retry_at
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -29,6 +29,9 @@ from retake.story.documents import (
 from retake.story.generation import begin, bury, finish, new_id, take_up, taken_ids
 from retake.story.prices import prices
 from retake.story.store import DocumentStore
+
+if TYPE_CHECKING:
+    from retake.story.chronicle import Chronicle
 
 _log = getLogger(__name__)
 
@@ -83,6 +86,7 @@ class Shift:
         clock: Clock,
         observe: Callable[[Documents, Action], None],
         unflagged: Container[Act],
+        open_chronicle: "Callable[[], Chronicle]",
     ) -> None:
         self._settings = settings
         self._store = store
@@ -93,19 +97,28 @@ class Shift:
         self._observe = observe
         self._unflagged = unflagged
         self._prices = prices(settings)
+        self._open_chronicle = open_chronicle
+        self._chronicle: Chronicle | None = None  # opened with the first generation that is under way
+        self._interrupted = False
         self._flag_raised = False
         self._finished = 0
 
     def work(self, orders: Orders) -> Tick:
         self._store.read()  # all of it is checked before anything is written
-        interrupted = self._store.documents.public.processing_lock
+        self._interrupted = interrupted = self._store.documents.public.processing_lock
         if interrupted:
             _log.warning("the last tick did not come to its end; this one goes on from what is on record")
         try:
-            self._obey(orders)
+            if orders != NO_ORDERS:
+                self._refuse(orders)
+                self._align()
+                self._obey(orders)
             while True:
                 tick = self._next()
                 if tick:
+                    self._align()
+                    if self._chronicle:
+                        self._chronicle.flush()
                     return tick
         finally:
             self._lower_flag(interrupted)
@@ -116,11 +129,13 @@ class Shift:
         generation_id = documents.gen.generation_id
         with bind(generation_id=generation_id, step=action.step.value, status=documents.midjourney.status):
             self._observe(documents, action)
+            if action.act is not Act.REST:
+                self._need_keys(action)
+            self._align(action)
             if action.act is Act.REST:
                 return self._rest(action)
             if action.act is Act.BEGIN:
                 return self._begin()
-            self._need_keys(action)
             if action.act not in self._unflagged:
                 self._raise_flag()
             tick = self._act(action)
@@ -147,6 +162,17 @@ class Shift:
             case _:
                 return self._run_script(action)
         return None
+
+    def _align(self, action: Action | None = None, actor: str | None = None) -> None:
+        """Bring the run on the ledger in line with the documents, and what is decided on them."""
+        documents = self._store.documents
+        if documents.gen.generation_id is None:
+            return
+        self._chronicle = self._chronicle or self._open_chronicle()
+        self._chronicle.actor = actor or self._chronicle.actor
+        action = action or decide(documents, self._settings.workflow, self._clock.now(), self._prices)
+        self._chronicle.align(documents, action, interrupted=self._interrupted)
+        self._interrupted = False
 
     # --- beginning and ending -------------------------------------------------------------------------------------
 
@@ -277,6 +303,11 @@ class Shift:
 
     # --- orders, keys, the flag -------------------------------------------------------------------------------------
 
+    def _refuse(self, orders: Orders) -> None:
+        """Raises StateError for an order that makes no sense as things stand, before anything is changed."""
+        if orders.resolve and self._store.documents.midjourney.pending is None:
+            raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+
     def _obey(self, orders: Orders) -> None:
         doc, store = self._store.documents.midjourney, self._store
         if orders.resume:
@@ -284,22 +315,32 @@ class Shift:
             store.save_gen(store.documents.gen.without("failed_in_a_row"))
             if held_until(doc, self._settings.workflow):
                 store.save_midjourney(transitions.hold_lifted(doc))
-            _log.info("resumed by the operator")
+            elif retry_at(doc):
+                store.save_midjourney(transitions.wait_lifted(doc))
+            self._say("resume", "resumed by the operator")
         if orders.retake:
             self._raise_flag()
             take_up(store, orders.retake)
             store.read()
-            _log.info("generation %s is taken up again", orders.retake)
+            self._say("retake", f"generation {orders.retake} is taken up again")
         if orders.resolve:
-            if doc.pending is None:
-                raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+            assert doc.pending is not None
             self._raise_flag()
             mock = self._settings.workflow.on_exhausted == "mock" and "json" in store.documents.files
             retry = orders.resolve == "retry"
             store.save_midjourney(
                 transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
             )
-            _log.info("the operator says: %s the %s call", orders.resolve, doc.pending.step)
+            self._say("resolve", f"the operator says: {orders.resolve} the {doc.pending.step} call")
+
+    def _say(self, code: str, text: str) -> None:
+        """An order is carried out: from here on the tick is the operator's."""
+        _log.info("%s", text)
+        if self._chronicle is None:
+            self._align(actor="operator")
+        if self._chronicle:
+            self._chronicle.remark(code, text)
+            self._align(actor="operator")
 
     def _need_keys(self, action: Action) -> None:
         vendor = _VENDOR.get(action.act) or (_VENDOR_OF_STEP[action.step] if action.act is Act.SETTLE else None)

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story_shapes import COUNTERS, FILES, NOON, SHAPES, shaped
 
+from retake.clock import parse_stamp, stamp
+from retake.errors import retry_in
 from retake.settings import Workflow
 from retake.story import decision
 from retake.story.decision import RUNS_A_SCRIPT, Act, decide, held_until
@@ -54,6 +56,11 @@ class Case(NamedTuple):
         return self.doc.retries.get(step, 0) < self.limits.max_retries and not over
 
     @property
+    def waits(self) -> bool:
+        error = self.doc.last_error
+        return bool(error and parse_stamp(error["timestamp"]) + timedelta(seconds=30) > self.now)
+
+    @property
     def substitute(self) -> bool:
         content = self.doc.status is Status.CONTENT_FAILED
         return self.limits.on_exhausted == "mock" and not content and "json" in self.documents.files
@@ -85,20 +92,26 @@ ROWS = [
         lambda case: case.doc.pending and case.doc.pending.outcome and case.limits.on_unknown_outcome == "hold",
     ),
     Row(6, Act.SETTLE, lambda case: case.doc.pending),
-    Row(7, Act.RETRY, lambda case: case.failed and case.attempts_left),
-    Row(8, Act.SUBSTITUTE, lambda case: case.failed and case.substitute),
-    Row(9, Act.FAIL, lambda case: case.failed),
-    Row(10, Act.MAKE_MOCK, lambda case: case.doc.status is Status.TIMED_OUT_MOCK_NEEDED),
-    Row(11, Act.FINISH, lambda case: case.documents.files >= {"json", "png", "mp4"}),
-    Row(12, Act.FILM, lambda case: case.doc.runway_task),
-    Row(13, Act.TIME_OUT, lambda case: case.late),
-    Row(14, Act.FETCH, lambda case: case.doc.task),
-    Row(15, Act.FILM, lambda case: case.results_of(UPSCALE)),
-    Row(16, Act.ORDER_UPSCALE, lambda case: case.results_of(IMAGINE)),
-    Row(17, Act.WRITE, lambda case: "json" not in case.documents.files),
-    Row(18, Act.ORDER_IMAGINE, lambda case: case.doc.generation),
-    Row(19, Act.RAISE_FLAG, lambda case: True),
+    Row(7, Act.REST, lambda case: case.failed and case.attempts_left and case.waits),
+    Row(8, Act.RETRY, lambda case: case.failed and case.attempts_left),
+    Row(9, Act.SUBSTITUTE, lambda case: case.failed and case.substitute),
+    Row(10, Act.FAIL, lambda case: case.failed),
+    Row(11, Act.MAKE_MOCK, lambda case: case.doc.status is Status.TIMED_OUT_MOCK_NEEDED),
+    Row(12, Act.FINISH, lambda case: case.documents.files >= {"json", "png", "mp4"}),
+    Row(13, Act.FILM, lambda case: case.doc.runway_task),
+    Row(14, Act.TIME_OUT, lambda case: case.late),
+    Row(15, Act.FETCH, lambda case: case.doc.task),
+    Row(16, Act.FILM, lambda case: case.results_of(UPSCALE)),
+    Row(17, Act.ORDER_UPSCALE, lambda case: case.results_of(IMAGINE)),
+    Row(18, Act.WRITE, lambda case: "json" not in case.documents.files),
+    Row(19, Act.ORDER_IMAGINE, lambda case: case.doc.generation),
+    Row(20, Act.RAISE_FLAG, lambda case: True),
 ]
+
+FAILED_JUST_NOW, FAILED_BEFORE = (
+    {"error_class": "A", "timestamp": stamp(NOW - timedelta(seconds=ago)), "recovery_actions": [retry_in(30)]}
+    for ago in (29, 30)
+)
 
 LIMITS_THAT_MATTER = [
     LIMITS,
@@ -114,7 +127,9 @@ def first_row(case: Case) -> Row:
 def cases() -> dict[int, list[Case]]:
     """Every shape of the documents, by the first row of the table that applies to it."""
     found: dict[int, list[Case]] = {row.number: [] for row in ROWS}
-    for keys in SHAPES:
+    errors = [{"last_error": FAILED_JUST_NOW}, {"last_error": FAILED_BEFORE}]
+    shapes = [*SHAPES, *({**keys, **error} for keys in SHAPES[:: len(SHAPES) // 500] for error in errors)]
+    for keys in shapes:
         doc = MidjourneyDocument(keys)
         for files in FILES:
             for number, limits in enumerate(LIMITS_THAT_MATTER):

@@ -1,0 +1,279 @@
+"""Each generation is a run on the ledger; the documents stay the truth of where it stands.
+
+The ledger tells what happened: when it began, each failure, each repeat, each interruption, its end. It is written
+after the documents, so a crash in between leaves it behind: `Chronicle.align` compares the run with what the documents
+say, and makes the transitions that lead there. It is called before each action of a tick and once more at its end, and
+does nothing where both agree.
+
+the decision on the documents               where the run should stand
+──────────────────────────────────────────  ──────────────────────────────────────────────────────────────────────
+BURY                                        failed; cancelled, if somebody did not want it any more
+FAIL                                        failed
+FINISH                                      succeeded
+RETRY, and REST until something is due      retry_scheduled, next_retry_at: when it is due
+anything else                               running
+
+The end is on record before config_gen.json lets go of the id: no generation under way means that its run has ended,
+and a tick that finds none looks into no ledger.
+"""
+
+import json
+from collections import deque
+from collections.abc import Container, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from retake.clock import Clock, stamp
+from retake.runs import Ledger
+from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
+from retake.runs.states import TRANSITIONS, RunStatus, Trigger
+from retake.story.decision import Act, Action
+from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+
+STEP_DONE = "run.step.done"
+"""The event of a step's result: {step, task_id?, seen_at_utc, text}."""
+
+REMARK = "run.note"
+"""The event of whatever else is worth knowing: {code, …, seen_at_utc, text}."""
+
+CRON, OPERATOR, RECOVERY = "cron", "operator", "recovery"
+"""Who did it: a tick by schedule, a person, or a tick that found what a dead one had left."""
+
+_BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
+_FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})
+_BEGINS_WORK = frozenset({Trigger.WORKER_CLAIM, Trigger.RETRY_DUE, Trigger.RECOVERY_RESUME})
+_ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
+
+
+class Standing(NamedTuple):
+    """Where a run should stand."""
+
+    status: RunStatus
+    next_retry_at: datetime | None = None  # set if and only if it is retry_scheduled
+    error: Mapping[str, Any] | None = None  # the standard record of the last failure, if there is one
+
+
+# --- what the documents say: pure -------------------------------------------------------------------------------------
+
+
+def expected(documents: Documents, action: Action) -> Standing:
+    """Where the run should stand while a generation is under way; `action` is what is decided on its documents."""
+    doc = documents.midjourney
+    error = doc.last_error if isinstance((doc.last_error or {}).get("error_code"), str) else None
+    match action.act:
+        case Act.FINISH:
+            return Standing(RunStatus.SUCCEEDED)
+        case Act.BURY:
+            return Standing(RunStatus.CANCELLED if doc.cancelled else RunStatus.FAILED, error=error)
+        case Act.FAIL:
+            return Standing(RunStatus.FAILED, error=error)
+        case _ if action.until:
+            return Standing(RunStatus.RETRY_SCHEDULED, action.until, error)
+        case _:
+            return Standing(RunStatus.RUNNING, error=error)
+
+
+def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
+    """The shortest way from one state to another; [] if there is none to go, or none at all. What was interrupted is
+    always taken up again: the documents know how to go on."""
+    ways: deque[tuple[RunStatus, list[Trigger]]] = deque([(start, [])])
+    seen = {start}
+    while ways:
+        status, way = ways.popleft()
+        if status is end:
+            return way
+        for (before, trigger), after in TRANSITIONS.items():
+            if before is status and after not in seen and trigger is not Trigger.RECOVERY_ABORT:
+                seen.add(after)
+                ways.append((after, [*way, trigger]))
+    return []
+
+
+def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
+    """What the documents tell that is worth being on record, whether it is there already or not. `known` are the
+    identities of what is."""
+    doc, results = documents.midjourney, documents.midjourney.results
+    if "json" in documents.files:
+        yield _done(Step.CONTENT, "the text is there")
+    if results and results.task_type == IMAGINE:
+        yield _done(Step.IMAGINE, "the pictures are there", task_id=results.task_id)
+    elif results:
+        yield _done(Step.UPSCALE, "the upscaled picture is there", task_id=results.task_id)
+    yield from _doubts(doc)
+    for entry in doc.skipped:
+        at, step = entry.get("at_utc"), entry.get("step")
+        yield _remark("skipped", f"{step} is done without, by the {entry.get('by')}", step=step, at_utc=at)
+    if doc.status is Status.TIMED_OUT_MOCK_NEEDED:
+        yield _remark(_MOCK, "the vendors are given up on: a mock is made on this machine")
+    if times := doc.retries_of(Step.MOCK):
+        yield _remark("mock_failed", f"the mock failed {times} times", times=times)
+    if "mp4" in documents.files:
+        mock = doc.status is Status.TIMED_OUT_MOCK_NEEDED or identity(REMARK, {"code": _MOCK}) in known
+        yield _done(Step.MOCK, "the mock is made") if mock else _done(Step.RUNWAY, "the video is there")
+
+
+def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
+    """Calls that may have been paid for twice, or for nothing."""
+    for call in doc.paid_calls:
+        facts = {name: call[name] for name in ("step", "call", "requested_at_utc") if name in call}
+        what = f"the {call.get('step')} call of {call.get('requested_at_utc')}"
+        if call.get("possible_duplicate"):
+            yield _remark("possible_duplicate", f"{what} may have been carried out, and is asked again", **facts)
+        elif call.get("outcome") == UNKNOWN:
+            yield _remark("unknown_outcome", f"nobody knows whether {what} was carried out", **facts)
+        elif call.get("outcome") == "wasted":
+            yield _remark("wasted", f"{what} was billed, and its answer is of no use", **facts)
+    if doc.pending and doc.pending.outcome == UNKNOWN:
+        step, at = doc.pending.step, doc.pending.raw.get("requested_at_utc")
+        text = f"nobody can tell whether the {step} call was carried out: it waits for the operator"
+        yield _remark("held", text, step=step.value, requested_at_utc=at)
+
+
+def identity(kind: str, payload: Mapping[str, Any]) -> str:
+    """What tells an event from others of its kind, whoever wrote it down, and when, and in which words."""
+    if kind == ERROR:
+        parts: Any = payload.get("error_id") or [payload.get("timestamp"), payload.get("error_code")]
+    else:
+        parts = {name: value for name, value in payload.items() if name not in ("actor", "text", "seen_at_utc")}
+    return json.dumps([kind, parts], sort_keys=True)
+
+
+_MOCK = "mock_instead"
+
+
+def _done(step: Step, text: str, **facts: Any) -> Note:
+    return Note(STEP_DONE, {"step": step.value, **facts, "text": text})
+
+
+def _remark(code: str, text: str, **facts: Any) -> Note:
+    return Note(REMARK, {"code": code, **facts, "text": text})
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+class Chronicle:
+    """Keeps the run of the generation under way in line with the documents, for as long as the lease is held.
+
+    `pipeline` is «story» or «story/CHANNEL»; `actor` who acts in it («cron», «operator»), `worker` who has the lease.
+    Every method may raise StorageError: the next tick makes up for what was not written.
+    """
+
+    def __init__(self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str) -> None:
+        self.actor = actor
+        self._ledger = ledger
+        self._pipeline = pipeline
+        self._clock = clock
+        self._worker = worker
+        self._task_id: str | None = None
+        self._run: Run | None = None
+        self._ended = 0  # runs of the task that have ended
+        self._known: set[str] = set()  # what is on record of the task, by identity
+        self._pending: dict[str, Note] = {}  # what is to be, with the next transition or at the end of the tick
+
+    def align(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
+        """Bring the run in line; `action` is what is decided on the documents. `interrupted`: whoever was at work on it
+        died. Nothing is done where no generation is under way."""
+        if documents.gen.generation_id is None:
+            return
+        try:
+            self._bring(documents, action, interrupted=interrupted)
+        except StaleRun:  # who looks after silent runs moved it just before us: once more, from where it stands now
+            self._run = None
+            self._bring(documents, action, interrupted=interrupted)
+
+    def remark(self, code: str, text: str) -> None:
+        """Put something on record that the documents do not tell; written with what comes next."""
+        note = _remark(code, text, at_utc=stamp(self._clock.now()))
+        self._pending[identity(*note)] = note
+
+    def flush(self) -> None:
+        """Write what is not on record yet. Nothing if no run was looked at."""
+        if self._run is None:
+            return
+        for key, note in list(self._pending.items()):
+            self._ledger.note(self._run, note.kind, note.payload, actor=self.actor)
+            self._known.add(key)
+            del self._pending[key]
+
+    # --- how it is done -----------------------------------------------------------------------------------------------
+
+    def _bring(self, documents: Documents, action: Action, *, interrupted: bool) -> None:
+        self._look(documents.gen.generation_id or "")
+        wanted, run = expected(documents, action), self._run
+        if run and run.ended:
+            if run.status is wanted.status or {run.status, wanted.status} <= _ENDS_BADLY:
+                return
+            self._run = run = None  # its documents say that the work goes on: that is a run of its own
+        self._gather(documents)
+        if run is None:
+            self._run = run = self._begun()
+        if interrupted and run.status is RunStatus.RUNNING:
+            self._move(Trigger.PROCESS_RESTART, wanted)
+            self._move(Trigger.RECOVERY_RESUME, wanted)
+        for trigger in self._way(wanted):
+            self._move(trigger, wanted)
+        if wanted.status is RunStatus.RUNNING and (error := self._unrecorded(wanted.error)):
+            self._pending.setdefault(identity(ERROR, error), Note(ERROR, error))
+
+    def _look(self, generation_id: str) -> None:
+        """Read the runs of the generation, unless they are known already."""
+        channel = self._pipeline.partition("/")[2]
+        task_id = f"{channel}/{generation_id}" if channel else generation_id
+        if task_id != self._task_id and self._task_id is not None:
+            self._pending = {}
+        if task_id == self._task_id and self._run is not None:
+            return
+        self._task_id, self._run, self._ended, self._known = task_id, None, 0, set()
+        while run := self._ledger.find(f"{task_id}#{self._ended + 1}"):
+            self._run = run
+            events = self._ledger.events(run.run_id)
+            self._known.update(identity(it.kind, it.payload) for it in events if it.kind != CHANGED)
+            if not run.ended:
+                break
+            self._ended += 1
+
+    def _gather(self, documents: Documents) -> None:
+        for note in facts(documents, {*self._known, *self._pending}):
+            key = identity(*note)
+            if key not in self._known and key not in self._pending:
+                seen = {"seen_at_utc": stamp(self._clock.now())}
+                self._pending[key] = note._replace(payload={**note.payload, **seen})
+
+    def _begun(self) -> Run:
+        assert self._task_id is not None
+        key = f"{self._task_id}#{self._ended + 1}"
+        return self._ledger.create_for_task(self._task_id, key, actor=self.actor, pipeline=self._pipeline)
+
+    def _way(self, wanted: Standing) -> list[Trigger]:
+        assert self._run is not None
+        scheduled = RunStatus.RETRY_SCHEDULED
+        if self._run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
+            return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was tried again meanwhile, by hand
+        return route(self._run.status, wanted.status)
+
+    def _unrecorded(self, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        return error if error and identity(ERROR, error) not in self._known else None
+
+    def _move(self, trigger: Trigger, wanted: Standing) -> None:
+        assert self._run is not None
+        by_recovery, failed = trigger in _BY_RECOVERY, trigger in _FAILURES
+        error = self._unrecorded(wanted.error) if failed else None
+        notes = {} if by_recovery else self._pending
+        if error:
+            notes.pop(identity(ERROR, error), None)
+        self._run = self._ledger.move(
+            self._run,
+            trigger,
+            actor=RECOVERY if by_recovery else OPERATOR if trigger is Trigger.CANCEL_COMMAND else self.actor,
+            worker=self._worker if trigger in _BEGINS_WORK else None,
+            next_retry_at=wanted.next_retry_at if trigger is Trigger.RETRYABLE_ERROR else None,
+            error=error,
+            error_code=str(wanted.error["error_code"]) if failed and wanted.error else None,
+            notes=list(notes.values()),
+        )
+        self._known.update(notes, [identity(ERROR, error)] if error else [])
+        if not by_recovery:
+            self._pending = {}
+        if self._run.ended:
+            self._ended += 1
