@@ -1,0 +1,179 @@
+"""`runs` and `show`: what is on the ledger, found again by what a person types, and told in its order."""
+
+import pytest
+from reading_world import World, ask, clear, desk_of, shown
+
+from retake.console.runs import command as runs
+from retake.console.show import command as show
+from retake.console.timeline import timeline
+from retake.errors import RunError
+from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.run import UnknownRun
+from retake.runs.states import Trigger
+from retake.settings import Settings
+from retake.story.shift import Orders
+
+
+def eventful() -> World:
+    """One generation that recovered, one that failed for good, one under way."""
+    world = World()
+    world.vendors.plan("imagine", "refused", "unknown", "ok")
+    while not world.ended:
+        world.tick()
+    clear(world)
+    world.vendors.plan("upscale", "rejected")
+    while len(world.ended) < 2:
+        world.tick()
+    world.vendors.plan("imagine", "refused")
+    world.ticks(2)
+    return world
+
+
+def ids(world: World, **options: object) -> list[str]:
+    asked = {"statuses": (), "limit": 20, "pipeline": None, **options}
+    return [run["task_id"] for run in ask(runs, world, **asked).document["runs"]]
+
+
+def on_ledger(world: World, task: str, pipeline: str = "music") -> str:
+    run = BucketLedger(world.bucket, world.clock).create_for_task(task, f"{task}#1", actor="x", pipeline=pipeline)
+    return run.run_id
+
+
+def test_runs_are_listed_the_last_changed_first() -> None:
+    world = eventful()
+    assert ids(world) == ["20260101-0006", "20260101-0005", "20260101-0000"]
+    assert ids(world, limit=1) == ["20260101-0006"]
+    assert ids(world, statuses=("failed", "succeeded")) == ["20260101-0005", "20260101-0000"]
+    text = shown(ask(runs, world, statuses=(), limit=20, pipeline=None))
+    assert text.startswith("Runs of story\nRUN")
+    assert "20260101-0005        1  failed     00:05:00  B REJECTED" in text
+
+
+def test_runs_of_another_pipeline_are_there_when_asked_for() -> None:
+    world = eventful()
+    on_ledger(world, "song-1")
+    assert "song-1" in ids(world)
+    assert ids(world, pipeline="music") == ["song-1"]
+    assert "song-1" not in ids(world, pipeline="story")
+    assert "PIPELINE" in shown(ask(runs, world, statuses=(), limit=20, pipeline=None))
+
+
+def test_an_empty_ledger_says_so() -> None:
+    answer = ask(runs, World(), statuses=(), limit=20, pipeline=None)
+    assert shown(answer) == "There is no such run on record.\n"
+    assert answer.document == {"runs": []}
+
+
+def test_a_run_is_found_by_its_id_its_beginning_and_its_generation() -> None:
+    world = eventful()
+    run_id = ask(runs, world, statuses=("failed",), limit=1, pipeline=None).document["runs"][0]["run_id"]
+    for text in (run_id, run_id[:14], run_id[:9], "20260101-0005"):
+        assert ask(show, world, run=text).document["runs"][0]["run_id"] == run_id
+
+
+def test_what_is_not_there_is_told_as_that() -> None:
+    for text in ("run-0000000000000000", "run-", "20250101-0000", "run-é", "../x", "run-/", ""):
+        with pytest.raises(UnknownRun, match="there is no run"):
+            ask(show, World(), run=text)
+
+
+def test_a_beginning_that_may_mean_several_is_refused_and_they_are_named() -> None:
+    world = World()
+    names = {on_ledger(world, f"song-{n}") for n in range(40)}
+    with pytest.raises(RunError, match="may mean several") as caught:
+        ask(show, world, run="run-")
+    assert any(name in str(caught.value) for name in names)
+
+
+def test_a_timeline_tells_failures_repeats_results_and_the_end() -> None:
+    world = eventful()
+    told = [it["what"] for it in ask(show, world, run="20260101-0000").document["timeline"]]
+    assert told == [
+        "created",
+        "work began",
+        "the text is there",
+        "imagine failed, to be tried again",
+        "tried again",
+        "the imagine call of 2026-01-01T00:02:00Z may have been carried out, and is asked again",
+        "imagine failed, to be tried again",
+        "tried again",
+        "the pictures are there",
+        "the upscaled picture is there",
+        "the video is there",
+        "done",
+    ]
+    text = shown(ask(show, world, run="20260101-0000"))
+    assert "00:02:00  +2 min  cron    2  imagine failed, to be tried again. A TIMEOUT: imagine: no answer" in text
+    assert "Paid: 0.610 USD for 5 calls" in text
+    assert "unknown, possible duplicate" in text
+
+
+def test_it_says_where_the_files_lie() -> None:
+    world = eventful()
+    files = [it["key"] for it in ask(show, world, run="20260101-0005").document["files"]]
+    assert "dead_letters/20260101-0005/report.json" in files
+    assert "spend/20260101-0005.json" in files
+
+
+def test_of_a_generation_under_way_the_calls_so_far_are_told() -> None:
+    document = ask(show, eventful(), run="20260101-0006").document
+    assert [call["step"] for call in document["paid_calls"]] == ["content"]
+    assert document["files"][0]["key"] == "666/20260101-0006.json"
+
+
+def test_a_generation_that_was_taken_up_again_is_told_as_one_story() -> None:
+    world = eventful()
+    while world.generation_id:
+        world.tick()
+    clear(world)
+    world.tick(Orders(retake="20260101-0005"))
+    while world.generation_id:
+        world.tick()
+    document = ask(show, world, run="20260101-0005").document
+    assert [run["status"] for run in document["runs"]] == ["failed", "succeeded"]
+    assert [run["attempt"] for run in document["runs"]] == [1, 2]
+    assert document["timeline"][-1]["what"] == "done"
+    assert len(shown(ask(show, world, run="20260101-0005")).splitlines()) > 10
+
+
+def test_a_run_that_is_no_generation_is_told_without_files() -> None:
+    world = World()
+    on_ledger(world, "../../etc/passwd")
+    document = ask(show, world, run="../../etc/passwd").document
+    assert (document["files"], document["paid_calls"]) == ([], [])
+
+
+def test_a_channel_has_its_own_runs_and_a_name_in_two_of_them_must_be_made_clear() -> None:
+    world = World()
+    world.settings = Settings()._replace(channels=("en", "ru"))
+    for name in ("en", "ru"):
+        ledger = BucketLedger(world.bucket.part(f"{name}/"), world.clock)
+        ledger.create_for_task(f"{name}/20260101-0000", f"{name}#1", actor="cron", pipeline=f"story/{name}")
+        world.clock.sleep(1)
+    assert ids(world) == ["ru/20260101-0000", "en/20260101-0000"]
+    assert ask(show, world, run="en/20260101-0000").document["runs"][0]["pipeline"] == "story/en"
+    alone = desk_of(world, channel="ru")
+    assert ask(show, alone, run="20260101-0000").document["task_id"] == "ru/20260101-0000"
+    with pytest.raises(RunError, match=r"en/20260101-0000, ru/20260101-0000.*--channel"):
+        ask(show, world, run="20260101-0000")
+    assert [run["task_id"] for run in ask(runs, alone, statuses=(), limit=9, pipeline=None).document["runs"]] == [
+        "ru/20260101-0000"
+    ]
+
+
+def test_whatever_is_noted_has_its_place_in_the_timeline() -> None:
+    world = World()
+    ledger = BucketLedger(world.bucket, world.clock)
+    run = ledger.create_for_task("song", "song#1", actor="worker", pipeline="music")
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="worker", worker="w")
+    ledger.note(run, "run.note", {"text": "two\nlines"}, actor="operator")
+    ledger.note(run, "upload.begun", {"parts": 3}, actor="worker")
+    ledger.note(run, "run.error", {"error_code": "ERR_TEMPORARY_NETWORK", "message": "cut"}, actor="worker")
+    ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
+    told = [(it.actor, it.told, it.failure) for it in timeline(ledger.events(run.run_id))][2:]
+    assert told == [
+        ("operator", "two lines", ""),
+        ("worker", "upload.begun: parts 3", ""),
+        ("worker", "failed", "A NETWORK: cut"),
+        ("recovery", "interrupted: whoever worked on it was gone", ""),
+    ]
