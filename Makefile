@@ -1,10 +1,11 @@
 # Everything you type. `make` alone shows the list.
 #
-# Needs Python 3.11 or newer, and make. Whatever is fetched or made stays in this folder; no sudo.
+# Needs Python 3.11 or newer, and make. Whatever is fetched or made stays in this folder; no sudo. But for one thing: the
+# tests want PostgreSQL, and install Debian's package where they may. Without it they skip what needs it.
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test soak bench format pins clean anew
+.PHONY: help install tools run postgres test soak bench format pins clean anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -73,7 +74,23 @@ run: install ## a generation from topic to video in the sandbox, with two failur
 	echo "== RETAKE_STORAGE_URL=file:$$at/bucket $(VENV) b2_storage_manager.py --sandbox --until-done --order upscale#1-2=500"; \
 	RETAKE_STORAGE_URL="file:$$at/bucket" $(VENV) b2_storage_manager.py --sandbox --until-done --order 'upscale#1-2=500'
 
-test: tools ## lint, format, types, and every test
+# Its programs alone are wanted: no cluster is made, so no service runs. RETAKE_POSTGRES=FOLDER names other programs.
+INITDB := $(firstword $(shell command -v initdb 2>/dev/null) $(wildcard /usr/lib/postgresql/*/bin/initdb))
+CLUSTERS := /etc/postgresql-common/createcluster.conf
+NO_POSTGRES = PostgreSQL is missing, and without it its tests are skipped: sudo apt install postgresql
+
+define install_postgres
+mkdir -p $(dir $(CLUSTERS)) && { [ -e $(CLUSTERS) ] || echo "create_main_cluster = false" >$(CLUSTERS); } && \
+apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
+-o Dpkg::Options::=--force-confold install postgresql
+endef
+
+postgres:
+	@[ -n "$(INITDB)$$RETAKE_POSTGRES" ] && exit; mkdir -p .venv; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
+	if command -v apt-get >/dev/null && $$sudo true 2>/dev/null; then echo "== installing PostgreSQL for the tests"; \
+	$$sudo sh -c '$(install_postgres)' >.venv/apt.log 2>&1 && exit; fi; echo "$(NO_POSTGRES)" >&2
+
+test: tools postgres ## lint, format, types, and every test
 	@echo "== ruff check"
 	@$(VENV) -m ruff check --quiet
 	@echo "== ruff format --check"
@@ -83,8 +100,8 @@ test: tools ## lint, format, types, and every test
 	@echo "== pytest"
 	@$(VENV) -m pytest -q -n $(WORKERS)
 
-soak: tools ## the simulation and the sweeps at length: SEEDS=20000, every pair of deaths (an hour or more)
-	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto tests/story tests/bucket
+soak: tools postgres ## the simulation and the sweeps at length: SEEDS=20000, every pair of deaths (an hour or more)
+	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto tests/story tests/bucket tests/runs
 
 bench: tools ## the figures of the README, measured on this machine
 	@$(VENV) -m bench

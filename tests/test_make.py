@@ -145,6 +145,47 @@ def test_the_tests_are_lint_format_types_and_pytest_in_this_order() -> None:
     assert steps[-4:] == ["ruff check", "ruff format --check", "mypy --strict", "pytest"]
 
 
+def without_postgres(checkout: Path, tmp_path: Path, user: int, **scripts: str) -> subprocess.CompletedProcess[str]:
+    """`make postgres` on a machine that has none, with these programs; what is asked of them is in `asked`."""
+    for name, body in {"id": f"echo {user}", "sudo": "exit 1", **scripts}.items():
+        script(tmp_path / name, f'echo "{name} $*" >>"{tmp_path}/asked"; {body}')
+    found = {"INITDB": "", "CLUSTERS": f"{tmp_path}/common/clusters.conf"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    return make(checkout, "postgres", *(f"{name}={value}" for name, value in found.items()), PATH=path)
+
+
+def test_root_gets_postgres_from_debian_and_no_cluster_of_it(checkout: Path, tmp_path: Path) -> None:
+    done = without_postgres(checkout, tmp_path, 0, **{"apt-get": 'echo "noise"'})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "== installing PostgreSQL for the tests\n", "")
+    assert (tmp_path / "common/clusters.conf").read_text() == "create_main_cluster = false\n"
+    update, install = (line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("apt-get"))
+    assert "update" in update
+    assert install.endswith("install postgresql")
+
+
+def test_who_may_use_sudo_without_a_password_gets_postgres_too(checkout: Path, tmp_path: Path) -> None:
+    done = without_postgres(checkout, tmp_path, 1000, **{"apt-get": "exit 0", "sudo": 'shift; "$@"'})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sudo -n sh -c" in (tmp_path / "asked").read_text()
+    assert "install postgresql" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_who_cannot_install_postgres_is_told_in_one_line_and_goes_on(checkout: Path, tmp_path: Path, user: int) -> None:
+    done = without_postgres(checkout, tmp_path, user, **{"apt-get": "echo no network >&2; exit 100"})
+    assert done.returncode == 0
+    assert ours(done) == ["PostgreSQL is missing, and without it its tests are skipped: sudo apt install postgresql"]
+
+
+def test_postgres_that_is_there_is_not_installed(checkout: Path, tmp_path: Path) -> None:
+    script(tmp_path / "apt-get", f'touch "{tmp_path}/asked"')
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for there in ("INITDB=/usr/bin/initdb", "RETAKE_POSTGRES=/opt/pg/bin"):
+        done = make(checkout, "postgres", there, "INITDB=" if "RETAKE" in there else there, PATH=path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "asked").exists()
+
+
 def test_each_run_has_a_bucket_of_its_own(checkout: Path) -> None:
     python = checkout / ".venv/bin/python"
     python.parent.mkdir(parents=True)
