@@ -1,0 +1,322 @@
+"""`doctor`: each check finds what it looks for, on real parts, and leaves nothing behind."""
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operator_states import STATES
+from reading_world import KEYS, World, ask, desk_of, shown
+from test_console_runs import eventful
+
+from retake.bucket import ANY, Entry
+from retake.bucket.directory import DirectoryBucket
+from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket
+from retake.bucket.wrapper import Wrapper
+from retake.clock import FakeClock, SystemClock
+from retake.console import house_checks
+from retake.console.answer import Answer
+from retake.console.desk import Desk
+from retake.console.doctor import command as doctor
+from retake.errors import StorageError
+from retake.keys import Keys
+from retake.runs import open_ledger
+from retake.sandbox import Pace, Sandbox
+from retake.settings import Settings, Storage, sandboxed
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
+        yield sandbox
+
+
+def examined(desk: Desk | World, **options: bool) -> Answer:
+    return ask(doctor, desk, **{"offline": True, "test_request": False, **options})
+
+
+def agreed(world: World) -> World:
+    """Its store goes by the world's clock."""
+    world.bucket.store._clock = world.clock
+    return world
+
+
+def found(answer: Answer, check: str) -> tuple[str, str]:
+    """Verdict and words of the one finding of that check."""
+    [finding] = [it for it in answer.document["checks"] if it["check"] == check]
+    return finding["verdict"], finding["found"]
+
+
+def on_disk(path: Path, **storage: Any) -> Desk:
+    settings = Settings(storage=Storage(f"file:{path}", **storage))
+    return Desk({}, settings=settings, keys=KEYS, bucket=DirectoryBucket(str(path)), clock=SystemClock())
+
+
+def test_where_all_is_well_it_says_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    desk = on_disk(tmp_path)
+    desk.bucket.write("config/config_gen.json", b"{}", ANY)
+    answer = examined(desk)
+    assert answer.exit_code == 0, shown(answer)
+    assert shown(answer).startswith("All is well")
+    assert [entry.key for entry in desk.bucket.list("")] == ["config/config_gen.json"]
+    assert desk.bucket.holder("doctor") is None
+
+
+def test_it_tells_that_it_writes_and_deletes_a_scratch_object() -> None:
+    verdict, words = found(examined(agreed(World())), "bucket is writable")
+    assert verdict == "ok"
+    assert "was written, read and deleted (doctor-" in words
+
+
+# --- settings and keys ------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_cannot_be_read_are_the_one_fault(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"WORKFLOW": {"max_retires": 3}}')
+    answer = examined(Desk({"RETAKE_CONFIG": str(file)}))
+    assert answer.exit_code == 78
+    assert [it["check"] for it in answer.document["checks"]] == ["settings"]
+    assert "did you mean max_retries?" in shown(answer)
+
+
+def test_an_unknown_setting_is_a_warning() -> None:
+    world = agreed(World())
+    world.settings = world.settings._replace(warnings=("x.json: settings that are not known here: FOO",))
+    answer = examined(world)
+    assert answer.exit_code == 0
+    assert answer.document["warnings"] == 1
+
+
+def test_a_missing_key_is_a_fault_and_no_key_is_ever_shown() -> None:
+    world = agreed(World())
+    desk = Desk({}, settings=world.settings, keys=Keys(runway="very-secret"), bucket=world.bucket, clock=world.clock)
+    answer = examined(desk)
+    assert answer.exit_code == 78
+    assert found(answer, "key midjourney")[0] == "fault"
+    assert found(answer, "key runway")[0] == "ok"
+    assert "very-secret" not in shown(answer) + json.dumps(answer.document)
+
+
+def test_prompts_that_are_not_there_are_a_fault() -> None:
+    world = agreed(World())
+    world.settings = world.settings._replace(paths=world.settings.paths._replace(prompts="/nowhere/prompts.json"))
+    answer = examined(world)
+    assert found(answer, "prompts")[0] == "fault"
+    assert answer.exit_code == 78
+
+
+# --- the bucket -------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_that_is_away_is_the_fault_and_nothing_else_of_it_is_tried() -> None:
+    away = FailingBucket(MemoryBucket(), Fault(lambda: StorageError("no route to it"), times=999))
+    answer = examined(desk_of(World(), away))
+    assert answer.exit_code == 69
+    assert found(answer, "bucket") == ("fault", "no route to it")
+    assert away.operations[1:] == [("list", "breakers/")] or len(away.operations) == 1
+
+
+def test_a_bucket_that_cannot_be_written_is_a_fault() -> None:
+    full = FailingBucket(MemoryBucket(), Fault(lambda: StorageError("it is full"), operation="write"))
+    answer = examined(desk_of(World(), full))
+    assert found(answer, "bucket is writable") == ("fault", "it is full")
+    assert answer.exit_code == 69
+
+
+class Forgetful(Wrapper):
+    """A store whose listings lag behind."""
+
+    def list(self, prefix: str) -> list[Entry]:
+        return [entry for entry in super().list(prefix) if not entry.key.startswith("doctor-")]
+
+
+def test_a_listing_that_lags_behind_is_a_fault() -> None:
+    answer = examined(desk_of(World(), Forgetful(MemoryBucket())))
+    assert found(answer, "listing") == ("fault", "what is written is not listed")
+
+
+@pytest.mark.parametrize(("ahead_s", "verdict"), [(0, "ok"), (5, "ok"), (30, "warn"), (900, "fault")])
+def test_clocks_that_are_apart_are_told(ahead_s: int, verdict: str) -> None:
+    world = agreed(World())
+    world.bucket.store._clock = FakeClock(world.clock.now() + timedelta(seconds=ahead_s))
+    assert found(examined(world), "clock")[0] == verdict
+    world.bucket.store._clock = FakeClock(world.clock.now() - timedelta(seconds=ahead_s))
+    assert found(examined(world), "clock")[0] == verdict
+
+
+def test_who_is_at_work_is_told_and_not_disturbed() -> None:
+    world = agreed(World())
+    lease = world.bucket.lease("story", "host-a:17")
+    assert found(examined(world), "at work")[0] == "ok"
+    world.later(hours=2)
+    verdict, words = found(examined(world), "at work")
+    assert (verdict, "host-a:17" in words) == ("warn", True)
+    lease.check()
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_an_unreadable_document_is_a_fault() -> None:
+    world = agreed(World())
+    world.put("config/config_gen.json", b"[]")
+    verdict, words = found(examined(world), "documents")
+    assert verdict == "fault"
+    assert "config/config_gen.json" in words
+
+
+def test_an_error_that_waits_for_a_person_is_a_fault() -> None:
+    answer = examined(agreed(STATES["pictures refused for the key"]()))
+    assert found(answer, "documents")[0] == "fault"
+    assert answer.exit_code == 69
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"topic": "x"}', b"[[[["])
+def test_a_text_that_is_not_whole_is_a_fault(content: bytes) -> None:
+    world = agreed(STATES["pictures next"]())
+    assert found(examined(world), "input")[0] == "ok"
+    world.put("666/20260101-0000.json", content)
+    assert found(examined(world), "input")[0] == "fault"
+
+
+def test_channels_are_looked_at_and_those_with_something_wrong_are_named() -> None:
+    world = agreed(World())
+    world.settings = world.settings._replace(channels=("en", "ru"))
+    world.put("ru/config/config_gen.json", b"[]")
+    answer = examined(world)
+    assert found(answer, "documents of ru")[0] == "fault"
+    assert found(answer, "documents") == ("ok", "2 channels looked at, 1 with something wrong")
+
+
+def test_the_last_errors_are_grouped_by_code_step_and_vendor() -> None:
+    answer = examined(agreed(eventful()))
+    verdict, words = found(answer, "last errors")
+    assert verdict == "ok"
+    assert words.startswith("the last 4: A UNAVAILABLE at imagine (piapi) × 2; ")
+    [finding] = [it for it in answer.document["checks"] if it["check"] == "last errors"]
+    assert {"code": "ERR_BUSINESS_REJECTED", "step": "upscale", "vendor": "piapi", "times": 1} in finding["facts"][
+        "groups"
+    ]
+
+
+def test_many_failed_runs_are_a_warning() -> None:
+    world = agreed(World())
+    for _ in range(3):
+        world.vendors.plan("imagine", "rejected")
+        world.tick()
+    assert found(examined(world), "failed runs") == ("warn", "3 of the last 3 runs that ended failed")
+
+
+def test_an_open_breaker_is_a_warning() -> None:
+    world = agreed(World())
+    world.put("breakers/piapi.json", {"open_until": "2030-01-01T00:00:00Z", "opened_at": "2026-01-01T00:00:00Z"})
+    assert found(examined(world), "breaker piapi")[0] == "warn"
+
+
+def test_a_database_tells_the_version_of_its_tables(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'runs.sqlite'}"
+    desk = on_disk(tmp_path / "bucket", ledger=url)
+    assert found(examined(desk), "ledger's tables")[1].endswith("has none yet: the first tick makes them")
+    ledger: Any = open_ledger(url, desk.bucket, desk.clock)
+    ledger.create_for_task("g", "g#1", actor="cron", pipeline="story")
+    ledger.close()
+    answer = examined(on_disk(tmp_path / "bucket", ledger=url))
+    assert found(answer, "ledger's tables")[1].endswith("the newest")
+    assert found(answer, "ledger") == ("ok", "answers: 1 queued")
+
+
+def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
+    desk = on_disk(tmp_path, ledger="postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
+    answer = examined(desk)
+    assert found(answer, "ledger")[0] == "fault"
+    assert answer.exit_code == 69
+
+
+# --- this machine -----------------------------------------------------------------------------------------------------
+
+
+def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(house_checks, "ROOM", 10**18)
+    assert found(examined(on_disk(tmp_path)), "disk of the bucket")[0] == "warn"
+    monkeypatch.setattr(house_checks, "LITTLE", 10**18)
+    answer = examined(on_disk(tmp_path))
+    assert found(answer, "disk of the bucket")[0] == "fault"
+    assert answer.exit_code == 69
+
+
+def test_few_open_files_are_told(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        answer = examined(on_disk(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found(answer, "limits")[0] == "warn"
+
+
+def test_an_ffmpeg_that_does_not_work_is_a_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "ffmpeg"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(broken))
+    answer = examined(agreed(World()))
+    assert found(answer, "ffmpeg")[0] == "fault"
+
+
+# --- the vendors ------------------------------------------------------------------------------------------------------
+
+
+def online(sandbox: Sandbox, **environ: str) -> Desk:
+    world = agreed(World())
+    settings = sandboxed(world.settings, sandbox.url)
+    return Desk(environ, settings=settings, keys=KEYS, bucket=world.bucket, clock=world.clock)
+
+
+def test_each_vendor_is_asked_for_nothing(sandbox: Sandbox) -> None:
+    answer = examined(online(sandbox), offline=False, test_request=True)
+    assert answer.exit_code == 0, shown(answer)
+    assert found(answer, "videos (runway)")[1] == (
+        "it takes the key; 100,000 credits left; 1,000 of 1000 videos of gen4_turbo today left"
+    )
+    assert sandbox.bill().total == 0
+    assert sorted(call.kind for call in sandbox.calls()) == ["account", "fetch", "models", "organization", "poll"]
+
+
+def test_a_refused_key_needs_a_person(sandbox: Sandbox) -> None:
+    sandbox.order("models=401")
+    answer = examined(online(sandbox), offline=False)
+    assert answer.exit_code == 78
+    verdict, words = found(answer, "texts (chat API)")
+    assert verdict == "fault"
+    assert "Check the key in OPENAI_API_KEY" in words
+
+
+def test_a_vendor_that_is_down_is_a_fault_that_may_pass(sandbox: Sandbox) -> None:
+    sandbox.order("account=503")
+    answer = examined(online(sandbox), offline=False)
+    assert answer.exit_code == 69
+    assert "look again in a minute" in shown(answer)
+
+
+def test_offline_asks_no_vendor(sandbox: Sandbox) -> None:
+    examined(online(sandbox), offline=True, test_request=True)
+    assert sandbox.calls() == []
+
+
+def test_a_vendor_without_a_key_is_not_asked(sandbox: Sandbox) -> None:
+    desk = online(sandbox)
+    desk = Desk({}, settings=desk.settings, keys=Keys(openai="k" * 9), bucket=desk.bucket, clock=desk.clock)
+    examined(desk, offline=False)
+    assert [call.kind for call in sandbox.calls()] == ["models"]
+
+
+def test_in_the_sandbox_no_key_is_missed(sandbox: Sandbox) -> None:
+    desk = online(sandbox, RETAKE_SANDBOX_URL=sandbox.url)
+    assert found(examined(desk), "keys")[0] == "ok"
+    assert os.environ.get("RETAKE_SANDBOX_URL") is None
