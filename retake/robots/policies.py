@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retake.errors import ErrorClass, SettingsError, class_of
+from retake.errors import SettingsError, class_of
 from retake.retrying.policy import RetryPolicy
 from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
@@ -54,10 +54,6 @@ class RobotPolicy(NamedTuple):
     consistency: sections.Consistency | None = None
     stores: sections.Stores | None = None
     snapshots: sections.Snapshots | None = None
-
-    def codes(self, error_class: ErrorClass) -> list[str]:
-        """Its typical error codes of that class."""
-        return [code for code in self.errors if class_of(code) is error_class]
 
 
 _TEXTS = ("id", "name", "role")
