@@ -4,35 +4,51 @@ Documents first, then the ledger. Each order of writes is one whose crash in bet
 as if it had not begun; a ledger that was not brought in line any more is at the next tick.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import getLogger
+from typing import NamedTuple
 
 from retake.bucket import Bucket, Lease
-from retake.clock import Clock
+from retake.clock import Clock, stamp
 from retake.errors import RetakeError
+from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
 from retake.settings import Settings
-from retake.story.documents import Documents, safe_id
+from retake.story.chronicle import OPERATOR, REMARK, Chronicle
+from retake.story.decision import Act, Action, decide
+from retake.story.documents import GROUP, Documents
 from retake.story.generation import DEAD_LETTERS, bury, take_up
+from retake.story.ledgers import Ledgers
 from retake.story.operator import Plan, Refusal, Verb, plan
 from retake.story.shell import LEASE
 from retake.story.store import DocumentStore
+from retake.story.transitions import taken_up_again
 
 _log = getLogger(__name__)
 
-Align = Callable[[DocumentStore, Lease, str], None]
-"""Brings the ledger in line with the documents under the lease; the text is what the operator did, for the record."""
+_NO_LETTER = "there is no dead letter {}; dead-letters list shows those that there are"
 
 
 class Intervention:
-    """What an operator does to one pipeline. `owner` says who takes the lease, for people.
+    """What an operator does to the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
 
     Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it makes
     no sense as things stand by then, StateError, StorageError.
     """
 
-    def __init__(self, settings: Settings, bucket: Bucket, clock: Clock, owner: str, align: Align) -> None:
-        self._settings, self._bucket, self._clock, self._owner, self._align = settings, bucket, clock, owner, align
+    def __init__(
+        self,
+        settings: Settings,
+        bucket: Bucket,
+        clock: Clock,
+        *,
+        owner: str,
+        pipeline: str = "story",
+        ledgers: Ledgers | None = None,
+    ) -> None:
+        self._settings, self._bucket, self._clock = settings, bucket, clock
+        self._owner, self._pipeline = owner, pipeline
+        self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
 
     def look(self) -> Documents:
         """The documents, without a lease: nothing is changed."""
@@ -48,12 +64,25 @@ class Intervention:
             chosen = self._plan(verb, generation_id, store.documents)
             if chosen.lost and chosen.lost != agreed:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
+            record = _Record(self._chronicle(lease), self._settings, self._clock)
+            record.of_what_was_found(store.documents)
             with _flagged(store):
                 store.save_midjourney(chosen.doc)
-                if chosen.ends:
+                record.of_what_was_done(store.documents, verb.value, chosen.done)
+                if chosen.ends:  # the end is on record before the documents let go of the generation
                     bury(store, self._clock.now())
-            self._align(store, lease, chosen.done)
             return chosen, store.read()
+
+    def has_letter(self, generation_id: str) -> bool:
+        """Whether the generation lies among the dead letters."""
+        return self.letter(generation_id) is not None
+
+    def letter(self, generation_id: str) -> DeadLetter | None:
+        """The dead letter of that id, None if there is none."""
+        try:
+            return DeadLetters(self._bucket, self._clock).show(generation_id)
+        except NoSuchLetter:
+            return None
 
     def check_requeue(self, generation_id: str, documents: Documents) -> None:
         """Raises Refusal if the generation cannot be taken up again now."""
@@ -65,16 +94,34 @@ class Intervention:
                 f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or "
                 f"cancel {present} first"
             )
+        letter = self.letter(generation_id)
+        if letter is None:
+            raise Refusal(f"{_NO_LETTER.format(generation_id)}: it was requeued or dropped, or never was there")
+        look = f"look at it (dead-letters show {generation_id}), save what you need, and drop it"
         if generation_id.startswith("before-"):
             raise Refusal(
-                f"{generation_id} is paid work that belonged to no generation: there is nothing to go on with. Look at "
-                f"it (dead-letters show {generation_id}), save what you need, and drop it"
+                f"{generation_id} is paid work that belonged to no generation: there is nothing to go on with; {look}"
             )
-        if not self._grave(generation_id):
-            raise Refusal(
-                f"there is no dead letter {generation_id}: it was requeued or dropped, or never was there; see "
-                "dead-letters list"
-            )
+        if letter.kind not in ("", "generation"):
+            raise Refusal(f"{generation_id} is a letter of kind {letter.kind}, which is no generation; {look}")
+        if letter.ended:
+            raise Refusal(f"{generation_id} was {letter.ended} before, and these are the remains; {look}")
+        if place := self._finished_in(generation_id):
+            raise Refusal(f"{generation_id} is finished, its files lie in {place}; these are the remains: {look}")
+
+    def requeued(self, generation_id: str) -> Documents | None:
+        """The documents as they would be if the letter were taken up now; None if it has none. Raises StateError."""
+        store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
+        present = store.read()
+        name = self._settings.paths.config_midjourney.rpartition("/")[2]
+        grave = f"{DEAD_LETTERS}{generation_id}/"
+        buried = store.read_midjourney(f"{grave}{name}")
+        if buried is None:
+            return None
+        prefix = f"{grave}{generation_id}."
+        files = frozenset(entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)).intersection(GROUP)
+        doc = taken_up_again(buried, present.midjourney)
+        return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
 
     def requeue(self, generation_id: str) -> Documents:
         """Take a failed or cancelled generation up again at the step where it ended; the documents after it."""
@@ -82,33 +129,54 @@ class Intervention:
             self.check_requeue(generation_id, store.documents)
             with _flagged(store):
                 take_up(store, generation_id)
-            store.read()
-            self._align(store, lease, f"{generation_id} is taken up again from its dead letter")
-            return store.documents
+                documents = store.read()
+                record = _Record(self._chronicle(lease), self._settings, self._clock)
+                record.of_what_was_done(documents, "requeue", "it is taken up again from its dead letter")
+            return documents
 
-    def drop(self, generation_id: str) -> list[str]:
-        """Remove a dead letter for good; the keys that are gone."""
+    def drop(self, generation_id: str) -> DeadLetter:
+        """Remove a dead letter, or the remains of one, for good; what it was."""
         with self._alone() as (store, lease):
-            keys = self._grave(generation_id)
-            if not keys:
-                raise Refusal(f"there is no dead letter {generation_id}; see dead-letters list")
-            for key in keys:
-                lease.check()
-                store.bucket.delete(key)
-            return keys
+            letter = self.letter(generation_id)
+            if letter is None:
+                raise Refusal(_NO_LETTER.format(generation_id))
+            DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
+            self._chronicle_of_drop(lease, generation_id)
+            return letter
 
     def lower_flag(self) -> bool:
-        """Lower a `processing_lock` that a crash left; whether it was up."""
-        with self._alone() as (store, _):
+        """Lower a `processing_lock` that a crash left; whether it was up. The next tick will not learn of the crash by
+        it any more, so it is put on record here."""
+        with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
+                record = _Record(self._chronicle(lease), self._settings, self._clock)
+                record.of_what_was_found(store.documents, interrupted=True)
                 store.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 
-    def _grave(self, generation_id: str) -> list[str]:
-        if not safe_id(generation_id):
-            return []
-        return [entry.key for entry in self._bucket.list(f"{DEAD_LETTERS}{generation_id}/")]
+    def _chronicle(self, lease: Lease) -> Chronicle:
+        ledger = self._ledgers.of(self._bucket, lease)
+        return Chronicle(ledger, self._pipeline, self._clock, actor=OPERATOR, worker=self._owner)
+
+    def _chronicle_of_drop(self, lease: Lease, generation_id: str) -> None:
+        """On the ledger of the last run whose letter it was, if there is one."""
+        ledger = self._ledgers.of(self._bucket, lease)
+        channel = self._pipeline.partition("/")[2]
+        runs = ledger.of_task(f"{channel}/{generation_id}" if channel else generation_id)
+        if runs:
+            text = "its dead letter is dropped: it cannot be taken up again"
+            note = {"code": "drop", "text": text, "at_utc": stamp(self._clock.now())}
+            ledger.note(runs[-1], REMARK, note, actor=OPERATOR)
+
+    def _finished_in(self, generation_id: str) -> str:
+        """The folder in which all files of a generation lie; "" if there is none."""
+        paths = self._settings.paths
+        for folder in (paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder):
+            prefix = f"{folder}{generation_id}."
+            if {entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)}.issuperset(GROUP):
+                return folder
+        return ""
 
     def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> Plan:
         present = documents.gen.generation_id
@@ -126,6 +194,33 @@ class Intervention:
             yield store, lease
         finally:
             lease.release()
+
+
+class _Record(NamedTuple):
+    """The ledger, as it learns of an intervention."""
+
+    chronicle: Chronicle
+    settings: Settings
+    clock: Clock
+
+    def of_what_was_found(self, documents: Documents, *, interrupted: bool = False) -> None:
+        """What the documents say before they are changed: the error that is about to be lifted or skipped. What a tick
+        would end is not ended: that is for the operator to say now."""
+        action = self._decided(documents)
+        if action.act in (Act.FAIL, Act.SUBSTITUTE):
+            action = Action(Act.REST, action.step, action.why, until=self.clock.now())
+        elif action.act is Act.FINISH:
+            action = Action(Act.REST, action.step, action.why)
+        self.chronicle.align(documents, action, interrupted=interrupted)
+        self.chronicle.flush()
+
+    def of_what_was_done(self, documents: Documents, code: str, text: str) -> None:
+        self.chronicle.remark(code, text)
+        self.chronicle.align(documents, self._decided(documents))
+        self.chronicle.flush()
+
+    def _decided(self, documents: Documents) -> Action:
+        return decide(documents, self.settings.workflow, self.clock.now())
 
 
 @contextmanager

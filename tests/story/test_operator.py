@@ -8,32 +8,23 @@ from operator_states import ID, STATES, TABLE
 from story_ticks import PUBLIC, Scripted
 from story_world import World
 
-from retake.bucket import Lease
+from retake.bucket import Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import LeaseHeld
+from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.run import CHANGED, ERROR, Run
+from retake.runs.states import RunStatus
 from retake.story.documents import Documents
 from retake.story.intervention import Intervention
 from retake.story.operator import Plan, Refusal, Standing, Verb, next_tick, standing
 from retake.story.prices import prices
-from retake.story.store import DocumentStore
 
 CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(Verb)]
 ALLOWED = [(name, verb) for name, verb, refusal in CASES if not refusal]
 
 
-class Aligned:
-    """Stands where the ledger is brought in line; remembers what it was told, and how things stood."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def __call__(self, store: DocumentStore, lease: Lease, said: str) -> None:
-        lease.check()
-        self.said.append(said)
-
-
-def operator(world: World, align: Aligned | None = None) -> Intervention:
-    return Intervention(world.settings, world.bucket, world.clock, "operator@desk", align or Aligned())
+def operator(world: World, bucket: Bucket | None = None) -> Intervention:
+    return Intervention(world.settings, bucket or world.bucket, world.clock, owner="operator@desk")
 
 
 def carried_out(world: World, verb: Verb) -> tuple[Plan, Documents]:
@@ -288,9 +279,68 @@ def test_what_is_no_dead_letter_is_not_taken_up_nor_dropped(name: str) -> None:
 def test_a_dropped_dead_letter_is_gone_and_its_spend_record_stays() -> None:
     world = STATES["buried"]()
     gone = operator(world).drop(ID)
-    assert len(gone) == 3
+    assert gone.files == (f"{ID}.json", "config_midjourney.json")
     assert world.keys_of("dead_letters/") == []
     assert world.keys_of("spend/") == [f"spend/{ID}.json"]
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def runs(world: World) -> list[Run]:
+    return BucketLedger(world.bucket, world.clock).of_task(ID)
+
+
+def transitions(world: World, run: Run) -> list[tuple[str, str]]:
+    """Each state that the run came to, and by whom."""
+    events = BucketLedger(world.bucket, world.clock).events(run.run_id)
+    return [(event.payload["status"], event.payload["actor"]) for event in events if event.kind == CHANGED]
+
+
+def remarks(world: World, run: Run) -> list[str]:
+    events = BucketLedger(world.bucket, world.clock).events(run.run_id)
+    return [event.payload["code"] for event in events if event.kind == "run.note"]
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+def test_a_cancelled_generation_is_one_cancelled_run(name: str) -> None:
+    world = STATES[name]()
+    world.tick()
+    if world.generation_id != ID or world.doc.status == "task_failed_max_retries":
+        return  # that tick ended it
+    carried_out(world, Verb.CANCEL)
+    [run] = runs(world)
+    assert run.status is RunStatus.CANCELLED
+    assert transitions(world, run)[-1] == ("cancelled", "operator")
+    assert "cancel" in remarks(world, run)
+
+
+@pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, verb in ALLOWED if verb is not Verb.CANCEL])
+def test_what_is_retried_or_skipped_goes_on_as_the_same_run(name: str, verb: Verb) -> None:
+    world = STATES[name]()
+    carried_out(world, verb)
+    [run] = runs(world)
+    assert verb.value in remarks(world, run)
+    if name.endswith("held") and verb is Verb.SKIP:
+        assert run.status is RunStatus.FAILED
+        return
+    assert run.status is RunStatus.RUNNING
+    changes = transitions(world, run)
+    assert changes[-1] == ("running", "operator")
+    if not name.endswith("held"):
+        assert changes[-2] == ("retry_scheduled", "operator"), "the failure is on record before it is lifted"
+        errors = [event for event in BucketLedger(world.bucket, world.clock).events(run.run_id) if event.kind == ERROR]
+        assert [event.payload["error_code"] for event in errors] == [STATES[name]().doc.raw["last_error"]["error_code"]]
+
+
+def test_what_is_taken_up_again_is_a_run_of_its_own_with_the_next_attempt() -> None:
+    world = STATES["buried"]()
+    operator(world).requeue(ID)
+    first, second = runs(world)
+    assert (first.status, second.status) == (RunStatus.FAILED, RunStatus.RUNNING)
+    assert second.attempt == first.attempt + 1
+    assert transitions(world, second) == [("queued", "operator"), ("running", "operator")]
+    assert "requeue" in remarks(world, second)
 
 
 # --- the flag ---------------------------------------------------------------------------------------------------------
@@ -306,6 +356,19 @@ def test_a_flag_that_a_crash_left_stays_up_until_it_is_lowered_on_purpose() -> N
     assert not operator(world).lower_flag()
 
 
+def test_a_flag_that_is_lowered_on_purpose_leaves_the_interruption_on_record() -> None:
+    world = STATES["pictures awaited"]()
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    world.put(PUBLIC, {"processing_lock": True})
+    assert operator(world).lower_flag()
+    [run] = runs(world)
+    assert transitions(world, run)[-2:] == [("interrupted", "recovery"), ("running", "recovery")]
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert runs(world) == [run], "the next tick does not take it for a second crash"
+
+
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
@@ -313,18 +376,25 @@ def each_death(name: str, act: Callable[[Intervention], object]) -> Iterator[tup
     """The world after the operator's process died before or after each of its touches of the bucket."""
     world = STATES[name]()
     counted = FailingBucket(world.bucket)
-    act(Intervention(world.settings, counted, world.clock, "operator@desk", Aligned()))
+    act(operator(world, counted))
     for number, operation in enumerate(counted.operations, 1):
         for after in (False, True):
             world = STATES[name]()
             dying = FailingBucket(world.bucket, Fault(Crash, number=number, after=after))
             with suppress(Crash):
-                act(Intervention(world.settings, dying, world.clock, "operator@desk", Aligned()))
+                act(operator(world, dying))
             world.bucket.store.end_leases()
             yield f"{'after' if after else 'before'} {' '.join(operation)}", world
 
 
-@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+SWEPT = {
+    *("text next", "text held", "text failed", "pictures failed", "pictures refused for the key", "pictures unasked"),
+    *("upscale exhausted", "poll of the video failed", "video held", "mock next", "all files there"),
+}
+"""The states whose commands die at every point: what is in flight, at hand, pending, said to be wrong, each once."""
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2] and name in SWEPT])
 def test_a_cancel_that_died_is_finished_by_the_next_tick_or_was_never_begun(name: str) -> None:
     whole = STATES[name]()
     lost = operator(whole).planned(Verb.CANCEL, ID).lost
@@ -344,9 +414,13 @@ def test_a_cancel_that_died_is_finished_by_the_next_tick_or_was_never_begun(name
         assert kept == {*files, "config_midjourney.json", "report.json"}, where
         assert world.json(f"{grave}report.json")["cancelled"], where
         assert not world.keys_of("666/"), where
+        [run] = runs(world)
+        assert run.status is RunStatus.CANCELLED, where
 
 
-@pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, verb in ALLOWED if verb is not Verb.CANCEL])
+@pytest.mark.parametrize(
+    ("name", "verb"), [(name, verb) for name, verb in ALLOWED if verb is not Verb.CANCEL and name in SWEPT]
+)
 def test_a_retry_or_skip_that_died_is_done_or_was_never_begun(name: str, verb: Verb) -> None:
     before, done = STATES[name](), STATES[name]()
     carried_out(done, verb)

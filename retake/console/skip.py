@@ -1,0 +1,32 @@
+"""`python -m retake skip RUN`: go on without what failed."""
+
+import click
+
+from retake.console.answer import Answer
+from retake.console.desk import Desk, console_command
+from retake.console.target import done, has_ended, target
+from retake.story.operator import Refusal, Verb
+
+
+@console_command("skip")
+@click.argument("run")
+def command(desk: Desk, run: str) -> Answer:
+    """Go on without what failed. RUN is a run's id, the beginning of one, or a generation's id.
+
+    A picture or a video that cannot be had is replaced by a mock made on this machine; its error stays on record as
+    skipped. A held paid call is not made again: the generation then ends as one whose attempts are used up. The text
+    cannot be skipped.
+    """
+    meant = target(desk, run)
+    if meant.other:
+        raise Refusal(
+            f"{meant.other.run_id} is a run of {meant.other.pipeline}: only steps of a story can be skipped; cancel "
+            f"{meant.other.run_id}, if it is not wanted any more"
+        )
+    documents = meant.hands.look()
+    if not meant.under_way(documents):
+        raise has_ended(meant, documents, "skip")
+    name = str(meant.generation_id)
+    meant.hands.planned(Verb.SKIP, name)  # what makes no sense is refused, whoever is at work
+    plan, after = meant.hands.carry_out(Verb.SKIP, name, "")
+    return done(desk, meant, "skip", plan.done, after, plan.warning)

@@ -1,0 +1,239 @@
+"""`dead-letters list|show|requeue|drop`."""
+
+from typing import Any
+
+import pytest
+from acting_world import ID, STATES, TABLE, World, act, desk_of, failed_run, papers, runs
+
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.console.cancel import command as cancel
+from retake.console.dead_letters import command as dead_letters
+from retake.console.dead_letters import drop_letter, list_letters, requeue_letter, show_letter
+from retake.errors import LeaseHeld
+from retake.retrying.dead_letters import DeadLetters
+from retake.runs.bucket_ledger import BucketLedger
+from retake.story.operator import Refusal
+
+
+def letters(world: World) -> list[dict[str, Any]]:
+    return list(act(list_letters, world, limit=50).document["dead_letters"])
+
+
+def cancelled(name: str) -> World:
+    world = STATES[name]()
+    act(cancel, world, run=ID, yes=True)
+    return world
+
+
+def with_others() -> World:
+    """A failed generation, paid work of nobody, and a letter of another kind."""
+    world = STATES["buried"]()
+    world.put("dead_letters/before-20260101-0001/config_midjourney.json", {"midjourney_task": {"task_id": "t"}})
+    error = {"error_code": "ERR_TEMPORARY_X", "message": "gone"}
+    DeadLetters(world.bucket, world.clock).put("robot-1", "robot item", {"n": 1}, error)
+    return world
+
+
+def test_the_group_has_its_four_commands() -> None:
+    assert sorted(dead_letters.commands) == ["drop", "list", "requeue", "show"]  # type: ignore[attr-defined]
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+def test_where_nothing_failed_the_list_is_empty() -> None:
+    answer = act(list_letters, STATES["pictures failed"](), limit=50)
+    assert (answer.exit_code, answer.document) == (0, {"dead_letters": []})
+    assert papers(answer) == "There are no dead letters.\n"
+
+
+def test_a_list_tells_what_failed_where_and_what_it_cost() -> None:
+    world = STATES["buried"]()
+    [letter] = letters(world)
+    assert letter == {
+        "id": ID,
+        "channel": None,
+        "kind": "generation",
+        "ended": "failed",
+        "at": "2026-01-01T00:00:00Z",
+        "step": "upscale",
+        "error_code": "ERR_TEMPORARY_UNAVAILABLE",
+        "message": "HTTP 500",
+        "paid_usd": 0.055,
+        "files": [f"{ID}.json", "config_midjourney.json"],
+        "fault": None,
+    }
+    head, row = papers(act(list_letters, world, limit=50)).splitlines()
+    assert head.split() == ["ID", "ENDED", "AT", "STEP", "ERROR", "PAID", "FILES"]
+    assert row.split()[:2] == [ID, "failed"]
+    assert "A UNAVAILABLE HTTP 500" in row
+
+
+def test_what_was_cancelled_and_what_was_nobodys_is_told_from_what_failed() -> None:
+    assert [letter["ended"] for letter in letters(cancelled("pictures failed"))] == ["cancelled"]
+    assert {letter["id"]: letter["ended"] for letter in letters(with_others())} == {
+        ID: "failed",
+        "before-20260101-0001": "nobody's",
+        "robot-1": "failed",
+    }
+
+
+@pytest.mark.parametrize("report", [b"", b"{", b"[]", b'{"paid_calls": 7, "last_error": 3, "failed_at_utc": "x"}'])
+def test_a_report_without_sense_does_not_keep_the_list_from_the_others(report: bytes) -> None:
+    world = STATES["buried"]()
+    world.put(f"dead_letters/{ID}/report.json", report)
+    world.put("dead_letters/other/report.json", {"generation_id": "other", "failed_step": "runway"})
+    assert {letter["id"] for letter in letters(world)} == {ID, "other"}
+    act(show_letter, world, letter_id=ID)
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_letter_is_shown_with_its_report_its_error_its_files_and_what_requeue_would_do() -> None:
+    world = STATES["buried"]()
+    before = world.everything()
+    answer = act(show_letter, world, letter_id=ID)
+    assert world.everything() == before
+    assert answer.document["report"] == world.json(f"dead_letters/{ID}/report.json")
+    then = "possible; the next tick: order the upscale (the pictures are there)"
+    assert answer.document["requeue"] == {"possible": True, "then": then}
+    text = papers(answer)
+    for piece in ("dead letter", "retries", "upscale: 3", "A UNAVAILABLE: HTTP 500", '"error_class": "A"', then):
+        assert piece in text
+    for name in (f"{ID}.json", "config_midjourney.json", "report.json"):
+        assert f"dead_letters/{ID}/{name}" in text
+
+
+@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
+def test_what_it_says_requeue_would_do_is_what_happens(name: str) -> None:
+    world = cancelled(name)
+    foretold = act(show_letter, world, letter_id=ID).document["requeue"]
+    answer = act(requeue_letter, world, letter_id=ID)
+    assert foretold == {"possible": True, "then": f"possible; {answer.document['next_tick']}"}
+
+
+def test_of_a_cancelled_one_it_says_by_whom_and_what_is_in_flight() -> None:
+    text = papers(act(show_letter, cancelled("video awaited"), letter_id=ID))
+    assert "operator" in text
+    assert "create-1" in text
+
+
+@pytest.mark.parametrize("command", [show_letter, requeue_letter, drop_letter])
+@pytest.mark.parametrize("name", ["20200101-0000", "", "..", "a/b", "../config", "x" * 300, "é", "run-1"])
+def test_what_is_no_dead_letter_is_said(command: Any, name: str) -> None:
+    world = STATES["buried"]()
+    before = world.everything()
+    with pytest.raises(Refusal, match=r"no dead letter .*; dead-letters list"):
+        act(command, world, letter_id=name, **({"yes": True} if command is drop_letter else {}))
+    assert world.everything() == before
+
+
+# --- requeue ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_generation_is_taken_up_at_its_failed_step_with_everything_before_it_kept() -> None:
+    world = STATES["buried"]()
+    answer = act(requeue_letter, world, letter_id=ID)
+    assert (answer.document["done"], answer.document["run"]) == ("requeue", runs(world)[-1].run_id)
+    assert letters(world) == []
+    world.tick()
+    assert world.ended[-1] == "done"
+    assert world.vendors.billed == {"upscale": 1, "create": 1}
+
+
+REFUSED = {
+    "before-20260101-0001": "belonged to no generation: there is nothing to go on with; look at it",
+    "robot-1": "of kind robot item, which is no generation; look at it",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_generation_is_not_requeued(name: str) -> None:
+    world = with_others()
+    before = world.everything()
+    with pytest.raises(Refusal, match=REFUSED[name]):
+        act(requeue_letter, world, letter_id=name)
+    assert world.everything() == before
+    assert act(show_letter, world, letter_id=name).document["requeue"]["possible"] is False
+
+
+def test_one_generation_at_a_time() -> None:
+    world = STATES["buried"]()
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    before = world.everything()
+    with pytest.raises(Refusal, match=f"generation {world.generation_id} is under way, one at a time"):
+        act(requeue_letter, world, letter_id=ID)
+    assert world.everything() == before
+    assert "not now: generation" in papers(act(show_letter, world, letter_id=ID))
+
+
+def test_the_remains_of_one_that_was_finished_are_not_taken_up_again() -> None:
+    world = STATES["buried"]()
+    for suffix in ("json", "png", "mp4"):
+        world.put(f"444/{ID}.{suffix}", b"x")
+    with pytest.raises(Refusal, match="is finished, its files lie in 444/; these are the remains"):
+        act(requeue_letter, world, letter_id=ID)
+
+
+# --- drop -------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_dropped_without_a_yes_and_what_is_lost_is_named() -> None:
+    world = STATES["buried"]()
+    before = world.everything()
+    with pytest.raises(Refusal, match=r"results of 2 paid calls \(0.055 USD\)\. Say --yes"):
+        act(drop_letter, world, letter_id=ID, yes=False)
+    assert world.everything() == before
+
+
+def test_what_is_dropped_is_gone_and_the_ledger_says_by_whom() -> None:
+    world = cancelled("pictures failed")
+    answer = act(drop_letter, world, letter_id=ID, yes=True)
+    assert letters(world) == []
+    assert world.keys_of("dead_letters/") == []
+    assert answer.document["files"] == [f"{ID}.json", "config_midjourney.json", "report.json"]
+    last = BucketLedger(world.bucket, world.clock).events(runs(world)[-1].run_id)[-1]
+    assert (last.payload["code"], last.payload["actor"]) == ("drop", "operator")
+    assert world.keys_of("spend/") == [f"spend/{ID}.json"]
+
+
+@pytest.mark.parametrize("name", ["before-20260101-0001", "robot-1"])
+def test_letters_of_any_kind_can_be_dropped(name: str) -> None:
+    world = with_others()
+    act(drop_letter, world, letter_id=name, yes=True)
+    assert name not in [letter["id"] for letter in letters(world)]
+
+
+def test_a_drop_that_died_is_told_by_the_list_and_can_be_dropped_without_a_yes() -> None:
+    world = STATES["buried"]()
+    dying = FailingBucket(world.bucket, Fault(Crash, operation="delete", number=1, after=True))
+    callback: Any = drop_letter.callback
+    with pytest.raises(Crash):
+        callback.__wrapped__(desk_of(world, dying), letter_id=ID, yes=True)
+    world.bucket.store.end_leases()
+    [letter] = letters(world)
+    assert letter["ended"] == "dropped (remains)"
+    with pytest.raises(Refusal, match="was dropped before, and these are the remains"):
+        act(requeue_letter, world, letter_id=ID)
+    act(drop_letter, world, letter_id=ID, yes=False)
+    assert letters(world) == []
+
+
+@pytest.mark.parametrize("command", [requeue_letter, drop_letter])
+def test_while_a_tick_is_at_work_nothing_is_done(command: Any) -> None:
+    world = STATES["buried"]()
+    lease = world.bucket.lease("story", "host-a:17")
+    before = world.everything()
+    with pytest.raises(LeaseHeld, match="host-a:17"):
+        act(command, world, letter_id=ID, **({"yes": True} if command is drop_letter else {}))
+    assert world.everything() == before
+    lease.release()
+
+
+def test_a_run_of_another_pipeline_is_no_dead_letter() -> None:
+    world = STATES["no generation"]()
+    run = failed_run(world)
+    with pytest.raises(Refusal, match="no dead letter"):
+        act(requeue_letter, world, letter_id=run.run_id)
