@@ -94,7 +94,8 @@ class DeadLetters:
     ) -> None:
         """Keep `item` (JSON) with the standard error record of what it failed of, and its files, by name.
 
-        Putting it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or a name that no file can have.
+        Putting it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or a name
+        that no file can have.
         """
         files = files or {}
         for name in files:
