@@ -29,7 +29,8 @@ def command(desk: Desk, run: str, yes: bool) -> Answer:
     if not meant.under_way(documents):
         raise has_ended(meant, documents, "cancel")
     lost = meant.hands.planned(Verb.CANCEL, name).lost
-    consent.obtain(lost, yes=yes)
+    if lost:
+        consent.obtain(f"cancelling {name} gives up {lost}", yes=yes)
     plan, after = meant.hands.carry_out(Verb.CANCEL, name, lost)
     return done(desk, meant, "cancel", plan.done, after, f"given up: {plan.lost}" if plan.lost else "")
 

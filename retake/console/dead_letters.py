@@ -82,7 +82,8 @@ def requeue_letter(desk: Desk, letter_id: str) -> Answer:
 def drop_letter(desk: Desk, letter_id: str, yes: bool) -> Answer:
     """Remove a dead letter for good. What it cost stays on record."""
     _, hands, letter = _letter(desk, letter_id)
-    consent.obtain(_lost(letter), yes=yes)
+    if lost := _lost(letter):
+        consent.obtain(f"dropping {letter.id} loses for good: {lost}", yes=yes)
     hands.drop(letter.id)
     gone = [*letter.files, *([] if letter.fault else ["report.json"])]
     what = f"the dead letter {letter.id} is dropped, {len(gone)} files"
@@ -185,7 +186,7 @@ def _lost(letter: DeadLetter) -> str:
         return ""  # only remains
     calls, files = _calls(letter), ", ".join(letter.files)
     results = f", results of {len(calls)} paid calls ({usd(_paid(letter))})" if calls else ""
-    return f"the dead letter {letter.id} with {files or 'its report'}{results}"
+    return f"{files or 'its report'}{results}"
 
 
 def _calls(letter: DeadLetter) -> list[dict[str, Any]]:

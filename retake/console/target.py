@@ -5,7 +5,7 @@ from typing import NamedTuple
 from retake.console.answer import Answer, Block, Line, Tone
 from retake.console.desk import Desk, Pipeline
 from retake.console.lookup import Found, find
-from retake.errors import RetakeError
+from retake.errors import RetakeError, RunError
 from retake.runs import Ledger
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus
@@ -132,11 +132,16 @@ def _refuse_former(found: Found, run: Run) -> None:
 
 
 def _unrecorded(desk: Desk, text: str) -> Pipeline | None:
-    """The pipeline in which a generation of that id is under way or among the dead letters, though no ledger knows."""
+    """The pipeline in which a generation of that id is under way or among the dead letters, though no ledger knows.
+    Raises RunError if there are several."""
     if not safe_id(text):
         return None
-    for pipeline in desk.pipelines:
-        under_way = desk.store(pipeline).read().gen.generation_id == text
-        if under_way or pipeline.bucket.list(f"{DEAD_LETTERS}{text}/"):
-            return pipeline
-    return None
+    found = [
+        pipeline
+        for pipeline in desk.pipelines
+        if desk.store(pipeline).read().gen.generation_id == text or pipeline.bucket.list(f"{DEAD_LETTERS}{text}/")
+    ]
+    if len(found) > 1:
+        channels = ", ".join(str(pipeline.channel) for pipeline in found)
+        raise RunError(f"{text!r} may mean a generation of several channels: {channels}; name the --channel")
+    return found[0] if found else None

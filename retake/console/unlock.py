@@ -28,7 +28,7 @@ def command(desk: Desk, yes: bool) -> Answer:
         return _flag_alone(desk)
     who = _who(desk, holder)
     if holder.until is not None:
-        consent.obtain(f"the lease of {pipeline.name}, held by {who}", yes=yes)
+        consent.obtain(f"this breaks the lease of {pipeline.name}, held by {who}", yes=yes)
     try:
         token = bucket.break_lease(LEASE, f"{ACTOR}@{owner()}")
     except LeaseHeld as held:

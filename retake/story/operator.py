@@ -107,8 +107,8 @@ def _retry(documents: Documents, limits: Workflow, now: datetime) -> Plan:
             done, warning = f"the {step} call of {name} is made again", "if it was carried out, it is paid for twice"
             return Plan(name, transitions.operator_retries(doc), done, warning=warning)
         case Standing.FAILED:
-            attempt = f"attempt {doc.retries_of(step) + 1} of {limits.max_retries} retries"
-            return Plan(name, transitions.retried(_unheld(doc)), f"{step} of {name} is tried again now ({attempt})")
+            which = f"retry {doc.retries_of(step) + 1} of {limits.max_retries}"
+            return Plan(name, transitions.retried(_unheld(doc)), f"{step} of {name} is tried again now ({which})")
         case Standing.CRITICAL:
             return Plan(name, transitions.hold_lifted(doc), f"{step} of {name} is tried again now: its wait is over")
         case Standing.EXHAUSTED:

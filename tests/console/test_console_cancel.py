@@ -36,7 +36,7 @@ def test_something_paid_for_is_not_given_up_without_a_yes(name: str) -> None:
         act(cancel, world, run=ID, yes=False)
         assert world.generation_id is None
         return
-    with pytest.raises(Refusal, match=r"gives up for good: .*paid call.*Say --yes") as told:
+    with pytest.raises(Refusal, match=r"cancelling .* gives up .*paid call.*Say --yes") as told:
         act(cancel, world, run=ID, yes=False)
     for task in (doc.task, doc.runway_task):
         assert task is None or task.task_id in str(told.value)

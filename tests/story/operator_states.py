@@ -24,6 +24,11 @@ def critical() -> dict[str, Any]:
     return error("C", "ERR_CRITICAL_UNAUTHORIZED", "HTTP 401: the key is refused")
 
 
+def waiting() -> dict[str, Any]:
+    """Tried again in an hour, and not before."""
+    return {**error(), "recovery_actions": [{"action": "RETRY", "delay_seconds": 3600}]}
+
+
 def pending(step: str, outcome: str | None = None) -> dict[str, Any]:
     call = {"step": step, "attempt": 1, "requested_at_utc": ORDERED, "price_usd": 0.5}
     return {**call, "outcome": outcome} if outcome else call
@@ -68,6 +73,7 @@ STATES: dict[str, Callable[[], Scripted]] = {
     "pictures unasked": state(generation=True, pending_call=pending("imagine"), paid_calls=[PAID]),
     "pictures held": state("json", HOLD, **held("imagine", generation=True)),
     "pictures failed": state(**failed("imagine_trigger_failed", "imagine")),
+    "pictures failed and wait": state(**failed("imagine_trigger_failed", "imagine", last_error=waiting())),
     "pictures failed twice": state(**failed("imagine_trigger_failed", "imagine", 2)),
     "pictures exhausted": state(**failed("imagine_trigger_failed", "imagine", 3)),
     "pictures exhausted, mock wanted": state(
@@ -147,6 +153,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "pictures unasked": (ASKS, ASKS, ALLOWED),
     "pictures held": (ALLOWED, ALLOWED, ALLOWED),
     "pictures failed": (ALLOWED, ALLOWED, ALLOWED),
+    "pictures failed and wait": (ALLOWED, ALLOWED, ALLOWED),
     "pictures failed twice": (ALLOWED, ALLOWED, ALLOWED),
     "pictures exhausted": (f"{USED}.*requeue.*skip {ID}, or cancel {ID}", ALLOWED, ALLOWED),
     "pictures exhausted, mock wanted": (f"{USED}.*mock.*skip {ID}, or cancel {ID}", ALLOWED, ALLOWED),

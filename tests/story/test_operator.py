@@ -125,6 +125,17 @@ def test_retry_is_the_attempt_that_was_due_later_and_no_more_of_them(name: str, 
     assert world.doc.runway_task == STATES[name]().doc.runway_task, "a paid task is polled on"
 
 
+def test_retry_does_not_wait_until_the_step_is_due() -> None:
+    world = STATES["pictures failed and wait"]()
+    world.tick()
+    assert world.status == "imagine_trigger_failed"
+    assert runs(world)[0].next_retry_at is not None
+    carried_out(world, Verb.RETRY)
+    assert runs(world)[0].next_retry_at is None
+    world.tick()
+    assert world.vendors.billed["imagine"] == 1
+
+
 @pytest.mark.parametrize("name", [name for name in TABLE if "for the key" in name])
 def test_retry_lifts_the_wait_for_a_person(name: str) -> None:
     world = STATES[name]()

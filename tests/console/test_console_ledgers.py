@@ -1,0 +1,107 @@
+"""The acting commands where runs lie in a database, and where there are channels."""
+
+from pathlib import Path
+
+import pytest
+from acting_world import ID, STATES, World, act
+
+from retake.bucket.prefixed import PrefixedBucket
+from retake.console.cancel import command as cancel
+from retake.console.dead_letters import drop_letter, list_letters, requeue_letter
+from retake.console.desk import Desk
+from retake.console.retry import command as retry
+from retake.console.unlock import command as unlock
+from retake.errors import RunError, SettingsError
+from retake.runs import Ledger, open_ledger
+from retake.runs.states import RunStatus
+from retake.story.operator import Refusal
+
+
+def on_sqlite(name: str, folder: Path) -> World:
+    world = STATES[name]()
+    storage = world.settings.storage._replace(ledger=f"sqlite:{folder / 'runs.db'}")
+    world.settings = world.settings._replace(storage=storage)
+    return world
+
+
+def ledger(world: World) -> Ledger:
+    return open_ledger(world.settings.storage.ledger, world.bucket, world.clock)
+
+
+def test_with_a_database_the_operators_doings_are_on_record_there(tmp_path: Path) -> None:
+    world = on_sqlite("pictures failed", tmp_path)
+    world.tick()
+    [run] = ledger(world).of_task(ID)
+    world.vendors.plan("imagine", "refused")
+    world.tick()
+    assert act(retry, world, run=run.run_id[:10]).document["run"] == run.run_id
+    act(cancel, world, run=ID, yes=True)
+    act(requeue_letter, world, letter_id=ID)
+    first, second = ledger(world).of_task(ID)
+    assert (first.status, second.status) == (RunStatus.CANCELLED, RunStatus.RUNNING)
+    assert not world.keys_of("runs/")
+    act(cancel, world, run=ID, yes=True)
+    act(drop_letter, world, letter_id=ID, yes=True)
+    last = ledger(world).events(second.run_id)[-1]
+    assert (last.payload["code"], last.payload["actor"]) == ("drop", "operator")
+
+
+def with_channels(*names: str) -> World:
+    """Channels, each with a generation of the same id whose pictures failed."""
+    world = STATES["pictures failed"]()
+    everything = world.everything()
+    for key in everything:
+        world.bucket.delete(key)
+    for name in names:
+        for key, data in everything.items():
+            world.put(f"{name}/{key}", data)
+    world.settings = world.settings._replace(channels=names)
+    return world
+
+
+def of(world: World, channel: str) -> World:
+    """The part of a world that is a channel's."""
+    part = World(PrefixedBucket(world.bucket, f"{channel}/"))  # type: ignore[arg-type]
+    part.clock = world.clock
+    return part
+
+
+def desk(world: World, channel: str | None = None) -> Desk:
+    return Desk({}, channel=channel, clock=world.clock, bucket=world.bucket, settings=world.settings)
+
+
+def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation() -> None:
+    world = with_channels("a", "b")
+    work = retry.callback.__wrapped__  # type: ignore[union-attr]
+    with pytest.raises(RunError, match="several channels: a, b; name the --channel"):
+        work(desk(world), run=ID)
+    assert work(desk(world, "b"), run=ID).document["done"] == "retry"
+    assert (of(world, "a").status, of(world, "b").status) == ("imagine_trigger_failed", None)
+    [run] = open_ledger(None, of(world, "b").bucket, world.clock).of_task(f"b/{ID}")
+    assert (run.pipeline, run.status) == ("story/b", RunStatus.RUNNING)
+    with pytest.raises(Refusal, match="nothing of it has failed"):
+        work(desk(world), run=run.run_id)  # its id says whose it is
+
+
+def test_dead_letters_of_all_channels_are_in_one_list() -> None:
+    world = with_channels("a", "b")
+    for channel in ("a", "b"):
+        cancel.callback.__wrapped__(desk(world, channel), run=ID, yes=True)  # type: ignore[union-attr]
+    found = list_letters.callback.__wrapped__(desk(world), limit=50).document["dead_letters"]  # type: ignore[union-attr]
+    assert {(letter["channel"], letter["id"]) for letter in found} == {("a", ID), ("b", ID)}
+    drop = drop_letter.callback.__wrapped__  # type: ignore[union-attr]
+    with pytest.raises(RunError, match="several channels: a, b; name the --channel"):
+        drop(desk(world), letter_id=ID, yes=True)
+    drop(desk(world, "a"), letter_id=ID, yes=True)
+    assert world.keys_of("a/dead_letters/") == []
+    requeued = requeue_letter.callback.__wrapped__(desk(world), letter_id=ID)  # type: ignore[union-attr]
+    assert requeued.document["generation_id"] == ID
+    assert of(world, "b").generation_id == ID
+
+
+def test_a_channel_is_to_be_named_for_what_is_about_one() -> None:
+    world = with_channels("a", "b")
+    with pytest.raises(SettingsError, match="CHANNELS has a, b"):
+        unlock.callback.__wrapped__(desk(world), yes=True)  # type: ignore[union-attr]
+    world.put("b/config/config_public.json", {"processing_lock": True})
+    assert unlock.callback.__wrapped__(desk(world, "b"), yes=True).document["pipeline"] == "story/b"  # type: ignore[union-attr]
