@@ -12,7 +12,7 @@ import click
 from retake.bucket import Bucket
 from retake.clock import Clock, SystemClock
 from retake.console.answer import Answer
-from retake.console.paper import complain, show
+from retake.console.paper import abandon, complain, show
 from retake.errors import RetakeError
 from retake.keys import Keys
 from retake.logs import setup_logging
@@ -143,5 +143,12 @@ def answered(work: Callable[[], Answer], *, as_json: bool) -> int:
 
         getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
         return 70
-    show(answer, sys.stdout, as_json=as_json)
+    try:
+        show(answer, sys.stdout, as_json=as_json)
+    except BrokenPipeError:  # nobody reads any more, which click takes care of
+        raise
+    except OSError as error:
+        abandon(sys.stdout)
+        complain(f"the answer could not be written: {error.strerror}", sys.stderr)
+        return 75
     return answer.exit_code

@@ -21,6 +21,8 @@ from retake.story.shell import LEASE
 from retake.story.shift import tidy_plan
 from retake.story.store import DocumentStore
 
+OPERATOR = "the operator"
+
 ENDED_SHOWN = 5
 """How many of the last ended runs are told."""
 
@@ -80,7 +82,14 @@ class Overview(NamedTuple):
             return "unreadable"
         if self.generation_id is None:
             return "no generation is under way"
-        return "cancelled" if self.doc.cancelled else _WORDS[self.doc.status]
+        if self.doc.cancelled:
+            return "it was cancelled; the next tick puts it among the dead letters"
+        resting = self.action is not None and self.action.act is Act.REST
+        if resting and self.doc.pending:
+            return "a paid call of unknown outcome is held"
+        if resting and self.waiting and self.waiting.whom == OPERATOR:
+            return "it waits until a person has mended something"
+        return "it rests" if resting and self.doc.status is None else _WORDS[self.doc.status]
 
 
 class _Read(NamedTuple):
@@ -175,10 +184,10 @@ def _waiting(documents: Documents, action: Action | None) -> Waiting | None:
     if documents.gen.generation_id is None:
         return None
     if doc.pending and action and action.act is Act.REST:
-        return Waiting("the operator", f"what became of the {doc.pending.step} call", doc.pending.requested_at)
+        return Waiting(OPERATOR, f"what became of the {doc.pending.step} call", doc.pending.requested_at)
     error = doc.last_error or {}
     if error.get("error_class") == ErrorClass.CRITICAL:
-        return Waiting("the operator", advice(error) or "what the error names", read_moment(error.get("timestamp")))
+        return Waiting(OPERATOR, advice(error) or "what the error names", read_moment(error.get("timestamp")))
     if doc.runway_task:
         return Waiting("Runway", f"task {doc.runway_task.task_id}", doc.runway_task.requested_at)
     if doc.task:

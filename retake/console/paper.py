@@ -6,7 +6,9 @@ signs gets plainer ones instead of an error.
 
 import codecs
 import json
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone, cell
@@ -60,6 +62,15 @@ def complain(message: str, stream: TextIO, word: str = "error") -> None:
     for number, line in enumerate(message.splitlines() or [""]):
         stream.write(f"{f'{word}: ' if not number else '  '}{clean(line)}\n")
     stream.flush()
+
+
+def abandon(stream: TextIO) -> None:
+    """Empty the stream's buffer into nothing: what could not be written once would fail again when the process ends."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
+        stream.flush()
 
 
 def clean(text: str) -> str:

@@ -27,7 +27,9 @@ TONES = {
     "--status", "statuses", multiple=True, type=click.Choice([*map(str, RunStatus)]),
     help="Only runs in this state; may be given several times.",
 )  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=20, show_default=True, help="How many at most."
+)
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline, like story or story/CHANNEL.")
 def command(desk: Desk, statuses: tuple[str, ...], limit: int, pipeline: str | None) -> Answer:
     """The runs on record, the last changed first. Each is found again by its id, its beginning, or its generation."""

@@ -43,7 +43,14 @@ class Today(NamedTuple):
 
 
 @console_command("spend")
-@click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True, help="How many days to look back.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3650),
+    metavar="N",
+    default=30,
+    show_default=True,
+    help="How many days to look back.",
+)
 def command(desk: Desk, days: int) -> Answer:
     """What was paid: by day, step and generation, with calls that may have been paid for twice; what is left of today's
     cap. Days are days in UTC, and a call counts on the day on which it was asked."""

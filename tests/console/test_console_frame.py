@@ -1,0 +1,170 @@
+"""The frame of the command line: help, options, exit codes, and a doc that says the same."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from reading_world import CHECKOUT, World, desk_of
+
+from retake.console import desk as frame
+from retake.console.answer import Answer, Line
+from retake.console.command import ACTING, READING, main
+from retake.console.desk import Desk, answered, console_command
+from retake.errors import LeaseHeld, RunError, SettingsError, StateError, StorageError
+
+DOC = (CHECKOUT / "docs" / "console.md").read_text("utf-8")
+
+
+def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command by its path: «status», «dead-letters list»."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def options(command: click.Command) -> set[str]:
+    return {name for option in command.params if isinstance(option, click.Option) for name in option.opts}
+
+
+def call(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(main, arguments, env={"RETAKE_CONFIG": None, "RETAKE_STORAGE_URL": None, **environ})
+
+
+def test_help_names_every_command_and_loads_none() -> None:
+    loaded = {name for name in sys.modules if name.startswith("retake.console.")}
+    result = call("--help")
+    assert result.exit_code == 0
+    for name, words in {**READING, **ACTING}.items():
+        assert re.search(rf"^  {name}\s+{re.escape(words)}$", result.output, re.MULTILINE), name
+    assert {name for name in sys.modules if name.startswith("retake.console.")} == loaded
+
+
+def test_every_command_answers_in_json_and_for_one_channel() -> None:
+    for path, command in commands():
+        assert {"--json", "--channel"} <= options(command), path
+
+
+def test_every_command_has_help() -> None:
+    for path, command in commands():
+        result = call(*path.split(), "-h")
+        assert result.exit_code == 0, path
+        assert command.help, path
+
+
+def test_the_doc_has_a_section_for_every_command_and_no_other() -> None:
+    assert sorted(re.findall(r"^## (.+)$", DOC, re.MULTILINE)) == sorted(path for path, _ in commands())
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()])
+def test_the_doc_has_every_option_and_no_other(path: str) -> None:
+    section = re.split(rf"^## {path}$", DOC, flags=re.MULTILINE)[1]
+    section = re.split(r"^##? ", section, flags=re.MULTILINE)[0]
+    told = set(re.findall(r"^- `(--[a-z-]+)", section, re.MULTILINE))
+    command = dict(commands())[path]
+    assert told == options(command) - {"--json", "--channel"}
+
+
+def test_the_doc_has_every_exit_code_of_the_help() -> None:
+    codes = set(re.findall(r"^    (\d+) ", call("--help").output.replace("      ", "    "), re.MULTILINE))
+    assert codes == set(re.findall(r"^\| (\d+) \|", DOC, re.MULTILINE))
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert call("statsu").exit_code == 2
+    assert call("runs", "--status", "gone").exit_code == 2
+    assert call("spend", "--days", "0").exit_code == 2
+    assert call("show").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SettingsError("which key"), 78),
+        (StateError("no sense"), 65),
+        (RunError("no such run"), 65),
+        (StorageError("away"), 75),
+        (LeaseHeld("held by a:1"), 75),
+    ],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> Answer:
+        raise error
+
+    assert answered(work, as_json=False) == code
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"error: {error}\n")
+    assert answered(work, as_json=True) == code
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"error": str(error), "exit_code": code}
+    assert err == f"error: {error}\n"
+
+
+def test_a_bug_keeps_its_traceback_and_ends_with_70(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> Answer:
+        raise ZeroDivisionError
+
+    assert answered(work, as_json=False) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_what_nobody_reads_any_more_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with pytest.raises(BrokenPipeError):  # click ends the process quietly for it
+        answered(lambda: Answer({}, [Line("x")]), as_json=True)
+
+
+def test_a_command_is_a_function_of_a_desk() -> None:
+    @console_command("sample")
+    @click.option("--twice", is_flag=True)
+    def sample(desk: Desk, twice: bool) -> Answer:
+        """A sample."""
+        return Answer({"channel": desk.channel, "twice": twice}, [Line(f"{desk.channel}")], 65 if twice else 0)
+
+    result = CliRunner().invoke(sample, ["--channel", "en", "--json", "--twice"])
+    assert result.exit_code == 65
+    assert json.loads(result.output) == {"channel": "en", "twice": True}
+    assert CliRunner().invoke(sample, ["--channel", "ru"]).output == "ru\n"
+
+
+def test_settings_that_are_not_there_are_told_by_every_command(tmp_path: Path) -> None:
+    for path, _ in commands():
+        if path == "doctor":
+            continue
+        words = [*path.split(), *({"show", "report", "retry", "skip", "cancel"} & {path} and ["run-1"])]
+        words += (
+            ["ID"] if path.split()[-1] in ("requeue", "drop", "probe", "reset") or path == "dead-letters show" else []
+        )
+        result = call(*words, RETAKE_CONFIG=str(tmp_path / "none.json"))
+        assert result.exit_code == 78, (path, result.output)
+        assert "there is no such settings file" in result.output
+
+
+def test_a_channel_that_is_none_is_told() -> None:
+    world = World()
+    world.settings = world.settings._replace(channels=("en",))
+    with pytest.raises(SettingsError, match="CHANNELS has en"):
+        assert desk_of(world, channel="de").pipelines
+    with pytest.raises(SettingsError, match="CHANNELS has none"):
+        assert desk_of(World(), channel="de").pipelines
+
+
+def test_the_desk_opens_nothing_that_is_not_asked_for() -> None:
+    assert Desk({}).channel is None
+    assert frame.CONTEXT["help_option_names"] == ["-h", "--help"]
