@@ -10,9 +10,10 @@ from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Tab
 from retake.console.desk import Desk, Pipeline, console_command
 from retake.console.overview import Overview, as_document, overview
 from retake.console.runs import TONES
-from retake.console.words import ago, code_of, moment, one_line, read_moment, usd
+from retake.console.words import ago, code_of, moment, one_line, read_moment, span, usd
 from retake.errors import RetakeError
 from retake.runs import Ledger
+from retake.story.decision import Act
 from retake.story.documents import FAILED_STEP
 
 
@@ -161,14 +162,15 @@ def _capital(text: str) -> str:
 
 
 def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
-    rows = [_row(it, desk, now) for it in seen]
+    columns = 6 if any(it.dead_letters for it in seen) else 5
+    rows = [_row(it, desk, now)[:columns] for it in seen]
     needing = [it for it in seen if it.needs]
     busy = sum(it.generation_id is not None for it in seen)
     held = sum(it.holder is not None for it in seen)
     blocks: list[Block] = [
         Heading(f"{len(seen)} channels: {busy} with a generation under way, {held} at work now, "
-                f"{len(needing)} need a person"),
-        Table(("channel", "generation", "step", "attempt", "stands", "last error", "dead"), rows, ("attempt", "dead")),
+                f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),
+        Table(("channel", "generation", "step", "stands", "last error", "dead letters")[:columns], rows),
     ]  # fmt: skip
     if needing:
         blocks.append(Heading("A person is needed"))
@@ -176,19 +178,34 @@ def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
     return blocks
 
 
-def _row(seen: Overview, desk: Desk, now: datetime) -> Sequence[str | Cell]:
+def _row(seen: Overview, desk: Desk, now: datetime) -> list[str | Cell]:
     doc, limit = seen.doc, desk.settings.workflow.max_retries + 1
-    failing = doc.status in FAILED_STEP
-    tone = Tone.BAD if seen.needs else Tone.WARN if failing else Tone.PLAIN
-    error = doc.last_error or {}
-    due = seen.next_retry_at
-    stands = doc.status or ("unreadable" if not seen.documents else "")
-    return (
-        Cell(seen.channel or "", tone),
-        seen.generation_id or Cell("none", Tone.FAINT),
-        doc.present_step if seen.generation_id else "",
-        f"{doc.retries_of(doc.present_step) + 1}/{limit}" if seen.generation_id else "",
-        Cell(f"{stands}, again {ago(due, now)}" if due and due > now else stands, tone),
-        code_of(error.get("error_code")) if seen.generation_id else "",
+    stands = _stands(seen, now)
+    step = f"{doc.present_step} {doc.retries_of(doc.present_step) + 1}/{limit}"
+    return [
+        Cell(seen.channel or "", stands.tone if stands.tone is not Tone.FAINT else Tone.PLAIN),
+        seen.generation_id or "",
+        step if seen.generation_id else "",
+        stands,
+        code_of((doc.last_error or {}).get("error_code")) if seen.generation_id else "",
         str(seen.dead_letters or ""),
-    )
+    ]
+
+
+def _stands(seen: Overview, now: datetime) -> Cell:
+    """How a pipeline stands, in a few words."""
+    if not seen.documents:
+        return Cell("unreadable", Tone.BAD)
+    if seen.needs:
+        return Cell("needs a person", Tone.BAD)
+    if seen.holder:
+        return Cell("at work", Tone.GOOD)
+    if seen.generation_id is None:
+        return Cell("idle", Tone.FAINT)
+    if seen.doc.status in FAILED_STEP:
+        due = seen.next_retry_at
+        return Cell(f"failed, again {ago(due, now)}" if due and due > now else "failed", Tone.WARN)
+    if seen.waiting:
+        since = f", {span((now - seen.waiting.since).total_seconds())}" if seen.waiting.since else ""
+        return Cell(f"waits for {seen.waiting.whom}{since}")
+    return Cell("rests" if seen.action and seen.action.act is Act.REST else "goes on")

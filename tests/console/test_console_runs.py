@@ -1,16 +1,19 @@
 """`runs` and `show`: what is on the ledger, found again by what a person types, and told in its order."""
 
+from pathlib import Path
+
 import pytest
 from reading_world import World, ask, clear, desk_of, shown
 
 from retake.console.runs import command as runs
 from retake.console.show import command as show
+from retake.console.status import command as status
 from retake.console.timeline import timeline
 from retake.errors import RunError
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import Trigger
-from retake.settings import Settings
+from retake.settings import Settings, Storage
 from retake.story.shift import Orders
 
 
@@ -159,6 +162,20 @@ def test_a_channel_has_its_own_runs_and_a_name_in_two_of_them_must_be_made_clear
     assert [run["task_id"] for run in ask(runs, alone, statuses=(), limit=9, pipeline=None).document["runs"]] == [
         "ru/20260101-0000"
     ]
+
+
+def test_a_database_is_looked_at_in_the_same_way(tmp_path: Path) -> None:
+    world = World()
+    world.settings = world.settings._replace(storage=Storage(ledger=f"sqlite:{tmp_path / 'runs.sqlite'}"))
+    world.vendors.plan("imagine", "refused", "rejected")
+    world.ticks(3)
+    assert ids(world) == ["20260101-0000"]
+    [run] = ask(runs, world, statuses=("failed",), limit=9, pipeline=None).document["runs"]
+    for text in (run["run_id"], run["run_id"][:8], "20260101-0000"):
+        assert ask(show, world, run=text).document["timeline"][-1]["what"] == "imagine failed for good"
+    with pytest.raises(UnknownRun):
+        ask(show, world, run="run-x")
+    assert ask(status, world).document["pipelines"][0]["runs"]["failed"] == 1
 
 
 def test_whatever_is_noted_has_its_place_in_the_timeline() -> None:

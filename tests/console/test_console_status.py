@@ -203,8 +203,9 @@ def test_of_many_channels_each_has_a_row() -> None:
     assert answer.exit_code == 69
     assert [it["channel"] for it in answer.document["pipelines"]] == names
     lines = shown(answer).splitlines()
-    assert lines[0] == "3 channels: 1 with a generation under way, 0 at work now, 1 need a person"
-    assert any(line.startswith(f"{names[1]}  20260101-0930  content") for line in lines)
+    assert lines[0] == "3 channels: 1 with a generation under way, 0 at work now, 1 needs a person"
+    assert any(line.startswith(f"{names[1]}  20260101-0930  content 1/4  goes on") for line in lines)
+    assert any(line.split() == [names[2], "unreadable"] for line in lines)
     assert any(line.startswith(f"{names[2]}: config/config_public.json") for line in lines)
 
 
