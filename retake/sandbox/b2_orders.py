@@ -8,6 +8,7 @@ b2-upload=caps            403: the account's cap is used up
 b2-download#1=slow=2.5    2.5 s longer than usual
 """
 
+from retake.calls import parse_parts
 from retake.sandbox import orders
 from retake.sandbox.orders import Fault, Order
 
@@ -43,13 +44,10 @@ _STAND_IN = "fetch"  # a kind of the common grammar, whose faults are those that
 
 def parse_order(text: str) -> Order:
     """The order that `text` states. Raises ValueError that says what is wrong and what is possible."""
-    head, _, fault = text.partition("=")
-    kind, hash_, calls = head.partition("#")
-    kind, fault = kind.strip(), fault.strip()
-    if kind not in KINDS.values():
-        raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
-    spans = orders.parse_order(f"{_STAND_IN}{hash_}{calls}=hang").spans
-    return Order(kind, _fault(fault), spans)
+    parts = parse_parts(text)
+    if not parts or parts.kind not in KINDS.values():
+        raise ValueError(f"{parts.kind if parts else text!r} is no kind of call. {_possible()}")
+    return Order(parts.kind, _fault(parts.fault), parts.spans)
 
 
 def _fault(text: str) -> Fault:

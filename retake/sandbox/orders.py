@@ -13,6 +13,8 @@ CALLS counts the calls of that kind from when the order is placed, beginning wit
 import re
 from typing import NamedTuple
 
+from retake.calls import Parts, Span, meets, parse_parts
+
 KINDS = (
     *("imagine", "upscale", "fetch", "runway", "poll", "chat", "download"),
     *("histories", "organization", "account", "models"),
@@ -35,20 +37,8 @@ FAULTS = {
 _TASK_FAULTS = ("no-id", "task-failed", "task-rejected", "never-ends")
 _UNDONE = ("cut-before", "hang", "quota")
 
-_ORDER = re.compile(r"\s*(?P<kind>[a-z]+)\s*(?:#(?P<calls>[^=]*))?=\s*(?P<fault>.+?)\s*", re.ASCII)
 _STATUS = re.compile(r"([45]\d\d)(-html)?", re.ASCII)
 _SLOW = re.compile(r"slow=(\d+(?:\.\d+)?)", re.ASCII)
-_SPAN = re.compile(r"\s*([1-9]\d*)\s*(?:-\s*([1-9]\d*)\s*)?", re.ASCII)
-
-
-class Span(NamedTuple):
-    """The calls `first` … `last`, both included, counted from 1."""
-
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
 
 
 class Fault(NamedTuple):
@@ -79,25 +69,24 @@ class Order(NamedTuple):
 
     def meets(self, n: int) -> bool:
         """Whether call number `n` (from 1, since the order was placed) is meant."""
-        return not self.spans or any(span.first <= n <= span.last for span in self.spans)
+        return meets(self.spans, n)
 
     def __str__(self) -> str:
-        calls = "#" + ",".join(map(str, self.spans)) if self.spans else ""
-        return f"{self.kind}{calls}={self.fault}"
+        return str(Parts(self.kind, self.spans, str(self.fault)))
 
 
 def parse_order(text: str) -> Order:
     """The order that `text` states. Raises ValueError that says what is wrong and what is possible."""
-    match = _ORDER.fullmatch(text)
-    if not match:
+    parts = parse_parts(text)
+    if not parts:
         raise ValueError(f"{text!r} is not an order: write KIND[#CALLS]=FAULT, such as upscale#1-2=500. {_possible()}")
-    kind, calls = match["kind"], match["calls"]
+    kind, spans, _ = parts
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
-    fault = _fault(match["fault"])
+    fault = _fault(parts.fault)
     if fault.name in _TASK_FAULTS and kind not in CREATING:
         raise ValueError(f"{fault} is only possible for calls that start a task: {', '.join(CREATING)}")
-    return Order(kind, fault, () if calls is None else _spans(calls))
+    return Order(kind, fault, spans)
 
 
 def _fault(text: str) -> Fault:
@@ -108,20 +97,6 @@ def _fault(text: str) -> Fault:
     if slow := _SLOW.fullmatch(text):
         return Fault("slow", seconds=float(slow[1]))
     raise ValueError(f"{text!r} is no fault. {_possible()}")
-
-
-def _spans(text: str) -> tuple[Span, ...]:
-    return tuple(_span(part) for part in text.split(","))
-
-
-def _span(text: str) -> Span:
-    match = _SPAN.fullmatch(text)
-    if not match:
-        raise ValueError(f"{text!r} is no call number: write N or N-M, counted from 1, several with commas between")
-    first, last = int(match[1]), int(match[2] or match[1])
-    if last < first:
-        raise ValueError(f"{text.strip()!r} ends before it begins: write {last}-{first}")
-    return Span(first, last)
 
 
 def _possible() -> str:

@@ -1,0 +1,83 @@
+"""Which calls are meant: the grammar of orders to fail, KIND[#CALLS]=FAULT, and the counting of calls.
+
+    upscale=500         every call of the kind «upscale»
+    imagine#2=500       the second
+    job#1-3,5=timeout   the first three, and the fifth
+
+Calls are counted from 1. What kinds and faults there are is the affair of who carries the orders out: the sandbox
+(retake.sandbox.orders), the injection of failures (retake.runs.failure_injection).
+"""
+
+import threading
+from collections import Counter
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """The calls `first` … `last`, both included, counted from 1."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+
+
+class Parts(NamedTuple):
+    """What an order says, its kind and fault not looked at yet."""
+
+    kind: str
+    spans: tuple[Span, ...]  # none: every call
+    fault: str
+
+    def __str__(self) -> str:
+        calls = "#" + ",".join(map(str, self.spans)) if self.spans else ""
+        return f"{self.kind}{calls}={self.fault}"
+
+
+class CallCounter:
+    """How many calls of each kind there were. Thread safe."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def next(self, kind: str) -> int:
+        """The number of the call of that kind that comes now, from 1."""
+        with self._lock:
+            self._counts[kind] += 1
+            return self._counts[kind]
+
+
+def meets(spans: tuple[Span, ...], n: int) -> bool:
+    """Whether call number `n` (from 1) is meant; no spans means every call."""
+    return not spans or any(span.first <= n <= span.last for span in spans)
+
+
+def parse_parts(text: str) -> Parts | None:
+    """What `text` orders, None if it has not the form KIND[#CALLS]=FAULT. Raises ValueError for CALLS that are none."""
+    head, equals, fault = text.partition("=")
+    kind, hash_, calls = head.partition("#")
+    kind, fault = kind.strip(), fault.strip()
+    if not equals or not fault or not kind or any(char.isspace() for char in kind):
+        return None
+    return Parts(kind, parse_spans(calls) if hash_ else (), fault)
+
+
+def parse_spans(text: str) -> tuple[Span, ...]:
+    """«1-3,5»: spans with commas between. Raises ValueError, which says what is wrong."""
+    return tuple(_span(part) for part in text.split(","))
+
+
+def _span(text: str) -> Span:
+    first, _, last = (part.strip() for part in text.partition("-"))
+    if not all(_is_number(number) for number in ([first, last] if "-" in text else [first])):
+        raise ValueError(f"{text!r} is no call number: write N or N-M, counted from 1, several with commas between")
+    span = Span(int(first), int(last or first))
+    if span.last < span.first:
+        raise ValueError(f"{text.strip()!r} ends before it begins: write {span.last}-{span.first}")
+    return span
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and not text.startswith("0") and len(text) < 10
