@@ -93,6 +93,8 @@ def machine(
 
 
 everywhere = pytest.mark.parametrize("machine", KINDS, indirect=True)
+there_and_on_b2 = pytest.mark.parametrize("machine", ["directory", "b2"], indirect=True)
+there_and_on_s3 = pytest.mark.parametrize("machine", ["directory", "s3"], indirect=True)
 on_a_directory = pytest.mark.parametrize("machine", ["directory"], indirect=True)
 where_leases_run_out = pytest.mark.parametrize("machine", CLOUDS, indirect=True)
 
@@ -138,7 +140,7 @@ def test_a_failed_generation_is_taken_up_and_comes_to_its_end(machine: BucketMac
     assert "has succeeded" in again.json["error"]
 
 
-@everywhere
+@there_and_on_b2
 def test_a_step_that_always_fails_is_skipped(machine: BucketMachine) -> None:
     machine.plant("upscale")
     machine.order("upscale=500")
@@ -154,7 +156,7 @@ def test_a_step_that_always_fails_is_skipped(machine: BucketMachine) -> None:
     assert machine.billed("upscale") == machine.billed("runway") == 0
 
 
-@everywhere
+@there_and_on_s3
 def test_a_cancelled_generation_is_kept_and_can_be_taken_up_again(machine: BucketMachine) -> None:
     machine.set(WORKFLOW={"on_unknown_outcome": "hold"})
     machine.plant("runway")
@@ -173,7 +175,7 @@ def test_a_cancelled_generation_is_kept_and_can_be_taken_up_again(machine: Bucke
     assert len(machine.files("666")) == 3
 
 
-@everywhere
+@there_and_on_b2
 def test_while_a_manager_is_at_work_nothing_is_done_and_it_is_named(machine: BucketMachine) -> None:
     failed_for_good(machine)
     machine.plant("imagine")
