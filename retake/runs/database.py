@@ -2,12 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Engine, QueuePool, StaticPool, create_engine, event, make_url
+from sqlalchemy import URL, Engine, NullPool, PoolProxiedConnection, StaticPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from retake.errors import RetakeError, SettingsError, StorageError, StorageKeyRefused, redact
@@ -25,36 +25,54 @@ class AttemptTaken(Exception):
 
 
 class Database:
-    """The connections to one database. `name` is what messages call it: never with a password."""
+    """The connections to one database. `name` is what messages call it: never with a password.
+
+    A connection that is not in use is kept in a list: taking it from one of the toolkit's pools, and giving it back,
+    would take as long as a statement of SQLite's. May be used from several threads; each has a connection meanwhile.
+    """
 
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
         self.name = name
         self.dialect = engine.dialect
+        self._idle: list[PoolProxiedConnection] = []
         driver = engine.dialect.loaded_dbapi
         self._errors: type[Exception] = driver.Error
         self._integrity: type[Exception] = driver.IntegrityError
         self._begin = "BEGIN IMMEDIATE" if self.dialect.name == "sqlite" else "BEGIN"
 
+    def close(self) -> None:
+        """Give back the connections that are not in use."""
+        while self._idle:
+            self._idle.pop().close()
+        self.engine.dispose()
+
     @contextmanager
     def cursor(self) -> Iterator[Any]:
         """The driver's cursor, of a connection that commits each statement. Raises StorageError, AttemptTaken."""
+        connection = self._connection()
+        cursor = connection.cursor()
         try:
-            connection = self.engine.raw_connection()
-        except (self._errors, DBAPIError) as error:
-            raise self._in_words(error) from error
-        try:
-            cursor = connection.cursor()
-            try:
-                yield cursor
-            finally:
-                cursor.close()
+            yield cursor
         except self._errors as error:
             if self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
                 connection.invalidate(error)
+                self.close()  # the others will not be better
             raise self._in_words(error) from error
         finally:
-            connection.close()
+            cursor.close()
+            if connection.is_valid:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _connection(self) -> PoolProxiedConnection:
+        with suppress(IndexError):
+            return self._idle.pop()
+        try:
+            return self.engine.raw_connection()
+        except (self._errors, DBAPIError) as error:
+            raise self._in_words(error) from error
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -66,14 +84,9 @@ class Database:
                 yield cursor
                 cursor.execute("COMMIT")
             except BaseException:
-                self._roll_back(cursor)
+                with suppress(self._errors):  # it was lost, or SQLite has rolled back by itself
+                    cursor.execute("ROLLBACK")
                 raise
-
-    def _roll_back(self, cursor: Any) -> None:
-        try:
-            cursor.execute("ROLLBACK")
-        except self._errors:
-            cursor.connection.close()  # it was lost, or SQLite has rolled back by itself; a new one begins clean
 
     def write(self) -> Any:
         """A cursor for one `Write`: a transaction where that needs several statements."""
@@ -144,9 +157,7 @@ def sqlite_file(path: str, *, read_only: bool) -> Database:
         connection.execute("PRAGMA synchronous = FULL")  # what is committed is there after a power cut
         return connection
 
-    engine = create_engine(
-        "sqlite://", creator=connect, poolclass=QueuePool, paramstyle="named", pool_reset_on_return=None
-    )
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, paramstyle="named")
     return Database(engine, f"sqlite:{path}")
 
 
@@ -165,9 +176,7 @@ def nowhere() -> Database:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
-    engine = create_engine(
-        "sqlite://", creator=connect, poolclass=StaticPool, paramstyle="named", pool_reset_on_return=None
-    )
+    engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool, paramstyle="named")
     return Database(engine, "an empty ledger")
 
 
@@ -175,7 +184,7 @@ def server(url: str, *, read_only: bool) -> Database:
     try:
         parsed = make_url(url).set(drivername="postgresql+psycopg")
         named = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
-        engine = create_engine(parsed, use_native_hstore=False, pool_reset_on_return=None, **_timeout(parsed))
+        engine = create_engine(parsed, use_native_hstore=False, poolclass=NullPool, **_timeout(parsed))
     except (ArgumentError, ValueError, TypeError) as error:
         raise SettingsError(
             f"STORAGE.ledger: «{redact(url)}» is no address of a database; use postgresql://USER@HOST:PORT/DATABASE"

@@ -47,7 +47,7 @@ def for_reading(database: Database) -> Database:
     version, StorageError."""
     found = version(database)
     if found is None:
-        database.engine.dispose()
+        database.close()
         empty = nowhere()
         metadata.create_all(empty.engine)
         with empty.cursor() as cursor:

@@ -35,7 +35,7 @@ def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False) -> "SqlL
         bring_up_to_date(database)
         return SqlLedger(database, clock)
     except BaseException:
-        database.engine.dispose()
+        database.close()
         raise
 
 
@@ -46,7 +46,7 @@ class SqlLedger:
         self._database = database
         self._clock = clock
         self._statements = Statements(database.dialect)
-        self.close = weakref.finalize(self, database.engine.dispose)
+        self.close = weakref.finalize(self, database.close)
         """Give its connections back to the system; at the latest this is done when nobody has it any more."""
 
     # --- reading ------------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_sqlite_scans_no_table(tmp_path: Path, clock: FakeClock, opened: list[Sq
     run = in_state(opened[0], RunStatus.QUEUED)
     database = open_database(url, read_only=False)
     plans = explain(database, "EXPLAIN QUERY PLAN", clock, run)
-    database.engine.dispose()
+    database.close()
     for name, plan in plans.items():
         scans = [line for line in plan.splitlines() if line.startswith("SCAN") and "task_runs" in line]
         by_index = name == "counts"  # all runs are counted, in an index that holds nothing else
@@ -212,7 +212,7 @@ def test_postgres_scans_no_table(database: str, clock: FakeClock, opened: list[S
         connection.execute("VACUUM ANALYZE")
     reached = open_database(database, read_only=False)
     plans = explain(reached, "EXPLAIN", clock, run)
-    reached.engine.dispose()
+    reached.close()
     for name, plan in plans.items():
         if name != "counts":  # that one counts all there are, and takes whichever is smaller, the table or an index
             assert "Seq Scan" not in plan, (name, plan)

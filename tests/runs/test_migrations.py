@@ -71,7 +71,7 @@ def reach() -> Iterator[Callable[[str], Database]]:
 
     yield reach
     for database in reached:
-        database.engine.dispose()
+        database.close()
 
 
 Reach = Callable[[str], Database]

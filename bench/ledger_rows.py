@@ -1,0 +1,59 @@
+"""A ledger filled with runs in bulk: what years of work leave behind. Of a hundred, ninety have succeeded."""
+
+from retake.runs.database import Database
+
+COLUMNS = (
+    "run_id, task_id, attempt, idempotency_key, run_status, created_at, updated_at, version, pipeline, "
+    "next_retry_at, heartbeat_at, resumes, last_seq"
+)
+
+ROW = """
+    'run-' || {random}, 'task ' || (n / 2), 1 + n % 2, 'task ' || (n / 2) || '#' || (n % 2), status,
+    {moment}, {moment}, 2, 'story/channel ' || (n % 20),
+    CASE status WHEN 'retry_scheduled' THEN {moment} END, CASE status WHEN 'running' THEN {moment} END, 0, 2
+"""
+
+STATUS = """
+    CASE WHEN n % 100 < 90 THEN 'succeeded' WHEN n % 100 < 94 THEN 'failed' WHEN n % 100 < 95 THEN 'cancelled'
+    WHEN n % 100 < 97 THEN 'queued' WHEN n % 100 < 98 THEN 'retry_scheduled' WHEN n % 100 < 99 THEN 'running'
+    ELSE 'interrupted' END AS status
+"""
+
+EVENT = """
+    INSERT INTO events SELECT run_id, {seq}, 'run.status.changed', updated_at, 'trace-' || run_id,
+    ('{{"run_id": "' || run_id || '", "previous_status": "queued", "status": "' || run_status || '"}}'){json}
+    FROM task_runs WHERE NOT EXISTS (SELECT 1 FROM events WHERE events.run_id = task_runs.run_id AND seq = {seq})
+"""
+
+SQLITE = {
+    "numbers": "WITH RECURSIVE numbers(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last})",
+    "random": "lower(hex(randomblob(8)))",
+    "moment": "strftime('%Y-%m-%dT%H:%M:%S.000000Z', 1700000000 + n * 40, 'unixepoch')",
+    "json": "",
+    "after": "PRAGMA wal_checkpoint(TRUNCATE)",
+}
+POSTGRES = {
+    "numbers": "WITH numbers AS (SELECT n FROM generate_series({first}, {last}) n)",
+    "random": "substr(md5(random()::text), 1, 16)",
+    "moment": "to_timestamp(1700000000 + n * 40)",
+    "json": "::json",
+    "after": "VACUUM ANALYZE",  # as autovacuum does in its own time
+}
+
+
+def grown(database: Database, size: int) -> None:
+    """`database`, with so many runs in it as `size` says, and two events of each new one."""
+    words = SQLITE if database.dialect.name == "sqlite" else POSTGRES
+    with database.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM task_runs")
+        (there,) = cursor.fetchone()
+        if database.dialect.name == "sqlite":
+            cursor.execute("PRAGMA synchronous = OFF")
+            cursor.execute("PRAGMA cache_size = -200000")
+        numbers = words["numbers"].format(first=there, last=size - 1)
+        row = ROW.format(random=words["random"], moment=words["moment"])
+        rows = f"{numbers} SELECT {row} FROM (SELECT n, {STATUS} FROM numbers) it"  # noqa: S608
+        cursor.execute(f"INSERT INTO task_runs ({COLUMNS}) {rows}")
+        for seq in (1, 2):
+            cursor.execute(EVENT.format(seq=seq, json=words["json"]))
+        cursor.execute(words["after"])
