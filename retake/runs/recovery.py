@@ -1,0 +1,143 @@
+"""Recovery: runs that somebody began and nobody works on any more (seed 002, section 4).
+
+A long-lived worker gives signs of life, so silence tells that it died: `Recovery.sweep` marks its run as interrupted,
+and whoever claims next takes it up. For work under a lease nothing has to be waited for: who gets the lease knows that
+the one who had it is gone, and `take_over` does both steps at once.
+
+A run that ends every worker that touches it must not do so for ever: after `MAX_RESUMES` it is given up.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from retake.clock import Clock, stamp
+from retake.errors import Code, CodedError, error_record, escalate, retry_in
+from retake.runs import Ledger
+from retake.runs.run import CHANGED, Run, StaleRun, UnknownRun, new_trace_id
+from retake.runs.states import RunStatus, Trigger
+
+ACTOR = "recovery"
+
+MAX_RESUMES = 3
+"""So often a run is taken up again after an interruption, so that four workers die of it at most."""
+
+PATIENCE_S = 60.0
+"""So long a run may be silent. Several times what lies between two signs of life (retake.runs.hold.BEAT_S)."""
+
+_log = getLogger(__name__)
+
+
+class Swept(NamedTuple):
+    """What a sweep came to."""
+
+    interrupted: list[Run]  # to be taken up again by whoever claims next
+    given_up: list[Run]  # resumed too often: failed
+
+
+class Recovery:
+    """Looks after the runs of one pipeline, or of all. Any number of them may be at work at once.
+
+    Only for pipelines whose workers give signs of life: one that is worked on by ticks is silent between two of them.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        patience_s: float = PATIENCE_S,
+        max_resumes: int = MAX_RESUMES,
+        pipeline: str | None = None,
+    ) -> None:
+        self._ledger, self._clock = ledger, clock
+        self._patience = timedelta(seconds=patience_s)
+        self._max_resumes, self._pipeline = max_resumes, pipeline
+
+    def sweep(self) -> Swept:
+        """Mark what is silent as interrupted, and give up what was resumed too often. Raises StorageError."""
+        interrupted = list(self._interrupt())
+        given_up = list(self._give_up())
+        gone = {run.run_id for run in given_up}
+        return Swept([run for run in interrupted if run.run_id not in gone], given_up)
+
+    def _interrupt(self) -> Iterator[Run]:
+        for run in self._ledger.silent(self._clock.now() - self._patience):
+            if self._pipeline in (None, run.pipeline):
+                with suppress(StaleRun, UnknownRun):  # it is alive after all, or another recovery was faster
+                    yield interrupt(self._ledger, run, self._clock.now())
+
+    def _give_up(self) -> Iterator[Run]:
+        """Also those that a recovery which died itself has marked."""
+        for run in self._ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=1_000_000):
+            if exhausted(self._ledger, run, self._max_resumes):
+                with suppress(StaleRun, UnknownRun):
+                    yield give_up(self._ledger, run, self._clock.now())
+
+
+def take_over(
+    ledger: Ledger, run: Run, clock: Clock, *, worker: str, max_resumes: int = MAX_RESUMES, actor: str = ACTOR
+) -> Run:
+    """For who has the lease now, and found a run that its last holder left running, or interrupted.
+
+    The run as it goes on under `worker`, or failed, because it was resumed too often. Raises StaleRun,
+    IllegalTransition, StorageError.
+    """
+    now, trace_id = clock.now(), new_trace_id(run.run_id)
+    if run.status is RunStatus.RUNNING:
+        run = interrupt(ledger, run, now, actor=actor, trace_id=trace_id)
+    if exhausted(ledger, run, max_resumes):
+        return give_up(ledger, run, now, actor=actor, trace_id=trace_id)
+    return ledger.move(run, Trigger.RECOVERY_RESUME, actor=actor, worker=worker, trace_id=trace_id)
+
+
+def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
+    """Mark a running run as interrupted, with a record of who had it and since when."""
+    seen = run.heartbeat_at or run.updated_at
+    silent_s = max(0, round((now - seen).total_seconds()))
+    who = run.worker or "somebody"
+    text = f"{who} had {run.run_id} (task {run.task_id}), and was last heard of at {stamp(seen)}, {silent_s} s ago"
+    _log.warning("%s: it is marked as interrupted, and goes on where somebody takes it up", text)
+    record = _record(run, text, now, {"since": stamp(run.updated_at), "last_heard_of": stamp(seen)}, retry_in(0))
+    return ledger.move(run, Trigger.PROCESS_RESTART, actor=actor, error=record, trace_id=trace_id)
+
+
+def give_up(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
+    """Let an interrupted run fail that was resumed too often."""
+    text = too_often(run)
+    _log.error("%s", text)
+    record = _record(run, text, now, {"resumes": run.resumes}, escalate("operator", LOOK_INTO_IT))
+    return ledger.move(run, Trigger.RECOVERY_ABORT, actor=actor, error=record, trace_id=trace_id)
+
+
+def exhausted(ledger: Ledger, run: Run, max_resumes: int) -> bool:
+    """Whether more workers died of the run than it may be resumed. One that was told to stop, and let go of it in an
+    orderly way (actor «worker»), did not die of it."""
+    if run.resumes < max_resumes:
+        return False
+    changes = [event.payload for event in ledger.events(run.run_id) if event.kind == CHANGED]
+    ends = [it for it in changes if it["status"] == RunStatus.INTERRUPTED.value and it["actor"] != "worker"]
+    return len(ends) > max_resumes
+
+
+LOOK_INTO_IT = "find out what ends its workers, then let the task be done anew"
+
+
+def too_often(run: Run) -> str:
+    """Why it is given up."""
+    return f"{run.run_id} (task {run.task_id}) was resumed {run.resumes} times, and its workers died of it or vanished"
+
+
+def _record(run: Run, text: str, now: datetime, context: dict[str, Any], action: dict[str, Any]) -> dict[str, Any]:
+    return error_record(
+        CodedError(Code.SCRIPT_DIED, text),
+        now=now,
+        robot_id=ACTOR,
+        correlation_id=run.run_id,
+        retry_count=run.attempt - 1,
+        input_data={"task_id": run.task_id, "attempt": run.attempt},
+        system_context={"worker": run.worker, **context},
+        recovery_actions=[action],
+    )
