@@ -36,9 +36,9 @@ class Unconfirmed:
         self._after_s = after_s
 
     def begun(self, key: str) -> None:
-        """It is about to be made. Its day counts from the first time."""
+        """It is about to be made, and was not there just now: its day counts from here."""
         doubt = Doubt(key, self._clock.now())
-        self._cell.change(lambda doubts: ({key: doubt, **doubts}, None))
+        self._cell.change(lambda doubts: ({**doubts, key: doubt}, None))
 
     def failed(self, key: str, code: str) -> None:
         """It was made and could not be finished."""

@@ -239,6 +239,20 @@ def test_a_probe_lets_one_creation_through_and_its_failure_leaves_it_read_only(s
     assert scene.creator.mode() == Mode(6, since, CONFLICT)
 
 
+def test_while_the_probe_is_under_way_nothing_else_is_made(scene: Scene) -> None:
+    scene.fail(5)
+    scene.creator.probe()
+    make = scene.there.make
+
+    def meanwhile(key: str, data: Mapping[str, Any], call: Call) -> Item:
+        with pytest.raises(ReadOnly):
+            scene.creator.create({"another": 1})
+        return make(key, data, call)
+
+    scene.parts = scene.parts._replace(make=meanwhile)
+    assert scene.creator.create(DATA).how is How.MADE
+
+
 def test_a_probe_is_not_used_up_by_what_is_there_already(scene: Scene) -> None:
     scene.creator.create(DATA)
     scene.fail(5)
@@ -322,6 +336,30 @@ def test_what_could_not_be_finished_is_marked_as_incorrect_and_stays_in_doubt(fi
     assert finishing.there.items[KEY]["correct"] is False
     assert finishing.there.log[-1] == f"mark {CONFLICT}"
     assert [(doubt.key, doubt.code) for doubt in finishing.creator.unconfirmed.all()] == [(KEY, CONFLICT)]
+
+
+def test_what_cannot_even_be_marked_is_told_by_the_error_that_came_first(finishing: Scene) -> None:
+    finishing.there.finishing = [CONFLICT] * 5
+
+    def fails(item: Item, error: CodedError) -> None:
+        raise RobotError("ERR_TEMPORARY_LOCKED", "nor can it be marked")
+
+    finishing.parts = finishing.parts._replace(mark_incorrect=fails)
+    with pytest.raises(RobotError, match="could not be finished"):
+        finishing.creator.create(DATA)
+    assert [doubt.code for doubt in finishing.creator.unconfirmed.all()] == [CONFLICT]
+
+
+def test_its_day_counts_from_when_it_was_made(finishing: Scene) -> None:
+    finishing.there.plan = [CONFLICT] * 5
+    with pytest.raises(RobotError):
+        finishing.creator.create(DATA)
+    finishing.clock.sleep(10 * 3600)
+    made_at = finishing.clock.now()
+    finishing.there.finishing = [CONFLICT] * 5
+    with pytest.raises(RobotError):
+        finishing.creator.create(DATA)
+    assert [doubt.since for doubt in finishing.creator.unconfirmed.all()] == [made_at]
 
 
 def test_asked_for_again_it_is_finished(finishing: Scene) -> None:

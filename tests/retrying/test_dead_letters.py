@@ -216,15 +216,18 @@ def test_a_dropped_letter_is_gone_and_others_stay(scene: Scene) -> None:
 
 
 def test_nothing_is_changed_once_the_lease_is_lost(scene: Scene) -> None:
+    scene.bucket.write("dead_letters/odd/file", b"x", ANY)
     lease = scene.bucket.lease("queue", "me")
     letters = DeadLetters(scene.bucket, scene.clock, lease=lease)
     lease.release()
     before = {key: scene.bucket.read(f"dead_letters/{key}") for key in scene.keys}
-    for work in (
+    works: list[Callable[[], object]] = [
         lambda: letters.drop("event-1"),
+        lambda: letters.drop("odd"),
         lambda: letters.requeue("event-1", ignore),
         lambda: letters.put("event-2", "event", ITEM, {}),
-    ):
+    ]
+    for work in works:
         with pytest.raises(LeaseLost):
             work()
     assert {key: scene.bucket.read(f"dead_letters/{key}") for key in scene.keys} == before

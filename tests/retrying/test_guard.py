@@ -197,6 +197,11 @@ def test_asked_to_stop_it_does_not_sleep_to_the_end_of_a_long_wait(clock: Sleepy
     assert (outcome.end, outcome.attempts, outcome.waited_s) == (End.STOPPED, 1, 5)
 
 
+def test_who_could_stop_it_makes_no_wait_longer(clock: SleepyClock) -> None:
+    Guard(RetryPolicy(1, Fixed(2.5)), clock, middle, stop=lambda: False).call(Work(clock, A))
+    assert clock.slept == [1, 1, 0.5]
+
+
 def test_with_nobody_who_could_stop_it_a_wait_is_one_sleep(clock: SleepyClock) -> None:
     Guard(RetryPolicy(1, Fixed(600)), clock, middle).call(Work(clock, A))
     assert clock.slept == [600]

@@ -105,7 +105,7 @@ def test_what_is_no_json_is_told_by_its_place(data: dict[str, Any], fault: str) 
 def shuffled(value: Any, decomposed: bool) -> Any:
     """The same value as another system might write it."""
     if isinstance(value, Mapping):
-        return {shuffled(key, decomposed): shuffled(part, decomposed) for key, part in reversed(value.items())}
+        return {shuffled(key, decomposed): shuffled(part, decomposed) for key, part in reversed([*value.items()])}
     if isinstance(value, list):
         return [shuffled(part, decomposed) for part in value]
     if isinstance(value, str):

@@ -88,6 +88,20 @@ def test_of_many_threads_that_change_a_state_none_loses_its_change(opened: Open)
     assert register.read("a") == {"count": 100}
 
 
+def test_in_memory_nobody_comes_between_reading_and_writing() -> None:
+    register = MemoryRegister()
+    rival = threading.Thread(target=lambda: register.change("a", add_one))
+
+    def disturbed(raw: Raw | None) -> tuple[Raw, int]:
+        rival.start()
+        rival.join(0.05)
+        return add_one(raw)
+
+    assert register.change("a", disturbed) == 1
+    rival.join()
+    assert register.read("a") == {"count": 2}
+
+
 # --- in a bucket ------------------------------------------------------------------------------------------------------
 
 
