@@ -172,7 +172,7 @@ def check_key(key: str) -> str:
     if any(part in ("", ".", "..") or part.startswith(".retake") for part in parts):
         raise ValueError(f"not a key: {key!r}")
     plain = key.isascii() and key.isprintable()  # as nearly all are: a listing of 100,000 looks at each
-    if "\\" in key or not plain and any(char < " " or char == "\x7f" or "\ud800" <= char <= "\udfff" for char in key):
+    if "\\" in key or (not plain and any(it < " " or it == "\x7f" or "\ud800" <= it <= "\udfff" for it in key)):
         raise ValueError(f"not a key: {key!r}")
     if len(key.encode()) > 900 or any(len(part.encode()) > 250 for part in parts):
         raise ValueError(f"not a key: {key!r} (too long)")

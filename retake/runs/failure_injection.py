@@ -12,7 +12,8 @@ A failed call costs what it says: a call that fails before its work has not been
 error says the same: Refused, or OutcomeUnknown where the work was done and the caller cannot know. What a vendor's
 client would raise instead can be said for timeouts, `timeout_as=PollFailed`.
 
-The death of the process is `retake.bucket.failing.Crash`, as in the sweeps of crashes: no `except Exception` catches it.
+The death of the process is `retake.bucket.failing.Crash`, as in the sweeps of crashes; no `except Exception` catches
+it.
 
 >>> from retake.errors import Refused
 >>> ask = inject(lambda question: f"{question} yes", "ask#2=transient_error", name="ask")
@@ -76,7 +77,7 @@ def parse_injection(text: str) -> Injection:
         raise ValueError(f"{text!r} orders no failure: write NAME[#CALLS]=MODE, such as job#2=timeout. {_possible()}")
     mode = parts.fault.removesuffix(AFTER)
     after = parts.fault.endswith(AFTER)
-    if mode not in MODES or after and mode not in _DONE_ALREADY:
+    if mode not in MODES or (after and mode not in _DONE_ALREADY):
         raise ValueError(f"{parts.fault!r} is no mode of failing. {_possible()}")
     return Injection(parts.kind, mode, after, parts.spans)
 
