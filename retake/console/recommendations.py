@@ -34,14 +34,14 @@ TABLE: tuple[Advice, ...] = (
         Code.UNAVAILABLE,
         2,
         "The vendor was not there more than once: wait longer between repeats, and look at its status page",
-        ("RETRYING.first_seconds",),
+        ("RETRYING.strategy", "RETRYING.first_seconds"),
     ),
     Advice(
         Code.RATE_LIMIT,
         2,
         "The vendor's rate limit was met more than once: wait longer between repeats, work on fewer channels at a "
         "time, or raise the limit with the vendor",
-        ("RETRYING.first_seconds", "WORKFLOW.channel_concurrency"),
+        ("RETRYING.strategy", "RETRYING.first_seconds", "WORKFLOW.channel_concurrency"),
     ),
     Advice(
         Code.CONFLICT,
