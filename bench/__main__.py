@@ -7,10 +7,11 @@ from pathlib import Path
 from bench.buckets import buckets_table
 from bench.channels import channels_table
 from bench.generations import generations_table
+from bench.ledger import ledger_table
 from bench.operations import operations_table
 from bench.processes import processes_table
 
-TABLES = (processes_table, operations_table, generations_table, buckets_table, channels_table)
+TABLES = (processes_table, operations_table, generations_table, buckets_table, channels_table, ledger_table)
 
 
 def main() -> None:

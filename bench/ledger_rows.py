@@ -7,10 +7,10 @@ COLUMNS = (
     "next_retry_at, heartbeat_at, resumes, last_seq"
 )
 
-ROW = """
-    'run-' || {random}, 'task ' || (n / 2), 1 + n % 2, 'task ' || (n / 2) || '#' || (n % 2), status,
+RUN = """
+    {id}, 'task ' || (n / 2), 1 + n % 2, 'task ' || (n / 2) || '#' || (n % 2), status,
     {moment}, {moment}, 2, 'story/channel ' || (n % 20),
-    CASE status WHEN 'retry_scheduled' THEN {moment} END, CASE status WHEN 'running' THEN {moment} END, 0, 2
+    CASE status WHEN 'retry_scheduled' THEN {moment} END, CASE status WHEN 'running' THEN {moment} END, 0, 1
 """
 
 STATUS = """
@@ -20,21 +20,20 @@ STATUS = """
 """
 
 EVENT = """
-    INSERT INTO events SELECT run_id, {seq}, 'run.status.changed', updated_at, 'trace-' || run_id,
-    ('{{"run_id": "' || run_id || '", "previous_status": "queued", "status": "' || run_status || '"}}'){json}
-    FROM task_runs WHERE NOT EXISTS (SELECT 1 FROM events WHERE events.run_id = task_runs.run_id AND seq = {seq})
+    {id}, 1, 'run.status.changed', {moment}, 'trace-' || n,
+    ('{{"task_id": "task ' || n || '", "previous_status": "running", "status": "' || status || '"}}'){json}
 """
 
 SQLITE = {
     "numbers": "WITH RECURSIVE numbers(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last})",
-    "random": "lower(hex(randomblob(8)))",
+    "id": "'run-' || printf('%016x', n * 2654435761 % 4294967296)",  # scattered, as hashes are
     "moment": "strftime('%Y-%m-%dT%H:%M:%S.000000Z', 1700000000 + n * 40, 'unixepoch')",
     "json": "",
     "after": "PRAGMA wal_checkpoint(TRUNCATE)",
 }
 POSTGRES = {
     "numbers": "WITH numbers AS (SELECT n FROM generate_series({first}, {last}) n)",
-    "random": "substr(md5(random()::text), 1, 16)",
+    "id": "'run-' || lpad(to_hex(n * 2654435761 % 4294967296), 16, '0')",
     "moment": "to_timestamp(1700000000 + n * 40)",
     "json": "::json",
     "after": "VACUUM ANALYZE",  # as autovacuum does in its own time
@@ -42,18 +41,16 @@ POSTGRES = {
 
 
 def grown(database: Database, size: int) -> None:
-    """`database`, with so many runs in it as `size` says, and two events of each new one."""
+    """`database`, with so many runs in it as `size` says, and an event of each that is new."""
     words = SQLITE if database.dialect.name == "sqlite" else POSTGRES
     with database.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM task_runs")
         (there,) = cursor.fetchone()
         if database.dialect.name == "sqlite":
             cursor.execute("PRAGMA synchronous = OFF")
-            cursor.execute("PRAGMA cache_size = -200000")
+            cursor.execute("PRAGMA cache_size = -500000")
         numbers = words["numbers"].format(first=there, last=size - 1)
-        row = ROW.format(random=words["random"], moment=words["moment"])
-        rows = f"{numbers} SELECT {row} FROM (SELECT n, {STATUS} FROM numbers) it"  # noqa: S608
-        cursor.execute(f"INSERT INTO task_runs ({COLUMNS}) {rows}")
-        for seq in (1, 2):
-            cursor.execute(EVENT.format(seq=seq, json=words["json"]))
+        for table, row in ((f"task_runs ({COLUMNS})", RUN), ("events", EVENT)):
+            rows = f"{numbers} SELECT {row.format(**words)} FROM (SELECT n, {STATUS} FROM numbers) it"  # noqa: S608
+            cursor.execute(f"INSERT INTO {table} {rows}")
         cursor.execute(words["after"])
