@@ -22,6 +22,8 @@ from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, eventually, ser
 
 from retake.sandbox import Call
 
+_PATIENCE_S = 200  # a vendor waits so long for a test, on however busy a machine
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
 
@@ -46,7 +48,7 @@ def console(machine: BucketMachine, *arguments: str) -> Said:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=_PATIENCE_S / 2,
     )
     assert "Traceback" not in done.stdout + done.stderr
     return Said(done.returncode, done.stdout, done.stderr)
@@ -106,11 +108,12 @@ def at_work(machine: BucketMachine, kind: str) -> tuple["subprocess.Popen[str]",
     def hold(call: Call) -> None:
         if call.kind == kind and not answer.is_set():
             asked.set()
-            answer.wait(50)
+            answer.wait(_PATIENCE_S)
 
+    machine.set(WORKFLOW={"call_timeout_seconds": 2 * _PATIENCE_S})
     machine.vendors.on_call = hold
     manager = machine.start(MANAGER)
-    assert asked.wait(50)
+    assert asked.wait(_PATIENCE_S)
     return manager, answer
 
 
