@@ -181,10 +181,12 @@ def nowhere() -> Database:
 
 
 def server(url: str, *, read_only: bool) -> Database:
+    import psycopg
+
     try:
         parsed = make_url(url).set(drivername="postgresql+psycopg")
         named = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
-        engine = create_engine(parsed, use_native_hstore=False, poolclass=NullPool, **_timeout(parsed))
+        engine = create_engine(parsed, module=psycopg, use_native_hstore=False, poolclass=NullPool, **_timeout(parsed))
     except (ArgumentError, ValueError, TypeError) as error:
         raise SettingsError(
             f"STORAGE.ledger: «{redact(url)}» is no address of a database; use postgresql://USER@HOST:PORT/DATABASE"
