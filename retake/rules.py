@@ -58,6 +58,14 @@ def from_zero(high: int) -> Rule:
     return Rule(f"number, 0 to {high}", read)
 
 
+def between(low: int, high: int) -> Rule:
+    def read(value: Any) -> float:
+        _require(type(value) in (int, float) and low <= value <= high)
+        return value  # type: ignore[no-any-return]
+
+    return Rule(f"number, {low} to {high}", read)
+
+
 def choice(*choices: str) -> Rule:
     def read(value: Any) -> str:
         _require(isinstance(value, str) and value in choices)

@@ -28,6 +28,7 @@ from retake.rules import (
     Rule,
     Size,
     above_zero,
+    between,
     choice,
     from_zero,
     plain,
@@ -187,6 +188,34 @@ class Workflow(NamedTuple):
     )
 
 
+@_stands_at("RETRYING")
+class Retrying(NamedTuple):
+    """How long what failed waits before it is tried again, counted from its failure."""
+
+    strategy: str = _setting(
+        "none",
+        choice("none", "fixed", "linear", "exponential", "fibonacci"),
+        "how the wait grows from one retry of a step to the next; none is no wait but that for the next tick",
+    )
+    first_seconds: float = _setting(60, SECONDS, "seconds before the first retry")
+    factor: float = _setting(2, between(1, 100), "what the wait is multiplied by each time, for exponential")
+    max_seconds: float = _setting(3600, SECONDS, "seconds that no wait exceeds")
+    jitter_percent: float = _setting(
+        10, between(0, 100), "by how much a wait is shortened or lengthened at random, in percent"
+    )
+
+
+@_stands_at("BREAKER")
+class BreakerSettings(NamedTuple):
+    """When a vendor that fails again and again is left alone for a while."""
+
+    failures: int | None = _setting(
+        None, whole(1, 1000), "failures of a vendor that open its circuit breaker; null is no breaker"
+    )
+    window_seconds: float = _setting(300, SECONDS, "seconds within which these failures count")
+    open_seconds: float = _setting(60, SECONDS, "seconds that the vendor is left alone before one call tries it")
+
+
 @_stands_at("PRICES")
 class Prices(NamedTuple):
     """What a paid call costs, in US dollars. Null is the price that is known of the vendor, mode and model in use."""
@@ -225,6 +254,8 @@ class Settings(NamedTuple):
     openai: Openai = Openai()
     paths: FilePaths = FilePaths()
     workflow: Workflow = Workflow()
+    retrying: Retrying = Retrying()
+    breaker: BreakerSettings = BreakerSettings()
     prices: Prices = Prices()
     image: Image = Image()
     video: Video = Video()

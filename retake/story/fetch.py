@@ -25,7 +25,8 @@ def fetch(stage: Stage) -> None:
     except PollFailed as error:
         raise fail(stage, Status.MJ_FETCH_FAILED, error) from error
     if state.failure:
-        conclude(stage, transitions.picture_task_failed(doc, stage.record(state.failure)), state.failure)
+        record = stage.record(state.failure, transitions.ordered_by(task))
+        conclude(stage, transitions.picture_task_failed(doc, record), state.failure)
         raise state.failure
     if state.result is not None:
         stage.store.save_midjourney(transitions.picture_delivered(doc, state.result))

@@ -18,6 +18,7 @@ from retake.errors import (
     StorageError,
     TaskFailed,
     VendorError,
+    escalate,
 )
 from retake.logs import alert
 from retake.story import transitions
@@ -122,7 +123,9 @@ def _unknown(stage: Stage, error: OutcomeUnknown) -> None:
         stage.store.save_midjourney(transitions.picture_ordered(doc, task_id))
         return
     if stage.settings.workflow.on_unknown_outcome == "hold":
-        stage.store.save_midjourney(transitions.call_held(doc, stage.record(error)))
+        ask = escalate("operator", "say --resolve retry (it may be billed twice) or --resolve skip")
+        record = {**stage.record(error), "recovery_actions": [ask]}
+        stage.store.save_midjourney(transitions.call_held(doc, record))
         what = "nothing more is paid for until you say --resolve retry or --resolve skip"
     else:
         stage.store.save_midjourney(transitions.call_lost(doc, stage.record(error)))

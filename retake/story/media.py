@@ -162,7 +162,8 @@ def _await_video(stage: Stage, generation_id: str, task: Task) -> None:
         polled = transitions.video_polled(stage.store.documents.midjourney, stage.clock.now())
         doc = stage.store.save_midjourney(polled)
         if state.failure:
-            conclude(stage, transitions.video_task_failed(doc, stage.record(state.failure)), state.failure)
+            record = stage.record(state.failure, Step.RUNWAY)
+            conclude(stage, transitions.video_task_failed(doc, record), state.failure)
             raise state.failure
         if state.result is not None:
             return _save_video(stage, generation_id, state.result, polls_failed)

@@ -5,12 +5,13 @@ one at a time. The order of writes within an action is chosen for the crash in b
 """
 
 from collections.abc import Callable, Container
+from datetime import datetime
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from retake.bucket import Lease
 from retake.clock import Clock
-from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError, error_record
+from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, bind
 from retake.settings import Settings
@@ -71,6 +72,7 @@ class Tick(NamedTuple):
     ended: str | None = None  # "done", "failed" or "cancelled": a generation ended in this tick
     generation_id: str | None = None  # the generation that the tick was about
     resting: bool = False  # nothing will change by itself before the next tick: done, or a person is needed
+    until: datetime | None = None  # nothing will happen before: what failed is due again then
 
 
 class Shift:
@@ -246,7 +248,8 @@ class Shift:
 
     def _rest(self, action: Action) -> Tick:
         _log.log(40 if action.exit_code else 20, "%s", action.why)
-        return Tick(action.exit_code, action.why, resting=True)
+        waits = action.until if not action.exit_code else None
+        return Tick(action.exit_code, action.why, resting=waits is None, until=waits)
 
     # --- scripts ----------------------------------------------------------------------------------------------------
 
@@ -291,14 +294,13 @@ class Shift:
         _log.error("%s", error)
         if doc.pending:  # a paid call was under way: what became of it is found out in the next tick
             return doc
-        step = doc.present_step
-        record = error_record(
-            error,
-            now=self._clock.now(),
-            robot_id=f"story.{step}",
-            correlation_id=self._store.documents.gen.generation_id or "",
-            retry_count=doc.retries_of(step),
-        )
+        from random import random
+
+        from retake.story.stage import failure_record
+
+        step, now = doc.present_step, self._clock.now()
+        generation_id = self._store.documents.gen.generation_id or ""
+        record = failure_record(self._settings, error, step, doc.retries_of(step), now, generation_id, random)
         return self._store.save_midjourney(transitions.failed(doc, FAILURE_STATUS[step], record))
 
     # --- orders, keys, the flag -------------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ class Shift:
             store.save_gen(store.documents.gen.without("failed_in_a_row"))
             if held_until(doc, self._settings.workflow):
                 store.save_midjourney(transitions.hold_lifted(doc))
-            elif retry_at(doc):
+            elif (due := retry_at(doc)) and self._clock.now() < due:
                 store.save_midjourney(transitions.wait_lifted(doc))
             self._say("resume", "resumed by the operator")
         if orders.retake:

@@ -1,29 +1,32 @@
 """What a step works with: the settings, the documents, the vendors, the clock. Everything that touches the world comes
 in through here, so that a test or a simulation decides what the world is."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from logging import getLogger
+from random import random
 from typing import Any, Protocol
 
 from retake.clock import Clock
-from retake.errors import CapReached, ErrorClass, Stopped, VendorError, error_record, escalate, retry_in
+from retake.errors import CapReached, CodedError, ErrorClass, Stopped, VendorError, error_record, escalate, retry_in
 from retake.keys import Keys, missing_keys
 from retake.settings import Settings
 from retake.story.decision import over_cap
 from retake.story.documents import Step
 from retake.story.prices import prices
 from retake.story.store import DocumentStore
+from retake.story.waits import wait_s
 from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
 
 _log = getLogger(__name__)
 
 _PIECE_S = 0.25
 
-_RECOVERY = {
-    ErrorClass.TEMPORARY: retry_in(0),  # in a later tick, while there are attempts left
-    ErrorClass.BUSINESS: escalate("operator", "look at its dead letter, change the prompt: the same one fails again"),
-    ErrorClass.CRITICAL: escalate("operator", "mend what the message names; --resume tries again at once"),
+_ASK_A_PERSON = {
+    ErrorClass.TEMPORARY: "no attempt is left: look at its dead letter, --retake takes this step up again",
+    ErrorClass.BUSINESS: "look at its dead letter, change the prompt: the same one fails again",
+    ErrorClass.CRITICAL: "mend what the message names; --resume tries again at once",
 }
 
 
@@ -82,6 +85,7 @@ class Stage:
         stopping: Callable[[], bool] = lambda: False,
         switch: Callable[[float], None] = lambda seconds: None,
         random_nonce: Callable[[], int] | None = None,
+        random: Callable[[], float] = random,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -91,6 +95,7 @@ class Stage:
         self.random_nonce = random_nonce or _random_nonce
         self._stopping = stopping
         self._switch = switch
+        self._random = random
 
     @property
     def generation_id(self) -> str:
@@ -132,18 +137,35 @@ class Stage:
         if self._stopping():
             raise Stopped("asked to stop; the next tick goes on from here")
 
-    def record(self, error: VendorError, input_data: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The error record of a failure of the present step."""
+    def record(self, error: VendorError, step: Step | None = None) -> dict[str, Any]:
+        """The error record of a failure of `step`, None: the present one."""
         doc = self.store.documents.midjourney
-        return error_record(
-            error,
-            now=self.clock.now(),
-            robot_id=f"story.{doc.present_step}",
-            correlation_id=self.generation_id,
-            retry_count=doc.retries_of(doc.present_step),
-            input_data=input_data,
-            recovery_actions=(_RECOVERY[error.error_class],),
-        )
+        step = step or doc.present_step
+        now, retries = self.clock.now(), doc.retries_of(step)
+        return failure_record(self.settings, error, step, retries, now, self.generation_id, self._random)
+
+
+def failure_record(
+    settings: Settings,
+    error: CodedError,
+    step: Step,
+    retries: int,
+    now: datetime,
+    generation_id: str,
+    random: Callable[[], float],
+) -> dict[str, Any]:
+    """The error record of a step that failed after so many retries. Its recovery action says when the step is tried
+    again, or what a person has to do. `random()` gives 0 … 1."""
+    again = error.error_class is ErrorClass.TEMPORARY and retries < settings.workflow.max_retries
+    wait = wait_s(settings, error, retries, now.microsecond / 1e6, random) if again else 0
+    return error_record(
+        error,
+        now=now,
+        robot_id=f"story.{step}",
+        correlation_id=generation_id,
+        retry_count=retries,
+        recovery_actions=(retry_in(wait) if again else escalate("operator", _ASK_A_PERSON[error.error_class]),),
+    )
 
 
 def _random_nonce() -> int:

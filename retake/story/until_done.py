@@ -18,7 +18,8 @@ def until_done(manager: Manager, orders: Orders, interval_s: float, clock: Clock
     tick = manager.tick(orders)
     away = 0
     while not (tick.ended or tick.resting or stopping() or tick.exit_code in (65, 69, 70, 78)):
-        _wait(clock, interval_s, stopping)
+        until_due = (tick.until - clock.now()).total_seconds() if tick.until else 0.0
+        _wait(clock, max(interval_s, until_due), stopping)
         if stopping():
             return 75
         try:
