@@ -69,7 +69,7 @@ class RetryPolicy(NamedTuple):
     def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
         """Seconds before repeat number `repeat` (from 1), jitter and ceiling included."""
         low, high = self.bounds_s(repeat)
-        return min(high, low + (high - low) * random())
+        return low + (high - low) * random()
 
     def bounds_s(self, repeat: int) -> tuple[float, float]:
         """Between which waits the one before that repeat is drawn, in seconds."""

@@ -111,6 +111,19 @@ def test_an_item_given_twice_is_made_once() -> None:
     assert there.made == ["a", "b"]
 
 
+def test_of_items_with_one_key_the_first_is_sent() -> None:
+    sent: list[Item] = []
+
+    class Listening(Catalogue):
+        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+            sent.extend(sending.items)
+            return super().send(sending)
+
+    batches = Batches(Listening().parts(), SEED, FakeClock(), lambda: 0.5)
+    batches.run([Item("a", {"number": 1}), Item("a", {"number": 2})])
+    assert sent == [Item("a", {"number": 1})]
+
+
 def test_the_rest_goes_on_where_some_fail() -> None:
     there = Catalogue()
     there.faults = {"a": [INVALID], "b": [TEMPORARY, TEMPORARY]}

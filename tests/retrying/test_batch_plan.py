@@ -131,6 +131,12 @@ def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_seed() -> 
     assert plan.tally.batch_repeats == 3
 
 
+def test_an_items_own_repeats_are_counted_from_the_first_answer_however_often_the_batch_was_repeated() -> None:
+    plan = refused(start(), load_of(start()), A, NOW, middle)
+    plan = answer(plan, {**made("bcdefghij"), "a": A}, at(5))
+    assert load_of(plan) == Load(("a",), at(6), 2, alone=True)
+
+
 def test_what_another_try_cannot_mend_is_not_repeated() -> None:
     plan = refused(start(), load_of(start()), B, NOW, middle)
     assert plan.of(Fate.FAILED) == TEN
