@@ -1,0 +1,364 @@
+"""The worker: how a job's end becomes a transition, signs of life, what is lost, and how it stops."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.errors import (
+    CapReached,
+    Code,
+    CodedError,
+    OutcomeUnknown,
+    Refused,
+    SettingsError,
+    Stopped,
+    StorageError,
+)
+from retake.retrying.backoff import Exponential, Fixed
+from retake.retrying.policy import GiveUp, Retry, RetryIf, RetryPolicy
+from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.hold import Hold
+from retake.runs.recovery import MAX_RESUMES
+from retake.runs.run import CHANGED, ERROR, Run, StaleRun
+from retake.runs.states import RunStatus, Trigger
+from retake.runs.worker import LATE, RESULT, SAVE_PAUSES_S, Job, Worker, coded, decide
+
+POLICY = RetryPolicy(max_retries=2, backoff=Exponential(5.0, 2.0))
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemoryStore(self.clock)
+        self.ledger = self.connect()
+
+    def connect(self, *faults: Fault) -> BucketLedger:
+        return BucketLedger(FailingBucket(MemoryBucket(self.store), *faults), self.clock)
+
+    def queue(self, name: str = "t", pipeline: str = "") -> Run:
+        return self.ledger.create_for_task(name, f"{name}#1", actor="cron", pipeline=pipeline)
+
+    def worker(self, job: Job, policy: RetryPolicy = POLICY, *faults: Fault, **more: Any) -> Worker:
+        more = {"name": "host:1", "draw": lambda: 0.5, **more}
+        return Worker(self.connect(*faults), job, policy, self.clock, **more)
+
+    def kinds(self, run: Run) -> list[str]:
+        return [event.payload.get("status", event.kind) for event in self.ledger.events(run.run_id)]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def raising(error: BaseException) -> Job:
+    def job(hold: Hold) -> Mapping[str, Any]:
+        raise error
+
+    return job
+
+
+def nothing(hold: Hold) -> None:
+    return None
+
+
+# --- ends -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_job_returns_is_on_record_with_the_end_of_its_run(world: World) -> None:
+    run = world.queue()
+    done = world.worker(lambda hold: {"picture": hold.run.task_id}).work_once()
+    assert done is not None
+    assert done.status is RunStatus.SUCCEEDED
+    result, end = world.ledger.events(run.run_id)[-2:]
+    assert (result.kind, result.payload) == (RESULT, {"picture": "t", "actor": "worker"})
+    assert (end.payload["status"], end.trace_id) == ("succeeded", result.trace_id)
+
+
+def test_a_job_that_returns_nothing_has_succeeded_too(world: World) -> None:
+    run = world.queue()
+    world.worker(nothing).work_once()
+    assert world.kinds(run) == ["queued", "running", "succeeded"]
+
+
+def test_nothing_to_do_is_no_error(world: World) -> None:
+    assert world.worker(nothing).work_once() is None
+    world.queue(pipeline="music")
+    assert world.worker(nothing, pipeline="story").work_once() is None
+
+
+def test_a_failure_is_repeated_as_the_policy_says_and_then_no_more(world: World) -> None:
+    run, waits = world.queue(), []
+    worker = world.worker(raising(Refused(Code.UNAVAILABLE, "503")))
+    while not (run := worker.work_once() or run).ended:
+        assert run.next_retry_at is not None
+        waits.append((run.next_retry_at - world.clock.now()).total_seconds())
+        world.clock.sleep(waits[-1])
+    assert (waits, run.status, run.attempt) == ([5, 10], RunStatus.FAILED, 3)
+    errors = [event.payload for event in world.ledger.events(run.run_id) if event.kind == ERROR]
+    assert [it["details"]["retry_count"] for it in errors] == [0, 1, 2]
+    actions = [it["recovery_actions"] for it in errors]
+    assert actions[:2] == [[{"action": "RETRY", "delay_seconds": delay}] for delay in (5, 10)]
+    assert actions[2][0]["action"] == "ESCALATE"
+    assert errors[0]["details"]["input_data"] == {"task_id": "t", "attempt": 1, "idempotency_key": "t#1"}
+
+
+def test_a_new_run_of_a_task_has_repeats_of_its_own(world: World) -> None:
+    """An operator lets a task be done anew that has failed: its attempts go on, its repeats begin again."""
+    worker = world.worker(raising(Refused(Code.UNAVAILABLE, "503")))
+    world.queue()
+    for _ in range(3):
+        worker.work_once()
+        world.clock.sleep(60)
+    again = world.ledger.create_for_task("t", "t#2", actor="operator")
+    assert again.attempt == 4
+    for _ in range(2):
+        again = worker.work_once() or again
+        assert again.status is RunStatus.RETRY_SCHEDULED
+        world.clock.sleep(60)
+
+
+def test_where_the_other_side_said_how_long_the_wait_is_as_long(world: World) -> None:
+    run = world.queue()
+    world.worker(raising(Refused(Code.RATE_LIMIT, "429", retry_after_s=90))).work_once()
+    due = world.ledger.get(run.run_id).next_retry_at
+    assert due is not None
+    assert (due - world.clock.now()).total_seconds() == 90
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [
+        (Refused(Code.REJECTED, "moderation"), Code.REJECTED, RunStatus.FAILED),
+        (Refused(Code.UNAUTHORIZED, "401"), Code.UNAUTHORIZED, RunStatus.FAILED),
+        (SettingsError("no key"), Code.CONFIGURATION, RunStatus.FAILED),
+        (OutcomeUnknown(Code.TIMEOUT, "no answer"), Code.TIMEOUT, RunStatus.FAILED),
+        (StorageError("the disk is full"), Code.SCRIPT_DIED, RunStatus.RETRY_SCHEDULED),
+        (CapReached("enough for today"), Code.SCRIPT_DIED, RunStatus.RETRY_SCHEDULED),
+        (ZeroDivisionError("a bug"), Code.SCRIPT_DIED, RunStatus.RETRY_SCHEDULED),
+    ],
+)
+def test_every_error_has_its_code_and_its_end(world: World, error: Exception, code: Code, status: RunStatus) -> None:
+    run = world.queue()
+    world.worker(raising(error)).work_once()
+    after = world.ledger.get(run.run_id)
+    assert (after.status, after.error_code) == (status, code)
+    assert str(error) in world.ledger.events(run.run_id)[-1].payload["message"]
+
+
+def test_a_bug_is_named() -> None:
+    assert str(coded(ZeroDivisionError("a bug"))).endswith("ZeroDivisionError: a bug")
+    error = CodedError("ERR_BUSINESS_X", "x")
+    assert coded(error) is error
+
+
+def test_cannot_know_is_an_answer_of_its_own() -> None:
+    unknown = OutcomeUnknown(Code.TIMEOUT, "no answer")
+    always = RetryPolicy(max_retries=None, backoff=Fixed(1))
+    assert isinstance(decide(always, Refused(Code.TIMEOUT, "no connection"), 1, lambda: 0), Retry)
+    decision = decide(always, unknown, 1, lambda: 0)
+    assert isinstance(decision, GiveUp)
+    assert not decision.used_up
+    named = always._replace(retry_if=RetryIf(codes=frozenset({Code.TIMEOUT})))
+    assert isinstance(decide(named, unknown, 1, lambda: 0), Retry)
+
+
+# --- signs of life, and what was taken away ---------------------------------------------------------------------
+
+
+class Listening(BucketLedger):
+    """Tells when a sign of life was given."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.heard = threading.Semaphore(0)
+
+    def beat(self, run: Run) -> Run:
+        try:
+            return super().beat(run)
+        finally:
+            self.heard.release()
+
+
+def test_while_the_job_is_done_signs_of_life_are_given_and_then_no_more(world: World) -> None:
+    run = world.queue()
+    ledger = Listening(MemoryBucket(world.store), world.clock)
+
+    def job(hold: Hold) -> None:
+        world.clock.sleep(100)
+        for _ in range(3):
+            assert ledger.heard.acquire(timeout=30)
+        alive = world.ledger.get(run.run_id)
+        assert alive.heartbeat_at == world.clock.now()
+
+    worker = Worker(ledger, job, POLICY, world.clock, name="host:1", beat_s=0.01)
+    done = worker.work_once()
+    assert done is not None
+    assert done.status is RunStatus.SUCCEEDED
+    assert [it.name for it in threading.enumerate() if it.name.startswith("beat")] == []
+
+
+def test_a_ledger_that_is_away_for_a_while_costs_no_run(world: World) -> None:
+    world.queue()
+    ledger = Listening(MemoryBucket(world.store), world.clock)
+    away = [StorageError("away")] * 3
+    beat = ledger.beat
+
+    def beating(run: Run) -> Run:
+        if away:
+            ledger.heard.release()
+            raise away.pop()
+        return beat(run)
+
+    ledger.beat = beating  # type: ignore[method-assign]
+
+    def job(hold: Hold) -> None:
+        for _ in range(5):
+            assert ledger.heard.acquire(timeout=30)
+
+    done = Worker(ledger, job, POLICY, world.clock, name="host:1", beat_s=0.01).work_once()
+    assert done is not None
+    assert done.status is RunStatus.SUCCEEDED
+
+
+def test_who_was_frozen_hears_before_paying_that_the_run_is_not_theirs_any_more(world: World) -> None:
+    run, paid = world.queue(), []
+
+    def job(hold: Hold) -> None:
+        hold.check()  # costs nothing: it was alive a moment ago
+        world.clock.sleep(3600)
+        taken = world.ledger.move(world.ledger.get(run.run_id), Trigger.PROCESS_RESTART, actor="recovery")
+        world.ledger.move(taken, Trigger.RECOVERY_RESUME, actor="worker", worker="host:2")
+        hold.check()
+        paid.append(run.run_id)
+
+    after = world.worker(job).work_once()
+    assert after is not None
+    assert (after.status, after.worker, paid) == (RunStatus.RUNNING, "host:2", [])
+
+
+@pytest.mark.parametrize("trigger", [Trigger.CANCEL_COMMAND, Trigger.PROCESS_RESTART])
+def test_what_comes_from_a_run_that_was_taken_away_is_noted_and_not_saved(world: World, trigger: Trigger) -> None:
+    run = world.queue()
+
+    def job(hold: Hold) -> Mapping[str, Any]:
+        world.ledger.move(world.ledger.get(run.run_id), trigger, actor="operator")
+        return {"picture": "paid for"}
+
+    after = world.worker(job).work_once()
+    assert after is not None
+    assert after.status in (RunStatus.CANCELLED, RunStatus.INTERRUPTED)
+    note = world.ledger.events(run.run_id)[-1]
+    assert (note.kind, note.payload["trigger"]) == (LATE, "completed")
+    assert note.payload["results"] == [{"picture": "paid for"}]
+    assert "host:1" in note.payload["text"]
+
+
+def test_a_job_that_fails_after_its_run_was_cancelled_leaves_it_cancelled(world: World) -> None:
+    run = world.queue()
+
+    def job(hold: Hold) -> None:
+        world.ledger.move(world.ledger.get(run.run_id), Trigger.CANCEL_COMMAND, actor="operator")
+        raise Refused(Code.UNAVAILABLE, "503")
+
+    world.worker(job).work_once()
+    assert world.kinds(run) == ["queued", "running", "cancelled", LATE]
+
+
+def test_a_hold_knows_that_it_is_lost(world: World) -> None:
+    run = world.ledger.move(world.queue(), Trigger.WORKER_CLAIM, actor="worker")
+    hold = Hold(world.ledger, run, world.clock)
+    hold.beat()
+    assert not hold.lost
+    world.ledger.move(run, Trigger.CANCEL_COMMAND, actor="operator")
+    hold.beat()
+    assert hold.lost
+    with pytest.raises(StaleRun, match="cancelled"):
+        hold.check()
+
+
+def test_one_that_ended_too_many_workers_is_not_begun_again(world: World) -> None:
+    """A worker was faster than the recovery that would have given it up."""
+    run = world.ledger.move(world.queue(), Trigger.WORKER_CLAIM, actor="worker")
+    for number in range(1 + MAX_RESUMES):
+        run = world.ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
+        if number < MAX_RESUMES:
+            run = world.ledger.move(run, Trigger.RECOVERY_RESUME, actor="worker", worker="w")
+    begun: list[Hold] = []
+    after = world.worker(begun.append).work_once()
+    assert after is not None
+    assert (after.status, begun) == (RunStatus.FAILED, [])
+
+
+# --- saving -----------------------------------------------------------------------------------------------------
+
+
+def document_writes(number: int, *, after: bool, times: int = 1) -> Callable[[Run], Fault]:
+    return lambda run: Fault(operation="write", key=f"runs/{run.run_id}.json", number=number, after=after, times=times)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_end_that_could_not_be_saved_at_once_is_saved_a_moment_later(world: World, after: bool) -> None:
+    """Also if it was saved, and only the answer got lost."""
+    run = world.queue()
+    done = world.worker(nothing, POLICY, document_writes(2, after=after)(run)).work_once()
+    assert done is not None
+    assert done.status is RunStatus.SUCCEEDED
+    assert world.kinds(run) == ["queued", "running", "succeeded"]
+
+
+def test_an_end_that_cannot_be_saved_is_no_end(world: World) -> None:
+    run = world.queue()
+    fault = document_writes(2, after=False, times=100)(run)
+    before = world.clock.now()
+    with pytest.raises(StorageError):
+        world.worker(nothing, POLICY, fault).work_once()
+    assert world.ledger.get(run.run_id).status is RunStatus.RUNNING
+    assert (world.clock.now() - before).total_seconds() == sum(SAVE_PAUSES_S)
+
+
+# --- a day's work -----------------------------------------------------------------------------------------------
+
+
+def test_it_works_until_nothing_waits(world: World) -> None:
+    for number in range(5):
+        world.queue(f"t{number}")
+    assert world.worker(nothing).work(until_idle=True) == 5
+    assert world.ledger.counts()[RunStatus.SUCCEEDED] == 5
+
+
+def test_told_to_stop_it_finishes_what_it_has_in_hand(world: World) -> None:
+    for number in range(3):
+        world.queue(f"t{number}")
+    worker = world.worker(lambda hold: worker.stop())
+    assert worker.work() == 1
+    counts = world.ledger.counts()
+    assert (counts[RunStatus.SUCCEEDED], counts[RunStatus.QUEUED]) == (1, 2)
+
+
+def test_a_job_that_is_told_to_stop_lets_go_of_its_run_at_once(world: World) -> None:
+    run = world.queue()
+    assert world.worker(raising(Stopped("asked to"))).work() == 1
+    assert world.kinds(run) == ["queued", "running", "interrupted"]
+    assert world.worker(nothing).work(until_idle=True) == 1
+    assert world.ledger.get(run.run_id).status is RunStatus.SUCCEEDED
+
+
+def test_it_waits_for_what_is_due_and_for_a_ledger_that_is_away(world: World) -> None:
+    errors = [Refused(Code.UNAVAILABLE, "503")]
+
+    def job(hold: Hold) -> None:
+        if errors:
+            raise errors.pop()
+        worker.stop()
+
+    run = world.queue()
+    worker = world.worker(job, POLICY, Fault(operation="list", number=1, times=3))
+    assert worker.work(idle_s=1.0) == 2
+    changes = [event.at for event in world.ledger.events(run.run_id) if event.kind == CHANGED]
+    assert [(at - changes[0]).total_seconds() for at in changes] == [0, 3, 3, 8, 8]

@@ -1,0 +1,83 @@
+"""Workers in processes of their own, for the tests: `python worker_processes.py LEDGER_URL FOLDER NAME BEAT_S`.
+
+The job says «paying», waits for a line on standard input, pays, says «paid», waits for another line, and is done. To
+pay is to add the run's idempotency key to the file «paid», if it is not there yet. At the end the process says what
+became of the run.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from retake.bucket.directory import DirectoryBucket
+from retake.clock import SystemClock
+from retake.retrying.policy import RetryPolicy
+from retake.runs import open_ledger
+from retake.runs.hold import Hold
+from retake.runs.worker import Worker
+
+HERE = Path(__file__)
+
+
+@contextmanager
+def started(url: str | None, folder: Path, name: str, *, beat_s: float = 0.02) -> Iterator[subprocess.Popen[str]]:
+    """The process of a worker, with pipes. It does not outlive the block."""
+    command = [sys.executable, str(HERE), url or "", str(folder), name, str(beat_s)]
+    environment = {"PYTHONPATH": str(HERE.parents[2])}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def payments(folder: Path) -> list[str]:
+    paid = folder / "paid"
+    return paid.read_text().split() if paid.exists() else []
+
+
+def say_and_wait(word: str) -> None:
+    say(word)
+    sys.stdin.readline()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(url: str, place: str, name: str, beat_s: str) -> None:
+    folder = Path(place)
+
+    def job(hold: Hold) -> Mapping[str, Any]:
+        key = hold.run.idempotency_key
+        say_and_wait("paying")
+        if key not in payments(folder):
+            with (folder / "paid").open("a") as file:
+                file.write(f"{key}\n")
+        say_and_wait("paid")
+        return {"by": name}
+
+    clock = SystemClock()
+    ledger = open_ledger(url or None, DirectoryBucket(str(folder / "bucket")), clock)
+    run = Worker(ledger, job, RetryPolicy(max_retries=0), clock, name=name, beat_s=float(beat_s)).work_once()
+    say(run.status.value if run else "nothing")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
