@@ -8,7 +8,7 @@ from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from retake.clock import Clock
-from retake.errors import CodedError
+from retake.errors import CodedError, Stopped
 from retake.retrying.batch_plan import (
     Answer,
     BatchPolicy,
@@ -28,7 +28,7 @@ from retake.retrying.batch_plan import (
     refused,
     undone,
 )
-from retake.retrying.guard import Guard
+from retake.retrying.guard import Guard, sleep
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -82,16 +82,27 @@ class Report(NamedTuple, Generic[T]):
 
 
 class Batches(Generic[T]):
-    """Makes items in batches. `random()` gives 0 … 1, for jitter."""
+    """Makes items in batches. `random()` gives 0 … 1, for jitter. `stop()`, where it is given, is asked before each
+    call and every second of a wait."""
 
-    def __init__(self, parts: Parts[T], policy: BatchPolicy, clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        parts: Parts[T],
+        policy: BatchPolicy,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
         self._parts, self._policy = parts, policy
         self._clock, self._random = clock, random
+        self._stop = stop
         self._guard = Guard(policy.item, clock, random)
 
     def run(self, items: Iterable[Item]) -> Report[T]:
         """Make every item, a batch after the other; of items with one key the first. A batch that was rolled back does
-        not keep the others from being made. Raises only what is no CodedError."""
+        not keep the others from being made. Raises Stopped (what was made is there, and is found the next time), and
+        whatever else is no CodedError."""
         known: dict[str, Item] = {}
         for item in items:
             known.setdefault(item.key, item)
@@ -104,7 +115,7 @@ class Batches(Generic[T]):
         plan: Plan[T] = begun(self._policy, keys, self._clock.now())
         while step := next_step(plan):
             if isinstance(step, Send):
-                self._clock.sleep((step.load.due - self._clock.now()).total_seconds())
+                self._wait(step.load)
                 plan = self._sent(plan, step.load, items)
             elif isinstance(step, Look):
                 plan = looked(plan, self._there(step.keys, items))
@@ -112,6 +123,11 @@ class Batches(Generic[T]):
                 for key in step.keys:
                     plan = undone(plan, key, self._undo(items[key], plan.ended[key]))
         return plan
+
+    def _wait(self, load: Load) -> None:
+        sleep(self._clock, (load.due - self._clock.now()).total_seconds(), self._stop)
+        if self._stop and self._stop():
+            raise Stopped(f"stopped before attempt {load.attempt} of {len(load.keys)} items")
 
     def _sent(self, plan: Plan[T], load: Load, items: Mapping[str, Item]) -> Plan[T]:
         there: dict[str, T] = {}

@@ -140,23 +140,24 @@ class Guard:
     def _waited(self, course: "_Course", retry: Retry) -> bool:
         if not course.allows(retry.after_s, self._clock.now()):
             return False
-        course.waited_s += self._sleep(retry.after_s)
+        course.waited_s += sleep(self._clock, retry.after_s, self._stop)
         return True
 
     def _held(self, course: "_Course", refusal: BreakerOpen) -> bool:
         if not course.allows(refusal.retry_after_s, self._clock.now()):
             return False
-        course.held_s += self._sleep(refusal.retry_after_s)
+        course.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
         return True
 
-    def _sleep(self, seconds: float) -> float:
-        """Sleep, unless asked to stop meanwhile. How long it was."""
-        slept, longest = 0.0, seconds if self._stop is None else ASK_EVERY_S
-        while slept < seconds and not self._stopped():
-            part = min(longest, seconds - slept)
-            self._clock.sleep(part)
-            slept += part
-        return slept
+
+def sleep(clock: Clock, seconds: float, stop: Callable[[], bool] | None) -> float:
+    """Sleep for `seconds`, or until `stop()` says so, which is asked every second. How long it was."""
+    slept, longest = 0.0, seconds if stop is None else ASK_EVERY_S
+    while slept < seconds and not (stop and stop()):
+        part = min(longest, seconds - slept)
+        clock.sleep(part)
+        slept += part
+    return slept
 
 
 class _Course:

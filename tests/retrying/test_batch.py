@@ -1,6 +1,7 @@
 """Batches carried out against another side that fails at will: nothing is made twice, and every item ends somehow."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.clock import FakeClock
-from retake.errors import CodedError, RobotError
+from retake.errors import CodedError, RobotError, Stopped
 from retake.retrying.batch import Batches, Item, Parts, Report, Sending
 from retake.retrying.batch_plan import Answer, BatchPolicy, Exists, Fate, Made, Tally, in_batches
 from retake.retrying.policy import RetryPolicy
@@ -210,6 +211,17 @@ def test_the_work_is_told_what_a_call_may_take() -> None:
     there.faults = {"a": [TEMPORARY]}
     run(there, "ab", SEED._replace(batch=SEED.batch._replace(timeout_s=30.0), item=SEED.item._replace(timeout_s=5.0)))
     assert told == [30, 5]
+
+
+def test_asked_to_stop_it_sends_nothing_more_and_goes_on_the_next_time() -> None:
+    there, clock = Catalogue(), FakeClock()
+    there.faults = {"a": [TEMPORARY] * 4}
+    until = clock.now() + timedelta(seconds=6)
+    stopping = Batches(there.parts(), SEED, clock, lambda: 0.5, stop=lambda: clock.now() >= until)
+    with pytest.raises(Stopped, match="stopped before attempt 4 of 1 items"):
+        stopping.run(items("abc"))
+    assert (clock.now(), len(there.sent)) == (until, 3)
+    assert fates(run(there, "abc")) == {"a": "created", "b": "existing", "c": "existing"}
 
 
 def test_what_is_no_coded_error_passes_through() -> None:
