@@ -118,9 +118,11 @@ class Robot:
         """Make many things, in batches; what became of each stands in the report. The items that failed of the same
         error are one failure.
 
-        Raises ValueError for a robot whose policy has no batches.
+        Raises Stopped, and ValueError for a robot whose policy has no batches.
         """
-        report = batch.Batches(parts, batch_policy(self.policy), self._ports.clock, self._ports.random).run(items)
+        ports = self._ports
+        batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
+        report = batches.run(items)
         failed: dict[str, tuple[CodedError, list[str]]] = {}
         for key, ended in report.ended.items():
             if ended.error:
