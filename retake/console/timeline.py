@@ -42,7 +42,7 @@ class Moment(NamedTuple):
 
 def timeline(events: Iterable[Event]) -> list[Moment]:
     """The moments of a run, or of several runs of one task, by time. A failure's record, which is an event of its own,
-    is told with the transition that it led to."""
+    is told with the transition that it led to. What was seen before it was written down is told when it was seen."""
     moments: list[Moment] = []
     for event in events:
         before = moments[-1] if moments else None
@@ -52,7 +52,8 @@ def timeline(events: Iterable[Event]) -> list[Moment]:
             else:
                 moments.append(_of_error(event))
         else:
-            moments.append(_of_change(event) if event.kind == CHANGED else _of_note(event))
+            changes = (it.at for it in moments if it.kind == CHANGED)
+            moments.append(_of_change(event) if event.kind == CHANGED else _of_note(event, max(changes, default=None)))
     return sorted(moments, key=lambda it: it.at)
 
 
@@ -117,14 +118,17 @@ def _of_error(event: Event) -> Moment:
     return Moment(event.at, event.run_id, "failed", actor, None, event.kind, step=step, error=event.payload)
 
 
-def _of_note(event: Event) -> Moment:
+def _of_note(event: Event, after: datetime | None) -> Moment:
+    """`after`: the transition before it. What was seen is stamped in whole seconds, and came later than that."""
     payload = event.payload
+    seen = read_moment(payload.get("seen_at_utc"))
+    at = min(event.at, max(seen, after or seen)) if seen else event.at
     step = payload.get("step")
     told = payload.get("text") or ", ".join(f"{key} {it}" for key, it in payload.items() if key != "actor")
     what = str(told) if payload.get("text") else f"{event.kind.removeprefix('run.')}: {told}"
     done = event.kind == STEP_DONE and isinstance(step, str)
     return Moment(
-        event.at,
+        at,
         event.run_id,
         one_line(what),
         str(payload.get("actor") or ""),

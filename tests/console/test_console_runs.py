@@ -1,10 +1,12 @@
 """`runs` and `show`: what is on the ledger, found again by what a person types, and told in its order."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from reading_world import World, ask, clear, desk_of, shown
 
+from retake.clock import stamp
 from retake.console.runs import command as runs
 from retake.console.show import command as show
 from retake.console.status import command as status
@@ -194,3 +196,17 @@ def test_whatever_is_noted_has_its_place_in_the_timeline() -> None:
         ("worker", "failed", "A NETWORK: cut"),
         ("recovery", "interrupted: whoever worked on it was gone", ""),
     ]
+
+
+def test_what_was_seen_before_it_was_written_down_is_told_when_it_was_seen() -> None:
+    world = World()
+    ledger = BucketLedger(world.bucket, world.clock)
+    run = ledger.create_for_task("song", "song#1", actor="worker", pipeline="music")
+    began = world.clock.now() + timedelta(milliseconds=700)
+    world.clock.moment = began
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="worker", worker="w")
+    world.clock.sleep(60)
+    for seen in (began, began + timedelta(seconds=20), began + timedelta(hours=1)):
+        ledger.note(run, "run.step.done", {"step": "cover", "seen_at_utc": stamp(seen)}, actor="worker")
+    told = [(it.at - began).total_seconds() for it in timeline(ledger.events(run.run_id))]
+    assert told == [-0.7, 0, 0, 19.3, 60]  # never before the transition that came before it, nor after it was written
