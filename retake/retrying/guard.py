@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 from retake.clock import Clock
 from retake.errors import CodedError, OutcomeUnknown, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
-from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy
+from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy, decide_on_paid
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Guard:
                 continue
             except CodedError as error:
                 course.attempts, course.error = call.attempt, error
-                decision = self._decide(error, call.attempt)
+                decision = decide_on_paid(self.policy, error, call.attempt, self._random)
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
                     return course.ended(_end_of(error, decision))
@@ -131,11 +131,6 @@ class Guard:
 
     def _made(self, work: Callable[[Call], T], call: Call) -> T:
         return self._breaker.call(lambda: work(call)) if self._breaker else work(call)
-
-    def _decide(self, error: CodedError, attempt: int) -> Decision:
-        if isinstance(error, OutcomeUnknown) and error.code not in self.policy.retry_if.codes:
-            return GiveUp(f"{error.code}: nobody knows whether the call was carried out", used_up=False)
-        return self.policy.decide(error, attempt, self._random)
 
     def _waited(self, course: "_Course", retry: Retry) -> bool:
         if not course.allows(retry.after_s, self._clock.now()):

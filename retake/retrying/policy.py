@@ -7,7 +7,7 @@ Who spends it decides what a second is: the guard waits in process (guard.py), t
 from collections.abc import Callable
 from typing import NamedTuple
 
-from retake.errors import CodedError, ErrorClass
+from retake.errors import CodedError, ErrorClass, OutcomeUnknown
 from retake.retrying.backoff import Backoff, Fixed
 
 LONGEST_S = 366 * 24 * 3600.0
@@ -77,3 +77,15 @@ class RetryPolicy(NamedTuple):
         delay = min(self.backoff.delay_s(repeat), ceiling)
         spread = delay * self.jitter_percent / 100
         return max(0.0, delay - spread), min(delay + spread, ceiling)
+
+
+def decide_on_paid(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
+    """`policy.decide`, but for one thing: «nobody can know» is an answer of its own.
+
+    A paid call that may have been carried out is repeated only under a policy that names its code: its class alone, «a
+    temporary error», says nothing about what was paid for.
+    """
+    if isinstance(error, OutcomeUnknown) and error.code not in policy.retry_if.codes:
+        why = f"{error.code}: nobody can tell whether the call was carried out, and paid for; look at the vendor's"
+        return GiveUp(why, used_up=False)
+    return policy.decide(error, attempt, random)

@@ -30,7 +30,6 @@ from retake.errors import (
     Code,
     CodedError,
     LeaseHeld,
-    OutcomeUnknown,
     RetakeError,
     SettingsError,
     Stopped,
@@ -39,7 +38,7 @@ from retake.errors import (
     escalate,
     retry_in,
 )
-from retake.retrying.policy import GiveUp, Retry, RetryPolicy
+from retake.retrying.policy import Retry, RetryPolicy, decide_on_paid
 from retake.runs import Ledger
 from retake.runs.hold import BEAT_S, Hold
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
@@ -158,7 +157,7 @@ class Worker:
 
     def _failed(self, run: Run, error: CodedError) -> Outcome:
         tries = self._tries(run)
-        decision = decide(self._policy, error, tries, self._draw)
+        decision = decide_on_paid(self._policy, error, tries, self._draw)
         if isinstance(decision, Retry):
             _log.warning("%s (task %s) failed and is tried again: %s", run.run_id, run.task_id, error)
             record = self._record(run, error, tries - 1, retry_in(round(decision.after_s, 3)))
@@ -228,18 +227,6 @@ class Worker:
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
         self._ledger.note(run, LATE, payload, actor="worker")
         return self._ledger.get(run.run_id)
-
-
-def decide(policy: RetryPolicy, error: CodedError, tries: int, draw: Callable[[], float]) -> Retry | GiveUp:
-    """What the policy says, but for one thing: «cannot know» is an answer of its own.
-
-    A paid call that may have been carried out is repeated only under a policy that names its code: its class alone, «a
-    temporary error», says nothing about what was paid for.
-    """
-    if isinstance(error, OutcomeUnknown) and error.code not in policy.retry_if.codes:
-        why = "nobody can tell whether the paid call was carried out: look at the vendor's, then let it be done anew"
-        return GiveUp(why, used_up=False)
-    return policy.decide(error, tries, draw)
 
 
 def coded(error: Exception) -> CodedError:

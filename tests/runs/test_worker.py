@@ -20,13 +20,13 @@ from retake.errors import (
     StorageError,
 )
 from retake.retrying.backoff import Exponential, Fixed
-from retake.retrying.policy import GiveUp, Retry, RetryIf, RetryPolicy
+from retake.retrying.policy import GiveUp, Retry, RetryIf, RetryPolicy, decide_on_paid
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.hold import Hold
 from retake.runs.recovery import MAX_RESUMES
 from retake.runs.run import CHANGED, ERROR, Run, StaleRun
 from retake.runs.states import RunStatus, Trigger
-from retake.runs.worker import LATE, RESULT, SAVE_PAUSES_S, Job, Worker, coded, decide
+from retake.runs.worker import LATE, RESULT, SAVE_PAUSES_S, Job, Worker, coded
 
 POLICY = RetryPolicy(max_retries=2, backoff=Exponential(5.0, 2.0))
 
@@ -160,12 +160,12 @@ def test_a_bug_is_named() -> None:
 def test_cannot_know_is_an_answer_of_its_own() -> None:
     unknown = OutcomeUnknown(Code.TIMEOUT, "no answer")
     always = RetryPolicy(max_retries=None, backoff=Fixed(1))
-    assert isinstance(decide(always, Refused(Code.TIMEOUT, "no connection"), 1, lambda: 0), Retry)
-    decision = decide(always, unknown, 1, lambda: 0)
+    assert isinstance(decide_on_paid(always, Refused(Code.TIMEOUT, "no connection"), 1, lambda: 0), Retry)
+    decision = decide_on_paid(always, unknown, 1, lambda: 0)
     assert isinstance(decision, GiveUp)
     assert not decision.used_up
     named = always._replace(retry_if=RetryIf(codes=frozenset({Code.TIMEOUT})))
-    assert isinstance(decide(named, unknown, 1, lambda: 0), Retry)
+    assert isinstance(decide_on_paid(named, unknown, 1, lambda: 0), Retry)
 
 
 # --- signs of life, and what was taken away ---------------------------------------------------------------------
