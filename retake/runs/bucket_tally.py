@@ -95,7 +95,8 @@ def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[Ende
 
 
 def _backwards(found: list[Ended], wanted: Wanted) -> Iterator[Ended]:
-    return iter(sorted((it for it in found if wanted(it.status, it.pipeline)), reverse=True))
+    those = (it for it in found if wanted(it.status, it.pipeline))
+    return iter(sorted(those, key=lambda it: (it.time, it.run_id), reverse=True))
 
 
 def _counted(names: list[tuple[str, Ended]]) -> dict[str, dict[str, dict[str, int]]]:

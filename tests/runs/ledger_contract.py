@@ -465,6 +465,11 @@ class LedgerContract:
         assert ledger.runs() == sorted(created, key=last_changed, reverse=True)
         assert ledger.runs(limit=4) == ledger.runs()[:4]
 
+    def test_of_runs_that_ended_in_the_same_moment_a_short_list_has_the_first_by_id(self, ledger: Ledger) -> None:
+        for key, pipeline in (("k0", "music"), ("k1", "story")):  # the smallest case that the histories found
+            step(ledger, ledger.create_for_task("t", key, actor="cron", pipeline=pipeline), Trigger.CANCEL_COMMAND)
+        assert ledger.runs(limit=1) == ledger.runs()[:1]
+
     def test_counts_tell_how_many_are_in_each_state(self, ledger: Ledger, clock: FakeClock) -> None:
         for number, status in enumerate(RunStatus):
             for n in range(number):
