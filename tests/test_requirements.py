@@ -53,7 +53,8 @@ def imported(files: Iterable[Path]) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module)
     roots = {module.partition(".")[0] for module in modules}
-    roots -= sys.stdlib_module_names | {"retake", "bench"} | {file.stem for file in [*files, *ROOT.glob("*.py")]}
+    ours = {file.stem for file in [*files, *ROOT.glob("*.py")]} | {file.parent.name for file in files}
+    roots -= sys.stdlib_module_names | {"retake", "bench"} | ours
     owners = packages_distributions()
     return {canonicalize_name(owner) for root in roots for owner in owners.get(root, [f"{root}, not installed"])}
 
