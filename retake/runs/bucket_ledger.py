@@ -7,7 +7,9 @@ the order of the others is chosen for the crash in between:
     a run that ends its document, then the marker of its end, then the open marker is removed: until then it is still
                     looked at, and its document says that it has ended
 
-Every open run is read when somebody asks for work, so a queue of thousands belongs into SQLite or PostgreSQL.
+Every open run is read when somebody asks for work, so a queue of thousands belongs into SQLite or PostgreSQL. So do
+workers that may be frozen: on a directory one that is stopped in the middle of a change keeps the lock, until it goes
+on or is killed (B2 and S3: until the lease runs out).
 """
 
 import os
@@ -15,7 +17,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
 from logging import getLogger
 from typing import Any
 
@@ -190,7 +191,7 @@ class BucketLedger:
             return (not status or of in status) and (pipeline is None or tag == tag_of(pipeline))
 
         unfinished = [run for run in self._open(pipeline) if not status or run.status in status]
-        names = islice(newest(self._bucket, read_tally(self._bucket), wanted), max(0, limit))
+        names = newest(self._bucket, read_tally(self._bucket), wanted, limit)
         times = {(it.time, it.run_id) for it in names} | {(time_of(run), run.run_id) for run in unfinished}
         read = {run.run_id: run for run in unfinished}
         found = (
@@ -222,7 +223,6 @@ class BucketLedger:
                 yield LeasedBucket(self._bucket, self._lease)
                 return
             lease = self._take()
-            self._known.clear()  # others wrote meanwhile
             try:
                 yield LeasedBucket(self._bucket, lease)
             finally:
@@ -272,7 +272,7 @@ class BucketLedger:
         return present, version
 
     def _save(self, bucket: Bucket, doc: RunDocument, expect: str | Expect) -> None:
-        self._known[doc.run.run_id] = doc, bucket.write(run_key(doc.run.run_id), doc.encode(), expect)
+        self._keep(doc, bucket.write(run_key(doc.run.run_id), doc.encode(), expect))
 
     def _next_attempt(self, task_id: str, known: Run | None = None) -> int:
         """Of the task's runs all but `known`, which is one of them, are read."""
@@ -292,7 +292,6 @@ class BucketLedger:
 
     def _file(self, bucket: Bucket, run: Run, segment: str) -> None:
         """The run has ended and its document says so; what fails here is made good when the next segment is opened."""
-        self._known.pop(run.run_id, None)
         self._ends += 1
         try:
             bucket.write(ended_key(run, segment), b"", ANY)
@@ -338,8 +337,16 @@ class BucketLedger:
         except NotFound:
             self._known.pop(run_id, None)
             return None
-        self._known[run_id] = found = parse_run(run_key(run_id), data), version
-        return found
+        doc = parse_run(run_key(run_id), data)
+        self._keep(doc, version)
+        return doc, version
+
+    def _keep(self, doc: RunDocument, version: str) -> None:
+        """Only under a lease that lasts, and while there is more to come."""
+        if self._lease and not doc.run.ended:
+            self._known[doc.run.run_id] = doc, version
+        else:
+            self._known.pop(doc.run.run_id, None)
 
     def _readable(self, run_id: str) -> Run | None:
         """None for a document that makes no sense: one of them does not keep all others from being seen."""

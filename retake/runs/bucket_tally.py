@@ -84,8 +84,18 @@ def uncounted(bucket: Bucket, tally: Tally | None) -> list[Ended]:
     return [it for _, it in ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))]
 
 
-def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[Ended]:
-    """The ended runs that are wanted, the last one first. Segments that have none of them are not listed."""
+def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[Ended]:
+    """Of the ended runs that are wanted the last ones: so many, and any others of the same moment."""
+    found: list[Ended] = []
+    for it in _by_segment(bucket, tally, wanted):
+        if len(found) >= limit and (not found or it.time != found[-1].time):
+            break
+        found.append(it)
+    return found
+
+
+def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[Ended]:
+    """The last one first. Segments that have none of those that are wanted are not listed."""
     yield from _backwards(uncounted(bucket, tally), wanted)
     for segment in sorted(tally.closed, reverse=True) if tally else ():
         assert tally

@@ -214,7 +214,7 @@ def test_an_idle_worker_takes_no_lease_and_writes_nothing(bucket: MemoryBucket, 
     assert counting.counts == Counter(list=1)
 
 
-def test_what_was_read_is_kept_only_until_somebody_else_has_the_lease(clock: FakeClock) -> None:
+def test_without_a_lease_that_lasts_nothing_is_kept_in_mind(clock: FakeClock) -> None:
     store = MemoryStore()
     ours, theirs = (BucketLedger(MemoryBucket(store), clock) for _ in range(2))
     run = ours.create_for_task("t", "t#1", actor="cron")
@@ -325,6 +325,15 @@ def test_the_last_ones_are_found_without_the_others_being_read(bucket: MemoryBuc
     assert counting.counts == Counter(read=2, list=3)  # of all segments, the one that has such a run
     assert ledger.runs(limit=100) == ended[::-1]
     assert ledger.runs(limit=0) == []
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_those_that_ended_in_one_moment_are_listed_by_id(ledger: BucketLedger) -> None:
+    """Not by how they ended, nor by where their names lie."""
+    ways = (Trigger.COMPLETED, Trigger.NON_RETRYABLE_ERROR, Trigger.CANCEL_COMMAND)
+    ended = sorted(run_to_end(ledger, f"t{number}", ways[number % 3]).run_id for number in range(11))
+    for limit in range(12):
+        assert [run.run_id for run in ledger.runs(limit=limit)] == ended[::-1][:limit]
 
 
 def test_a_clock_that_was_set_back_loses_nobody(bucket: MemoryBucket, clock: FakeClock) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -147,7 +147,7 @@ def test_a_run_that_was_taken_up_meanwhile_is_no_fault(clock: FakeClock) -> None
     store = MemoryStore(clock)
 
     class Slow(BucketLedger):
-        def silent(self, since):  # type: ignore[no-untyped-def]
+        def silent(self, since: datetime) -> list[Run]:
             found = super().silent(since)
             others = BucketLedger(MemoryBucket(store), clock)
             others.move(found[0], Trigger.COMPLETED, actor="worker")

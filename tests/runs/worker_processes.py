@@ -27,8 +27,8 @@ def started(url: str | None, folder: Path, name: str, *, beat_s: float = 0.02) -
     """The process of a worker, with pipes. It does not outlive the block."""
     command = [sys.executable, str(HERE), url or "", str(folder), name, str(beat_s)]
     environment = {"PYTHONPATH": str(HERE.parents[2])}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, env=environment, stdin=pipe, stdout=pipe) as process:
         try:
             yield process
         finally:
