@@ -4,6 +4,13 @@ A ledger keeps runs and their events. The promises below hold on every store (a 
 (tests/runs/ledger_contract.py) runs against all of them. What a transition is and may be stands in states.py and
 run.py; a store only sees to it that a transition and its events are there together or not at all, and that of two who
 move the same run one is refused.
+
+states.py, run.py        the diagram of the seed as data, and the pure rules by which one run makes the next
+bucket_ledger.py         the ledger in a bucket; run_document.py, bucket_names.py, bucket_tally.py: what lies there
+sql_ledger.py            the ledger in SQLite or PostgreSQL; database.py, tables.py, statements.py, schema.py, migrations/
+worker.py, hold.py       who does the work, a run at a time, and gives signs of life meanwhile
+recovery.py              what becomes of runs whose worker died
+failure_injection.py     failures to order, for tests
 """
 
 from collections.abc import Collection, Mapping, Sequence
