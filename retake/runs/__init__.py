@@ -7,7 +7,7 @@ move the same run one is refused.
 
 states.py, run.py        the diagram of the seed as data, and the pure rules by which one run makes the next
 bucket_ledger.py         the ledger in a bucket; run_document.py, bucket_names.py, bucket_tally.py: what lies there
-sql_ledger.py            the ledger in SQLite or PostgreSQL; database.py, tables.py, statements.py, schema.py, migrations/
+sql_ledger.py            the ledger in SQLite or PostgreSQL; database.py, tables.py, statements.py, schema.py: how
 worker.py, hold.py       who does the work, a run at a time, and gives signs of life meanwhile
 recovery.py              what becomes of runs whose worker died
 failure_injection.py     failures to order, for tests
