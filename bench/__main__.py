@@ -10,8 +10,17 @@ from bench.generations import generations_table
 from bench.ledger import ledger_table
 from bench.operations import operations_table
 from bench.processes import processes_table
+from bench.status import status_table
 
-TABLES = (processes_table, operations_table, generations_table, buckets_table, channels_table, ledger_table)
+TABLES = (
+    processes_table,
+    operations_table,
+    generations_table,
+    buckets_table,
+    channels_table,
+    ledger_table,
+    status_table,
+)
 
 
 def main() -> None:

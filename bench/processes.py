@@ -47,8 +47,8 @@ def shown(spent: Cost, bare: Cost) -> tuple[str, ...]:
     return (f"{spent.cpu_s:.3f}", f"{ratio:.1f}", f"{spent.wall_s:.3f}", f"{spent.peak_mb:.0f}")
 
 
-def cost(command: Sequence[str], environ: Mapping[str, str]) -> Cost:
+def cost(command: Sequence[str], environ: Mapping[str, str], runs: int = RUNS) -> Cost:
     """Raises CalledProcessError where the command fails: what fails is no measurement."""
-    spawn = [sys.executable, "-S", str(ROOT / "bench" / "spawn.py"), str(RUNS), *command]
+    spawn = [sys.executable, "-S", str(ROOT / "bench" / "spawn.py"), str(runs), *command]
     costs = json.loads(subprocess.run(spawn, env=dict(environ), check=True, capture_output=True, text=True).stdout)
     return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))

@@ -1,0 +1,86 @@
+"""What one look costs after years of work: `python -m retake status` on a hundred thousand runs."""
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bench.ledger import servers
+from bench.ledger_rows import grown
+from bench.pipelines import ROOT, environment, full
+from bench.processes import Cost, cost, shown
+from bench.table import markdown
+from retake.bucket import open_bucket
+from retake.clock import FakeClock, SystemClock
+from retake.runs import Ledger, open_ledger
+from retake.runs.bucket_names import ended_key, run_key, segment_of, task_key
+from retake.runs.database import open_database
+from retake.runs.run import moved, new_run
+from retake.runs.run_document import new_document
+from retake.runs.states import Trigger
+
+RUNS = 100_000
+A_DAY = 500  # of them
+MEDIAN_OF = 7
+
+
+def status_table(folder: Path) -> str:
+    full(folder / "bucket")
+    bare = cost([sys.executable, "-c", "pass"], environment(folder), MEDIAN_OF)
+    rows = [("python3 -c pass", bare), ("in the bucket, a directory", in_bucket(folder))]
+    with servers(folder) as places:
+        rows += [(f"in {name}", in_database(folder, urls[0])) for name, urls in places.items()]
+    title = f"`python -m retake status` with {RUNS:,} runs on the ledger, as a whole process; medians of {MEDIAN_OF}."
+    head = ("100,000 runs", "CPU s", "× bare Python", "wall s", "peak MB")
+    return markdown(title, head, [(name, *shown(spent, bare)) for name, spent in rows])
+
+
+def in_bucket(folder: Path) -> Cost:
+    """Some 500 a day; the last one ends by the ledger itself, which counts those before it."""
+    for number in range(RUNS):
+        put(folder / "bucket", number, datetime.now(UTC) - timedelta(days=(RUNS - number) / A_DAY))
+    bucket = open_bucket(f"file:{folder}/bucket")
+    lived(open_ledger(None, bucket, FakeClock(datetime.now(UTC))))
+    return looked_at(environment(folder / "bucket"))
+
+
+def put(bucket: Path, number: int, at: datetime) -> None:
+    """What a run leaves behind: a document, and two names."""
+    run, created = new_run(f"task {number}", f"task {number}#1", 1, at=at, actor="bench", pipeline="story")
+    run, claimed = moved(run, Trigger.WORKER_CLAIM, 2, at=at, actor="bench", worker="bench")
+    run, done = moved(run, Trigger.COMPLETED, 3, at=at, actor="bench")
+    doc = new_document(run, [created, *claimed, *done])
+    for key, data in (
+        (run_key(run.run_id), doc.encode()),
+        (task_key(run), b""),
+        (ended_key(run, segment_of(at)), b""),
+    ):
+        path = bucket / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def in_database(folder: Path, url: str) -> Cost:
+    ledger = open_ledger(url, open_bucket(f"file:{folder}/bucket"), SystemClock())
+    database = open_database(url, read_only=False)
+    grown(database, RUNS)
+    with database.cursor() as cursor:
+        cursor.execute("UPDATE task_runs SET pipeline = 'story'")
+    database.close()
+    lived(ledger)
+    settings = json.loads((ROOT / "config" / "config.json").read_bytes())
+    settings["STORAGE"] = {**settings.get("STORAGE", {}), "ledger": url}
+    config = folder / "config.json"
+    config.write_text(json.dumps(settings))
+    return looked_at({**environment(folder / "bucket"), "RETAKE_CONFIG": str(config)})
+
+
+def lived(ledger: Ledger) -> None:
+    run = ledger.create_for_task("the last", "the last#1", actor="bench", pipeline="story")
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="bench", worker="bench")
+    ledger.move(run, Trigger.COMPLETED, actor="bench")
+
+
+def looked_at(environ: Mapping[str, str]) -> Cost:
+    return cost([sys.executable, "-m", "retake", "status"], {**environ, "PYTHONPATH": str(ROOT)}, MEDIAN_OF)
