@@ -259,7 +259,7 @@ class Chronicle:
         assert self._run is not None
         by_recovery, failed = trigger in _BY_RECOVERY, trigger in _FAILURES
         error = self._unrecorded(wanted.error) if failed else None
-        notes = {} if by_recovery else self._pending
+        notes = {} if by_recovery or trigger is Trigger.WORKER_CLAIM else self._pending
         if error:
             notes.pop(identity(ERROR, error), None)
         self._run = self._ledger.move(
@@ -273,7 +273,7 @@ class Chronicle:
             notes=list(notes.values()),
         )
         self._known.update(notes, [identity(ERROR, error)] if error else [])
-        if not by_recovery:
+        if notes:
             self._pending = {}
         if self._run.ended:
             self._ended += 1

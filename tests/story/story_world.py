@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from story_runs import check_agreement
+
 from retake.bucket import ANY, Lease, NotFound
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
@@ -248,6 +250,8 @@ class World:
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         """One tick, and then `interval_s` passes."""
         tick = self.manager().tick(orders)
+        if "is held by" not in tick.why:
+            check_agreement(self)
         if tick.ended:
             self.ended.append(tick.ended)
         self.clock.sleep(self.interval_s)

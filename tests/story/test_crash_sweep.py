@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mortal import MortalWorld
+from story_runs import check_history, ledger_of
 
 from retake.bucket import ANY
+from retake.runs.states import RunStatus
 from retake.story.documents import GROUP
 
 Prepare = Callable[[MortalWorld], None]
@@ -95,6 +97,7 @@ def check(world: MortalWorld, deaths: int) -> None:
     assert not world.memory.store.holders.get("story")
     check_files(world)
     check_spend(world, deaths)
+    check_runs(world)
     if "20250101-0001" in str(world.keys_of()):
         assert documents.public.published == ["no-files"], "published ids are archived, others stay on the list"
         assert world.keys_of("archive/") == [f"archive/20250101-0001.{it}" for it in sorted(GROUP)]
@@ -111,6 +114,16 @@ def check_files(world: MortalWorld) -> None:
     graves = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
     assert not graves & set(places), "what is buried is nowhere else"
     assert graves or world.ended == ["done"]
+
+
+def check_runs(world: MortalWorld) -> None:
+    """Each generation is one run, however often it was cut off, with one end."""
+    check_history(world)
+    made = {run.task_id: run.status for run in ledger_of(world).runs()}
+    graves = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
+    assert len(made) == len(world.keys_of("runs/run-")), "no generation has two runs"
+    assert {name for name, status in made.items() if status is RunStatus.FAILED} == graves
+    assert all(status in (RunStatus.SUCCEEDED, RunStatus.FAILED) for status in made.values())
 
 
 def check_spend(world: MortalWorld, deaths: int) -> None:
@@ -148,7 +161,7 @@ def test_a_death_at_any_point_loses_nothing_and_pays_nothing_twice(scenario: str
             ) from error
 
 
-PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "13"))
+PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "23"))
 """How dense the pairs are swept: 1 is every pair (`make soak`)."""
 
 
