@@ -180,6 +180,8 @@ def test_it_does_not_read_every_run() -> None:
         world.bucket.store.end_leases()
 
     ended(10)
+    world.later(days=1)
+    ended(10)
     few = operations(world)
     ended(200)
     world.later(days=1)

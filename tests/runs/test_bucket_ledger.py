@@ -18,7 +18,7 @@ from retake.errors import LeaseHeld, LeaseLost, StateError, StorageError
 from retake.runs import bucket_tally
 from retake.runs.bucket_ledger import PATIENCE_S, BucketLedger
 from retake.runs.bucket_names import ENDED, OPEN, TALLY
-from retake.runs.run import Event, Run, StaleRun, UnknownRun
+from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun
 from retake.runs.run_document import DROPPED, MOST_EVENTS, OLDEST_KEPT, bounded
 from retake.runs.states import RunStatus, Trigger
 
@@ -135,20 +135,28 @@ def test_what_is_no_runs_id_names_no_run(ledger: BucketLedger) -> None:
 
 def test_a_document_does_not_grow_without_end(ledger: BucketLedger, bucket: MemoryBucket, clock: FakeClock) -> None:
     run = ledger.create_for_task("t", "t#1", actor="cron")
-    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
-    for number in range(3, MOST_EVENTS + 50):
+    early = [Note("run.note", {"number": number}) for number in range(2, OLDEST_KEPT + 10)]
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron", notes=early)
+    run = ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=clock.now(), notes=_many(clock, 860))
+    for number in range(50):
         clock.sleep(1)
         ledger.note(run, "run.note", {"number": number}, actor="cron")
-    run = ledger.move(run, Trigger.COMPLETED, actor="cron")
+    run = ledger.move(run, Trigger.CANCEL_COMMAND, actor="cron")
     events = ledger.events(run.run_id)
     assert len(events) == MOST_EVENTS
     assert [event.seq for event in events[:OLDEST_KEPT]] == list(range(1, OLDEST_KEPT + 1))
-    assert events[-1].payload["status"] == "succeeded"
-    assert events[-1].seq == MOST_EVENTS + 50
+    assert events[-1].payload["status"] == "cancelled"
+    assert events[-1].seq > MOST_EVENTS
     (gap,) = (event for event in events if event.kind == DROPPED)
     after = events[events.index(gap) + 1]
     assert after.seq == gap.seq + gap.payload["count"]
-    assert gap.payload["until"] == f"{after.at - timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}Z"
+    assert gap.payload["until"] == f"{clock.now() - timedelta(seconds=50):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def _many(clock: FakeClock, number: int) -> list[Note]:
+    """Notes of one moment, a second after all before them."""
+    clock.sleep(1)
+    return [Note("run.note", {"number": it}) for it in range(number)]
 
 
 def test_signs_of_life_are_no_events(ledger: BucketLedger, bucket: MemoryBucket) -> None:
