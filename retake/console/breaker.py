@@ -13,6 +13,7 @@ from retake.console.desk import CONTEXT, Desk, console_command
 from retake.console.words import ago, code_of, moment, span
 from retake.errors import SettingsError
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, within
+from retake.story.breakers import policy
 from retake.story.operator import Refusal
 from retake.story.shell import owner
 
@@ -87,7 +88,8 @@ def _known(desk: Desk, name: str) -> str:
 
 def _breaker(desk: Desk, name: str) -> Breaker:
     register = breakers_of(desk.bucket, desk.clock)
-    return Breaker(name, register, _policies().get(name, BreakerPolicy()), clock=desk.clock, owner=owner())
+    otherwise = policy(desk.settings) if desk.settings.breaker.failures else BreakerPolicy()  # a vendor's
+    return Breaker(name, register, _policies().get(name, otherwise), clock=desk.clock, owner=owner())
 
 
 def _policies() -> Mapping[str, BreakerPolicy]:

@@ -16,6 +16,7 @@ from retake.clock import Clock
 from retake.keys import Keys
 from retake.logs import bind
 from retake.settings import Settings
+from retake.story.breakers import Breakers
 from retake.story.decision import Act
 from retake.story.inprocess import InProcessScripts
 from retake.story.ledgers import Ledgers
@@ -41,7 +42,7 @@ def tick_channels(
     settings: Settings, keys: Keys, bucket: Bucket, scripts: ScriptsOfChannels, clock: Clock, owner: str
 ) -> int:
     """One tick of each channel, `channel_concurrency` at a time; returns the gravest exit code."""
-    ledgers = Ledgers(settings.storage.ledger, clock)
+    ledgers, breakers = Ledgers(settings.storage.ledger, clock), Breakers(settings, bucket, clock, owner)
 
     def tick(channel: str) -> int:
         part = part_of(bucket, settings, channel)
@@ -54,6 +55,7 @@ def tick_channels(
             owner=owner,
             pipeline=pipeline_of(channel),
             ledgers=ledgers,
+            breakers=breakers,
             unflagged=(Act.FETCH,),
         )
         with bind(channel=channel):

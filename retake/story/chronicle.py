@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from retake.clock import Clock, stamp
 from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
-from retake.runs.states import TRANSITIONS, RunStatus, Trigger
+from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 
@@ -242,6 +242,10 @@ class Chronicle:
 
     def _begun(self) -> Run:
         assert self._task_id is not None
+        for run in self._ledger.runs(status=OPEN, pipeline=self._pipeline):
+            if run.task_id != self._task_id:
+                note = _remark("abandoned", f"its documents are gone, and {self._task_id} is under way instead")
+                self._ledger.move(run, Trigger.CANCEL_COMMAND, actor=RECOVERY, notes=[note])
         key = f"{self._task_id}#{self._ended + 1}"
         return self._ledger.create_for_task(self._task_id, key, actor=self.actor, pipeline=self._pipeline)
 

@@ -6,7 +6,7 @@ display) is loaded where it is used.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from retake.bucket import Bucket, Lease
 from retake.clock import SystemClock
 from retake.errors import SettingsError
-from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.settings import Settings
-from retake.story.manager import Manager
+from retake.story.breakers import Breakers
+from retake.story.manager import Manager, Observer
 from retake.story.shell import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
@@ -84,39 +84,40 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
 
         scripts.stopping()  # signals can be answered by the main thread alone, and channels tick in others
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
-    bucket = part_of(bucket, settings, options.channel)
+    part = part_of(bucket, settings, options.channel)
     if options.channel:
         scripts = scripts.of(options.channel)
+
+    def manager(observe: Observer = lambda documents, action: None) -> Manager:
+        clock, pipeline, name = SystemClock(), pipeline_of(options.channel), owner()
+        breakers = Breakers(settings, bucket, clock, name)
+        return Manager(
+            settings, part, scripts, keys, clock, owner=name, pipeline=pipeline, breakers=breakers, observe=observe
+        )
+
     if options.until_done and not options.dry_run:
-        return _until_done(options, settings, keys, bucket, scripts, sandbox)
-    pipeline = pipeline_of(options.channel)
-    manager = Manager(settings, bucket, scripts, keys, SystemClock(), owner=owner(), pipeline=pipeline)
+        return _until_done(options, settings, part, scripts.stopping(), manager, sandbox)
     if options.dry_run:
-        print("\n".join(manager.dry_run()))  # noqa: T201 (what was asked for)
+        print("\n".join(manager().dry_run()))  # noqa: T201 (what was asked for)
         return 0
-    return manager.tick(Orders(options.resume, options.resolve, options.retake)).exit_code
+    return manager().tick(Orders(options.resume, options.resolve, options.retake)).exit_code
 
 
 def _until_done(
     options: Options,
     settings: Settings,
-    keys: Keys,
     bucket: Bucket,
-    scripts: "_Scripts",
+    stopping: StopSignal,
+    manager: Callable[[Observer], Manager],
     sandbox: "Sandbox | None",
 ) -> int:
     from retake.story.progress import Watch
     from retake.story.until_done import until_done
 
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
-    clock, stopping = SystemClock(), scripts.stopping()
+    clock, orders = SystemClock(), Orders(options.resume, options.resolve, options.retake)
     with Watch(settings, bucket, clock, terminal=is_terminal()) as watch:
-        pipeline = pipeline_of(options.channel)
-        manager = Manager(
-            settings, bucket, scripts, keys, clock, owner=owner(), pipeline=pipeline, observe=watch.observe
-        )
-        orders = Orders(options.resume, options.resolve, options.retake)
-        exit_code = until_done(manager, orders, interval, clock, lambda: stopping.count > 0)
+        exit_code = until_done(manager(watch.observe), orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
     return exit_code
 
@@ -152,12 +153,18 @@ def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]
     from retake.sandbox import Sandbox
     from retake.settings import load_settings
 
-    url = load_settings(environ).storage.url
+    storage = load_settings(environ).storage
+    url, ledger = storage.url, storage.ledger or ""
     directory = url.startswith("file:")
     if not directory and "127.0.0.1" not in url:
         raise SettingsError(
             f"STORAGE.url is {url}: what the sandbox makes does not belong in a live bucket. "
             "Set RETAKE_STORAGE_URL=file:PATH for this run, or name a stand-in on 127.0.0.1"
+        )
+    if ledger.startswith("postgresql:") and "127.0.0.1" not in ledger:
+        raise SettingsError(
+            f"STORAGE.ledger is {ledger}: what the sandbox makes does not belong on a live ledger. Take the setting "
+            "out for this run, or name a server on 127.0.0.1"
         )
     state = url.removeprefix("file:").rstrip("/") if directory else "bucket"
     with Sandbox(state=f"{state}.sandbox") as sandbox:

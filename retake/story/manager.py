@@ -13,6 +13,7 @@ from retake.clock import Clock
 from retake.errors import LeaseHeld
 from retake.keys import Keys
 from retake.settings import Settings
+from retake.story.breakers import Breakers
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Documents
 from retake.story.generation import new_id, taken_ids
@@ -49,6 +50,7 @@ class Manager:
         owner: str,
         pipeline: str = "story",
         ledgers: Ledgers | None = None,
+        breakers: Breakers | None = None,
         observe: Observer = lambda documents, action: None,
         unflagged: Container[Act] = (),
     ) -> None:
@@ -60,6 +62,7 @@ class Manager:
         self._owner = owner
         self._pipeline = pipeline
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
+        self._breakers = breakers or Breakers(settings, bucket, clock, owner)
         self._observe = observe
         self._unflagged = unflagged
 
@@ -82,6 +85,7 @@ class Manager:
                 self._observe,
                 self._unflagged,
                 lambda: self._chronicle(lease),
+                self._breakers,
             )
             return shift.work(orders)
         finally:

@@ -16,6 +16,7 @@ from retake.keys import Keys, missing_keys
 from retake.logs import alert, bind
 from retake.settings import Settings
 from retake.story import tidy, transitions
+from retake.story.breakers import Breakers, Leave, Shut
 from retake.story.decision import Act, Action, decide, held_until, over_cap, retry_at
 from retake.story.documents import (
     FAILED_STEP,
@@ -89,6 +90,7 @@ class Shift:
         observe: Callable[[Documents, Action], None],
         unflagged: Container[Act],
         open_chronicle: "Callable[[], Chronicle]",
+        breakers: Breakers,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -100,6 +102,7 @@ class Shift:
         self._unflagged = unflagged
         self._prices = prices(settings)
         self._open_chronicle = open_chronicle
+        self._breakers = breakers
         self._chronicle: Chronicle | None = None  # opened with the first generation that is under way
         self._interrupted = False
         self._flag_raised = False
@@ -138,10 +141,23 @@ class Shift:
                 return self._rest(action)
             if action.act is Act.BEGIN:
                 return self._begin()
+            leave = self._breakers.leave(_vendor_of(action))
+            if isinstance(leave, Shut):
+                return self._rest(Action(Act.REST, action.step, leave.why, 75, leave.until))
             if action.act not in self._unflagged:
                 self._raise_flag()
-            tick = self._act(action)
+            tick = self._act_by(leave, action) if leave else self._act(action)
         return tick._replace(generation_id=generation_id) if tick else None
+
+    def _act_by(self, leave: Leave, action: Action) -> Tick | None:
+        """`_act`, by leave of the vendor's breaker, which is told how it ended. What a call came to that was begun
+        before says nothing new of the vendor."""
+        before = (self._store.documents.midjourney.last_error or {}).get("error_id")
+        tick: Tick | None = leave.around(lambda: self._act(action))
+        error = self._store.documents.midjourney.last_error
+        new = error if error and error.get("error_id") != before and action.act is not Act.SETTLE else None
+        leave.ended(new, answered=tick is None or tick.exit_code == 0)
+        return tick
 
     def _act(self, action: Action) -> Tick | None:
         doc, store = self._store.documents.midjourney, self._store
@@ -248,8 +264,7 @@ class Shift:
 
     def _rest(self, action: Action) -> Tick:
         _log.log(40 if action.exit_code else 20, "%s", action.why)
-        waits = action.until if not action.exit_code else None
-        return Tick(action.exit_code, action.why, resting=waits is None, until=waits)
+        return Tick(action.exit_code, action.why, resting=action.until is None, until=action.until)
 
     # --- scripts ----------------------------------------------------------------------------------------------------
 
@@ -345,7 +360,7 @@ class Shift:
             self._align(actor="operator")
 
     def _need_keys(self, action: Action) -> None:
-        vendor = _VENDOR.get(action.act) or (_VENDOR_OF_STEP[action.step] if action.act is Act.SETTLE else None)
+        vendor = _vendor_of(action)
         if vendor:
             self._need((vendor,))
 
@@ -391,6 +406,11 @@ _VENDOR_OF_STEP = {
     Step.RUNWAY_POLL: "runway",
     Step.MOCK: "runway",
 }
+
+
+def _vendor_of(action: Action) -> str | None:
+    """Whom the action asks; None where it asks nobody."""
+    return _VENDOR.get(action.act) or (_VENDOR_OF_STEP[action.step] if action.act is Act.SETTLE else None)
 
 
 def _same_task(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:

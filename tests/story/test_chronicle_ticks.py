@@ -233,6 +233,21 @@ def test_attempts_that_were_granted_by_hand_after_the_end_are_a_run_of_their_own
     check_history(world)
 
 
+def test_the_run_of_a_generation_whose_documents_were_removed_is_given_up_when_the_next_one_begins() -> None:
+    world = World()
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    first = str(world.generation_id)
+    world.put(GEN, {"generation_id": None})
+    world.put("config/config_midjourney.json", {})
+    world.bucket.delete(f"666/{first}.json")
+    world.later(minutes=1)
+    while not world.ended:
+        world.tick()
+    assert told(world, first)[-2:] == ["run.note: abandoned", "cancelled recovery"]
+    check_history(world)
+
+
 def test_a_step_that_failed_again_by_hand_is_told_though_it_stays_scheduled() -> None:
     world = World()
     world.vendors.plan("upscale", "refused")
