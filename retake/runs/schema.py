@@ -5,6 +5,7 @@ Opening a database that is up to date asks it one question; Alembic is loaded on
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from logging import WARNING, getLogger
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -94,6 +95,7 @@ def _changing(database: Database) -> Iterator[Connection]:
 
 
 def _upgrade(connection: Connection) -> None:
+    getLogger("alembic").setLevel(WARNING)  # what it loads and assumes is nobody's business
     from alembic.command import upgrade
     from alembic.config import Config
 
