@@ -17,7 +17,6 @@ The end is on record before config_gen.json lets go of the id: no generation und
 and a tick that finds none looks into no ledger.
 """
 
-import json
 from collections import deque
 from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
@@ -132,12 +131,11 @@ def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
 def identity(kind: str, payload: Mapping[str, Any]) -> str:
     """What tells an event from others of its kind, whoever wrote it down, and when, and in which words."""
     if kind == ERROR:
-        parts: Any = payload.get("error_id") or [payload.get("timestamp"), payload.get("error_code")]
-    else:
-        parts = {name: value for name, value in payload.items() if name not in ("actor", "text", "seen_at_utc")}
-    return json.dumps([kind, parts], sort_keys=True)
+        return f"{kind} {payload.get('error_id') or [payload.get('timestamp'), payload.get('error_code')]}"
+    return f"{kind} {[(name, payload[name]) for name in sorted(payload) if name not in _INCIDENTAL]}"
 
 
+_INCIDENTAL = frozenset({"actor", "text", "seen_at_utc"})
 _MOCK = "mock_instead"
 
 
