@@ -22,7 +22,7 @@ from retake.runs.states import Trigger
 ROUNDS = 7
 BATCH = 75  # runs a round, each taken up and completed
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-TRIED = 40  # of each operation, at each size
+TRIED = 25  # of each operation, at each size
 
 Execution = tuple[str, Any]
 
