@@ -32,7 +32,7 @@ OUTCOMES = {
     "poll": ("ok", "ok", "running", "failed", "error", "failed_b"),
     "download": ("ok", "ok", "ok", "error"),
 }
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "1000"))
+SEEDS = int(os.environ.get("RETAKE_SEEDS", "600"))
 BLOCKS = 20
 
 
