@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.console.timeline import STEP_DONE, Moment
+from retake.console.timeline import Moment
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
+from retake.story.chronicle import STEP_DONE
 
 TARGET_S = 30 * 60.0
 """Seconds within which what failed is to work again (seed 003, «Время восстановления (MTTR) < 30 минут»)."""

@@ -8,9 +8,7 @@ from retake.clock import stamp
 from retake.console.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
-
-STEP_DONE = "run.step.done"
-"""The event of a step's result: {step, task_id?, text}."""
+from retake.story.chronicle import STEP_DONE
 
 
 class Moment(NamedTuple):

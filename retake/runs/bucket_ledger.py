@@ -40,7 +40,7 @@ from retake.runs.bucket_names import (
 from retake.runs.bucket_tally import FULL, Tally, closed_counts, is_open, newest, open_segment, read_tally, uncounted
 from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, new_trace_id, run_id_of
 from retake.runs.run_document import RunDocument, new_document, parse_run
-from retake.runs.states import RunStatus, Trigger
+from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 LEASE = "runs"
 """The lease that changes are made under where nobody gives another one."""
@@ -50,13 +50,6 @@ PATIENCE_S = 30.0
 
 _PAUSE_S = 0.02
 _DANGLING_S = 24 * 3600.0  # a marker without a document that is as old as this: its writer died
-_TAKEN_UP_BY = {
-    RunStatus.INTERRUPTED: Trigger.RECOVERY_RESUME,
-    RunStatus.RETRY_SCHEDULED: Trigger.RETRY_DUE,
-    RunStatus.QUEUED: Trigger.WORKER_CLAIM,
-}
-"""What waits for work, in the order in which it is taken up, and by which transition."""
-
 _log = getLogger(__name__)
 
 
@@ -154,7 +147,7 @@ class BucketLedger:
     def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
         for run in self._waiting(pipeline):  # read without the lease: an idle worker takes none
             with suppress(StaleRun, UnknownRun):  # somebody else was faster
-                return self.move(run, _TAKEN_UP_BY[run.status], actor=actor, worker=worker)
+                return self.move(run, TAKEN_UP[run.status], actor=actor, worker=worker)
         return None
 
     def beat(self, run: Run) -> Run:
@@ -372,7 +365,7 @@ class BucketLedger:
 
     def _waiting(self, pipeline: str | None) -> list[Run]:
         """What can be taken up now, in the order in which it is."""
-        order, now = list(_TAKEN_UP_BY), self._clock.now()
+        order, now = list(TAKEN_UP), self._clock.now()
         found = [run for run in self._open(pipeline) if run.status in order]
         due = [run for run in found if run.next_retry_at is None or run.next_retry_at <= now]
         return sorted(due, key=lambda it: (order.index(it.status), it.next_retry_at or it.updated_at, it.run_id))

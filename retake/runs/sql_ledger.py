@@ -15,8 +15,8 @@ from retake.errors import RunError, StorageError
 from retake.runs.database import AttemptTaken, Database, open_database
 from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, new_trace_id
 from retake.runs.schema import bring_up_to_date, for_reading
-from retake.runs.statements import MOVED, TAKEN_UP, Statements
-from retake.runs.states import RunStatus, Trigger
+from retake.runs.statements import MOVED, Statements
+from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 TRIES = 1000
 """How often somebody else may be quicker. Each time somebody got what they wanted."""

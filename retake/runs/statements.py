@@ -28,7 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from retake.runs.run import Event, Run
-from retake.runs.states import RunStatus, Trigger
+from retake.runs.states import TAKEN_UP, RunStatus
 from retake.runs.tables import events, task_runs
 
 RUN = tuple(task_runs.c)[: len(Run._fields)]
@@ -39,13 +39,6 @@ MOVED = (
     "resumes",
 )
 """What a transition may change."""
-
-TAKEN_UP = {
-    RunStatus.INTERRUPTED: Trigger.RECOVERY_RESUME,
-    RunStatus.RETRY_SCHEDULED: Trigger.RETRY_DUE,
-    RunStatus.QUEUED: Trigger.WORKER_CLAIM,
-}
-"""What a worker takes up, in this order, and by which trigger."""
 
 Change = ReturningInsert[Any] | ReturningUpdate[Any]
 Row = tuple[Any, ...]

@@ -61,6 +61,13 @@ FINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
 
 OPEN = tuple(status for status in RunStatus if status not in FINAL)
 
+TAKEN_UP = {
+    RunStatus.INTERRUPTED: Trigger.RECOVERY_RESUME,
+    RunStatus.RETRY_SCHEDULED: Trigger.RETRY_DUE,
+    RunStatus.QUEUED: Trigger.WORKER_CLAIM,
+}
+"""What waits for work, in the order in which workers take it up, and by which trigger."""
+
 
 class IllegalTransition(RunError):
     """The run is in a state from which that does not lead anywhere. Nothing was changed."""
