@@ -163,7 +163,12 @@ class Workflow(NamedTuple):
     script_timeout_seconds: float = _setting(
         900, SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout"
     )
-    call_timeout_seconds: float = _setting(90, SECONDS, "seconds that one call of a vendor may take to answer")
+    call_timeout_seconds: float = _setting(
+        90,
+        SECONDS,
+        "seconds that one call of a vendor may take to answer; where the lease runs out (B2, S3) at most 0.8 of "
+        "lock_ttl_seconds, and 0.75 of it by default if that is less",
+    )
     lock_ttl_seconds: float = _setting(
         120, SECONDS, "seconds after which the lease of a manager that died is free, in a bucket without locks (B2, S3)"
     )
@@ -292,6 +297,10 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         sections["STORAGE"] = sections["STORAGE"]._replace(url=_read_override(override, faults))
     channels = _channels(document, faults)
     warnings = _warnings(source, _unknown(document, faults))
+    if _lease_runs_out(sections["STORAGE"].url) and _at(document, "WORKFLOW", []).get("call_timeout_seconds") is None:
+        workflow = sections["WORKFLOW"]
+        fitting = min(workflow.call_timeout_seconds, 0.75 * workflow.lock_ttl_seconds)
+        sections["WORKFLOW"] = workflow._replace(call_timeout_seconds=fitting)
     settings = Settings._make([*sections.values(), source, warnings, channels])
     faults = faults or list(_contradictions(settings))
     if faults:
@@ -383,8 +392,27 @@ def _channels(document: dict[str, Any], faults: list[str]) -> tuple[str, ...]:
         return ()
 
 
+LONGEST_CALL = 0.8
+"""The part of `lock_ttl_seconds` that a call may take where the lease runs out.
+
+A renewal at each third of the term leaves at least two thirds of it, so a paid call waits for one and then has 0.8 of
+the term before the kernel ends it (retake.story.intent)."""
+
+
+def _lease_runs_out(url: str) -> bool:
+    """Whether the bucket at `url` has leases that no kernel watches over, so that they end by the clock."""
+    return url.startswith(("b2:", "s3:"))
+
+
 def _contradictions(settings: Settings) -> Iterator[str]:
     workflow, paths = settings.workflow, settings.paths._asdict()
+    call_s, ttl_s = workflow.call_timeout_seconds, workflow.lock_ttl_seconds
+    if _lease_runs_out(settings.storage.url) and call_s > LONGEST_CALL * ttl_s:
+        yield (
+            f"WORKFLOW.call_timeout_seconds: found {call_s:g}, allowed: at most {LONGEST_CALL * ttl_s:g}, which is "
+            f"{LONGEST_CALL:g} of WORKFLOW.lock_ttl_seconds ({ttl_s:g}), in a bucket whose lease runs out: a paid call "
+            "must end while the lease lasts. Lower the one or raise the other"
+        )
     if workflow.script_timeout_seconds <= workflow.runway_polling_timeout:
         yield (
             f"WORKFLOW.script_timeout_seconds: found {workflow.script_timeout_seconds}, allowed: more than "

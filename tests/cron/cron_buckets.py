@@ -98,7 +98,9 @@ class BucketMachine(Machine):
         place.listen(lambda request: self.before(request))
 
     def short_leases(self) -> None:
-        self.set(WORKFLOW={"lock_ttl_seconds": self.terms.ttl_s, "lock_skew_seconds": self.terms.skew_s})
+        ttl_s, skew_s = self.terms.ttl_s, self.terms.skew_s
+        terms = {"lock_ttl_seconds": ttl_s, "lock_skew_seconds": skew_s, "call_timeout_seconds": ttl_s / 2}
+        self.set(WORKFLOW=terms)
 
     @property
     def term(self) -> float:
