@@ -16,6 +16,7 @@
             ├── Refused          the paid call was certainly not carried out
             ├── OutcomeUnknown   nobody can know whether the paid call was carried out
             ├── PollFailed       a question that costs nothing got no answer
+            │   └── LinkExpired      a link to a file leads nowhere any more
             └── TaskFailed       the paid task itself ended without a result
 
 «Refused» and «cannot know» are different types on purpose: the first may be asked again for nothing, the second may
@@ -184,6 +185,10 @@ class OutcomeUnknown(VendorError):
 
 class PollFailed(VendorError):
     """A question that costs nothing (state of a task, a download) got no usable answer."""
+
+
+class LinkExpired(PollFailed):
+    """A link to a file leads nowhere any more (403, 404, 410). The vendor gives a new one with the task's state."""
 
 
 class TaskFailed(VendorError):

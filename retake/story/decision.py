@@ -8,7 +8,8 @@ row  what the documents say                                        what is done
  3     else                                                         BEGIN (tidy up; new content if 666/ has room)
      a generation under way
  4     `task_failed_max_retries`                                    BURY (dead letter, clear the id)
- 5     `pending_call`, held for the operator (and «hold» is set)    REST, exit 75
+ 5     `pending_call`, held for the operator (and «hold» is set,    REST, exit 75
+       or finding out what became of it failed too often)
  6     `pending_call`                                               SETTLE (what became of it?)
  7     an error status, attempts left, the next not due yet         REST, exit 0, until `retry_at`
  8     an error status, attempts left                               RETRY (count, reset; the step runs next tick)
@@ -91,6 +92,9 @@ class Action(NamedTuple):
 COUNTED_AFTER = timedelta(minutes=3)
 """How long after a call its vendor's counts are taken to include it."""
 
+ASK_TO_RESOLVE = "say --resolve retry (it may be billed twice) or --resolve skip"
+"""What an operator is asked to do about a paid call that is held."""
+
 PAYS = {Act.WRITE: Step.CONTENT, Act.ORDER_IMAGINE: Step.IMAGINE, Act.ORDER_UPSCALE: Step.UPSCALE}
 """The actions that make a paid call, whatever else the documents say; FILM is one too where it orders."""
 
@@ -153,6 +157,9 @@ def comparable(call: PendingCall, now: datetime) -> bool:
 def _pending(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> Action:
     call = doc.pending
     assert call is not None
+    if call.failed_settles > limits.max_retries:
+        why = f"finding out what became of the call for {call.step} failed {call.failed_settles} times"
+        return Action(Act.REST, call.step, f"{why}: {ASK_TO_RESOLVE}", 75)
     if call.outcome == UNKNOWN and limits.on_unknown_outcome == "hold" and not comparable(call, now):
         why = f"nobody can tell whether the call for {call.step} was carried out: --resolve retry, or --resolve skip"
         return Action(Act.REST, call.step, why, 75)

@@ -93,6 +93,7 @@ class Results(NamedTuple):
     task_type: str  # IMAGINE or UPSCALE
     task_result: dict[str, Any]  # the vendor's own object; has image_url
     picked: int | None  # 1–4: the picture chosen for the upscale; 0: a choice was begun
+    link_expired: bool  # its image_url led nowhere when it was last tried
 
 
 class PendingCall(NamedTuple):
@@ -102,6 +103,7 @@ class PendingCall(NamedTuple):
     attempt: int  # 1 for the first
     requested_at: datetime | None
     outcome: str | None  # None: nobody has looked yet; "unknown": held for the operator
+    failed_settles: int  # how many times finding out what became of it has failed
     raw: dict[str, Any]
 
 
@@ -212,7 +214,7 @@ class MidjourneyDocument(_Document):
             return None
         result = raw.get("task_result") or {}
         kind = raw.get("task_type") or (IMAGINE if len(result.get("temporary_image_urls") or []) > 1 else UPSCALE)
-        return Results(raw.get("task_id") or "", kind, result, raw.get("picked"))
+        return Results(raw.get("task_id") or "", kind, result, raw.get("picked"), bool(raw.get("link_expired")))
 
     @property
     def pending(self) -> PendingCall | None:
@@ -221,7 +223,8 @@ class MidjourneyDocument(_Document):
             return None
         asked_at = raw.get("requested_at_utc")
         moment = parse_stamp(asked_at) if asked_at else None
-        return PendingCall(Step(raw["step"]), raw.get("attempt") or 1, moment, raw.get("outcome"), raw)
+        step, attempt, failed = Step(raw["step"]), raw.get("attempt") or 1, raw.get("failed_settles") or 0
+        return PendingCall(step, attempt, moment, raw.get("outcome"), failed, raw)
 
     @property
     def last_error(self) -> dict[str, Any] | None:
@@ -468,6 +471,7 @@ def _check_results(raw: Mapping[str, Any]) -> None:
     result = _demand(results, "task_result", dict, prefix) or {}
     _demand(result, "temporary_image_urls", list, f"{prefix}task_result.")
     _demand(result, "image_url", str, f"{prefix}task_result.")
+    _demand(results, "link_expired", bool, prefix)
     _count(results, "picked", prefix)
     if (results.get("picked") or 0) > 4:
         raise Nonsense(f"{prefix}picked", f"{results['picked']} is none of the four pictures")
@@ -483,6 +487,7 @@ def _check_pending(raw: Mapping[str, Any]) -> None:
     if pending["step"] not in _PAID_STEPS:
         raise Nonsense("pending_call.step", f"{_shown(pending['step'])} is no step that is paid for")
     _count(pending, "attempt", "pending_call.")
+    _count(pending, "failed_settles", "pending_call.")
     _amount(pending, "price_usd", "pending_call.")
     _demand(pending, "outcome", str, "pending_call.")
     _moment(pending, "requested_at_utc", "pending_call.")

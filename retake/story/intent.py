@@ -22,7 +22,7 @@ from retake.errors import (
 )
 from retake.logs import alert
 from retake.story import transitions
-from retake.story.decision import comparable
+from retake.story.decision import ASK_TO_RESOLVE, comparable
 from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
 from retake.story.stage import Stage
 
@@ -56,8 +56,8 @@ def pay(
 
 
 def _term(stage: Stage) -> float | None:
-    """For how many seconds the lease is surely ours: longer than the call can take, which is waited for. None where it
-    does not run out, or never lasts that long. Raises LeaseLost.
+    """For how many seconds the lease is surely ours: longer than the call can take, which is waited for (the settings
+    see to it that a renewed lease lasts that long). None where it does not run out. Raises LeaseLost.
 
     A process that is frozen between this look and the call would make the call when it wakes, however late, beside
     whoever holds the lease by then. With this term set, the kernel ends it instead.
@@ -67,7 +67,7 @@ def _term(stage: Stage) -> float | None:
     while True:
         stage.store.check_lease()
         left = stage.store.lease_left()
-        if left is None or call_s > 0.8 * workflow.lock_ttl_seconds:
+        if left is None:
             return None
         if left > call_s:
             return left
@@ -123,7 +123,7 @@ def _unknown(stage: Stage, error: OutcomeUnknown) -> None:
         stage.store.save_midjourney(transitions.picture_ordered(doc, task_id))
         return
     if stage.settings.workflow.on_unknown_outcome == "hold":
-        ask = escalate("operator", "say --resolve retry (it may be billed twice) or --resolve skip")
+        ask = escalate("operator", ASK_TO_RESOLVE)
         record = {**stage.record(error), "recovery_actions": [ask]}
         stage.store.save_midjourney(transitions.call_held(doc, record))
         what = "nothing more is paid for until you say --resolve retry or --resolve skip"

@@ -8,7 +8,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import CapReached, Code, PollFailed, Refused, SettingsError, StateError, VendorError
+from retake.errors import CapReached, Code, LinkExpired, PollFailed, Refused, SettingsError, StateError, VendorError
 from retake.media import MediaError
 from retake.story import transitions
 from retake.story.documents import IMAGINE, Results, Status, Step, Task
@@ -128,22 +128,42 @@ def _film(stage: Stage, generation_id: str, results: Results) -> None:
 
 
 def _picture(stage: Stage, generation_id: str, results: Results) -> bytes:
-    """The generation's picture, sized and saved. Links expire, so it is fetched as soon as the link is there, once."""
+    """The generation's picture, sized and saved. Links expire, so it is fetched as soon as the link is there, once; for
+    one that has expired the next attempt asks the vendor for a new one."""
     key = stage.store.file_key(generation_id, "png")
     if "png" in stage.store.files(generation_id):
         return stage.store.bucket.read(key)[0]
-    url = results.task_result.get("image_url")
+    url = (_renewed(stage, results) if results.link_expired else results.task_result).get("image_url")
     if not url:
         error = PollFailed(Code.BAD_ANSWER, "the upscale's result on record has no image_url")
         raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, error)
     try:
         picture = stage.studio.sized(stage.vendors.downloader().download(url))
+    except LinkExpired as error:
+        expired = transitions.link_expired(stage.store.documents.midjourney)
+        conclude(stage, transitions.failed(expired, Status.RUNWAY_TRIGGER_FAILED, stage.record(error)), error)
+        raise
     except (PollFailed, MediaError) as error:
         failure = _as_vendor_error(error)
         raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, failure) from error
     stage.store.save_file(key, picture)
     _log.info("the picture is saved as %s", key, extra={"step": Step.UPSCALE.value})
     return picture
+
+
+def _renewed(stage: Stage, results: Results) -> Mapping[str, Any]:
+    """The upscale's result as the vendor gives it now, with a link that is new. Free. Raises (and saves) the failure
+    of a task that the vendor no longer knows, or calls failed by now."""
+    try:
+        state = stage.vendors.midjourney().fetch(results.task_id)
+    except PollFailed as error:
+        raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, error) from error
+    if state.result is None:
+        running = PollFailed(Code.BAD_ANSWER, f"task {results.task_id} was done, and is said to be running")
+        raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, state.failure or running)
+    stage.store.save_midjourney(transitions.link_renewed(stage.store.documents.midjourney, state.result))
+    _log.info("the link to the picture had expired: the vendor gave a new one", extra={"step": Step.UPSCALE.value})
+    return state.result
 
 
 def _await_video(stage: Stage, generation_id: str, task: Task) -> None:

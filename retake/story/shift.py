@@ -4,20 +4,20 @@ Nothing is decided here (see decision.py), and no vendor is called: what asks or
 one at a time. The order of writes within an action is chosen for the crash in between.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from logging import getLogger
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from retake.bucket import Lease
 from retake.clock import Clock
-from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError
+from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError, escalate
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, bind
 from retake.settings import Settings
 from retake.story import tidy, transitions
 from retake.story.breakers import Breakers, Leave, Shut
-from retake.story.decision import Act, Action, decide, held_until, over_cap, retry_at
+from retake.story.decision import ASK_TO_RESOLVE, Act, Action, decide, held_until, over_cap, retry_at
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -281,7 +281,8 @@ class Shift:
             return Tick(0, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:
             return None
-        if ended.exit_code in (65, 75, 78) and doc == before.midjourney and action.act is not Act.MAKE_MOCK:
+        told = ended.exit_code in (65, 75, 78) and not ended.timed_out
+        if told and doc == before.midjourney and action.act is not Act.MAKE_MOCK:
             return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         return self._failed(action, ended, doc, before)
 
@@ -296,18 +297,18 @@ class Shift:
         if doc.status is Status.TASK_FAILED_MAX_RETRIES:
             return None
         if not recorded:
-            doc = self._died(ended, doc)
+            doc = self._died(action.act, ended, doc)
         message = (doc.last_error or {}).get("message", "")
         critical = (doc.last_error or {}).get("error_class") == ErrorClass.CRITICAL
         return Tick(78 if critical and not doc.pending else 75, f"{doc.present_step}: {message}")
 
-    def _died(self, ended: Ended, doc: MidjourneyDocument) -> MidjourneyDocument:
+    def _died(self, act: Act, ended: Ended, doc: MidjourneyDocument) -> MidjourneyDocument:
         """A script that hung or died, and could not say so itself: the step it was on has failed."""
         seconds = self._settings.workflow.script_timeout_seconds
         how = f"was still running after {seconds} s" if ended.timed_out else f"ended with exit code {ended.exit_code}"
         error = PollFailed(Code.SCRIPT_DIED, f"the script {how}; its last lines in the log say more")
         _log.error("%s", error)
-        if doc.pending:  # a paid call was under way: what became of it is found out in the next tick
+        if doc.pending and act is not Act.SETTLE:  # what became of the call is found out in the next tick
             return doc
         from random import random
 
@@ -315,8 +316,22 @@ class Shift:
 
         step, now = doc.present_step, self._clock.now()
         generation_id = self._store.documents.gen.generation_id or ""
-        record = failure_record(self._settings, error, step, doc.retries_of(step), now, generation_id, random)
+        retries = doc.pending.failed_settles if doc.pending else doc.retries_of(step)
+        record = failure_record(self._settings, error, step, retries, now, generation_id, random)
+        if doc.pending:
+            return self._settle_died(doc, record)
         return self._store.save_midjourney(transitions.failed(doc, FAILURE_STATUS[step], record))
+
+    def _settle_died(self, doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+        """Save that finding out about a paid call has failed; once too often, and the call is held for the operator."""
+        assert doc.pending is not None
+        if doc.pending.failed_settles < self._settings.workflow.max_retries:
+            return self._store.save_midjourney(transitions.settle_failed(doc, record))
+        record = {**record, "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
+        doc = self._store.save_midjourney(transitions.call_held(transitions.settle_failed(doc, record), record))
+        why = f"finding out what became of the call failed {doc.pending.failed_settles if doc.pending else 0} times"
+        alert("outcome_unknown", f"{doc.present_step}: {why}: {ASK_TO_RESOLVE}", step=doc.present_step.value)
+        return doc
 
     # --- orders, keys, the flag -------------------------------------------------------------------------------------
 

@@ -117,6 +117,13 @@ def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyD
     return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=dict(record))
 
 
+def settle_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+    """Finding out what became of the pending call has failed once more; the call itself stays as it is."""
+    pending = _pending(doc)
+    call = {**pending.raw, "failed_settles": pending.failed_settles + 1}
+    return doc.updated(pending_call=call, last_error=dict(record))
+
+
 def usage_compared(doc: MidjourneyDocument) -> MidjourneyDocument:
     """The vendor's counts have moved since the held call: it may have been carried out, only a person can tell."""
     return doc.updated(pending_call={**_pending(doc).raw, "compared": True})
@@ -152,6 +159,17 @@ def choice_begun(doc: MidjourneyDocument, now: datetime, price: float) -> Midjou
 def picture_picked(doc: MidjourneyDocument, index: int) -> MidjourneyDocument:
     """Which picture is to be upscaled, 1–4, is on record."""
     return doc.updated(midjourney_results={**doc.raw["midjourney_results"], "picked": index})
+
+
+def link_expired(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """The link to the picture leads nowhere any more: the next attempt asks for a new one first."""
+    return doc.updated(midjourney_results={**doc.raw["midjourney_results"], "link_expired": True})
+
+
+def link_renewed(doc: MidjourneyDocument, result: Mapping[str, Any]) -> MidjourneyDocument:
+    """The task's state was asked for once more: its `result` has a new link."""
+    known = {key: value for key, value in doc.raw["midjourney_results"].items() if key != "link_expired"}
+    return doc.updated(midjourney_results={**known, "task_result": dict(result)})
 
 
 def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:

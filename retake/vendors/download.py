@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 
 import requests
 
-from retake.errors import Code, PollFailed
+from retake.errors import Code, LinkExpired, PollFailed
 from retake.vendors.answers import NoReply, Reply, retry_after_s
 from retake.vendors.http import bare, exchange
 
@@ -41,7 +41,8 @@ class HttpDownloader:
         if reply.status != 200:
             code = _code(reply.status)
             said = f"answered HTTP {reply.status}. {_ADVICE[code]}"
-            raise PollFailed(code, f"{bare(url)} {said}", retry_after_s=retry_after_s(reply.headers))
+            kind = LinkExpired if reply.status in (403, 404, 410) else PollFailed
+            raise kind(code, f"{bare(url)} {said}", retry_after_s=retry_after_s(reply.headers))
         if not reply.body:
             raise _useless(url, "is an empty file")
         if _is_page(reply):
@@ -83,7 +84,7 @@ _ADVICE = {
 
 
 def _code(status: int) -> Code:
-    """Always class A: no key is in play, and a link that has run out (403, 404, 410) is replaced by the next poll."""
+    """Always class A: no key is in play, and for a link that has run out the task's state gives a new one."""
     if status == 429:
         return Code.RATE_LIMIT
     return Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER

@@ -209,3 +209,19 @@ def test_the_text_goes_on_with_the_call_that_failed(machine: Machine) -> None:
     assert [machine.tick().exit_code for _ in range(3)] == [75, 0, 78]
     assert machine.billed("chat") == 3
     assert len(machine.calls("chat")) == 4
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_picture_whose_link_has_expired_is_asked_for_again_and_not_paid_for_again(
+    machine: Machine, status: int
+) -> None:
+    machine.order(f"download#1={status}")
+    machine.plant("upscale")
+    machine.tick()
+    assert machine.status == "runway_trigger_failed"
+    asked = len(machine.calls("fetch"))
+    machine.tick()  # counts the attempt
+    machine.tick()
+    assert len(machine.calls("fetch")) == asked + 1
+    assert (machine.billed("upscale"), machine.billed("runway")) == (1, 1)
+    assert "link_expired" not in machine.doc.get("midjourney_results", {})

@@ -20,7 +20,7 @@ from story_runs import check_agreement
 from retake.bucket import ANY, Lease, NotFound
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
-from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed
+from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.keys import Keys
 from retake.media import MediaError
 from retake.settings import Settings
@@ -61,7 +61,7 @@ class FakeVendors:
 
     Kinds and outcomes: the paid ones (write, imagine, upscale, create): ok, refused, rejected (class B), key (class C),
     unknown (carried out, answer lost), lost (not carried out, answer lost), dies (carried out, then the script is
-    killed). fetch and poll: ok, running, failed, failed_b, error, key. download: ok, error. write: wasted.
+    killed). fetch and poll: ok, running, failed, failed_b, error, key. download: ok, error, expired. write: wasted.
     """
 
     min_poll_s = 0.0
@@ -156,8 +156,11 @@ class FakeVendors:
         return self.look("poll", {"output": ["https://cdn/film.mp4"]})
 
     def download(self, url: str) -> bytes:
-        if self.next("download") == "error":
+        outcome = self.next("download")
+        if outcome == "error":
             raise PollFailed(Code.NETWORK, "download: cut")
+        if outcome == "expired":
+            raise LinkExpired(Code.BAD_ANSWER, "download: HTTP 403")
         return b"bytes of " + url.encode()
 
 

@@ -120,16 +120,16 @@ def test_a_task_without_a_type_is_an_imagine_until_there_are_results_to_upscale(
 def test_results_are_read_and_the_four_pictures_tell_an_imagine_where_the_type_is_missing() -> None:
     four = {"image_url": "g", "temporary_image_urls": ["1", "2", "3", "4"]}
     full = {"task_id": "t1", "task_type": "imagine", "task_result": four, "picked": 2}
-    assert midjourney(midjourney_results=full).results == Results("t1", "imagine", four, 2)
-    assert midjourney(midjourney_results={"task_result": four}).results == Results("", "imagine", four, None)
+    assert midjourney(midjourney_results=full).results == Results("t1", "imagine", four, 2, False)
+    assert midjourney(midjourney_results={"task_result": four}).results == Results("", "imagine", four, None, False)
     one = {"image_url": "u"}
-    assert midjourney(midjourney_results={"task_result": one}).results == Results("", "upscale", one, None)
+    assert midjourney(midjourney_results={"task_result": one}).results == Results("", "upscale", one, None, False)
 
 
 def test_a_pending_call_is_read_with_everything_that_was_asked() -> None:
     raw = {"step": "imagine", "attempt": 2, "requested_at_utc": "2026-01-01T09:00:00Z", "nonce": 7}
     moment = datetime(2026, 1, 1, 9, tzinfo=UTC)
-    assert midjourney(pending_call=raw).pending == PendingCall(Step.IMAGINE, 2, moment, None, raw)
+    assert midjourney(pending_call=raw).pending == PendingCall(Step.IMAGINE, 2, moment, None, 0, raw)
     held = midjourney(pending_call={"step": "runway", "outcome": "unknown"}).pending
     assert held is not None
     assert (held.step, held.attempt, held.requested_at, held.outcome) == (Step.RUNWAY, 1, None, "unknown")

@@ -31,7 +31,7 @@ OUTCOMES = {
     "create": ("ok", "refused", "unknown", "lost", "rejected", "dies"),
     "fetch": ("ok", "running", "failed", "failed_b", "error"),
     "poll": ("ok", "running", "failed", "failed_b", "error"),
-    "download": ("ok", "error"),
+    "download": ("ok", "error", "expired"),
 }
 
 

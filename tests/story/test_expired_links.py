@@ -1,0 +1,94 @@
+"""A link to a picture that leads nowhere any more is renewed by asking for the task, which is free."""
+
+from typing import Any
+
+import pytest
+from story_world import World
+from test_intent import ID, before
+
+from retake.errors import Code, PollFailed
+from retake.story.shift import Orders
+from retake.vendors import TaskState
+
+OLD, NEW = "https://cdn/full.png", "https://cdn/renewed.png"
+
+
+def links_expire(world: World, *, renewed: str = NEW) -> list[str]:
+    """Downloads of the old link find nothing; asking for the task gives `renewed`. Lists what was downloaded."""
+    tried: list[str] = []
+    usual = world.vendors.download
+
+    def download(url: str) -> bytes:
+        tried.append(url)
+        if url == OLD:
+            world.vendors.plan("download", "expired")
+        return usual(url)
+
+    world.vendors.download = download
+    world.vendors.plans.pop("fetch")
+    world.vendors.fetch = lambda task_id: TaskState(result={"image_url": renewed, "of": task_id})
+    return tried
+
+
+def test_the_next_attempt_asks_for_the_task_first_and_takes_its_new_link() -> None:
+    world = before("create")
+    world.bucket.delete(f"666/{ID}.png")
+    tried = links_expire(world)
+    assert world.tick().exit_code == 75
+    assert (world.status, world.doc.retries) == ("runway_trigger_failed", {})
+    assert world.doc.raw["midjourney_results"]["link_expired"] is True
+    world.ticks(2)
+    assert tried == [OLD, NEW]
+    assert world.doc.raw["midjourney_results"] == {
+        "task_id": "upscale-1",
+        "task_type": "upscale",
+        "task_result": {"image_url": NEW, "of": "upscale-1"},
+    }
+    assert world.vendors.billed == {"create": 1}, "the upscale was not paid for again"
+
+
+def test_a_dead_letter_taken_up_days_later_gets_a_new_link_too() -> None:
+    world = before("create", max_retries=0)
+    world.bucket.delete(f"666/{ID}.png")
+    tried = links_expire(world)
+    while not world.ended:
+        world.tick()
+    world.later(days=3)
+    world.tick(Orders(retake=ID))
+    assert world.ended == ["failed"]
+    assert tried == [OLD, NEW]
+    assert world.vendors.billed == {"create": 1}
+
+
+def test_a_link_that_is_dead_when_it_is_new_uses_up_attempts_like_any_failure() -> None:
+    world = before("create")
+    world.bucket.delete(f"666/{ID}.png")
+    tried = links_expire(world, renewed=OLD)
+    while not world.ended:
+        world.tick()
+    assert world.ended == ["failed"]
+    assert tried == [OLD] * 4
+    assert not world.vendors.billed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [PollFailed(Code.BAD_ANSWER, "HTTP 404: no such task"), PollFailed(Code.NETWORK, "cut"), TaskState(), "failed"],
+    ids=["unknown task", "network", "running", "failed"],
+)
+def test_a_task_that_gives_no_new_link_is_a_failed_attempt(answer: Any) -> None:
+    world = before("create")
+    world.bucket.delete(f"666/{ID}.png")
+    tried = links_expire(world)
+
+    def fetch(task_id: str) -> TaskState:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if answer != "failed" else world.vendors.look("fetch", {})
+
+    world.vendors.plan("fetch", *["failed"] * 9)
+    world.vendors.fetch = fetch
+    world.ticks(3)
+    assert (world.status, world.doc.retries) == ("runway_trigger_failed", {"runway": 1})
+    assert world.doc.raw["midjourney_results"]["link_expired"] is True
+    assert tried == [OLD], "the dead link is not tried again"

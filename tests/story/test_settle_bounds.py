@@ -1,0 +1,91 @@
+"""Finding out what became of a paid call is bounded: the call is held once that has failed too often."""
+
+from typing import Any
+
+import pytest
+from story_world import Died, Heard, World
+from test_intent import BEFORE, STEPS, before
+
+from retake.bucket import Lease
+from retake.story.shift import Ended, Orders
+
+
+class Dying(World):
+    """Scripts end as `end` says while a paid call is pending: they die at their start, or hang until they are ended."""
+
+    end: Ended | None = None
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+        return self.end if self.end and self.doc.pending else super().run(script, arguments, lease)
+
+
+def left_pending(kind: str, end: Ended, **workflow: Any) -> Dying:
+    """A pipeline whose paid call of that kind was cut short by a death; its scripts end like that from then on."""
+    world = before(kind, **workflow)
+    world.__class__ = Dying
+    assert isinstance(world, Dying)
+    world.vendors.plan(kind, "dies")
+    world.tick()
+    assert world.doc.pending is not None
+    world.end = end
+    return world
+
+
+@pytest.mark.parametrize("rule", ["retry", "hold"])
+@pytest.mark.parametrize("end", [Ended(-9), Ended(1), Ended(70), Ended(-9, timed_out=True), Ended(75, timed_out=True)])
+@pytest.mark.parametrize("kind", BEFORE)
+def test_a_settle_that_always_dies_is_counted_and_then_held(kind: str, end: Ended, rule: str) -> None:
+    world = left_pending(kind, end, on_unknown_outcome=rule, max_retries=2)
+    with Heard() as log:
+        for failed in (1, 2, 3):
+            tick = world.tick()
+            pending, error = world.doc.pending, world.doc.last_error
+            assert tick.exit_code == 75
+            assert pending is not None
+            assert pending.failed_settles == failed
+            assert error is not None
+            assert error["error_code"] == "ERR_TEMPORARY_SCRIPT_DIED"
+        assert log.alerts == ["outcome_unknown"]
+        held = world.ticks(3)
+    assert [tick.exit_code for tick in held] == [75] * 3
+    assert all(tick.resting and "--resolve" in tick.why for tick in held)
+    assert log.alerts == ["outcome_unknown"], "told once"
+    assert world.doc.pending is not None
+    assert (world.doc.pending.failed_settles, world.doc.pending.outcome) == (3, "unknown")
+    assert world.vendors.asked[kind] == 1, "nothing was paid for again"
+
+
+@pytest.mark.parametrize("kind", BEFORE)
+def test_a_call_held_for_failed_settles_goes_on_as_the_operator_says(kind: str) -> None:
+    world = left_pending(kind, Ended(-9), max_retries=0)
+    world.ticks(2)
+    world.end = None
+    world.tick(Orders(resolve="retry"))
+    assert world.vendors.asked[kind] == 2
+    assert world.doc.pending is None
+    assert [call["step"] for call in world.doc.paid_calls if call.get("possible_duplicate")] == [STEPS[kind]]
+
+
+def test_a_settle_that_recovers_leaves_no_count_behind() -> None:
+    world = left_pending("imagine", Ended(-9))
+    world.tick()
+    world.end = None
+    world.vendors.findable["imagine"] = "imagine-found"
+    world.tick()
+    assert world.doc.task is not None
+    assert world.doc.task.task_id == "imagine-found"
+    assert (world.doc.pending, world.doc.last_error) == (None, None)
+
+
+def test_the_question_itself_may_be_what_dies() -> None:
+    world = before("imagine", max_retries=1)
+    world.vendors.plan("imagine", "dies")
+
+    def dying(asked: object) -> str | None:
+        raise Died
+
+    world.vendors.find = dying
+    ticks = world.ticks(5)
+    assert {tick.exit_code for tick in ticks} == {75}
+    assert world.doc.pending is not None
+    assert (world.doc.pending.failed_settles, world.doc.pending.outcome) == (2, "unknown")
