@@ -1,9 +1,10 @@
-"""The vendors' keys: from the environment alone."""
+"""The vendors' keys: from the environment alone, and never from a settings file."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from retake.errors import SettingsError
+from retake.rules import plain
 
 
 class Keys(NamedTuple):
@@ -49,3 +50,28 @@ def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
         if getattr(keys, name) is None
     ]
     return SettingsError("\n".join(lines)) if lines else None
+
+
+_SECRET_ENDINGS = (
+    *("api_key", "apikey", "access_key", "accesskey", "secret_key", "secretkey", "private_key", "application_key"),
+    *("key_id", "secret", "token", "password", "passwd"),
+)
+
+
+def written_down(document: dict[str, Any]) -> Iterator[str]:
+    """Yield one fault for each secret that is written down anywhere in `document`, which is a settings file."""
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:  # no recursion: a file may be nested as deeply as Python's stack
+        path, found = waiting.pop()
+        pairs = found.items() if isinstance(found, dict) else enumerate(found)
+        for key, value in pairs:
+            full = f"{path}.{key}" if path else str(key)
+            if isinstance(value, (dict, list)):
+                waiting.append((full, value))
+            elif isinstance(value, str) and value.strip() and _names_a_secret(full):
+                yield f"{plain(full)}: a secret in a file; take it out, make a new one, and put it in the environment"
+
+
+def _names_a_secret(path: str) -> bool:
+    folded = path.lower().replace("-", "_")
+    return folded.endswith(_SECRET_ENDINGS) or (folded.startswith("api_keys.") and folded.endswith(".key"))

@@ -131,6 +131,12 @@ def _read_ledger_url(value: Any) -> str:
     return text
 
 
+def _read_umask(value: Any) -> str:
+    text = _read_text(value)
+    _require(3 <= len(text) <= 4 and all(sign in "01234567" for sign in text) and not int(text, 8) & 0o7700)
+    return text
+
+
 def _read_key(value: Any) -> str:
     parts = _read_text(value).split("/")
     _require("\\" not in value and not any(part in ("", ".", "..") or part.startswith(".retake") for part in parts))
@@ -174,6 +180,7 @@ BUCKET_URL = Rule(
 )
 LEDGER_URL = Rule("sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE, without a password", _read_ledger_url)
 YES_OR_NO = Rule("true or false", _read_yes_or_no)
+UMASK = Rule('octal digits that withhold nothing from the owner: "077", "027", "002"', _read_umask)
 TEXT = Rule("text, not empty", _read_text)
 KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
 FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_folder)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from retake.errors import SettingsError
+from retake.keys import written_down
 from retake.rules import (
     BUCKET_URL,
     CHANNELS,
@@ -24,7 +25,9 @@ from retake.rules import (
     SECONDS,
     SIZE,
     TEXT,
+    UMASK,
     USD,
+    YES_OR_NO,
     Rule,
     Size,
     above_zero,
@@ -36,6 +39,7 @@ from retake.rules import (
     shown,
     whole,
 )
+from retake.strict_json import parse
 
 T = TypeVar("T")
 
@@ -94,6 +98,10 @@ class Storage(NamedTuple):
     ledger: str | None = _setting(
         None, LEDGER_URL, "where runs and their events are kept; null is in the bucket, each pipeline's in its own part"
     )
+    umask: str = _setting(
+        "077", UMASK, "the permissions that new files and folders of a bucket in a directory withhold from others"
+    )
+    follow_links: bool = _setting(False, YES_OR_NO, "whether folders of a bucket in a directory may be symbolic links")
 
 
 @_stands_at("API_KEYS.midjourney")
@@ -291,7 +299,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     """
     source = environ.get("RETAKE_CONFIG") or DEFAULT_FILE
     document = _read_document(source)
-    faults = list(_secrets(document))
+    faults = list(written_down(document))
     sections = {path: section.type(**_read(document, path, section, faults)) for path, section in SECTIONS.items()}
     if override := environ.get("RETAKE_STORAGE_URL"):
         sections["STORAGE"] = sections["STORAGE"]._replace(url=_read_override(override, faults))
@@ -314,7 +322,7 @@ def _read_document(source: str) -> dict[str, Any]:
     named = plain(source)
     try:
         with open(source, "rb") as file:
-            document = json.loads(file.read().decode("utf-8-sig"), object_pairs_hook=_object)
+            document = parse(file.read().decode("utf-8-sig"))
     except FileNotFoundError:
         raise SettingsError(
             f"{named}: there is no such settings file; run from the folder that has it, or name it in RETAKE_CONFIG"
@@ -325,22 +333,13 @@ def _read_document(source: str) -> dict[str, Any]:
         raise SettingsError(
             f"{named}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}; mend it there"
         ) from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, a name given twice, nested or long beyond reason
+    except ValueError as error:  # not UTF-8, a name given twice, nested or long beyond reason
         raise SettingsError(f"{named}: the settings file makes no sense: {error}") from None
     if not isinstance(document, dict):
         raise SettingsError(
             f'{named}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'
         )
     return document
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"{shown(twice)} is there twice in one object; keep one of them")
-    return found
 
 
 def _read(document: dict[str, Any], path: str, section: Section, faults: list[str]) -> dict[str, Any]:
@@ -464,31 +463,6 @@ def _warnings(source: str, unknown: list[str]) -> tuple[str, ...]:
         return ()
     listed = ", ".join(unknown[:30]) + (f" and {len(unknown) - 30} more" if len(unknown) > 30 else "")
     return (f"{plain(source)}: settings that are not known here are left alone: {listed}",)
-
-
-_SECRET_ENDINGS = (
-    *("api_key", "apikey", "access_key", "accesskey", "secret_key", "secretkey", "private_key", "application_key"),
-    *("key_id", "secret", "token", "password", "passwd"),
-)
-
-
-def _secrets(document: dict[str, Any]) -> Iterator[str]:
-    """One fault for each secret that is written down anywhere in `document`."""
-    waiting: list[tuple[str, Any]] = [("", document)]
-    while waiting:  # no recursion: a file may be nested as deeply as Python's stack
-        path, found = waiting.pop()
-        pairs = found.items() if isinstance(found, dict) else enumerate(found)
-        for key, value in pairs:
-            full = f"{path}.{key}" if path else str(key)
-            if isinstance(value, (dict, list)):
-                waiting.append((full, value))
-            elif isinstance(value, str) and value.strip() and _names_a_secret(full):
-                yield f"{plain(full)}: a secret in a file; take it out, make a new one, and put it in the environment"
-
-
-def _names_a_secret(path: str) -> bool:
-    folded = path.lower().replace("-", "_")
-    return folded.endswith(_SECRET_ENDINGS) or (folded.startswith("api_keys.") and folded.endswith(".key"))
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:

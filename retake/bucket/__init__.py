@@ -88,6 +88,19 @@ class Lease(Protocol):
         ...
 
 
+class Room(Protocol):
+    """Room for one write, set aside by `Bucket.set_aside`."""
+
+    def write(self, data: bytes, expect: str | Expect) -> str:
+        """`Bucket.write` of the key that the room is for. It does not fail for lack of room where that key is there
+        already and `data` is no larger than what was set aside. To be called again only after it has failed."""
+        ...
+
+    def release(self) -> None:
+        """Give back what was not used. Releasing twice is no error."""
+        ...
+
+
 class Bucket(Protocol):
     """Every method may raise StorageError (the store is away, full, or forbids it)."""
 
@@ -118,6 +131,12 @@ class Bucket(Protocol):
         you delete it. `aside` must be absent before: else Conflict.
         On success nothing is left there. Only the holder of the lease may call this.
         """
+        ...
+
+    def set_aside(self, key: str, size: int) -> Room:
+        """Make sure of room for one write of `size` bytes under `key`, whatever fills the disk meanwhile. A crash
+        leaves nothing that a reader sees. Nothing is taken where the store has no disk of its own that could fill up
+        (B2, S3)."""
         ...
 
     def list(self, prefix: str) -> list[Entry]:
@@ -187,7 +206,14 @@ def check_prefix(prefix: str) -> str:
         return check_key(f"{prefix}x")[:-1]
 
 
-def open_bucket(url: str, *, lease_terms: LeaseTerms | None = None, dead_mans_switch: bool = False) -> Bucket:
+def open_bucket(
+    url: str,
+    *,
+    lease_terms: LeaseTerms | None = None,
+    dead_mans_switch: bool = False,
+    umask: int = 0o077,
+    follow_links: bool = False,
+) -> Bucket:
     """The bucket that `url` (setting `STORAGE.url`) names. Raises SettingsError for a URL that names none.
 
     «file:PATH» is a directory; it is made on the first write, in a folder that must be there.
@@ -195,13 +221,14 @@ def open_bucket(url: str, *, lease_terms: LeaseTerms | None = None, dead_mans_sw
     «s3://BUCKET/PREFIX?endpoint=URL&region=NAME» is a place in a store that speaks S3's protocol.
 
     With `dead_mans_switch`, the kernel ends this process when a lease that it took has run out (retake.bucket.dead_man;
-    a directory's lease does not run out).
+    a directory's lease does not run out). `umask` is what files and folders of a directory withhold from others, and
+    `follow_links` lets its folders be symbolic links.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
         from retake.bucket.directory import DirectoryBucket
 
-        return DirectoryBucket(rest)
+        return DirectoryBucket(rest, umask=umask, follow_links=follow_links)
     if scheme == "s3" and rest.startswith("//"):
         from retake.bucket.dead_man import no_switch, set_switch
         from retake.bucket.s3 import S3Bucket

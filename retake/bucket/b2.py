@@ -21,6 +21,7 @@ from retake.bucket import (
     Lease,
     LeaseTerms,
     NotFound,
+    Room,
     check_key,
     check_prefix,
 )
@@ -29,6 +30,7 @@ from retake.bucket.b2_marks import Mark, State, Version, state_of
 from retake.bucket.b2_right import WriteRight
 from retake.bucket.b2_write import Steps
 from retake.bucket.dead_man import Switch, no_switch
+from retake.bucket.room import NoLimit
 from retake.errors import StorageError
 
 
@@ -75,6 +77,9 @@ class B2Bucket:
                 steps.withdraw(sent)
                 raise steps.conflict(name)
             return steps.settle(sent, after)
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return NoLimit(lambda data, expect: self.write(key, data, expect))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `Bucket.replace`. B2 keeps what another program uploads at the same time, so nothing has to be put back:

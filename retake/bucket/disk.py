@@ -28,12 +28,17 @@ _ADVICE = {
     errno.EISDIR: _A_FOLDER,
     errno.ENOTEMPTY: _A_FOLDER,
     errno.ENOTDIR: "a file has the name of a folder that is needed: rename one of the two",
-    errno.ELOOP: "a bucket does not follow symbolic links: put a real file or folder there",
+    errno.ELOOP: "a bucket does not follow symbolic links: put a real file or folder there (STORAGE.follow_links lets "
+    "folders be links to another disk)",
     errno.ENOLCK: "this file system cannot lock files: use a local disk",
     errno.ENOTSUP: "this file system lacks locks or hard links: use a local disk",
     errno.EMFILE: "this process has too many files open: raise its limit (ulimit -n)",
     errno.ENFILE: "this machine has too many files open: find out which program holds them",
 }
+
+
+PRIVATE = 0o600
+"""The mode of files that nobody else may read: state documents hold signed links."""
 
 
 class Draft(NamedTuple):
@@ -77,32 +82,86 @@ def look(path: str) -> os.stat_result | None:
     return found
 
 
-def write_draft(folder: str, data: bytes) -> Draft:
+def write_draft(folder: str, data: bytes, mode: int) -> Draft:
     """A new file in `folder` that holds `data`, on the disk for good when this returns. Raises OSError."""
+    with _new_file(folder, mode) as (path, file):
+        return Draft(path, _filled(file, data))
+
+
+def reserve(folder: str, size: int, mode: int) -> str:
+    """A new file in `folder` whose `size` bytes are allocated: writing over them needs no more room. Raises OSError."""
+    with _new_file(folder, mode) as (path, file):
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+        else:
+            _write_all(file, bytes(size))
+        os.fsync(file)
+        return path
+
+
+def fill_draft(path: str, data: bytes) -> Draft:
+    """The file that `reserve` made, holding `data`, on the disk for good when this returns. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        return Draft(path, _filled(file, data))
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _new_file(folder: str, mode: int) -> Iterator[tuple[str, int]]:
+    """The path and descriptor of a new file; it is gone again if the block fails."""
     path = os.path.join(folder, f"{os.getpid()}-{os.urandom(8).hex()}")
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # O_EXCL: never into somebody else's file
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)  # O_EXCL: never into somebody else's file
     try:
         try:
-            _write_all(file, data)
-            now = time.time_ns()
-            os.utime(file, ns=(now, now))  # see version_of
-            os.fsync(file)  # before it gets its name: else a power cut leaves the name with nothing behind it
-            found = os.fstat(file)
+            set_mode(file, mode)
+            yield path, file
         finally:
             os.close(file)  # network file systems report a full disk only here, so it must not fail unseen
     except BaseException:
         discard(path)
         raise
-    return Draft(path, version_of(found))
+
+
+def set_mode(file: int, mode: int) -> None:
+    """Give a file of ours its mode in full: the process's umask may have taken from it when it was made."""
+    found = os.fstat(file)
+    if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
+        os.fchmod(file, mode)
+
+
+def _filled(file: int, data: bytes) -> str:
+    """Put `data` into the file and on the disk; the version of it."""
+    _write_all(file, data)
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))  # see version_of
+    os.fsync(file)  # before it gets its name: else a power cut leaves the name with nothing behind it
+    return version_of(os.fstat(file))
 
 
 def _write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # one write may take a part only
         rest = rest[os.write(file, rest) :]
+    if os.fstat(file).st_size > len(data):  # it was reserved, and no block is given up before all is written
+        os.ftruncate(file, len(data))
     size = os.fstat(file).st_size
     if size != len(data):  # some network file systems lose the end of a file without an error
         raise OSError(errno.EIO, f"{size} of {len(data)} bytes arrived")
+
+
+def keep_access(draft: str, present: str) -> None:
+    """Give `draft` the mode and the owner of the file `present`, if there is one: another program writes that too."""
+    found = look(present)
+    if found is None:
+        return
+    mine = os.stat(draft)
+    if stat.S_IMODE(found.st_mode) != stat.S_IMODE(mine.st_mode):
+        os.chmod(draft, stat.S_IMODE(found.st_mode))
+    if (found.st_uid, found.st_gid) != (mine.st_uid, mine.st_gid):
+        with suppress(PermissionError):  # only root may give a file away
+            os.chown(draft, found.st_uid, found.st_gid)
 
 
 def discard(path: str) -> None:
@@ -159,7 +218,7 @@ def require_place(root: str) -> None:
         raise StorageError(f"{parent}, where the bucket's folder should be, is not there: mount or make it")
 
 
-def make_folders(root: str, folder: str) -> None:
+def make_folders(root: str, folder: str, mode: int) -> None:
     """Make `folder` and what lacks above it, up to and including `root` but nothing above. Raises OSError."""
     if os.path.isdir(folder):
         return
@@ -167,9 +226,10 @@ def make_folders(root: str, folder: str) -> None:
     if folder == root:
         require_place(root)
     else:
-        make_folders(root, above)
+        make_folders(root, above, mode)
     try:
-        os.mkdir(folder)
+        os.mkdir(folder, mode)
+        os.chmod(folder, mode)  # the process's umask may have taken from it
     except FileExistsError:
         if not os.path.isdir(folder):  # somebody else made it just now: as good
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", folder) from None

@@ -9,7 +9,7 @@ import fcntl
 import os
 
 from retake.bucket import Handover, Holder, check_key
-from retake.bucket.disk import in_words, sync_folder
+from retake.bucket.disk import PRIVATE, in_words, set_mode, sync_folder
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -56,10 +56,10 @@ def lock_path(folder: str, name: str) -> str:
     return os.path.join(folder, check_key(name).replace("%", "%25").replace("/", "%2F") + ".lock")
 
 
-def take(path: str, name: str, owner: str, clock: Clock) -> DirectoryLease:
+def take(path: str, name: str, owner: str, clock: Clock, mode: int = PRIVATE) -> DirectoryLease:
     """Lock `path` and raise its token. Raises LeaseHeld, StorageError."""
     with in_words(f"take the lease {name!r}"):
-        file = try_lock(path)
+        file = try_lock(path, mode)
         if file is None:
             raise LeaseHeld(_held(path, name))
         try:
@@ -76,7 +76,7 @@ def holder(path: str) -> Holder | None:
     lease in that instant finds it held.
     """
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     try:
@@ -141,11 +141,15 @@ def _check_handed(lease: DirectoryLease, file: int, name: str) -> None:
     lease.check()
 
 
-def try_lock(path: str) -> int | None:
-    """The descriptor of the file `path`, made if need be and locked; None if somebody else has it. Raises OSError."""
+def try_lock(path: str, mode: int = PRIVATE) -> int | None:
+    """The descriptor of the file `path`, made if need be and locked; None if somebody else has it. Raises OSError.
+
+    A link is refused: through it a file outside the bucket would be made, and no name would ever be that of the file.
+    """
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
         try:
+            set_mode(file, mode)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_named(file, path):
                 return file
@@ -158,10 +162,10 @@ def try_lock(path: str) -> int | None:
         os.close(file)  # it was removed before we had the lock: a lock that others cannot see is none
 
 
-def wait_for_lock(path: str, clock: Clock) -> int:
+def wait_for_lock(path: str, clock: Clock, mode: int = PRIVATE) -> int:
     """`try_lock` until it is ours. Raises StorageError after a minute, OSError."""
     waited = 0.0
-    while (file := try_lock(path)) is None:
+    while (file := try_lock(path, mode)) is None:
         if waited >= _PATIENCE_S:
             raise StorageError(f"{path} has been locked for {waited:.0f} s: end the process that hangs (fuser {path})")
         clock.sleep(_PAUSE_S)
@@ -216,7 +220,7 @@ def _held(path: str, name: str) -> str:
 
 def _last_holder(path: str) -> tuple[str, str]:
     """Since when, and who, by the record in the file."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
     since, _, owner = words.partition(" ")
     return since, owner or "somebody"

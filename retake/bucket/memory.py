@@ -19,9 +19,11 @@ from retake.bucket import (
     Holder,
     Lease,
     NotFound,
+    Room,
     check_key,
     check_prefix,
 )
+from retake.bucket.room import NoLimit
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost
 
@@ -116,6 +118,9 @@ class MemoryBucket:
         with self.store.lock:
             self._compare(key, expect)
             return self._put(key, data).version
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return NoLimit(lambda data, expect: self.write(key, data, expect))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         if check_key(key) == check_key(aside):

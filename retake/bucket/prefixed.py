@@ -1,6 +1,6 @@
 """A part of a bucket as a bucket of its own: every key, and every lease, below one prefix."""
 
-from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound
+from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
 
 
 class PrefixedBucket:
@@ -22,6 +22,9 @@ class PrefixedBucket:
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         return self.bucket.replace(self._prefix + key, data, expect, self._prefix + aside)
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return self.bucket.set_aside(self._prefix + key, size)
 
     def list(self, prefix: str) -> list[Entry]:
         found = self.bucket.list(self._prefix + prefix)

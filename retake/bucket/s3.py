@@ -26,12 +26,14 @@ from retake.bucket import (
     Lease,
     LeaseTerms,
     NotFound,
+    Room,
     check_key,
     check_prefix,
 )
 from retake.bucket.claims import break_lease, holder, join, take
 from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock
+from retake.bucket.room import NoLimit
 from retake.bucket.s3_claims import S3ClaimStore
 from retake.bucket.s3_client import Answered, Lost, Wire, connect, parse_url
 from retake.bucket.s3_conditions import conditions, remove, remove_quietly
@@ -79,6 +81,9 @@ class S3Bucket:
         if isinstance(expect, str) and honoured.match:
             return self._put(key, data, {"IfMatch": f'"{expect.rpartition("-")[0]}"'})
         return self._compare_and_put(key, data, expect)
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return NoLimit(lambda data, expect: self.write(key, data, expect))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `Bucket.replace`. With conditions nothing is ever displaced, so nothing is left aside.

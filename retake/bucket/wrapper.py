@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from retake.bucket import Bucket, Entry, Expect, Holder, Lease
+from retake.bucket import Bucket, Entry, Expect, Holder, Lease, Room
 
 T = TypeVar("T")
 
@@ -24,6 +24,9 @@ class Wrapper:
 
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
         return self.around("write", key, lambda: self.bucket.write(key, data, expect))
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return self.around("set aside", key, lambda: WrappedRoom(self, key, self.bucket.set_aside(key, size)))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         return self.around("replace", key, lambda: self.bucket.replace(key, data, expect, aside))
@@ -53,3 +56,18 @@ class Wrapper:
 
     def list(self, prefix: str) -> list[Entry]:
         return self.around("list", prefix, lambda: self.bucket.list(prefix))
+
+
+class WrappedRoom:
+    """Room in the bucket that `wrapper` wraps: a write into it is an operation like any other."""
+
+    def __init__(self, wrapper: Wrapper, key: str, room: Room) -> None:
+        self._wrapper = wrapper
+        self._key = key
+        self._room = room
+
+    def write(self, data: bytes, expect: str | Expect) -> str:
+        return self._wrapper.around("write", self._key, lambda: self._room.write(data, expect))
+
+    def release(self) -> None:
+        self._room.release()

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from retake.clock import parse_stamp
+from retake.strict_json import parse, what_is_wrong
 
 
 class Step(StrEnum):
@@ -69,9 +70,6 @@ UNKNOWN = "unknown"
 """`pending_call.outcome`: nobody can tell whether the call was carried out, and the operator is to decide."""
 
 _PAID_STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
-
-_DEEPEST = 100
-"""Levels of nesting. Where Python's JSON reader goes deeper than its writer, a document could be read and not saved."""
 
 
 class Nonsense(Exception):
@@ -389,19 +387,12 @@ def safe_id(generation_id: str) -> bool:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        raw = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Nonsense("the whole document", f"not JSON ({error})") from error
-    if data.count(b"[") + data.count(b"{") > _DEEPEST and _deeper_than(_DEEPEST, raw):
-        raise Nonsense("the whole document", f"nested more than {_DEEPEST} levels deep")
+        raw = parse(data)
+    except ValueError as error:
+        raise Nonsense("the whole document", what_is_wrong(error)) from error
     if not isinstance(raw, dict):
         raise Nonsense("the whole document", f"{_shown(raw)} is no object")
     return raw
-
-
-def _deeper_than(levels: int, value: object) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_deeper_than(levels - 1, item) for item in inner)
 
 
 def _demand(raw: Mapping[str, Any], field: str, kind: type, prefix: str = "") -> Any:

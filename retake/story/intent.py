@@ -1,15 +1,17 @@
 """Write ahead of every paid call.
 
-The order is the whole point: what is about to be asked is saved, then it is asked, once, then the answer is saved. A
-crash between the first and the last leaves a `pending_call` without a result, which is a state with a name: whoever
-finds it asks the vendor what became of the call, and where the vendor cannot tell, the operator's rule decides
-(`WORKFLOW.on_unknown_outcome`).
+The order is the whole point: room for the answer is set aside, what is about to be asked is saved, then it is asked,
+once, then the answer is saved. A crash between the second and the last leaves a `pending_call` without a result, which
+is a state with a name: whoever finds it asks the vendor what became of the call, and where the vendor cannot tell, the
+operator's rule decides (`WORKFLOW.on_unknown_outcome`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from logging import getLogger
 from typing import Any, NoReturn, TypeVar
 
+from retake.bucket import Room
 from retake.errors import (
     Code,
     ErrorClass,
@@ -45,14 +47,25 @@ def pay(
     stage.check_stop()
     stage.check_cap(step)
     now, price = stage.clock.now(), stage.price(step)
-    intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, now, facts, price))
+    with _set_aside(stage) as room:
+        intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, now, facts, price))
+        try:
+            with stage.ended_after(_term(stage)):
+                answer = ask()
+        except VendorError as error:
+            _not_accepted(stage, error)
+        else:
+            _save_whatever_it_takes(stage, accepted(intent, answer), answer, room)
+
+
+@contextmanager
+def _set_aside(stage: Stage) -> Iterator[Room]:
+    """Room on the disk for the answer. Raises LeaseLost, StorageError, before anything is on record."""
+    room = stage.store.set_aside()
     try:
-        with stage.ended_after(_term(stage)):
-            answer = ask()
-    except VendorError as error:
-        _not_accepted(stage, error)
-    else:
-        _save_whatever_it_takes(stage, accepted(intent, answer), answer)
+        yield room
+    finally:
+        room.release()
 
 
 def _term(stage: Stage) -> float | None:
@@ -146,17 +159,25 @@ def _pending(stage: Stage) -> PendingCall:
     return pending
 
 
-def _save_whatever_it_takes(stage: Stage, doc: MidjourneyDocument, answer: object) -> None:
-    """The vendor has taken the order: its id must not get lost to a store that is away for a moment."""
-    for pause in _SAVE_PAUSES_S:
+def _save_whatever_it_takes(stage: Stage, doc: MidjourneyDocument, answer: object, room: Room) -> None:
+    """Save what the vendor answered: it must not get lost to a full disk, or to a store that is away.
+
+    After the first try the room that was set aside is used. It is tried for as long as the lease lasts; where that
+    does not run out, for half a minute. Raises LeaseLost, StorageError.
+    """
+    tries = 0
+    while True:
         try:
-            stage.store.save_midjourney(doc)
+            stage.store.save_midjourney(doc, room if tries else None)
         except StorageError as error:
+            left = stage.store.lease_left() or 0.0
+            if tries >= len(_SAVE_PAUSES_S) and left <= 0:
+                raise
             _log.error("the answer to a paid call cannot be saved yet (%s); it was: %s", error, answer)
-            stage.clock.sleep(pause)
+            stage.clock.sleep(_SAVE_PAUSES_S[min(tries, len(_SAVE_PAUSES_S) - 1)])
+            tries += 1
         else:
             return
-    stage.store.save_midjourney(doc)
 
 
 def fail(stage: Stage, status: Status, error: VendorError) -> VendorError:

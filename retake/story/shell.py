@@ -46,7 +46,14 @@ def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucke
     ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
     skew = min(30.0, ttl / 4) if skew is None else skew
     terms = LeaseTerms(ttl_s=ttl, skew_s=skew, margin_s=min(5.0, ttl / 24))
-    return open_bucket(settings.storage.url, lease_terms=terms, dead_mans_switch=dead_mans_switch)
+    storage = settings.storage
+    return open_bucket(
+        storage.url,
+        lease_terms=terms,
+        dead_mans_switch=dead_mans_switch,
+        umask=int(storage.umask, 8),
+        follow_links=storage.follow_links,
+    )
 
 
 def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:

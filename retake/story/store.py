@@ -5,7 +5,7 @@ from collections.abc import Callable
 from logging import getLogger
 from typing import Any, TypeVar
 
-from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.clock import Clock
 from retake.errors import StateError, StorageError
 from retake.settings import FilePaths
@@ -20,6 +20,7 @@ from retake.story.documents import (
     parse_midjourney,
     parse_public,
 )
+from retake.strict_json import parse, what_is_wrong
 
 UNREADABLE = "unreadable/"
 """Where copies of unreadable documents are kept, by name and content."""
@@ -27,6 +28,9 @@ UNREADABLE = "unreadable/"
 _REREADS = 4  # a publisher that writes in place shows a torn document for a moment
 _REREAD_PAUSE_S = 0.05
 _PUBLISH_TRIES = 200  # one is lost only if the publisher wrote in that very instant
+
+_ANSWER_BYTES = 256 * 1024
+"""More than a vendor's answer to a paid call takes in the document: a task's id, or some texts."""
 
 _log = getLogger(__name__)
 _D = TypeVar("_D", PublicDocument, GenDocument, MidjourneyDocument)
@@ -80,9 +84,9 @@ class DocumentStore:
         if data is None:
             return None
         try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._unreadable(key, data, Nonsense("the whole document", f"not JSON ({error})")) from error
+            value = parse(data)
+        except ValueError as error:
+            raise self._unreadable(key, data, Nonsense("the whole document", what_is_wrong(error))) from error
         if not isinstance(value, dict):
             raise self._unreadable(key, data, Nonsense("the whole document", "is no object"))
         return value
@@ -140,10 +144,17 @@ class DocumentStore:
         """See `Lease.left`."""
         return self._lease.left() if self._lease else None
 
-    def save_midjourney(self, doc: MidjourneyDocument) -> MidjourneyDocument:
-        """Raises LeaseLost, Conflict, StorageError."""
+    def set_aside(self) -> Room:
+        """Room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
+        self.check_lease()
+        size = len(self.documents.midjourney.encode()) + _ANSWER_BYTES
+        return self.bucket.set_aside(self.paths.config_midjourney, size)
+
+    def save_midjourney(self, doc: MidjourneyDocument, room: Room | None = None) -> MidjourneyDocument:
+        """Save the document, into the `room` that was set aside for it if one is given. Raises LeaseLost, Conflict,
+        StorageError."""
         if doc != self.documents.midjourney:
-            self._save(self.paths.config_midjourney, doc.encode())
+            self._save(self.paths.config_midjourney, doc.encode(), room)
             self.documents = self.documents._replace(midjourney=doc)
         return doc
 
@@ -163,10 +174,11 @@ class DocumentStore:
         self.check_lease()
         self.bucket.write(key, data, ANY)
 
-    def _save(self, key: str, data: bytes) -> None:
+    def _save(self, key: str, data: bytes, room: Room | None = None) -> None:
         self.check_lease()
+        expect = self._versions.get(key, ABSENT)
         try:
-            self._versions[key] = self.bucket.write(key, data, self._versions.get(key, ABSENT))
+            self._versions[key] = room.write(data, expect) if room else self.bucket.write(key, data, expect)
         except Conflict:
             version = self._version_of(key, data)
             if version is None:

@@ -81,15 +81,6 @@ def test_a_root_that_is_a_symbolic_link_is_followed(tmp_path: Path, root: Path, 
     assert (keys(bucket), (tmp_path / "real/a/b").read_bytes()) == (["a/b"], b"1")
 
 
-def test_files_obey_the_umask(root: Path, bucket: DirectoryBucket) -> None:
-    before = os.umask(0o027)
-    try:
-        bucket.write("a/b", b"", ABSENT)
-    finally:
-        os.umask(before)
-    assert [(root / name).stat().st_mode & 0o777 for name in ("a", "a/b")] == [0o750, 0o640]
-
-
 # --- other programs' files --------------------------------------------------------------------------------------
 
 
@@ -110,26 +101,6 @@ def test_names_that_are_no_keys_are_not_listed(root: Path, bucket: DirectoryBuck
     (root / "a\\b").mkdir()
     (root / "a\\b/c").write_bytes(b"")
     assert keys(bucket) == []
-
-
-def test_symbolic_links_are_neither_listed_nor_followed(tmp_path: Path, root: Path, bucket: DirectoryBucket) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/secret").write_bytes(b"1")
-    root.mkdir()
-    (root / "folder").symlink_to("../outside")
-    (root / "file").symlink_to("../outside/secret")
-    (root / "loop").symlink_to(".")
-    assert (keys(bucket), keys(bucket, "folder/"), keys(bucket, "folder/s")) == ([], [], [])
-    for key in ("folder/secret", "file", "loop/file"):
-        with pytest.raises(NotFound):
-            bucket.read(key)
-        bucket.delete(key)
-        for expect in (ANY, ABSENT, "0-0-0"):
-            with pytest.raises(StorageError, match="does not follow symbolic links"):
-                bucket.write(key, b"2", expect)
-        with pytest.raises(StorageError, match="does not follow symbolic links"):
-            bucket.replace(key, b"2", ANY, "aside")
-    assert (tmp_path / "outside/secret").read_bytes() == b"1"
 
 
 def test_pipes_and_sockets_are_no_objects_and_do_not_hang_a_reader(root: Path, bucket: DirectoryBucket) -> None:

@@ -1,0 +1,37 @@
+import json
+from typing import Any
+
+import pytest
+
+from retake.story.documents import Nonsense, parse_gen, parse_midjourney, parse_public
+from retake.strict_json import DEEPEST, parse, what_is_wrong
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": null}]}'])
+def test_a_name_that_is_there_twice_is_refused_and_named(text: str) -> None:
+    with pytest.raises(ValueError, match='"a" is there twice in one object') as refused:
+        parse(text)
+    assert "not JSON" not in what_is_wrong(refused.value)
+
+
+def test_nesting_has_an_end() -> None:
+    deepest = "[" * DEEPEST + "]" * DEEPEST
+    assert parse(deepest) == json.loads(deepest)
+    for levels in (DEEPEST + 2, 100_000):
+        with pytest.raises(ValueError, match="nested"):
+            parse("[" * levels + "]" * levels)
+
+
+@pytest.mark.parametrize("text", ["", "{", b"\xff", "1" * 5000])
+def test_what_cannot_be_read_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError) as refused:
+        parse(text)
+    assert what_is_wrong(refused.value)
+
+
+@pytest.mark.parametrize("read", [parse_public, parse_gen, parse_midjourney])
+def test_a_state_document_that_says_two_things_at_once_is_refused(read: Any) -> None:
+    with pytest.raises(Nonsense) as refused:
+        read(b'{"generation_id": null, "generation_id": null}')
+    field, what = refused.value.args
+    assert (field, what) == ("the whole document", '"generation_id" is there twice in one object; keep one of them')
