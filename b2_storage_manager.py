@@ -27,4 +27,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # before anything was begun that would have to be undone
+        sys.exit(130)

@@ -3,18 +3,15 @@
 
 import sys
 
-import click
 
-from retake.story.script import run_script
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
-    """Ask Midjourney once about the task in flight. Done: its results are saved. Still running: nothing changes."""
-    from retake.story.fetch import fetch
+    from retake.story.script_options import fetch
 
-    sys.exit(run_script(fetch))
+    fetch()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # before anything was begun that would have to be undone
+        sys.exit(130)

@@ -48,7 +48,7 @@ DEFAULT_FILE = "config/config.json"
 ENVIRONMENT = {
     "RETAKE_CONFIG": "the settings file, instead of config/config.json",
     "RETAKE_STORAGE_URL": "the bucket, instead of STORAGE.url",
-    "RETAKE_CHANNEL": "the channel that a script run by hand is about, where CHANNELS names any",
+    "RETAKE_CHANNEL": "the channel that a command run by hand is about, where it is not named by --channel",
     "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
 }
 

@@ -18,7 +18,7 @@ from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.runs import Ledger, open_ledger
 from retake.settings import Settings
-from retake.story.shell import open_storage, part_of, read_settings
+from retake.story.shell import CHANNEL_VARIABLE, open_storage, part_of, read_settings
 from retake.story.store import DocumentStore
 
 
@@ -75,7 +75,8 @@ class Desk:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The one pipeline that the command is about. Raises SettingsError where one of the CHANNELS must be named."""
-        return Pipeline(self.channel, part_of(self.bucket, self.settings, self.channel))
+        channel = self.channel or (self.environ.get(CHANNEL_VARIABLE) if self.settings.channels else None)
+        return Pipeline(channel, part_of(self.bucket, self.settings, channel))
 
     @cached_property
     def pipelines(self) -> list[Pipeline]:
@@ -138,6 +139,8 @@ def answered(work: Callable[[], Answer], *, as_json: bool) -> int:
     except RetakeError as error:
         complain(str(error), sys.stderr)
         answer = Answer({"error": str(error), "exit_code": error.exit_code}, [], error.exit_code)
+    except KeyboardInterrupt:
+        return 130
     except Exception:
         from logging import getLogger
 

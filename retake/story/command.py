@@ -84,12 +84,13 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
 
         scripts.stopping()  # signals can be answered by the main thread alone, and channels tick in others
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
-    part = part_of(bucket, settings, options.channel)
-    if options.channel:
-        scripts = scripts.of(options.channel)
+    channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
+    part = part_of(bucket, settings, channel)
+    if channel:
+        scripts = scripts.of(channel)
 
     def manager(observe: Observer = lambda documents, action: None) -> Manager:
-        clock, pipeline, name = SystemClock(), pipeline_of(options.channel), owner()
+        clock, pipeline, name = SystemClock(), pipeline_of(channel), owner()
         breakers = Breakers(settings, bucket, clock, name)
         return Manager(
             settings, part, scripts, keys, clock, owner=name, pipeline=pipeline, breakers=breakers, observe=observe

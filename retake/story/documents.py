@@ -362,6 +362,7 @@ def parse_midjourney(data: bytes) -> MidjourneyDocument:
         for item in _demand(raw, field, list) or []:
             if not isinstance(item, dict):
                 raise Nonsense(field, f"holds {_shown(item)}, which is no object")
+            _amount(item, "price_usd", f"{field}.")
     return _with_edited_count(MidjourneyDocument(raw))
 
 

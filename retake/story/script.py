@@ -27,9 +27,10 @@ from retake.story.stage import RealStudio, RealVendors, Stage
 from retake.story.store import DocumentStore
 
 
-def run_script(work: Callable[[Stage], None]) -> int:
-    """Do a step's work with the world set up around it; returns the exit code. Messages go to the log."""
-    environ = os.environ
+def run_script(work: Callable[[Stage], None], channel: str | None = None) -> int:
+    """Do a step's work with the world set up around it; returns the exit code. Messages go to the log. `channel` takes
+    the place of the one that the environment names."""
+    environ = {**os.environ, **({CHANNEL_VARIABLE: channel} if channel else {})}
     setup_logging(sys.stderr, human=is_terminal(), environ=environ)
     return guarded(lambda: _work(work, environ), alone=LEASE_VARIABLE not in environ)
 

@@ -62,8 +62,11 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
     if not settings.channels and not channel:
         return bucket
     if channel not in settings.channels:
-        named = ", ".join(settings.channels) or "none"
-        raise SettingsError(f"{channel or 'no channel'} is named, and CHANNELS has {named}: name one of these")
+        if not settings.channels:
+            raise SettingsError(f"{channel!r} is named as the channel, but the settings have no CHANNELS: leave it out")
+        what = f"{channel!r} is none of the" if channel else "this is about one of the"
+        named = ", ".join(settings.channels)
+        raise SettingsError(f"{what} CHANNELS ({named}): name it by --channel NAME, or in {CHANNEL_VARIABLE}")
     return bucket.part(f"{channel}/")
 
 
@@ -88,6 +91,9 @@ def _guarded(work: Callable[[], int]) -> int:
     except RetakeError as error:
         _log.error("%s", error, extra={"exit_code": error.exit_code})
         return error.exit_code
+    except KeyboardInterrupt:  # Ctrl-C before a paid call could be under way: everything has been given back
+        _log.warning("interrupted; nothing was begun that is not on record", extra={"exit_code": 130})
+        return 130
     except Exception:  # noqa: BLE001 (the last door: whatever it is goes into the log, with its traceback)
         _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
         return 70

@@ -101,7 +101,7 @@ def test_dead_letters_of_all_channels_are_in_one_list() -> None:
 
 def test_a_channel_is_to_be_named_for_what_is_about_one() -> None:
     world = with_channels("a", "b")
-    with pytest.raises(SettingsError, match="CHANNELS has a, b"):
+    with pytest.raises(SettingsError, match=r"CHANNELS \(a, b\): name it by --channel NAME, or in RETAKE_CHANNEL"):
         unlock.callback.__wrapped__(desk(world), yes=True)  # type: ignore[union-attr]
     world.put("b/config/config_public.json", {"processing_lock": True})
     assert unlock.callback.__wrapped__(desk(world, "b"), yes=True).document["pipeline"] == "story/b"  # type: ignore[union-attr]

@@ -1,0 +1,69 @@
+"""Ctrl-C at any moment before a paid call can be under way: a clean 130."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cron_machine import CHECKOUT, MANAGER, Machine
+
+COMMANDS = [
+    [MANAGER],
+    [MANAGER, "--dry-run"],
+    ["generate_content.py", "--help"],
+    ["generate_media.py", "--generation_id", "20260101-0930"],
+    ["fetch_media.py"],
+    ["-m", "retake", "status"],
+]
+
+INTERRUPTED = """
+import runpy, sys
+module, sys.argv = sys.argv[1], sys.argv[2:]
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.path.insert(0, ".")
+if sys.argv[0] == "-m":
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+else:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a command, and presses Ctrl-C when it imports a certain module."""
+
+
+@pytest.mark.parametrize("module", ["retake.settings", "retake.errors", "retake.bucket.directory"])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_ctrl_c_while_a_command_loads_is_a_clean_130(machine: Machine, command: list[str], module: str) -> None:
+    if "--help" in command and module != "retake.errors":
+        pytest.skip("help loads no bucket")
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, *command],
+        cwd=CHECKOUT,
+        env=machine.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_ctrl_c_while_something_is_waited_for_is_a_clean_130(machine: Machine, tmp_path: Path) -> None:
+    """Settings that never come to their end stand for a bucket that does not answer."""
+    pipe = tmp_path / "settings.pipe"
+    os.mkfifo(pipe)
+    machine.env["RETAKE_CONFIG"] = str(pipe)
+    manager = machine.start(MANAGER)
+    with open(pipe, "w"):  # waits for the manager to open it
+        manager.send_signal(signal.SIGINT)
+        run = machine.finish(manager)
+    assert run.exit_code == 130
+    assert run.said("interrupted")
