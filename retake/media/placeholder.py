@@ -1,6 +1,7 @@
 """A picture to stand in for one that could not be had: the topic, set on a calm background of its own."""
 
 from hashlib import sha256
+from logging import getLogger
 from math import cos, radians, sin
 
 from PIL import Image, ImageDraw, ImageFilter
@@ -14,6 +15,8 @@ FIRST_HUE, HUES = 150, 220  # degrees: from green over blue to red; dark yellow 
 GRAIN = 48  # the gradient is worked out on so many points a side, and scaled
 SHADOW = 0.5  # how dark, 0 … 1
 
+_log = getLogger(__name__)
+
 Colour = tuple[float, float, float]  # red, green, blue
 
 
@@ -26,6 +29,8 @@ def placeholder(topic: str, size: Size) -> bytes:
     if min(size) < 1 or size.width * size.height > picture.MAX_PIXELS:
         raise MediaError(f"A picture cannot have {size.width} × {size.height} pixels.")
     lot = int.from_bytes(sha256(topic.encode("utf-8", "surrogatepass")).digest()[:2])
+    if missing := typeset.scripts_without_letters(topic):
+        _log.warning("no font here has the letters of %s: the placeholder shows boxes", ", ".join(missing))
     hue = FIRST_HUE + lot % HUES
     ground = background(hue, size)
     setting = typeset.typeset(topic, size.width * (1 - 2 * MARGIN), size.height * (1 - 2 * HEADROOM))

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from PIL import ImageDraw, ImageFont
 
-FONTS = ("NotoSans-Bold.subset.ttf", "NotoSansCJKsc-Bold.subset.otf", "NotoEmoji-Regular.subset.otf")
+from retake.media.right_to_left import in_drawing_order, joined
+
+FROM_RIGHT = ("NotoSansHebrew-Bold.subset.ttf", "NotoSansArabic-Bold.subset.ttf")
+FONTS = (
+    "NotoSans-Bold.subset.ttf",
+    "NotoSansCJKsc-Bold.subset.otf",
+    "NotoEmoji-Regular.subset.otf",
+    *FROM_RIGHT,
+)
 MISSING = "□"  # stands where no font has the letter: a reader sees that something is there
 LONGEST = 600  # characters of a text that are set; what comes after them is cut
 
@@ -106,7 +114,7 @@ def evened(parts: list[Piece], lines: int, width: float) -> tuple[str, ...]:
 def draw(target: ImageDraw.ImageDraw, setting: Setting, centre: tuple[float, float], fill: int) -> None:
     """Draw `setting` around `centre` in `fill`, each line centred."""
     baseline = centre[1] - setting.height / 2 + RISE * setting.size
-    for line in setting.lines:
+    for line in in_drawing_order(setting.lines):
         runs = [(font(name, setting.size), run) for name, run in _runs(line)]
         x = centre[0] - sum(face.getlength(run) for face, run in runs) / 2
         for face, run in runs:
@@ -118,7 +126,10 @@ def draw(target: ImageDraw.ImageDraw, setting: Setting, centre: tuple[float, flo
 @lru_cache(maxsize=32)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
     """The font `name` at `size` pixels."""
-    return ImageFont.truetype(Path(__file__).parent / "fonts" / name, size)
+    # Hebrew and Arabic have been joined and put in order before (retake.media.right_to_left), the same on every machine: where
+    # Raqm and its libraries are installed it would do so once more, and undo it.
+    engine = ImageFont.Layout.BASIC if name in FROM_RIGHT else None
+    return ImageFont.truetype(Path(__file__).parent / "fonts" / name, size, layout_engine=engine)
 
 
 @lru_cache
@@ -138,11 +149,21 @@ def letters(name: str) -> frozenset[int]:
 
 
 def settable(text: str) -> str:
-    """`text` on one line, of at most `LONGEST` characters, with only such characters as there are letters for."""
+    """`text` on one line, of at most `LONGEST` characters, with only such characters as there are letters for. Arabic
+    letters are those that they become beside one another."""
+    text = _readable(text)
+    return " ".join("".join(map(_letter, joined(text))).split())
+
+
+def scripts_without_letters(text: str) -> list[str]:
+    """Return the scripts, by their names in Unicode ("DEVANAGARI"), of which no font here has the letters."""
+    missing = [character for character in _readable(text) if _letter(character) == MISSING != character]
+    return sorted({unicodedata.name(character, "UNKNOWN").partition(" ")[0] for character in missing})
+
+
+def _readable(text: str) -> str:
     text = unicodedata.normalize("NFC", " ".join(text[: LONGEST * 4].split()))
-    if len(text) > LONGEST:
-        text = text[:LONGEST].rstrip() + "…"
-    return " ".join("".join(map(_letter, text)).split())
+    return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + "…"
 
 
 def _letter(character: str) -> str:

@@ -1,0 +1,41 @@
+"""Scripts written from right to left: Hebrew, and Arabic, whose letters also change their shape beside one another.
+
+The libraries are loaded for such texts alone. Vowel points are left out, as headlines have none.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+
+_FROM_RIGHT = ("R", "AL")
+
+
+def is_from_right(text: str) -> bool:
+    """Whether anything in `text` is written from right to left."""
+    return any(unicodedata.bidirectional(character) in _FROM_RIGHT for character in text)
+
+
+def joined(text: str) -> str:
+    """`text` with its Arabic letters in the shapes that they have beside one another (Arabic Presentation Forms)."""
+    if not is_from_right(text):
+        return text
+    from arabic_reshaper import reshape
+
+    text = "".join(it for it in text if not (unicodedata.combining(it) and unicodedata.bidirectional(it) == "NSM"))
+    shaped: str = reshape(text)
+    return shaped
+
+
+def in_drawing_order(lines: Sequence[str]) -> list[str]:
+    """Each of a text's lines in the order in which its letters are drawn, from left to right [Unicode UAX #9]. The
+    text's first letter with a direction says which way all of its lines run."""
+    if not any(map(is_from_right, lines)):
+        return list(lines)
+    from bidi.algorithm import get_display
+
+    base = _direction("".join(lines))
+    return [str(get_display(line, base_dir=base)) for line in lines]
+
+
+def _direction(text: str) -> str:
+    strong = (unicodedata.bidirectional(character) for character in text)
+    return next(("L" if it == "L" else "R" for it in strong if it in ("L", *_FROM_RIGHT)), "L")
