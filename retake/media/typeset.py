@@ -126,8 +126,8 @@ def draw(target: ImageDraw.ImageDraw, setting: Setting, centre: tuple[float, flo
 @lru_cache(maxsize=32)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
     """The font `name` at `size` pixels."""
-    # Hebrew and Arabic have been joined and put in order before (retake.media.right_to_left), the same on every machine: where
-    # Raqm and its libraries are installed it would do so once more, and undo it.
+    # Hebrew and Arabic have been joined and put in order before (see right_to_left.py), the same on every machine:
+    # where Raqm and its libraries are installed it would do so once more, and undo it.
     engine = ImageFont.Layout.BASIC if name in FROM_RIGHT else None
     return ImageFont.truetype(Path(__file__).parent / "fonts" / name, size, layout_engine=engine)
 
