@@ -5,7 +5,7 @@
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run postgres test soak bench format pins clean anew
+.PHONY: help install tools run status show postgres test soak bench format pins clean anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -59,11 +59,18 @@ NO_LUCK = The libraries could not be installed (details: .venv/pip.log)
 .venv/tools: requirements-dev.txt .venv/ready
 	$(call fetch,requirements-dev.txt)
 
+# How far pip has come, for a terminal: the first time takes a minute, and silence looks like a hang.
+PROGRESS = if grep -q '^Installing collected' .venv/pip.log 2>/dev/null; then echo "installing them          "; \
+else echo "$$(grep -c '^Collecting' .venv/pip.log 2>/dev/null) of $$(grep -c '==' $(1)) found"; fi
+
 # Compiled here because an idle tick is short: compiling the libraries would be most of it, and under cron it may not be
 # allowed to keep what it compiled.
 define fetch
 @echo "== fetching the libraries that $(1) names"
-@$(PIP) install --compile -r $(1) >.venv/pip.log 2>&1 || { exec >&2; \
+@if [ -t 1 ]; then while sleep 1; do printf '\r   %s' "$$($(PROGRESS))"; done & watch=$$!; fi; \
+$(PIP) install --compile -r $(1) >.venv/pip.log 2>&1; failed=$$?; \
+[ -z "$$watch" ] || { kill $$watch; printf '\r%40s\r' ''; }; \
+[ $$failed = 0 ] || { exec >&2; \
 	if grep -q 'connection broken' .venv/pip.log; then echo "$(NO_NETWORK)"; \
 	else grep '^ERROR' .venv/pip.log; echo "$(NO_LUCK)"; fi; exit 1; }
 @touch $@
@@ -73,6 +80,19 @@ run: install ## a generation from topic to video in the sandbox, with two failur
 	@mkdir -p demo; at=demo/$$(date +%Y%m%d-%H%M%S); mkdir "$$at" 2>/dev/null || at=$$(mktemp -d "$$at-XXXX"); \
 	echo "== RETAKE_STORAGE_URL=file:$$at/bucket $(VENV) b2_storage_manager.py --sandbox --until-done --order upscale#1-2=500"; \
 	RETAKE_STORAGE_URL="file:$$at/bucket" $(VENV) b2_storage_manager.py --sandbox --until-done --order 'upscale#1-2=500'
+
+# The demo that `make run` made last.
+DEMO := $(firstword $(shell ls -td demo/*/bucket 2>/dev/null))
+LOOK = @[ -n "$(DEMO)" ] || { echo "There is no demo to look at yet: make run makes one" >&2; exit 1; }; \
+	export RETAKE_STORAGE_URL="file:$(DEMO)"; echo "== RETAKE_STORAGE_URL=$$RETAKE_STORAGE_URL $(VENV) -m retake $(1)"; \
+	$(VENV) -m retake $(1)
+
+status: install ## how the latest demo stands
+	$(call LOOK,status)
+
+show: install ## everything that happened in the latest demo (RUN=ID: to that generation)
+	$(call LOOK,show $(or $(RUN),$(shell RETAKE_STORAGE_URL="file:$(DEMO)" $(VENV) -m retake runs --json 2>/dev/null \
+		| sed -n 's/.*"task_id": "\([^"]*\)".*/\1/p' | head -1)))
 
 # Its programs alone are wanted: no cluster is made, so no service runs. RETAKE_POSTGRES=FOLDER names other programs.
 INITDB := $(firstword $(shell command -v initdb 2>/dev/null) $(wildcard /usr/lib/postgresql/*/bin/initdb))

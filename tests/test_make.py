@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,57 @@ def test_each_run_has_a_bucket_of_its_own(checkout: Path) -> None:
     for url in buckets:
         assert (checkout / url.removeprefix("file:")).parent.is_dir()  # the folder is there, the bucket itself is not
         assert not (checkout / url.removeprefix("file:")).exists()
+
+
+def test_status_and_show_look_at_the_latest_demo(checkout: Path) -> None:
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    runs = '{"runs": [{"task_id": "20260102-0000"}, {"task_id": "20260101-0000"}]}'
+    script(python, f"echo \"$RETAKE_STORAGE_URL $*\" >>seen; case \"$*\" in *json*) echo '{runs}' | tr , '\\n';; esac")
+    (checkout / ".venv/ready").touch()
+    none = make(checkout, "status")
+    assert (none.returncode != 0, ours(none)) == (True, ["There is no demo to look at yet: make run makes one"])
+    for number, name in enumerate(("20260101-000000", "20260102-000000")):
+        (checkout / "demo" / name / "bucket").mkdir(parents=True)
+        os.utime(checkout / "demo" / name / "bucket", (number, number))
+    for target in (["status"], ["show"], ["show", "RUN=20260101-0000"]):
+        done = make(checkout, *target)
+        assert done.returncode == 0, done.stderr
+    latest = "file:demo/20260102-000000/bucket -m retake"
+    seen = [line for line in (checkout / "seen").read_text().splitlines() if "retake" in line and "json" not in line]
+    assert [line for line in seen if "compileall" not in line] == [
+        f"{latest} status",
+        f"{latest} show 20260102-0000",
+        f"{latest} show 20260101-0000",
+    ]
+
+
+def test_a_terminal_sees_how_far_the_first_installation_is(checkout: Path, tmp_path: Path) -> None:
+    """A pip that takes its time, and says what pip says."""
+    slow = (
+        'case "$*" in *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;'
+        ' *"-m pip"*) echo Collecting one; sleep 2.5; echo Installing collected packages: one; sleep 2;; esac'
+    )
+    python = script(tmp_path / "slow", slow)
+    (checkout / "requirements.txt").write_text("one==1\ntwo==2\n")
+    seen = on_a_terminal(["make", "install", f"PYTHON={python}"], checkout)
+    assert "1 of 2 found" in seen
+    assert "installing them" in seen
+    assert "found" not in make(checkout, "install", f"PYTHON={python}").stdout
+
+
+def on_a_terminal(command: list[str], checkout: Path) -> str:
+    """What a command writes to a terminal."""
+    inside, outside = os.openpty()
+    with subprocess.Popen(command, cwd=checkout, env=environment(checkout), stdout=outside, stderr=outside) as process:
+        os.close(outside)
+        seen = b""
+        with suppress(OSError):  # EIO: nobody has the other end any more
+            while chunk := os.read(inside, 4096):
+                seen += chunk
+        assert process.wait(60) == 0, seen
+    os.close(inside)
+    return seen.decode()
 
 
 def test_clean_leaves_a_bucket_alone(checkout: Path) -> None:

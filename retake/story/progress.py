@@ -1,6 +1,10 @@
 """What a person sees of a generation while it is made, and the account at its end."""
 
+import os
+import sys
+from collections.abc import Mapping
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
 
 from rich.console import Console
@@ -91,16 +95,12 @@ class Watch:
 
     def __enter__(self) -> Self:
         if self._live:
-            import sys
-
             self._live.start()
             setup_logging(sys.stderr, human=True)  # rich has put itself before the stream: lines go above the display
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._live:
-            import sys
-
             self._live.stop()
             setup_logging(sys.stderr, human=True)
 
@@ -143,7 +143,7 @@ class Watch:
     # --- at the end ---
 
     def print_account(self, stream: TextIO, bill: "Bill | None") -> None:
-        """What happened, where the files lie, and in the sandbox what the vendors would have billed."""
+        """What happened, where the files lie, what vendors would have billed the sandbox, which commands tell more."""
         console = Console(file=stream, highlight=False, soft_wrap=True)
         console.print(f"\n[bold]What happened[/bold] ({self._generation_id or 'no generation'}, {self._elapsed()})")
         for event in self._events:
@@ -161,6 +161,9 @@ class Watch:
                         f"  {kind:<10} {billed.calls:>3} calls, {billed.carried_out:>3} carried out   {price}"
                     )
             console.print(f"  {'total':<10} {bill.total:.3f} USD")
+        console.print("\n[bold]To look closer[/bold]")
+        for command in ("status", f"show {self._generation_id}", "--help") if self._generation_id else ("status",):
+            console.print(f"  {console_command_line(command, os.environ)}", markup=False)
 
     def _print_files(self, console: Console) -> None:
         if not self._generation_id:
@@ -172,6 +175,20 @@ class Watch:
         for entry in found:
             where = f"{self._bucket.url.removeprefix('file:').partition('?')[0]}/{entry.key}"
             console.print(f"  {where}  ({_size(entry.size)})", markup=False)
+
+
+def console_command_line(command: str, environ: Mapping[str, str]) -> str:
+    """Return the console's `command` as it is typed in this folder to look at this very bucket: with the variables that
+    point there, and this Python."""
+    variables = [f"{name}={quote(environ[name])}" for name in _POINTING if environ.get(name)]
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if os.path.relpath(checkout) != "." and os.path.basename(checkout) != "site-packages":
+        variables.insert(0, f"PYTHONPATH={quote(checkout)}")
+    python = os.path.relpath(sys.executable)
+    return " ".join([*variables, quote(sys.executable if python.startswith("..") else python), "-m retake", command])
+
+
+_POINTING = ("RETAKE_CONFIG", "RETAKE_STORAGE_URL")
 
 
 def _size(number: int) -> str:

@@ -1,8 +1,10 @@
 """The command line that `make run` shows, in a folder that has nothing but settings: no account, no keys, and real
 pictures and videos."""
 
+import os
 import re
 import shlex
+import subprocess
 
 import pytest
 from cron_machine import CHECKOUT, KEYS, MANAGER, PUBLIC, Machine
@@ -45,6 +47,12 @@ def test_a_generation_with_two_failures_from_topic_to_video(fresh: Machine) -> N
     assert re.search(r"upscale +3 calls, +1 carried out", run.out)
     assert re.search(r"total +0\.\d+ USD", run.out)
     assert fresh.read(PUBLIC)["processing_lock"] is False
+    told = run.out.partition("To look closer\n")[2].split("\n")
+    for line, expected in zip(told, ("No generation is under way", "the upscaled picture is there"), strict=False):
+        command, env = ["/bin/sh", "-c", line], {"PATH": os.environ["PATH"]}
+        looked = subprocess.run(command, cwd=fresh.cwd, env=env, capture_output=True, text=True, check=False)
+        assert looked.returncode == 0, (line, looked.stderr)
+        assert expected in looked.stdout
 
 
 def test_the_sandbox_stays_away_from_a_live_bucket(fresh: Machine) -> None:
