@@ -27,7 +27,7 @@ from retake.sandbox.b2 import B2Sandbox
 KINDS = ("directory", "b2", "s3")
 CLOUDS = ("b2", "s3")
 
-TTL_S = 2.5
+TTL_S = 4.0  # a busy machine must be able to renew it in time
 SKEW_S = {"directory": 0.2, "b2": 0.2, "s3": 0.6}
 """S3 tells all times in whole seconds: two of them are up to a second apart, and the skew counts twice."""
 
@@ -142,6 +142,10 @@ class BucketMachine(Machine):
         for orphan in self.processes() if script_too else []:
             with suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
+
+    def await_free(self) -> None:
+        """Wait until the lease of whoever is gone, or frozen, has run out."""
+        eventually(lambda: self.store.holder("story") is None)
 
     def freeze(self, *pids: int) -> None:
         for pid in pids:

@@ -63,7 +63,7 @@ SMALL = {
     "IMAGE_GENERATION": {"output_size": "320x180"},
     "VIDEO": {"mock_duration": 0.5, "mock_fps": 10},
 }
-LONG_S = 60  # nothing here takes so long, on however busy a machine
+LONG_S = 300  # a guard against hanging, not a measure: however busy the machine, nothing here takes so long
 
 
 class Ahead:

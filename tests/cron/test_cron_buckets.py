@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 from cron_buckets import CLOUDS, DOCUMENTS, KINDS, BucketMachine, Place, b2_place, s3_place
-from cron_machine import MANAGER, PUBLIC, Vendors, eventually
+from cron_machine import LONG_S, MANAGER, PUBLIC, Vendors, eventually
 from PIL import Image
 
 from retake.media.video import check_video
@@ -121,9 +121,9 @@ def test_of_ten_managers_at_once_one_works_and_nothing_is_paid_twice(machine: Bu
     others_are_gone = threading.Event()
     machine.set(WORKFLOW={"call_timeout_seconds": 60})
     machine.plant("imagine")
-    machine.vendors.on_call = lambda call: others_are_gone.wait(50)  # the vendor answers nobody before
+    machine.vendors.on_call = lambda call: others_are_gone.wait(LONG_S)  # the vendor answers nobody before
     managers = [machine.start(MANAGER) for _ in range(10)]
-    eventually(lambda: sum(manager.poll() is None for manager in managers) <= 1, 50)
+    eventually(lambda: sum(manager.poll() is None for manager in managers) <= 1)
     others_are_gone.set()
     runs = [machine.finish(manager) for manager in managers]
     assert [run.exit_code for run in runs] == [0] * 10
@@ -147,7 +147,7 @@ def test_managers_are_killed_at_random_and_the_generation_comes_to_its_end(machi
             break
         time.sleep(machine.term * random.choice((0, 1)))
     machine.await_end()
-    time.sleep(machine.term)
+    machine.await_free()
     machine.until_over()
     generation_id = assert_whole(machine)
     for kind, needed in PAID.items():
@@ -180,7 +180,7 @@ def stopped_at(machine: BucketMachine, kind: str, stop: Callable[[], object]) ->
             done.set()
 
     machine.vendors.on_call = look
-    assert done.wait(60)
+    assert done.wait(LONG_S)
     machine.vendors.on_call = lambda call: None
 
 
@@ -206,7 +206,7 @@ def test_a_manager_frozen_past_its_lease_neither_writes_nor_pays(machine: Bucket
         machine.freeze(*frozen)
 
     stopped_at(machine, "upscale", freeze)
-    time.sleep(machine.term)
+    machine.await_free()
     machine.until_over()
     assert_whole(machine)
     assert billed(machine) == {**PAID, "chat": 0, "imagine": 0}
@@ -226,7 +226,7 @@ def test_a_script_frozen_in_a_call_past_its_dead_managers_lease_goes_no_further(
         machine.kill(manager, script_too=False)
 
     stopped_at(machine, "runway", freeze)
-    time.sleep(machine.term)
+    machine.await_free()
     machine.until_over()
     assert outcomes(machine, assert_whole(machine), "runway") == ["unknown", "accepted"]
     assert_harmless(machine, *frozen)
@@ -253,7 +253,7 @@ def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: Buck
     eventually(lambda: frozen and machine.frozen(frozen[0]))
     machine.before = lambda request: None
     assert machine.billed("runway") == 0
-    time.sleep(machine.term)
+    machine.await_free()
     machine.until_over()
     assert outcomes(machine, assert_whole(machine), "runway") == ["unknown", "accepted"]
     assert_harmless(machine, *frozen)

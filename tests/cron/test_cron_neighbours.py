@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from cron_machine import MANAGER, PUBLIC, Machine
+from cron_machine import LONG_S, MANAGER, PUBLIC, Machine, eventually
 
 PUBLISHER = """
 import json, os, sys, time
@@ -31,8 +32,11 @@ for number in range(1_000_000):
 
 
 def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(machine: Machine) -> None:
-    machine.order("chat#1=slow=3")  # long enough for all to have begun
+    others_are_gone = threading.Event()
+    machine.vendors.on_call = lambda call: others_are_gone.wait(LONG_S)  # the vendor answers nobody before
     managers = [machine.start(MANAGER) for _ in range(5)]
+    eventually(lambda: sum(manager.poll() is None for manager in managers) <= 1)
+    others_are_gone.set()
     runs = [machine.finish(manager) for manager in managers]
     assert [run.exit_code for run in runs] == [0] * 5
     [worker] = (manager.pid for manager, run in zip(managers, runs, strict=True) if run.said("is finished"))
@@ -71,12 +75,15 @@ def test_no_append_of_a_publisher_without_locks_is_lost(machine: Machine, tmp_pa
 
 
 def test_an_append_while_a_script_is_at_work_is_kept(machine: Machine) -> None:
-    machine.order("chat#1=slow=0.5", "imagine=401")
+    appended = threading.Event()
+    machine.vendors.on_call = lambda call: appended.wait(LONG_S)  # the vendor answers nobody before
+    machine.order("imagine=401")
     manager = machine.start(MANAGER)
-    machine.await_call("chat")
+    eventually(lambda: machine.calls("chat"))
     public = machine.read(PUBLIC)
     assert public["processing_lock"] is True  # for the publisher to see
     machine.put(PUBLIC, {**public, "generation_id": ["20250101-0000"]})
+    appended.set()
     assert machine.finish(manager).exit_code == 78
     assert machine.read(PUBLIC)["generation_id"] == ["20250101-0000"]
 
