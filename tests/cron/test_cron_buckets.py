@@ -119,7 +119,7 @@ def test_a_tick_goes_on_where_the_last_one_ended(machine: BucketMachine) -> None
 @everywhere
 def test_of_ten_managers_at_once_one_works_and_nothing_is_paid_twice(machine: BucketMachine) -> None:
     others_are_gone = threading.Event()
-    machine.set(WORKFLOW={"call_timeout_seconds": 60})
+    machine.set(WORKFLOW={"call_timeout_seconds": 90})
     machine.plant("imagine")
     machine.vendors.on_call = lambda call: others_are_gone.wait(LONG_S)  # the vendor answers nobody before
     managers = [machine.start(MANAGER) for _ in range(10)]

@@ -33,6 +33,7 @@ for number in range(1_000_000):
 
 def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(machine: Machine) -> None:
     others_are_gone = threading.Event()
+    machine.set(WORKFLOW={"call_timeout_seconds": 90})
     machine.vendors.on_call = lambda call: others_are_gone.wait(LONG_S)  # the vendor answers nobody before
     managers = [machine.start(MANAGER) for _ in range(5)]
     eventually(lambda: sum(manager.poll() is None for manager in managers) <= 1)
