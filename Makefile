@@ -5,7 +5,7 @@
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run status show postgres test soak bench format pins clean anew
+.PHONY: help install tools run status show postgres test soak bench format pins audit clean anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -68,7 +68,7 @@ else echo "$$(grep -c '^Collecting' .venv/pip.log 2>/dev/null) of $$(grep -c '==
 define fetch
 @echo "== fetching the libraries that $(1) names"
 @if [ -t 1 ]; then while sleep 1; do printf '\r   %s' "$$($(PROGRESS))"; done & watch=$$!; fi; \
-$(PIP) install --compile -r $(1) >.venv/pip.log 2>&1; failed=$$?; \
+$(PIP) install --compile --require-hashes -r $(1) >.venv/pip.log 2>&1; failed=$$?; \
 [ -z "$$watch" ] || { kill $$watch; printf '\r%40s\r' ''; }; \
 [ $$failed = 0 ] || { exec >&2; \
 	if grep -q 'connection broken' .venv/pip.log; then echo "$(NO_NETWORK)"; \
@@ -130,13 +130,24 @@ format: tools ## mend what lint and format can mend by themselves
 	@$(VENV) -m ruff check --fix --quiet
 	@$(VENV) -m ruff format --quiet
 
-pins: ## pin anew: the newest versions that pyproject.toml's ranges allow
+# Hashes of every file of a version, so that what is fetched is what was pinned, whichever machine fetches it.
+COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate \
+	--no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links pyproject.toml
+
+pins: ## pin anew, with hashes: the newest versions that pyproject.toml's ranges allow
 	@rm -rf build && "$(PYTHON)" -m venv build/pins
-	@build/pins/bin/python -m pip install -q .
-	@{ grep '^#' requirements.txt; build/pins/bin/python -m pip freeze --exclude retake; } >build/run.txt
-	@build/pins/bin/python -m pip install -q '.[dev]'
-	@{ grep '^[#-]' requirements-dev.txt; build/pins/bin/python -m pip freeze --exclude retake | grep -vxFf build/run.txt; } >build/dev.txt
-	@mv build/run.txt requirements.txt && mv build/dev.txt requirements-dev.txt
+	@build/pins/bin/python -m pip install -q pip-tools
+	@$(COMPILE) --upgrade -o build/run.txt
+	@cp build/run.txt build/all.txt && $(COMPILE) --extra dev -o build/all.txt
+	@{ grep '^#' requirements.txt; cat build/run.txt; } >build/requirements.txt
+	@{ grep -E '^(#|-r)' requirements-dev.txt; awk 'NR == FNR { if (/^[A-Za-z]/) run[$$1]; next } \
+		/^[A-Za-z]/ { keep = !($$1 in run) } keep' build/run.txt build/all.txt; } >build/requirements-dev.txt
+	@mv build/requirements.txt build/requirements-dev.txt .
+
+audit: tools ## look the pinned libraries up among the known vulnerabilities (needs a network)
+	@"$(PYTHON)" -m venv build/audit && build/audit/bin/python -m pip install -q pip-audit || { echo "$(NO_NETWORK)" >&2; exit 1; }
+	@for pins in requirements.txt requirements-dev.txt; do \
+		build/audit/bin/pip-audit --disable-pip --require-hashes -r $$pins || exit 1; done
 
 clean: ## remove what make made: .venv, caches, demo/ (never a bucket of yours)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build demo *.egg-info

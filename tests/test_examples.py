@@ -226,3 +226,14 @@ def test_the_page_names_only_files_and_options_that_exist() -> None:
         assert (ROOT / path[0]).exists() if path[0] else (ROOT / "docs" / path[1]).exists(), path
     helped = CliRunner().invoke(options.main, ["--help"]).output
     assert set(re.findall(r"(?:py |`)(--[a-z-]+)", RUNNING)) <= set(re.findall(r"--[a-z-]+", helped))
+
+
+@pytest.mark.parametrize("workflow", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit_and_keep_no_credentials(workflow: Path) -> None:
+    text = workflow.read_text("utf-8")
+    used = re.findall(r"uses: (\S+)(.*)", text)
+    assert used
+    for action, version in used:
+        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action), action
+        assert re.fullmatch(r"  # v\d+\.\d+\.\d+", version), action
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")

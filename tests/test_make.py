@@ -107,7 +107,7 @@ def test_without_a_network_one_line_says_so_and_the_next_make_begins_again(check
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}/"  # bound, not listening: every connection is refused
-        (checkout / "requirements.txt").write_text("click==8.1\n")
+        (checkout / "requirements.txt").write_text(f"click==8.1 --hash=sha256:{64 * chr(48)}\n")
         done = make(checkout, "install", f"PYTHON={sys.executable}", PIP_INDEX_URL=nobody)
     assert done.returncode != 0
     assert [line.split(":")[0] for line in ours(done)] == ["No network"]

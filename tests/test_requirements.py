@@ -21,11 +21,13 @@ NOT_IMPORTED = {"check-jsonschema", "flask", "flask-cors", "mypy", "ruff", "pyte
 
 
 def lines(name: str) -> list[str]:
-    return [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+    """The requirements of a file, those that are continued on further lines as one."""
+    text = (ROOT / name).read_text().replace("\\\n", "")
+    return [" ".join(line.split()) for line in text.splitlines() if not line.startswith("#")]
 
 
 def pins(name: str) -> dict[str, str]:
-    found = dict(line.split("==") for line in lines(name) if line != "-r requirements.txt")
+    found = dict(line.split(" ")[0].split("==") for line in lines(name) if line != "-r requirements.txt")
     return {canonicalize_name(library): version for library, version in found.items()}
 
 
@@ -59,10 +61,10 @@ def imported(files: Iterable[Path]) -> set[str]:
     return {canonicalize_name(owner) for root in roots for owner in owners.get(root, [f"{root}, not installed"])}
 
 
-def test_the_requirements_files_hold_exact_pins_and_nothing_else() -> None:
+def test_the_requirements_files_hold_exact_pins_with_hashes_and_nothing_else() -> None:
     assert lines("requirements-dev.txt").pop(0) == "-r requirements.txt"
     for line in [*lines("requirements.txt"), *lines("requirements-dev.txt")[1:]]:
-        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*( --hash=sha256:[0-9a-f]{64})+", line), line
     assert not pins("requirements.txt").keys() & pins("requirements-dev.txt").keys()
 
 

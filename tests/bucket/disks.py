@@ -12,9 +12,10 @@ import pytest
 
 
 @contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[bool]:
-    """A tmpfs of `size` bytes mounted at `folder`, where this machine lets us mount one; whether it did."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+def small_disk(folder: Path, size: int, inodes: int = 1000) -> Iterator[bool]:
+    """A tmpfs of `size` bytes, for so many files, mounted at `folder`, where this machine lets us mount one; whether
+    it did."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "tmpfs", str(folder)]
     try:
         mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
@@ -25,6 +26,12 @@ def small_disk(folder: Path, size: int) -> Iterator[bool]:
         if mounted:
             undo = ["umount", "-l", str(folder)]
             subprocess.run(undo, check=True)
+
+
+def read_only(folder: Path) -> None:
+    """Make the disk that is mounted at `folder` read-only."""
+    command = ["mount", "-o", "remount,ro", str(folder)]
+    subprocess.run(command, check=True)
 
 
 class FullDisk:

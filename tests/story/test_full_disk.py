@@ -1,12 +1,13 @@
 """A disk that fills up between a vendor's answer and its record: nothing is paid for twice."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import FullDisk, small_disk
+from disks import FullDisk, read_only, small_disk
 from story_world import World
 from test_intent import BEFORE, DOCUMENT, before
 
@@ -79,23 +80,43 @@ def test_a_disk_without_room_for_the_answer_costs_nothing(
     assert_paid_once(world, kind, "once there is room")
 
 
-@pytest.mark.parametrize("kind", BEFORE)
-def test_an_answer_is_saved_on_a_real_disk_that_is_full(kind: str, tmp_path: Path) -> None:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A real disk, small in bytes and in files."""
     folder = tmp_path / "disk"
     folder.mkdir()
-
-    def fill() -> None:
-        with open(folder / "others", "wb", buffering=0) as file:
-            try:
-                while file.write(bytes(4096)):
-                    pass
-            except OSError:
-                return
-
-    with small_disk(folder, 2 << 20) as mounted:
+    with small_disk(folder, 2 << 20, inodes=200) as mounted:
         if not mounted:
             pytest.skip("no small disk can be mounted here")
-        world = on_a_directory(kind, folder / "bucket", fill)
-        tick(world)
-        (folder / "others").unlink(missing_ok=True)
-        assert_paid_once(world, kind, "on a full tmpfs")
+        yield folder
+
+
+def take_all_bytes(folder: Path) -> None:
+    with open(folder / "others", "wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+
+
+def take_all_inodes(folder: Path) -> None:
+    with suppress(OSError):
+        for number in range(10_000):
+            (folder / f"others-{number}").touch()
+
+
+@pytest.mark.parametrize("fill", [take_all_bytes, take_all_inodes])
+@pytest.mark.parametrize("kind", BEFORE)
+def test_an_answer_is_saved_on_a_real_disk_that_is_full(kind: str, disk: Path, fill: Callable[[Path], object]) -> None:
+    world = on_a_directory(kind, disk / "bucket", lambda: fill(disk))
+    tick(world)
+    for other in disk.glob("others*"):
+        other.unlink()
+    assert_paid_once(world, kind, "on a full tmpfs")
+
+
+@pytest.mark.parametrize("fill", [take_all_bytes, take_all_inodes, read_only])
+@pytest.mark.parametrize("kind", BEFORE)
+def test_a_real_disk_that_takes_nothing_costs_nothing(kind: str, disk: Path, fill: Callable[[Path], object]) -> None:
+    world = on_a_directory(kind, disk / "bucket", lambda: None)
+    fill(disk)
+    assert [tick(world) for _ in range(3)] == [75] * 3
+    assert (world.vendors.asked[kind], world.doc.pending) == (0, None)
