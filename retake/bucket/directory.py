@@ -10,7 +10,8 @@ Below `<root>/.retake` lie our own things: `tmp/` (files on their way in), `writ
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, Holder, Lease, NotFound, check_key, check_prefix
 from retake.bucket.disk import (
@@ -149,6 +150,12 @@ class DirectoryBucket:
 
     def join(self, name: str, handed: str) -> Lease:
         return join(lock_path(os.path.join(self._own, "leases"), name), name, handed)
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def now(self) -> datetime | None:
+        return None
 
     def _path(self, key: str) -> str:
         return os.path.join(self._root, check_key(key))
