@@ -88,10 +88,10 @@ def caps_of(settings: Settings, bucket: Bucket, clock: Clock) -> "Caps":
 
 
 def known(doc: MidjourneyDocument) -> "Known":
-    """What the document says of its last reservation. A `reservation` of some other shape says nothing."""
+    """What the document says of its last reservation. A `spend.reservation` of some other shape says nothing."""
     from retake.paid.day_book import Fate, Known
 
-    raw, spend = doc.raw.get("reservation"), doc.spend
+    raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend
     spent = (spend.day, round(spend.settled + spend.reserved, 6))
     if not isinstance(raw, dict) or not isinstance(account := raw.get("account"), str):
         return Known(None, None, None, Fate.OPEN, *spent)

@@ -73,9 +73,8 @@ def intended(
     """A paid call is about to be made: what is asked, when, and for how much, is on record before it goes out."""
     call = _call(doc, step, now, price, reservation)
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
-    return doc.updated(
-        pending_call={**call, **facts}, spend=_spend(spend, reserved=price), **_reserved(reservation, "open")
-    )
+    kept = _reserved(doc, reservation, "open")
+    return doc.updated(pending_call={**call, **facts}, spend=_spend(spend, kept, reserved=price))
 
 
 def day_of(now: datetime) -> str:
@@ -86,9 +85,9 @@ def day_of(now: datetime) -> str:
 def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
     """Nothing under way, for a generation that begins. The document has an account from here on, by which the day's
     book tells it from one that was removed (`retake.paid.day_book`)."""
-    kept = doc.raw.get("reservation")
-    known = isinstance(kept, dict) and isinstance(kept.get("account"), str)
-    return clean(doc) if known else clean(doc).updated(reservation={"account": generation_id})
+    if isinstance(_kept(doc).get("account"), str):
+        return clean(doc)
+    return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
 
 
 def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyDocument:
@@ -116,7 +115,7 @@ def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
 
 def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """The call was certainly not carried out: one failed attempt, or what its class says."""
-    return _over(doc.updated(spend=_spend(doc.spend, reserved=-_price(doc)), **_closed(doc, "released")), record)
+    return _over(doc.updated(spend=_spend(doc.spend, _closed(doc, "released"), reserved=-_price(doc))), record)
 
 
 def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -169,9 +168,8 @@ def choice_begun(
     counts as billed from here on, unless it turns out that it was not (`choice_made`)."""
     call = {**_call(doc, Step.UPSCALE, now, price, reservation), "call": PICK, "outcome": UNKNOWN}
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
-    return picture_picked(doc, 0).updated(
-        paid_calls=[*doc.paid_calls, call], spend=_spend(spend, settled=price), **_reserved(reservation, "billed")
-    )
+    spent = _spend(spend, _reserved(doc, reservation, "billed"), settled=price)
+    return picture_picked(doc, 0).updated(paid_calls=[*doc.paid_calls, call], spend=spent)
 
 
 def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> MidjourneyDocument:
@@ -179,8 +177,8 @@ def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> Mid
     *before, call = doc.paid_calls
     after = picture_picked(doc, index)
     if outcome is None:
-        released = _spend(doc.spend, settled=-float(call["price_usd"]))
-        return after.updated(paid_calls=before, spend=released, **_closed(doc, "released"))
+        released = _spend(doc.spend, _closed(doc, "released"), settled=-float(call["price_usd"]))
+        return after.updated(paid_calls=before, spend=released)
     return after.updated(paid_calls=[*before, {**call, "outcome": outcome}])
 
 
@@ -303,8 +301,7 @@ def taken_up_again(doc: MidjourneyDocument, present: MidjourneyDocument) -> Midj
     """A generation that failed for good goes on at its failed step, with that step's attempts unused and everything
     before it kept. What the day has cost is what the `present` document says: the old one's day is over."""
     step = doc.present_step
-    of_the_day = ("spend", "reservation")
-    doc = doc.without(*of_the_day).updated(**{key: present.raw[key] for key in of_the_day if key in present.raw})
+    doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
     after = _cleared(
         doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error", "cancelled"), step
     )
@@ -355,8 +352,8 @@ def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, *
     asked = _pending(doc).raw
     call = {key: asked[key] for key in _RECORDED if key in asked}
     paid = [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
-    spend = _spend(doc.spend, reserved=-_price(doc), settled=_price(doc))
-    return {"paid_calls": paid, "spend": spend, **_closed(doc, "billed")}
+    spend = _spend(doc.spend, _closed(doc, "billed"), reserved=-_price(doc), settled=_price(doc))
+    return {"paid_calls": paid, "spend": spend}
 
 
 def _call(
@@ -373,27 +370,36 @@ def _call(
     return {**call, "counted_on": reservation.day} if reservation and reservation.day != day_of(now) else call
 
 
-def _reserved(reservation: "Reservation | None", fate: str) -> dict[str, Any]:
+def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
     """The document's word on its last reservation, for the book of the day (`retake.story.spending.known`)."""
-    return {"reservation": {**reservation._asdict(), "fate": fate}} if reservation else {}
+    kept = (doc.raw.get("spend") or {}).get("reservation")
+    return kept if isinstance(kept, dict) else {}
+
+
+def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
+    return {**reservation._asdict(), "fate": fate} if reservation else _kept(doc)
 
 
 def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
     """The last reservation, now that it is known what became of its call. One of an older document has none."""
-    kept = doc.raw.get("reservation")
-    return {"reservation": {**kept, "fate": fate}} if isinstance(kept, dict) and "fate" in kept else {}
+    kept = _kept(doc)
+    return {**kept, "fate": fate} if "fate" in kept else kept
 
 
 def _price(doc: MidjourneyDocument) -> float:
     return float(_pending(doc).raw.get("price_usd") or 0.0)
 
 
-def _spend(spend: Spend, *, reserved: float = 0.0, settled: float = 0.0) -> dict[str, Any]:
-    """`spend` with these amounts added, to a millionth of a dollar."""
+def _spend(
+    spend: Spend, reservation: Mapping[str, Any], *, reserved: float = 0.0, settled: float = 0.0
+) -> dict[str, Any]:
+    """`spend` with these amounts added, to a millionth of a dollar. What the caps are held against is the book of the
+    day (`retake.paid.caps`); these sums are what it goes by where it is not there."""
     return {
         "day": spend.day,
         "reserved_usd": max(0.0, round(spend.reserved + reserved, 6)),
         "settled_usd": max(0.0, round(spend.settled + settled, 6)),
+        **({"reservation": dict(reservation)} if reservation else {}),
     }
 
 
