@@ -64,6 +64,15 @@ class Today(NamedTuple):
         clock = "the store's clock" if self.of_store else "this machine's clock"
         return f"counted on {self.day}, the latest day on record; {clock} says {self.clock_day}"
 
+    @property
+    def left(self) -> float | None:
+        """What the pipeline may still spend, in US dollars; None: as much as it takes."""
+        return self.limits.left(self.book, self.pipeline)
+
+    def seen_by(self, pipeline: str, known: Known) -> "Today":
+        """As the pipeline sees it, its sums in line with what its document says."""
+        return self._replace(pipeline=pipeline, book=self.book.settled(pipeline, known))
+
     def over(self, usd: float) -> str:
         """Why a call of that price, in US dollars, is not to be made; "" if it may be made."""
         over = self.limits.over(self.book, self.pipeline, usd)
@@ -95,7 +104,7 @@ class Caps:
         clock_day, of_store = self._clock_day()
         while (book := self._read(max(self._latest(), clock_day))).moved:
             self._finish_move(book.day)
-        return Today(book.settled(pipeline, known), clock_day, of_store, pipeline, self._limits)
+        return Today(book, clock_day, of_store, pipeline, self._limits).seen_by(pipeline, known)
 
     def reserve(self, pipeline: str, usd: float, known: Known) -> Reservation:
         """Set the price of a call aside, atomically; what the pipeline has reserved before is settled in the same step.
@@ -138,16 +147,16 @@ class Caps:
         if latest and latest != known.day:
             self._settle(latest, pipeline, known)
 
-    def correct(self, day: str) -> list[str]:
-        """Make `day` the latest on record: what counts on later ones counts on it from now on. The days that were
-        later. A crash in between is finished by whoever looks next. Raises ValueError for what is no day."""
-        if not _is_day(day):
-            raise ValueError(f"{day!r} is no day; one looks like 2026-01-31")
-        later = [it for it in self._days() if it > day]
-        for it in later:
+    def later(self, day: str) -> list[DayBook]:
+        """The books of the days after `day`."""
+        return [self._read(it) for it in self._days() if it > day]
+
+    def correct(self, day: str) -> None:
+        """Make `day` the latest on record: what counts on later ones counts on it from now on. A crash in between is
+        finished by whoever looks next, or by doing it again."""
+        for it in [it for it in self._days() if it > day]:
             self._change_raw(it, lambda book: (book._replace(moved=book.moved or Move(day, self._nonce())), None))
             self._finish_move(it)
-        return later
 
     def clock_day(self) -> str:
         """The present day by the clock alone."""
