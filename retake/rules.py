@@ -169,10 +169,16 @@ def _read_channels(value: Any) -> list[str]:
     for name in value:
         bare = _read_text(name).replace("-", "").replace("_", "").replace(".", "")
         _require(bare.isascii() and bare.isalnum() and len(name) <= 64 and not name.startswith("."))
+        _require(name.lower() not in RESERVED)
     return list(value)
 
 
-CHANNELS = Rule("list of different names (letters, digits, «-», «_», «.»)", _read_channels)
+RESERVED = ("breakers", "caps")
+"""Folders at the root of the bucket that all channels share: no channel can be called that."""
+
+CHANNELS = Rule(
+    'list of different names (letters, digits, «-», «_», «.»), other than "breakers" and "caps"', _read_channels
+)
 ENDPOINT = Rule("http:// or https:// URL without credentials", _read_endpoint)
 BUCKET_URL = Rule(
     "file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials",

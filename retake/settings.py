@@ -197,7 +197,10 @@ class Workflow(NamedTuple):
         3, whole(1), "failed generations in a row after which none is begun until the operator resumes"
     )
     daily_cap_usd: float | None = _setting(
-        None, USD, "what may be spent in a day (UTC), in US dollars; null is as much as it takes"
+        None, USD, "what all channels together may spend in a day (UTC), in US dollars; null is as much as it takes"
+    )
+    channel_cap_usd: float | None = _setting(
+        None, USD, "what one channel may spend in a day (UTC), in US dollars; null is no limit of its own"
     )
 
 
@@ -237,6 +240,9 @@ class Prices(NamedTuple):
     imagine: float | None = _setting(None, USD, "one order of four pictures")
     upscale: float | None = _setting(None, USD, "one upscale")
     runway_second: float | None = _setting(None, USD, "one second of video")
+    unknown_factor: float = _setting(
+        2, above_zero(1000), "how many times the dearest known price a mode or model of unknown price counts as"
+    )
 
 
 @_stands_at("IMAGE_GENERATION")

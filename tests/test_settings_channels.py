@@ -25,3 +25,9 @@ def test_channels_are_a_list_of_names(tmp_path: Path) -> None:
 def test_what_is_no_list_of_channels_is_an_error(tmp_path: Path, value: Any) -> None:
     with pytest.raises(SettingsError, match=r"CHANNELS: found .*, allowed: list"):
         load(tmp_path, {"CHANNELS": value})
+
+
+@pytest.mark.parametrize("name", ["caps", "breakers", "Caps"])
+def test_no_channel_is_called_like_a_folder_that_all_of_them_share(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=r'CHANNELS: found .*, allowed: list .* other than "breakers" and "caps"'):
+        load(tmp_path, {"CHANNELS": ["north", name]})

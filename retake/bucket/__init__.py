@@ -7,6 +7,7 @@ Keys are relative, «/»-separated, without empty, «.» or «..» parts; a part
 (the backend's own things lie there). A bad key is a ValueError, before anything is touched.
 """
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -178,6 +179,20 @@ class Bucket(Protocol):
 
     def join(self, name: str, handed: str) -> Lease:
         """Act under the lease that a parent process took and handed over (`Handover.text`). Raises LeaseLost."""
+        ...
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Make `read` and then `write` with the version read exclusive among all who do so inside `alone(name)`.
+
+        Where such a write is one step already, nothing is taken. Elsewhere (an S3 that ignores conditions) this waits
+        for a short lease: keep the block to one read and one write. Raises StorageError, also at the end of a block
+        that outlasted the lease: what was written in it may have been overwritten.
+        """
+        ...
+
+    def now(self) -> datetime | None:
+        """Return the time by the store's own clock, to the second; None where the store has no other than this
+        machine's, or does not tell."""
         ...
 
 

@@ -16,7 +16,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 
 from retake.bucket import (
     ABSENT,
@@ -178,6 +179,12 @@ class DirectoryBucket:
 
     def join(self, name: str, handed: str) -> Lease:
         return join(lock_path(os.path.join(self._own, "leases"), name), name, handed)
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def now(self) -> datetime | None:
+        return None
 
     def _path(self, key: str) -> str:
         return os.path.join(self._root, check_key(key))

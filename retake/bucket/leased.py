@@ -8,7 +8,7 @@ from retake.bucket.wrapper import Wrapper
 
 T = TypeVar("T")
 
-_READING = ("read", "list", "lease", "join")
+_READING = ("read", "list", "lease", "join", "now")
 
 
 class LeasedBucket(Wrapper):

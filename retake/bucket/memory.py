@@ -6,6 +6,8 @@ ours, theirs = MemoryBucket(store), MemoryBucket(store)
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from typing import NamedTuple
 
 from retake.bucket import (
@@ -184,6 +186,12 @@ class MemoryBucket:
                 if str(lease.token) == handed:
                     return MemoryLease(self.store, name, lease.token, lease.owner, lease.since)
         raise LeaseLost(f"the lease {name!r} was not handed over, or has ended: {handed!r}")
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def now(self) -> datetime | None:
+        return None
 
     def _found(self, key: str) -> _Object:
         found = self.store.objects.get(key)

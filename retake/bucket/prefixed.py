@@ -1,5 +1,8 @@
 """A part of a bucket as a bucket of its own: every key, and every lease, below one prefix."""
 
+from contextlib import AbstractContextManager
+from datetime import datetime
+
 from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
 
 
@@ -53,3 +56,9 @@ class PrefixedBucket:
 
     def join(self, name: str, handed: str) -> Lease:
         return self.bucket.join(self._prefix + name, handed)
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return self.bucket.alone(self._prefix + name)
+
+    def now(self) -> datetime | None:
+        return self.bucket.now()

@@ -13,6 +13,9 @@ Objects whose names are no keys are not part of the bucket. Below «.retake/» i
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from retake.bucket import (
@@ -34,14 +37,17 @@ from retake.bucket.claims import break_lease, holder, join, take
 from retake.bucket.dead_man import Switch, no_switch
 from retake.bucket.lease_clock import LeaseClock
 from retake.bucket.room import NoLimit
-from retake.bucket.s3_claims import S3ClaimStore
+from retake.bucket.s3_claims import S3ClaimStore, date_of
 from retake.bucket.s3_client import Answered, Lost, Wire, connect, parse_url
 from retake.bucket.s3_conditions import conditions, remove, remove_quietly
 from retake.clock import Clock, SystemClock
+from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 _PATIENCE_S = 30.0  # for a request of the bucket
 _LEASE_PATIENCE_S = 10.0  # for one of the lease
 _MARK = "retake"  # the metadata that carries the number of a write
+_SHORT = LeaseTerms(ttl_s=60.0, skew_s=5.0, margin_s=5.0)  # of a lease for one read and one write
+_LOOKS_S = (0.05, 0.1, 0.2, 0.4)  # between tries to get it, then again each of the last
 
 
 class S3Bucket:
@@ -154,6 +160,37 @@ class S3Bucket:
 
     def break_lease(self, name: str, owner: str) -> int:
         return break_lease(self._claim_store(), check_key(name), owner)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """See `Bucket.alone`."""
+        honoured = conditions(self._wire, self._place)
+        if honoured.absent and honoured.match:
+            yield
+            return
+        lease = self._short_lease(check_key(f"{name}-writes"))
+        try:
+            yield
+            lease.check()
+        except LeaseLost as error:
+            raise StorageError(f"writing {name} took longer than the lease for it lasts; try again") from error
+        finally:
+            lease.release()
+
+    def _short_lease(self, name: str) -> Lease:
+        began, pauses = self._clock.now().timestamp(), iter(_LOOKS_S)
+        while True:
+            try:
+                return take(self._claim_store(), name, "a writer", clock=LeaseClock(self._clock), terms=_SHORT)
+            except LeaseHeld as error:
+                if self._clock.now().timestamp() - began > _PATIENCE_S:
+                    raise StorageError(f"another program is writing there, try again: {error}") from error
+                self._clock.sleep(next(pauses, _LOOKS_S[-1]))
+
+    def now(self) -> datetime | None:
+        here = f"{self._place.prefix}.retake/now"
+        date = date_of(self._ask("ask the time", here, "list_objects_v2", Prefix=here, MaxKeys=1))
+        return None if date is None else datetime.fromtimestamp(date, UTC)
 
     def _claim_store(self) -> S3ClaimStore:
         """A client of its own: requests of the lease are short, and wait for no other."""

@@ -25,7 +25,7 @@ class S3ClaimStore:
         more: dict[str, str] = {}
         while True:
             answer = self._list(prefix, more)
-            date = date if found else _date(answer)  # of the first page: later ones are younger
+            date = date if found else date_of(answer)  # of the first page: later ones are younger
             found += [Stamped(self._name(it["Key"]), it["LastModified"].timestamp()) for it in answer["Contents"]]
             if not answer.get("IsTruncated"):
                 return Claims(tuple(found), date)
@@ -43,7 +43,7 @@ class S3ClaimStore:
             answer = self._wire.once("put_object", Key=self._key(name), Body=b"")
         except (Answered, Lost) as error:
             raise self._wire.failed(f"store the claim {name}", error) from error
-        date = _date(answer)
+        date = date_of(answer)
         if date is None:
             raise self._wire.failed(f"store the claim {name}", ValueError("the answer has no Date"))
         return date
@@ -82,7 +82,7 @@ class S3ClaimStore:
         return key.removeprefix(f"{self._place.prefix}.retake/")
 
 
-def _date(answer: dict[str, Any]) -> float | None:
+def date_of(answer: dict[str, Any]) -> float | None:
     """The store's clock, in whole seconds, when it answered."""
     text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:

@@ -1,6 +1,8 @@
 """A bucket around a bucket: what counting, failing and other wrappers have in common."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TypeVar
 
 from retake.bucket import Bucket, Entry, Expect, Holder, Lease, Room
@@ -53,6 +55,12 @@ class Wrapper:
 
     def join(self, name: str, handed: str) -> Lease:
         return self.around("join", name, lambda: self.bucket.join(name, handed))
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return self.bucket.alone(name)
+
+    def now(self) -> datetime | None:
+        return self.around("now", "", self.bucket.now)
 
     def list(self, prefix: str) -> list[Entry]:
         return self.around("list", prefix, lambda: self.bucket.list(prefix))

@@ -9,6 +9,7 @@ import click
 from retake.clock import stamp
 from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone
+from retake.console.day import day_before_paying
 from retake.console.desk import CONTEXT, Desk, Pipeline, console_command
 from retake.console.target import Target, done, intervention
 from retake.console.words import ago, code_of, moment, one_line, usd
@@ -50,7 +51,7 @@ def list_letters(desk: Desk, limit: int) -> Answer:
 def show_letter(desk: Desk, letter_id: str) -> Answer:
     """One dead letter: what failed and why, what is kept of it, and what taking it up again would do."""
     pipeline, hands, letter = _letter(desk, letter_id)
-    following, possible = _foretold(desk, hands, letter)
+    following, possible = _foretold(desk, pipeline, hands, letter)
     keys = [f"dead_letters/{letter.id}/{name}" for name in (*letter.files, *([] if letter.fault else ["report.json"]))]
     document = {**_document(pipeline, letter), "report": letter.report, "keys": keys, "where": pipeline.bucket.url}
     document |= {"requeue": {"possible": possible, "then": following}}
@@ -111,7 +112,7 @@ def _letter(desk: Desk, letter_id: str) -> tuple[Pipeline, Intervention, DeadLet
     return found[0]
 
 
-def _foretold(desk: Desk, hands: Intervention, letter: DeadLetter) -> tuple[str, bool]:
+def _foretold(desk: Desk, pipeline: Pipeline, hands: Intervention, letter: DeadLetter) -> tuple[str, bool]:
     """What taking it up again would lead to, and whether that is possible now."""
     try:
         hands.check_requeue(letter.id, hands.look())
@@ -120,7 +121,8 @@ def _foretold(desk: Desk, hands: Intervention, letter: DeadLetter) -> tuple[str,
         return f"not now: {error}", False
     if documents is None:
         return "not possible: its document is not there", False
-    then = next_tick(documents, desk.settings.workflow, desk.clock.now(), prices(desk.settings))
+    today = day_before_paying(desk, pipeline, documents.midjourney)
+    then = next_tick(documents, desk.settings.workflow, desk.clock.now(), prices(desk.settings), today)
     return f"possible; {then}", True
 
 

@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 from retake.bucket import Bucket, Holder
 from retake.clock import Clock, stamp
+from retake.console.day import as_seen_by
 from retake.console.words import read_moment
 from retake.errors import ErrorClass, RetakeError, StateError
+from retake.paid.caps import Today
+from retake.paid.day_book import Sums
 from retake.runs import Ledger
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
@@ -66,6 +69,7 @@ class Overview(NamedTuple):
     ended: tuple[Run, ...]
     needs: tuple[str, ...]
     notes: tuple[str, ...]
+    today: Today | None = None  # what the day has cost; None: its book was not looked at, or makes no sense
 
     @property
     def doc(self) -> MidjourneyDocument:
@@ -113,27 +117,36 @@ def overview(
     clock: Clock,
     *,
     ended: int = ENDED_SHOWN,
+    today: Today | StateError | None = None,
 ) -> Overview:
     """Look at the pipeline called `name` («story/CHANNEL») in its part of the bucket. A ledger that could not be opened
-    comes as its error. Raises StorageError if the bucket does not answer."""
+    comes as its error, and so does a book of the day (`today`) that makes no sense. Raises StorageError if the bucket
+    does not answer."""
     store = DocumentStore(bucket, settings.paths, None, clock)
     read = _read(store, name, ledger, ended)
     now, limits = clock.now(), settings.workflow
-    action = decide(read.documents, limits, now, prices(settings)) if read.documents else None
+    seen = None if isinstance(today, StateError) or today is None else _seen(today, name, read.documents)
+    action = decide(read.documents, limits, now, prices(settings), seen) if read.documents else None
+    first = seen.over(prices(settings)[Step.CONTENT]) if seen else ""
     return Overview(
         channel,
         read.documents,
         action,
-        _told(store, action) if action else "stops at the document that cannot be made sense of",
+        _told(store, action, first) if action else "stops at the document that cannot be made sense of",
         _waiting(read.documents, action) if read.documents else None,
         action.until if action and read.documents and read.documents.midjourney.status in FAILED_STEP else None,
         read.holder,
         read.dead_letters,
         read.counts,
         read.ended,
-        tuple(_needs(read, action, limits.max_failed_in_a_row)),
-        tuple(_notes(read, settings, now)),
+        (*_needs(read, action, limits.max_failed_in_a_row), *([str(today)] if isinstance(today, StateError) else ())),
+        (*_notes(read, settings, now), *([f"today's spending is {seen.doubt}"] if seen and seen.doubt else ())),
+        seen,
     )
+
+
+def _seen(today: Today, name: str, documents: Documents | None) -> Today:
+    return as_seen_by(today, name, documents.midjourney) if documents else today._replace(pipeline=name)
 
 
 def advice(error: Mapping[str, Any]) -> str:
@@ -166,8 +179,8 @@ def _read(store: DocumentStore, name: str, ledger: Ledger | RetakeError, ended: 
     return _Read(documents, unreadable, holder, len(graves), counts, last, away)
 
 
-def _told(store: DocumentStore, action: Action) -> str:
-    """What the next tick does."""
+def _told(store: DocumentStore, action: Action, over_cap: str) -> str:
+    """What the next tick does. `over_cap` says why nothing new can be paid for, if so."""
     if action.act is Act.REST:
         return f"rests: {action.why}"
     if action.act is not Act.BEGIN:
@@ -175,8 +188,8 @@ def _told(store: DocumentStore, action: Action) -> str:
     plan = tidy_plan(store)
     moved = sum(map(len, plan.moves))
     tidying = f"move {moved} files, then " if moved else ""
-    end = "begin a new generation" if plan.room else f"begin nothing: {store.paths.folder_666} holds a ready group"
-    return f"{tidying}{end}"
+    begin = f"begin nothing: {over_cap}" if over_cap else "begin a new generation"
+    return f"{tidying}{begin if plan.room else f'begin nothing: {store.paths.folder_666} holds a ready group'}"
 
 
 def _waiting(documents: Documents, action: Action | None) -> Waiting | None:
@@ -234,7 +247,7 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
     """The overview as JSON has it."""
     doc, action = seen.doc, seen.action
     step = doc.present_step if seen.generation_id else None
-    spend = doc.spend.on(stamp(now)[:10])
+    sums = seen.today.sums if seen.today else Sums()
     return {
         "channel": seen.channel,
         "needs": list(seen.needs),
@@ -260,8 +273,8 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
         "dead_letters": seen.dead_letters,
         "failed_in_a_row": seen.documents.gen.failed_in_a_row if seen.documents else None,
         "spend_today": {
-            "settled_usd": spend.settled,
-            "reserved_usd": spend.reserved,
+            "settled_usd": sums.settled,
+            "reserved_usd": sums.reserved,
             "cap_usd": settings.workflow.daily_cap_usd,
         },
         "runs": {status.value: n for status, n in seen.counts.items()},

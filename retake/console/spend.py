@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 import click
 
 from retake.bucket import Bucket, NotFound
-from retake.clock import stamp
+from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
+from retake.console.day import as_seen_by, the_day
 from retake.console.desk import Desk, Pipeline, console_command
 from retake.console.evidence import total_usd, unsure
 from retake.console.words import count, read_moment, usd
 from retake.errors import StateError
+from retake.paid.caps import Today
 from retake.story.generation import DEAD_LETTERS, SPEND
+from retake.story.operator import Refusal
+from retake.story.spending import caps_of
 
 SHOWN = 20
 """How many generations are told one by one; JSON has all of them."""
@@ -34,14 +38,6 @@ class Bill(NamedTuple):
     calls: list[dict[str, Any]]
 
 
-class Today(NamedTuple):
-    """The day's counter of one pipeline, which the cap is held against."""
-
-    channel: str | None
-    settled_usd: float
-    reserved_usd: float
-
-
 @console_command("spend")
 @click.option(
     "--days",
@@ -51,40 +47,73 @@ class Today(NamedTuple):
     show_default=True,
     help="How many days to look back.",
 )
-def command(desk: Desk, days: int) -> Answer:
+@click.option(
+    "--latest-day",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="Count what is on record of later days on this one, where a clock was once ahead.",
+)
+@consent.option
+def command(desk: Desk, days: int = 30, latest_day: datetime | None = None, yes: bool = False) -> Answer:
     """What was paid: by day, step and generation, with calls that may have been paid for twice; what is left of today's
-    cap. Days are days in UTC, and a call counts on the day on which it was asked."""
-    now = desk.clock.now()
-    first = (now.astimezone(UTC) - timedelta(days=days - 1)).strftime("%Y-%m-%d")
+    caps. Days are days in UTC, and a call counts on the day on which it was asked.
+
+    No call counts on a day before the latest on record. Where a clock was once far ahead, --latest-day corrects that.
+    """
+    if latest_day:
+        return _corrected(desk, latest_day.strftime("%Y-%m-%d"), yes=yes)
+    first = (desk.clock.now().astimezone(UTC) - timedelta(days=days - 1)).strftime("%Y-%m-%d")
     bills, today = look(desk, first)
-    document = _document(bills, today, desk, now, first)
+    document = _document(bills, today, desk, first)
     return Answer(document, _blocks(document, len(desk.pipelines) > 1))
 
 
+def _corrected(desk: Desk, day: str, *, yes: bool) -> Answer:
+    """Make `day` the latest on record. Raises Refusal."""
+    caps = caps_of(desk.settings, desk.bucket, desk.clock)
+    later, clock_day = caps.later(day), caps.clock_day()
+    if day > clock_day:
+        raise Refusal(f"{day} has not come: the clock says {clock_day}. Set the clock first if that is wrong")
+    if not later:
+        raise Refusal(f"no day after {day} is on record: there is nothing to correct")
+    sums = ", ".join(f"{book.day}: {usd(book.spent)}" for book in later)
+    consent.obtain(f"this counts what is on record of later days ({sums}) on {day}", yes=yes)
+    caps.correct(day)
+    what = f"{day} is the latest day on record, and counts what was on later ones ({sums})"
+    then = f"the next payment counts on {max(day, clock_day)}"
+    days = [{"day": book.day, "usd": book.spent} for book in later]
+    document = {"done": "latest-day", "day": day, "moved": days, "what": what, "next": then}
+    return Answer(document, [Line(f"Done: {what}.", Tone.GOOD), Line(f"{then[0].upper()}{then[1:]}.")])
+
+
 def look(desk: Desk, first_day: str) -> tuple[list[Bill], list[Today]]:
-    """The bills with calls since that day, cut to these, and the day's counters. Raises StateError, StorageError."""
+    """The bills with calls since that day, cut to these, and the day as each pipeline sees it. Raises StateError,
+    StorageError."""
+    today = the_day(desk)
 
     def one(pipeline: Pipeline) -> tuple[list[Bill], Today]:
-        return _pipeline(desk, pipeline, first_day)
+        return _pipeline(desk, pipeline, first_day, today)
 
     with ThreadPoolExecutor(desk.settings.workflow.channel_concurrency) as pool:
         found = list(pool.map(one, desk.pipelines))
     return [bill for bills, _ in found for bill in bills], [today for _, today in found]
 
 
-def _pipeline(desk: Desk, pipeline: Pipeline, first_day: str) -> tuple[list[Bill], Today]:
+def _pipeline(desk: Desk, pipeline: Pipeline, first_day: str, today: Today) -> tuple[list[Bill], Today]:
     documents = desk.store(pipeline).read()
     doc, present = documents.midjourney, documents.gen.generation_id
     bills = {it.generation_id: it for it in _ended(pipeline, first_day)}
     if present and doc.paid_calls:  # a generation that was taken up again has its old calls in its document too
         bills[present] = Bill(pipeline.channel, present, UNDER_WAY, doc.paid_calls)
-    counted = doc.spend.on(stamp(desk.clock.now())[:10])
     cut = (bill._replace(calls=[call for call in bill.calls if day_of(call) >= first_day]) for bill in bills.values())
-    return [bill for bill in cut if bill.calls], Today(pipeline.channel, counted.settled, counted.reserved)
+    return [bill for bill in cut if bill.calls], as_seen_by(today, pipeline.name, doc)
 
 
 def day_of(call: Mapping[str, Any]) -> str:
-    """The day (UTC) on which the call was asked; "" where the record does not say."""
+    """The day (UTC) on which the call counts: that on which it was asked, or the latest on record by then; "" where the
+    record does not say."""
+    if isinstance(counted := call.get("counted_on"), str):
+        return counted
     asked = read_moment(call.get("requested_at_utc"))
     return asked.strftime("%Y-%m-%d") if asked else ""
 
@@ -134,33 +163,46 @@ def _sum(calls: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _document(bills: list[Bill], today: list[Today], desk: Desk, now: datetime, first: str) -> dict[str, Any]:
+def _document(bills: list[Bill], today: list[Today], desk: Desk, first: str) -> dict[str, Any]:
     calls = [call for bill in bills for call in bill.calls]
     days: dict[str, list[Mapping[str, Any]]] = {}
     steps: dict[str, list[Mapping[str, Any]]] = {}
     for call in calls:
         days.setdefault(day_of(call), []).append(call)
         steps.setdefault(str(call.get("step") or ""), []).append(call)
-    cap = desk.settings.workflow.daily_cap_usd
-    counters = [
-        {
-            "channel": it.channel,
-            "settled_usd": it.settled_usd,
-            "reserved_usd": it.reserved_usd,
-            "left_usd": None if cap is None else max(0.0, round(cap - it.settled_usd - it.reserved_usd, 6)),
-        }
-        for it in today
-    ]
     newest = sorted(bills, key=lambda bill: (max(map(day_of, bill.calls)), bill.generation_id), reverse=True)
     return {
         "since": first,
         "total": _sum(calls),
-        "today": {"day": stamp(now)[:10], "cap_usd": cap, "pipelines": counters},
+        "today": _day_document([it.channel for it in desk.pipelines], today),
         "by_day": [{"day": day, **_sum(days[day])} for day in sorted(days, reverse=True)],
         "by_step": [{"step": step, **_sum(found)} for step, found in sorted(steps.items())],
         "by_generation": [
             {"channel": it.channel, "generation_id": it.generation_id, "outcome": it.outcome, **_sum(it.calls)}
             for it in newest
+        ],
+    }
+
+
+def _day_document(channels: list[str | None], today: list[Today]) -> dict[str, Any]:
+    day = today[0]
+    cap, spent = day.limits.bucket_usd, day.book.spent
+    return {
+        "day": day.day,
+        "clock_day": day.clock_day,
+        "cap_usd": cap,
+        "channel_cap_usd": day.limits.pipeline_usd,
+        "spent_usd": spent,  # by all channels
+        "left_usd": None if cap is None else max(0.0, round(cap - spent, 6)),
+        "doubt": day.doubt or None,
+        "pipelines": [
+            {
+                "channel": channel,
+                "settled_usd": it.sums.settled,
+                "reserved_usd": it.sums.reserved,
+                "left_usd": it.left,
+            }
+            for channel, it in zip(channels, today, strict=True)
         ],
     }
 
@@ -174,6 +216,8 @@ def _blocks(document: Mapping[str, Any], many: bool) -> list[Block]:
         Heading(f"Paid since {document['since']}: {usd(total['usd'])} for {count(total['calls'], 'call')}"),
         Line(_today(document["today"])),
     ]
+    if document["today"]["doubt"]:
+        blocks.append(Line(f"today's calls are {document['today']['doubt']}", Tone.WARN))
     if total["unsure_calls"]:
         blocks.append(Line(_unsure(total), Tone.WARN))
     if total["calls"]:
@@ -200,12 +244,16 @@ def _today(today: Mapping[str, Any]) -> str:
     settled = round(sum(it["settled_usd"] for it in today["pipelines"]), 6)
     reserved = round(sum(it["reserved_usd"] for it in today["pipelines"]), 6)
     spent = f"Today ({today['day']}): {usd(settled)} settled, {usd(reserved)} reserved"
-    if today["cap_usd"] is None:
+    cap, own_cap, pipelines = today["cap_usd"], today["channel_cap_usd"], today["pipelines"]
+    if cap is None and own_cap is None:
         return f"{spent}; there is no daily cap"
-    if len(today["pipelines"]) == 1:
-        return f"{spent}; {today['pipelines'][0]['left_usd']:.3f} left of the cap of {usd(today['cap_usd'])}"
-    out = sum(not it["left_usd"] for it in today["pipelines"])
-    return f"{spent}; each channel has a cap of {usd(today['cap_usd'])}, {out} have used theirs up"
+    parts = [spent] if cap is None else [spent, f"{today['left_usd']:.3f} left of the cap of {usd(cap)}"]
+    if own_cap is not None and len(pipelines) == 1:
+        parts.append(f"{pipelines[0]['left_usd']:.3f} left for this channel, whose cap is {usd(own_cap)}")
+    elif own_cap is not None:
+        out = sum(not it["left_usd"] for it in pipelines)
+        parts.append(f"each channel has a cap of {usd(own_cap)}, {out} have nothing left")
+    return "; ".join(parts)
 
 
 def _by_generation(rows: list[dict[str, Any]], many: bool) -> Table:

@@ -7,11 +7,13 @@ from typing import Any
 
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
+from retake.console.day import the_day
 from retake.console.desk import Desk, Pipeline, console_command
-from retake.console.overview import Overview, as_document, overview
+from retake.console.overview import ENDED_SHOWN, Overview, as_document, overview
 from retake.console.runs import TONES
 from retake.console.words import ago, code_of, moment, one_line, read_moment, span, usd
-from retake.errors import RetakeError
+from retake.errors import RetakeError, StateError
+from retake.paid.caps import Today
 from retake.runs import Ledger
 from retake.story.decision import Act
 from retake.story.documents import FAILED_STEP
@@ -28,7 +30,14 @@ def command(desk: Desk) -> Answer:
     pipelines = [as_document(it, desk.settings, now) for it in seen]
     healthy = not any(it.needs for it in seen)
     breakers = open_breakers(desk)
-    document = {"at": stamp(now), "healthy": healthy, "pipelines": pipelines, "breakers": breakers}
+    day = next((it.today for it in seen if it.today), None)
+    document = {
+        "at": stamp(now),
+        "healthy": healthy,
+        "pipelines": pipelines,
+        "breakers": breakers,
+        "caps": day and _caps(day),
+    }
     blocks = _many(seen, desk, now) if len(seen) > 1 else _one(seen[0], pipelines[0], now)
     blocks += [
         Line(f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}", Tone.WARN)
@@ -41,17 +50,43 @@ def look(desk: Desk) -> list[Overview]:
     """Each pipeline, as many at once as a tick works on. Raises SettingsError, StorageError."""
     many = len(desk.pipelines) > 1
     desk.bucket, desk.settings  # noqa: B018  opened here, once, rather than by each thread
+    today = _today(desk)
 
     def one(pipeline: Pipeline) -> Overview:
-        ended = {"ended": 0} if many else {}
-        ledger = _ledger(desk, pipeline)
-        return overview(pipeline.channel, pipeline.name, pipeline.bucket, ledger, desk.settings, desk.clock, **ended)
+        return overview(
+            pipeline.channel,
+            pipeline.name,
+            pipeline.bucket,
+            _ledger(desk, pipeline),
+            desk.settings,
+            desk.clock,
+            ended=0 if many else ENDED_SHOWN,
+            today=today,
+        )
 
     if not many:
         return [one(desk.pipelines[0])]
     _ledger(desk, desk.pipelines[0])
     with ThreadPoolExecutor(desk.settings.workflow.channel_concurrency) as pool:
         return list(pool.map(one, desk.pipelines))
+
+
+def _today(desk: Desk) -> Today | StateError:
+    try:
+        return the_day(desk)
+    except StateError as error:
+        return error
+
+
+def _caps(today: Today) -> dict[str, Any]:
+    """The day's book, as JSON has it."""
+    return {
+        "day": today.day,
+        "clock_day": today.clock_day,
+        "spent_usd": today.book.spent,
+        "cap_usd": today.limits.bucket_usd,
+        "channel_cap_usd": today.limits.pipeline_usd,
+    }
 
 
 def open_breakers(desk: Desk) -> list[dict[str, Any]]:
@@ -118,7 +153,7 @@ def _facts(seen: Overview, document: dict[str, Any], now: datetime) -> list[tupl
     facts += _error_facts(seen, now)
     facts.append(("lease", _lease(seen, now)))
     facts.append(("next tick", seen.next_tick))
-    facts.append(("spent today", _spent(document["spend_today"])))
+    facts.append(("spent today", _spent(seen.today)))
     if seen.counts:
         shown = ", ".join(f"{n} {status}" for status, n in seen.counts.items() if n)
         facts.append(("runs", shown or "none yet"))
@@ -148,10 +183,19 @@ def _lease(seen: Overview, now: datetime) -> str:
     return f"held by {holder.owner}{since}{until}"
 
 
-def _spent(spend: dict[str, Any]) -> str:
-    cap, reserved = spend["cap_usd"], spend["reserved_usd"]
-    of = f"{spend['settled_usd']:.3f} of {usd(cap)}" if cap is not None else f"{usd(spend['settled_usd'])}, no cap"
-    return of + (f"; {usd(reserved)} reserved" if reserved else "")
+def _spent(today: Today | None) -> str:
+    """What the pipeline has spent, and what is spent of the caps."""
+    if today is None:
+        return "not known: the day's book cannot be read"
+    sums, cap, own_cap = today.sums, today.limits.bucket_usd, today.limits.pipeline_usd
+    parts = [f"{usd(sums.settled)}, no cap" if cap is None and own_cap is None else usd(sums.settled)]
+    if cap is not None and today.book.spent == sums.spent:
+        parts = [f"{sums.settled:.3f} of {usd(cap)}"]
+    elif cap is not None:
+        parts.append(f"{today.book.spent:.3f} of {usd(cap)} by all channels")
+    if own_cap is not None:
+        parts.append(f"{sums.spent:.3f} of {usd(own_cap)} for one channel")
+    return "; ".join([*parts, *([f"{usd(sums.reserved)} reserved"] if sums.reserved else [])])
 
 
 def _capital(text: str) -> str:
@@ -172,6 +216,11 @@ def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
                 f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),
         Table(("channel", "generation", "step", "stands", "last error", "dead letters")[:columns], rows),
     ]  # fmt: skip
+    day = next((it.today for it in seen if it.today), None)
+    if day and (day.limits.bucket_usd is not None or day.doubt):
+        of = f" of {usd(day.limits.bucket_usd)}" if day.limits.bucket_usd is not None else ""
+        doubt = f"; {day.doubt}" if day.doubt else ""
+        blocks.append(Line(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
     if needing:
         blocks.append(Heading("A person is needed"))
         blocks += [Line(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]

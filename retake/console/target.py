@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from retake.console.answer import Answer, Block, Line, Tone
+from retake.console.day import day_before_paying
 from retake.console.desk import Desk, Pipeline
 from retake.console.lookup import Found, find
 from retake.errors import RetakeError, RunError
@@ -92,7 +93,8 @@ def _how(run: Run | None) -> str:
 
 def done(desk: Desk, meant: Target, verb: str, what: str, documents: Documents, warning: str = "") -> Answer:
     """The answer of a command that has done something to a generation."""
-    following = next_tick(documents, desk.settings.workflow, desk.clock.now(), prices(desk.settings))
+    today = day_before_paying(desk, meant.pipeline, documents.midjourney)
+    following = next_tick(documents, desk.settings.workflow, desk.clock.now(), prices(desk.settings), today)
     document = {
         "done": verb,
         "generation_id": meant.generation_id,

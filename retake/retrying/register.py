@@ -9,7 +9,7 @@ did; a lease would cost such a store seven requests a change, and a process can 
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
@@ -79,12 +79,14 @@ class BucketRegister:
     """States in `folder` (which ends in «/») of `bucket`, as NAME.json: they outlive ticks and processes. Thread safe.
 
     Nothing else may take a lease through a bucket that is made for `folder` (`Bucket.part`), and nobody does.
+    `pauses_s` are between tries while others change the same state.
     """
 
-    def __init__(self, bucket: Bucket, folder: str, clock: Clock) -> None:
+    def __init__(self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S) -> None:
         self._bucket = bucket.part(folder)
         self._folder = folder
         self._clock = clock
+        self._pauses_s = pauses_s
 
     def where(self, name: str) -> str:
         return f"{self._folder}{name}.json"
@@ -97,7 +99,7 @@ class BucketRegister:
         return self._look(name)[0]
 
     def change(self, name: str, change: Change[T]) -> T:
-        for pause in (*_PAUSES_S, None):
+        for pause in (*self._pauses_s, None):
             raw, version = self._look(name)
             new, result = change(raw)
             if new is None:

@@ -23,6 +23,7 @@ from retake.story.ledgers import Ledgers
 from retake.story.manager import Manager
 from retake.story.shell import guarded, part_of, pipeline_of
 from retake.story.shift import Ended, Scripts
+from retake.story.spending import Spending
 from retake.story.stage import RealStudio, RealVendors, Stage
 from retake.story.store import DocumentStore
 
@@ -56,6 +57,7 @@ def tick_channels(
             pipeline=pipeline_of(channel),
             ledgers=ledgers,
             breakers=breakers,
+            spending=Spending(settings, bucket, clock, pipeline_of(channel)),
             unflagged=(Act.FETCH,),
         )
         with bind(channel=channel):

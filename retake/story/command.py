@@ -31,6 +31,7 @@ from retake.story.shell import (
     read_settings,
 )
 from retake.story.shift import Ended, Orders
+from retake.story.spending import Spending
 
 if TYPE_CHECKING:
     from retake.sandbox import Sandbox
@@ -91,9 +92,17 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
 
     def manager(observe: Observer = lambda documents, action: None) -> Manager:
         clock, pipeline, name = SystemClock(), pipeline_of(channel), owner()
-        breakers = Breakers(settings, bucket, clock, name)
         return Manager(
-            settings, part, scripts, keys, clock, owner=name, pipeline=pipeline, breakers=breakers, observe=observe
+            settings,
+            part,
+            scripts,
+            keys,
+            clock,
+            owner=name,
+            pipeline=pipeline,
+            breakers=Breakers(settings, bucket, clock, name),
+            spending=Spending(settings, bucket, clock, pipeline),
+            observe=observe,
         )
 
     if options.until_done and not options.dry_run:

@@ -34,9 +34,9 @@ flight the results of the imagine are kept, and must not start a second one.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from retake.clock import parse_stamp, stamp
+from retake.clock import parse_stamp
 from retake.errors import ErrorClass
 from retake.settings import Workflow
 from retake.story.documents import (
@@ -50,6 +50,9 @@ from retake.story.documents import (
     Status,
     Step,
 )
+
+if TYPE_CHECKING:
+    from retake.paid.caps import Today
 
 
 class Act(StrEnum):
@@ -99,9 +102,15 @@ PAYS = {Act.WRITE: Step.CONTENT, Act.ORDER_IMAGINE: Step.IMAGINE, Act.ORDER_UPSC
 """The actions that make a paid call, whatever else the documents say; FILM is one too where it orders."""
 
 
-def decide(documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float] | None = None) -> Action:
+def decide(
+    documents: Documents,
+    limits: Workflow,
+    now: datetime,
+    prices: Mapping[Step, float] | None = None,
+    today: "Today | None" = None,
+) -> Action:
     """The next action. Total: every parsed set of documents has one. `prices` are US dollars of one paid call of each
-    step; without them the daily cap is not looked at."""
+    step, `today` is what the day has cost; without both the caps are not looked at."""
     doc = documents.midjourney
     if documents.gen.generation_id is None:
         return _without_generation(documents.gen, doc, limits)
@@ -111,9 +120,21 @@ def decide(documents: Documents, limits: Workflow, now: datetime, prices: Mappin
         message = (doc.last_error or {}).get("message", "")
         why = f"a person is needed, tried again at {until:%H:%M} UTC: {message}"
         return Action(Act.REST, action.step, why, 78, until)
-    paying = PAYS.get(action.act) or (Step.RUNWAY if action.act is Act.FILM and action.step is Step.RUNWAY else None)
-    over = over_cap(doc, limits, now, prices[paying]) if prices and paying else ""
-    return Action(Act.REST, action.step, over, 75) if over else action
+    paying = paid_step(action)
+    over = today.over(prices[paying]) if prices and paying and today else ""
+    return rest_of_day(action, over) if over else action
+
+
+def paid_step(action: Action) -> Step | None:
+    """The step whose paid call the action makes; None where it makes none."""
+    if action.act is Act.FILM:
+        return Step.RUNWAY if action.step is Step.RUNWAY else None
+    return PAYS.get(action.act)
+
+
+def rest_of_day(action: Action, over: str) -> Action:
+    """What is done instead of an action that a cap holds back; `over` says which and why."""
+    return Action(Act.REST, action.step, over, 75)
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:
@@ -212,17 +233,6 @@ def _next_order(documents: Documents) -> Action:
     if doc.generation:
         return Action(Act.ORDER_IMAGINE, Step.IMAGINE, "the text is there")
     return Action(Act.RAISE_FLAG, Step.IMAGINE, "the text is there, and nothing else")
-
-
-def over_cap(doc: MidjourneyDocument, limits: Workflow, now: datetime, price: float) -> str:
-    """Why a call of that price, in US dollars, is not to be made today; "" if it may be made."""
-    spend, cap = doc.spend.on(stamp(now)[:10]), limits.daily_cap_usd
-    if cap is None or round(spend.reserved + spend.settled + price, 6) <= cap:
-        return ""
-    spent = spend.reserved + spend.settled
-    return (
-        f"the daily cap: {spent:.3f} of {cap:.3f} USD are spent, {price:.3f} more are asked for; goes on at 00:00 UTC"
-    )
 
 
 def held_until(doc: MidjourneyDocument, limits: Workflow) -> datetime | None:

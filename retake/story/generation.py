@@ -29,7 +29,7 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 def begin(store: DocumentStore, generation_id: str) -> None:
     """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
     _keep_what_is_nobodys(store, generation_id)
-    store.save_midjourney(transitions.clean(store.documents.midjourney))
+    store.save_midjourney(transitions.begun(store.documents.midjourney, generation_id))
     store.save_gen(store.documents.gen.updated(generation_id=generation_id))
 
 

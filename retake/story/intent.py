@@ -45,10 +45,11 @@ def pay(
     of the document what it is with the answer. Raises the VendorError once the document says what became of it."""
     store = stage.store
     stage.check_stop()
-    stage.check_cap(step)
-    now, price = stage.clock.now(), stage.price(step)
     with _set_aside(stage) as room:
-        intent = store.save_midjourney(transitions.intended(store.documents.midjourney, step, now, facts, price))
+        reservation = stage.reserve(step)
+        now, price = stage.clock.now(), stage.price(step)
+        doc = transitions.intended(store.documents.midjourney, step, now, facts, price, reservation)
+        intent = store.save_midjourney(doc)
         try:
             with stage.ended_after(_term(stage)):
                 answer = ask()

@@ -14,13 +14,13 @@ from retake.errors import LeaseHeld
 from retake.keys import Keys
 from retake.settings import Settings
 from retake.story.breakers import Breakers
-from retake.story.decision import Act, Action, decide
-from retake.story.documents import Documents
+from retake.story.decision import Act, Action, decide, paid_step, rest_of_day
+from retake.story.documents import Documents, Step
 from retake.story.generation import new_id, taken_ids
 from retake.story.ledgers import Ledgers
-from retake.story.prices import prices
 from retake.story.shell import LEASE
 from retake.story.shift import NO_ORDERS, Orders, Scripts, Shift, Tick, tidy_plan
+from retake.story.spending import Spending
 from retake.story.store import DocumentStore
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Manager:
         pipeline: str = "story",
         ledgers: Ledgers | None = None,
         breakers: Breakers | None = None,
+        spending: Spending | None = None,
         observe: Observer = lambda documents, action: None,
         unflagged: Container[Act] = (),
     ) -> None:
@@ -63,6 +64,7 @@ class Manager:
         self._pipeline = pipeline
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
         self._breakers = breakers or Breakers(settings, bucket, clock, owner)
+        self._spending = spending or Spending(settings, bucket, clock, pipeline)
         self._observe = observe
         self._unflagged = unflagged
 
@@ -86,6 +88,7 @@ class Manager:
                 self._unflagged,
                 lambda: self._chronicle(lease),
                 self._breakers,
+                self._spending,
             )
             return shift.work(orders)
         finally:
@@ -101,12 +104,17 @@ class Manager:
         """What a tick would do, in words; nothing is changed."""
         store = DocumentStore(self.bucket, self.settings.paths, None, self._clock)
         documents = store.read()
-        action = decide(documents, self.settings.workflow, self._clock.now(), prices(self.settings))
+        action = decide(documents, self.settings.workflow, self._clock.now())
+        step = paid_step(action)
+        if step and (over := self._spending.over(documents.midjourney, step)):
+            action = rest_of_day(action, over)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
+            over = self._spending.over(documents.midjourney, Step.CONTENT) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), taken_ids(store))}"
+            first = f"would begin nothing: {over}" if over else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
         return lines

@@ -8,10 +8,21 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import CapReached, Code, LinkExpired, PollFailed, Refused, SettingsError, StateError, VendorError
+from retake.errors import (
+    CapReached,
+    Code,
+    LinkExpired,
+    OutcomeUnknown,
+    PollFailed,
+    Refused,
+    SettingsError,
+    StateError,
+    TaskFailed,
+    VendorError,
+)
 from retake.media import MediaError
 from retake.story import transitions
-from retake.story.documents import IMAGINE, Results, Status, Step, Task
+from retake.story.documents import IMAGINE, UNKNOWN, Results, Status, Step, Task
 from retake.story.intent import conclude, fail, pay, settle
 from retake.story.stage import Stage
 
@@ -79,18 +90,19 @@ def _pick(stage: Stage, results: Results) -> int:
     if results.picked is not None:
         return results.picked or 1
     try:
-        stage.check_cap(Step.CONTENT)
+        reservation = stage.reserve(Step.CONTENT)
     except CapReached:
         return 1
     now, price = stage.clock.now(), stage.price(Step.CONTENT)
-    doc = stage.store.save_midjourney(transitions.choice_begun(stage.store.documents.midjourney, now, price))
-    index = _chosen(stage, results)
-    stage.store.save_midjourney(transitions.picture_picked(doc, index))
+    begun = transitions.choice_begun(stage.store.documents.midjourney, now, price, reservation)
+    doc = stage.store.save_midjourney(begun)
+    index, outcome = _chosen(stage, results)
+    stage.store.save_midjourney(transitions.choice_made(doc, index, outcome))
     return index
 
 
-def _chosen(stage: Stage, results: Results) -> int:
-    """What the chat API chooses; the first on any trouble."""
+def _chosen(stage: Stage, results: Results) -> tuple[int, str | None]:
+    """What the chat API chooses, the first on any trouble; and the outcome of the call, None if it was not billed."""
     singles = results.task_result.get("temporary_image_urls") or []
     try:
         if len(singles) != 4:
@@ -100,9 +112,9 @@ def _chosen(stage: Stage, results: Results) -> int:
         index = stage.vendors.writer().choose(question, singles)
     except (VendorError, SettingsError, MediaError, KeyError) as error:  # SettingsError: no key
         _log.warning("the choice of a picture failed (%s): the first is taken", error)
-        return 1
+        return 1, UNKNOWN if isinstance(error, OutcomeUnknown) else "wasted" if isinstance(error, TaskFailed) else None
     _log.info("picture %d of 4 was chosen", index, extra={"step": Step.UPSCALE.value})
-    return index
+    return index, "done"
 
 
 # --- the video --------------------------------------------------------------------------------------------------

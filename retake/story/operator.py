@@ -19,7 +19,7 @@ Nothing here takes a lease or writes: intervention.py carries out what is planne
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from retake.errors import ErrorClass, RetakeError
 from retake.settings import Workflow
@@ -27,6 +27,9 @@ from retake.story import transitions
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
+
+if TYPE_CHECKING:
+    from retake.paid.caps import Today
 
 ACTOR = "operator"
 """Who does it, in the documents and on the ledger."""
@@ -91,9 +94,11 @@ def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> P
     return _PLANS[verb](documents, limits, now)
 
 
-def next_tick(documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float]) -> str:
-    """What the next tick will do, in words."""
-    action = decide(documents, limits, now, prices)
+def next_tick(
+    documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float], today: "Today | None" = None
+) -> str:
+    """What the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
+    action = decide(documents, limits, now, prices, today)
     if action.act is Act.REST:
         return f"the next tick rests: {action.why}"
     return f"the next tick: {action.act} ({action.why})"

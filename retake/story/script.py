@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from retake.bucket import Bucket, Lease
 from retake.clock import Clock, SystemClock
 from retake.keys import Keys
 from retake.logs import bind, setup_logging
@@ -21,8 +20,10 @@ from retake.story.shell import (
     open_storage,
     owner,
     part_of,
+    pipeline_of,
     read_settings,
 )
+from retake.story.spending import Spending
 from retake.story.stage import RealStudio, RealVendors, Stage
 from retake.story.store import DocumentStore
 
@@ -39,26 +40,45 @@ def _work(work: Callable[[Stage], None], environ: Mapping[str, str]) -> int:
     handed = environ.get(LEASE_VARIABLE)
     settings, keys = read_settings(environ, warn=not handed)
     channel = environ.get(CHANNEL_VARIABLE)
-    bucket, clock = part_of(open_storage(settings), settings, channel), SystemClock()
+    whole, clock = open_storage(settings), SystemClock()
+    bucket, spending = part_of(whole, settings, channel), Spending(settings, whole, clock, pipeline_of(channel))
     lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, owner())
     stopping = StopSignal()
     life = Life(settings.workflow.script_timeout_seconds + 30 if handed else None)
     try:
-        stage = _stage(settings, keys, bucket, lease, clock, stopping, life)
+        store = DocumentStore(bucket, settings.paths, lease, clock)
+        store.read()
+        stage = _stage(settings, keys, store, clock, stopping, life, spending)
         with bind(generation_id=stage.generation_id or None, channel=channel):
-            work(stage)
+            try:
+                work(stage)
+            finally:
+                if not handed:  # else the manager does it
+                    spending.heal(store.documents.midjourney)
     finally:
         lease.release()
     return 0
 
 
 def _stage(
-    settings: Settings, keys: Keys, bucket: Bucket, lease: Lease, clock: Clock, stopping: StopSignal, life: "Life"
+    settings: Settings,
+    keys: Keys,
+    store: DocumentStore,
+    clock: Clock,
+    stopping: StopSignal,
+    life: "Life",
+    spending: Spending,
 ) -> Stage:
-    store = DocumentStore(bucket, settings.paths, lease, clock)
-    store.read()
-    vendors, studio = RealVendors(settings, keys), RealStudio(settings)
-    return Stage(settings, store, vendors, studio, clock, stopping=lambda: stopping.count > 0, switch=life.end_after)
+    return Stage(
+        settings,
+        store,
+        RealVendors(settings, keys),
+        RealStudio(settings),
+        clock,
+        stopping=lambda: stopping.count > 0,
+        switch=life.end_after,
+        spending=spending,
+    )
 
 
 class Life:

@@ -17,7 +17,16 @@ from retake.logs import alert, bind
 from retake.settings import Settings
 from retake.story import tidy, transitions
 from retake.story.breakers import Breakers, Leave, Shut
-from retake.story.decision import ASK_TO_RESOLVE, Act, Action, decide, held_until, over_cap, retry_at
+from retake.story.decision import (
+    ASK_TO_RESOLVE,
+    Act,
+    Action,
+    decide,
+    held_until,
+    paid_step,
+    rest_of_day,
+    retry_at,
+)
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -29,7 +38,7 @@ from retake.story.documents import (
     safe_id,
 )
 from retake.story.generation import begin, bury, finish, new_id, take_up, taken_ids
-from retake.story.prices import prices
+from retake.story.spending import Spending
 from retake.story.store import DocumentStore
 
 if TYPE_CHECKING:
@@ -91,6 +100,7 @@ class Shift:
         unflagged: Container[Act],
         open_chronicle: "Callable[[], Chronicle]",
         breakers: Breakers,
+        spending: Spending,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -100,9 +110,9 @@ class Shift:
         self._clock = clock
         self._observe = observe
         self._unflagged = unflagged
-        self._prices = prices(settings)
         self._open_chronicle = open_chronicle
         self._breakers = breakers
+        self._spending = spending
         self._chronicle: Chronicle | None = None  # opened with the first generation that is under way
         self._interrupted = False
         self._flag_raised = False
@@ -113,6 +123,7 @@ class Shift:
         self._interrupted = interrupted = self._store.documents.public.processing_lock
         if interrupted:
             _log.warning("the last tick did not come to its end; this one goes on from what is on record")
+            self._spending.heal(self._store.documents.midjourney)
         try:
             if orders != NO_ORDERS:
                 self._refuse(orders)
@@ -129,8 +140,8 @@ class Shift:
             self._lower_flag(interrupted)
 
     def _next(self) -> Tick | None:
-        documents, workflow = self._store.documents, self._settings.workflow
-        action = decide(documents, workflow, self._clock.now(), self._prices)
+        documents = self._store.documents
+        action = self._within_cap(decide(documents, self._settings.workflow, self._clock.now()))
         generation_id = documents.gen.generation_id
         with bind(generation_id=generation_id, step=action.step.value, status=documents.midjourney.status):
             self._observe(documents, action)
@@ -148,6 +159,11 @@ class Shift:
                 self._raise_flag()
             tick = self._act_by(leave, action) if leave else self._act(action)
         return tick._replace(generation_id=generation_id) if tick else None
+
+    def _within_cap(self, action: Action) -> Action:
+        step = paid_step(action)
+        over = self._spending.over(self._store.documents.midjourney, step) if step else ""
+        return rest_of_day(action, over) if over else action
 
     def _act_by(self, leave: Leave, action: Action) -> Tick | None:
         """`_act`, by leave of the vendor's breaker, which is told how it ended. What a call came to that was begun
@@ -188,7 +204,7 @@ class Shift:
             return
         self._chronicle = self._chronicle or self._open_chronicle()
         self._chronicle.actor = actor or self._chronicle.actor
-        action = action or decide(documents, self._settings.workflow, self._clock.now(), self._prices)
+        action = action or decide(documents, self._settings.workflow, self._clock.now())
         self._chronicle.align(documents, action, interrupted=self._interrupted)
         self._interrupted = False
 
@@ -199,8 +215,7 @@ class Shift:
         if plan.room:
             self._need(("midjourney", "runway", "openai"))
         self._tidy(plan)
-        doc, limits = self._store.documents.midjourney, self._settings.workflow
-        over = over_cap(doc, limits, self._clock.now(), self._prices[Step.CONTENT]) if plan.room else ""
+        over = self._spending.over(self._store.documents.midjourney, Step.CONTENT) if plan.room else ""
         if over:
             return self._rest(Action(Act.REST, Step.CONTENT, over, 75))
         if not plan.room:
@@ -275,6 +290,8 @@ class Shift:
         ended = self._scripts.run(script, arguments, self._lease)
         self._lease.check()
         doc = self._store.read().midjourney
+        if paid_step(action) or action.act is Act.SETTLE:
+            self._spending.heal(doc) if ended.exit_code else self._spending.settle(doc)
         if ended.stopped:
             return Tick(75, "stopped by a signal; the next tick goes on")
         if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
@@ -363,6 +380,7 @@ class Shift:
             store.save_midjourney(
                 transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
             )
+            self._spending.settle(store.documents.midjourney)
             self._say("resolve", f"the operator says: {orders.resolve} the {doc.pending.step} call")
 
     def _say(self, code: str, text: str) -> None:

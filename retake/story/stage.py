@@ -6,18 +6,20 @@ from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
 from random import random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from retake.clock import Clock
-from retake.errors import CapReached, CodedError, ErrorClass, Stopped, VendorError, error_record, escalate, retry_in
+from retake.errors import CodedError, ErrorClass, Stopped, VendorError, error_record, escalate, retry_in
 from retake.keys import Keys, missing_keys
 from retake.settings import Settings
-from retake.story.decision import over_cap
 from retake.story.documents import Step
-from retake.story.prices import prices
+from retake.story.spending import Spending
 from retake.story.store import DocumentStore
 from retake.story.waits import wait_s
 from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
+
+if TYPE_CHECKING:
+    from retake.paid.caps import Reservation
 
 _log = getLogger(__name__)
 
@@ -72,7 +74,8 @@ class Studio(Protocol):
 
 class Stage:
     """One step's surroundings. `stopping` says whether a signal asked the program to stop; `switch(seconds)` has the
-    kernel end this process after so many, `switch(0)` not any more."""
+    kernel end this process after so many, `switch(0)` not any more. `spending` must be that of the whole bucket: left
+    out, the store's bucket is all of it."""
 
     def __init__(
         self,
@@ -86,12 +89,14 @@ class Stage:
         switch: Callable[[float], None] = lambda seconds: None,
         random_nonce: Callable[[], int] | None = None,
         random: Callable[[], float] = random,
+        spending: Spending | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
         self.vendors = vendors
         self.studio = studio
         self.clock = clock
+        self.spending = spending or Spending(settings, store.bucket, clock)
         self.random_nonce = random_nonce or _random_nonce
         self._stopping = stopping
         self._switch = switch
@@ -125,13 +130,12 @@ class Stage:
 
     def price(self, step: Step) -> float:
         """What a paid call of the step costs, in US dollars."""
-        return prices(self.settings)[step]
+        return self.spending.price(step)
 
-    def check_cap(self, step: Step) -> None:
-        """Raises CapReached where one more paid call of the step would exceed what may be spent today."""
-        over = over_cap(self.store.documents.midjourney, self.settings.workflow, self.clock.now(), self.price(step))
-        if over:
-            raise CapReached(over)
+    def reserve(self, step: Step) -> "Reservation":
+        """Set aside what a paid call of the step costs; the reservation is to be saved with its intent. Raises
+        CapReached where the call would exceed what may be spent today."""
+        return self.spending.reserve(self.store.documents.midjourney, step)
 
     def check_stop(self) -> None:
         if self._stopping():

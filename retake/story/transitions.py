@@ -7,7 +7,7 @@ be paid for without end.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retake.clock import stamp
 from retake.errors import ErrorClass, retry_in
@@ -24,10 +24,18 @@ from retake.story.documents import (
     Task,
 )
 
+if TYPE_CHECKING:
+    from retake.paid.caps import Reservation
+
 _OURS = (
     *("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step"),
     *("cancelled", "skipped"),
 )
+
+_RECORDED = ("step", "attempt", "requested_at_utc", "counted_on", "price_usd", "call")
+
+PICK = "pick"
+"""`call` of the paid call by which the chat API chooses one of four pictures."""
 
 _WAITING = {Step.IMAGINE: Status.WAITING_FOR_IMAGINE, Step.UPSCALE: Status.WAITING_FOR_UPSCALE}
 
@@ -55,22 +63,31 @@ def flag_lowered(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def intended(
-    doc: MidjourneyDocument, step: Step, now: datetime, facts: Mapping[str, Any], price: float = 0.0
+    doc: MidjourneyDocument,
+    step: Step,
+    now: datetime,
+    facts: Mapping[str, Any],
+    price: float = 0.0,
+    reservation: "Reservation | None" = None,
 ) -> MidjourneyDocument:
     """A paid call is about to be made: what is asked, when, and for how much, is on record before it goes out."""
-    call = {
-        "step": step.value,
-        "attempt": doc.retries_of(step) + 1,
-        "requested_at_utc": stamp(now),
-        "price_usd": price,
-    }
-    spend = doc.spend.on(day_of(now))
-    return doc.updated(pending_call={**call, **facts}, spend=_spend(spend, reserved=price))
+    call = _call(doc, step, now, price, reservation)
+    spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
+    kept = _reserved(doc, reservation, "open")
+    return doc.updated(pending_call={**call, **facts}, spend=_spend(spend, kept, reserved=price))
 
 
 def day_of(now: datetime) -> str:
     """The day that a payment at `now` belongs to."""
     return stamp(now)[:10]
+
+
+def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
+    """Nothing under way, for a generation that begins. The document has an account from here on, by which the day's
+    book tells it from one that was removed (`retake.paid.day_book`)."""
+    if isinstance(_kept(doc).get("account"), str):
+        return clean(doc)
+    return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
 
 
 def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyDocument:
@@ -98,7 +115,7 @@ def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
 
 def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """The call was certainly not carried out: one failed attempt, or what its class says."""
-    return _over(doc.updated(spend=_spend(doc.spend, reserved=-_price(doc))), record)
+    return _over(doc.updated(spend=_spend(doc.spend, _closed(doc, "released"), reserved=-_price(doc))), record)
 
 
 def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -151,9 +168,25 @@ def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> Mid
     return _cleared(after, ordered_by(task), Step.FETCH)
 
 
-def choice_begun(doc: MidjourneyDocument, now: datetime, price: float) -> MidjourneyDocument:
-    """The chat API is about to be asked which picture to upscale: whatever comes of it, it is not paid for again."""
-    return picture_picked(doc, 0).updated(spend=_spend(doc.spend.on(day_of(now)), settled=price))
+def choice_begun(
+    doc: MidjourneyDocument, now: datetime, price: float, reservation: "Reservation | None" = None
+) -> MidjourneyDocument:
+    """The chat API is about to be asked which picture to upscale: whatever comes of it, it is not paid for again. It
+    counts as billed from here on, unless it turns out that it was not (`choice_made`)."""
+    call = {**_call(doc, Step.UPSCALE, now, price, reservation), "call": PICK, "outcome": UNKNOWN}
+    spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
+    spent = _spend(spend, _reserved(doc, reservation, "billed"), settled=price)
+    return picture_picked(doc, 0).updated(paid_calls=[*doc.paid_calls, call], spend=spent)
+
+
+def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> MidjourneyDocument:
+    """Which picture is to be upscaled, and what became of the call that chose it: None if it was not carried out."""
+    *before, call = doc.paid_calls
+    after = picture_picked(doc, index)
+    if outcome is None:
+        released = _spend(doc.spend, _closed(doc, "released"), settled=-float(call["price_usd"]))
+        return after.updated(paid_calls=before, spend=released)
+    return after.updated(paid_calls=[*before, {**call, "outcome": outcome}])
 
 
 def picture_picked(doc: MidjourneyDocument, index: int) -> MidjourneyDocument:
@@ -335,21 +368,56 @@ def _over(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocum
 def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> dict[str, Any]:
     """The spend record and the day's sum, with the pending call counted as billed."""
     asked = _pending(doc).raw
-    call = {key: asked[key] for key in ("step", "attempt", "requested_at_utc", "price_usd", "call") if key in asked}
+    call = {key: asked[key] for key in _RECORDED if key in asked}
     paid = [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
-    return {"paid_calls": paid, "spend": _spend(doc.spend, reserved=-_price(doc), settled=_price(doc))}
+    spend = _spend(doc.spend, _closed(doc, "billed"), reserved=-_price(doc), settled=_price(doc))
+    return {"paid_calls": paid, "spend": spend}
+
+
+def _call(
+    doc: MidjourneyDocument, step: Step, now: datetime, price: float, reservation: "Reservation | None"
+) -> dict[str, Any]:
+    """What is on record of a call before it is made. It counts on the day of its time, unless `counted_on` says that
+    the book of the day says otherwise."""
+    call = {
+        "step": step.value,
+        "attempt": doc.retries_of(step) + 1,
+        "requested_at_utc": stamp(now),
+        "price_usd": price,
+    }
+    return {**call, "counted_on": reservation.day} if reservation and reservation.day != day_of(now) else call
+
+
+def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
+    """The document's word on its last reservation, for the book of the day (`retake.story.spending.known`)."""
+    kept = (doc.raw.get("spend") or {}).get("reservation")
+    return kept if isinstance(kept, dict) else {}
+
+
+def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
+    return {**reservation._asdict(), "fate": fate} if reservation else _kept(doc)
+
+
+def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
+    """The last reservation, now that it is known what became of its call. One of an older document has none."""
+    kept = _kept(doc)
+    return {**kept, "fate": fate} if "fate" in kept else kept
 
 
 def _price(doc: MidjourneyDocument) -> float:
     return float(_pending(doc).raw.get("price_usd") or 0.0)
 
 
-def _spend(spend: Spend, *, reserved: float = 0.0, settled: float = 0.0) -> dict[str, Any]:
-    """`spend` with these amounts added, to a millionth of a dollar."""
+def _spend(
+    spend: Spend, reservation: Mapping[str, Any], *, reserved: float = 0.0, settled: float = 0.0
+) -> dict[str, Any]:
+    """`spend` with these amounts added, to a millionth of a dollar. What the caps are held against is the book of the
+    day (`retake.paid.caps`); these sums are what it goes by where it is not there."""
     return {
         "day": spend.day,
         "reserved_usd": max(0.0, round(spend.reserved + reserved, 6)),
-        "settled_usd": round(spend.settled + settled, 6),
+        "settled_usd": max(0.0, round(spend.settled + settled, 6)),
+        **({"reservation": dict(reservation)} if reservation else {}),
     }
 
 

@@ -53,6 +53,9 @@ class BucketContract:
     lease_breaks = True
     """Whether an operator can end a lease whose holder lives. If not, that is refused, and says who holds it."""
 
+    tells_the_time = False
+    """Whether the store has a clock of its own."""
+
     threads = 4
     """How many clients write at once where the suite tries that, and `rounds` how often each."""
     rounds = 15
@@ -328,6 +331,27 @@ class BucketContract:
         assert {entry.key: bucket.read(entry.key)[0] for entry in bucket.list("")} == model.objects
 
     # --- the lease ----------------------------------------------------------------------------------------------
+
+    def test_who_reads_and_writes_alone_needs_no_second_try(self, connect: Connect) -> None:
+        """Not even where the store compares and writes in two steps."""
+        connect().write("count", b"0", ANY)
+
+        def count() -> None:
+            bucket = connect()
+            with bucket.alone("count"):
+                data, version = bucket.read("count")
+                with suppress(Conflict):  # where it is one step, somebody else may have been faster: that is told
+                    bucket.write("count", b"%d" % (int(data) + 1), version)
+                    return
+            count()
+
+        at_once([count] * self.threads)
+        assert connect().read("count")[0] == b"%d" % self.threads
+
+    def test_the_stores_own_clock_is_told_or_none(self, bucket: Bucket) -> None:
+        now = bucket.part("a/").now()
+        assert (now is not None) == self.tells_the_time
+        assert now is None or abs(datetime.now(UTC) - now) < timedelta(minutes=1)
 
     def test_one_holder_at_a_time_and_the_other_is_told_who(self, connect: Connect) -> None:
         lease = connect().lease("story", "host-a:17")

@@ -17,6 +17,8 @@ def sandbox() -> Iterator[B2Sandbox]:
 
 
 class TestB2(BucketContract):
+    tells_the_time = True
+
     @pytest.fixture
     def connect(self, sandbox: B2Sandbox) -> Connect:
         url = sandbox.storage_url(uuid4().hex)

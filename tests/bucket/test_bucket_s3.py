@@ -1,5 +1,6 @@
 """S3-compatible stores as they are found in the wild, over real HTTP."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -200,6 +201,25 @@ def test_without_conditions_versions_are_compared_by_looking(without: S3Bucket) 
     assert without.read("a") == (b"2", newer)
     with pytest.raises(Conflict):
         without.write("b", b"3", version)
+
+
+def test_without_conditions_who_reads_and_writes_alone_loses_no_change(without: S3Bucket, url: str) -> None:
+    without.write("count", b"0", ANY)
+
+    def count() -> None:
+        bucket = S3Bucket(url)
+        for _ in range(2):
+            with bucket.alone("count"):
+                data, version = bucket.read("count")
+                bucket.write("count", b"%d" % (int(data) + 1), version)
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert without.read("count")[0] == b"6"
+    assert without.holder("count-writes") is None
 
 
 def test_without_conditions_a_write_after_ours_is_seen(without: S3Bucket, proxy: Zoo) -> None:

@@ -22,6 +22,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestS3(BucketContract):
+    tells_the_time = True
     threads = 3
     rounds = 4
     examples = 5

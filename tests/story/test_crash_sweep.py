@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from mortal import MortalWorld
 from story_runs import check_history, ledger_of
+from story_world import World
 
 from retake.bucket import ANY
 from retake.runs.states import RunStatus
@@ -116,6 +117,12 @@ def check_files(world: MortalWorld) -> None:
     assert graves or world.ended == ["done"]
 
 
+def booked(world: World) -> tuple[float, float]:
+    """What is reserved and what is settled in the books of all days."""
+    sums = [sums for key in world.keys_of("caps/") for sums in world.json(key)["pipelines"].values()]
+    return sum(it["reserved_usd"] for it in sums), sum(it["settled_usd"] for it in sums)
+
+
 def check_runs(world: MortalWorld) -> None:
     """Each generation is one run, however often it was cut off, with one end."""
     check_history(world)
@@ -136,6 +143,7 @@ def check_spend(world: MortalWorld, deaths: int) -> None:
         billed = world.vendors.billed[kind]
         assert billed <= on_record[step], f"{kind}: {billed} billed, on record {calls}"
     assert sum(doubtful.values()) <= deaths + 1
+    assert booked(world) == (0.0, pytest.approx(sum(call["price_usd"] for call in calls)))
     for step in ("imagine", "upscale"):
         found = [call for call in calls if call["step"] == step and call["outcome"] == "accepted"]
         assert len({call["task_id"] for call in found}) == len(found), "no task is adopted twice"

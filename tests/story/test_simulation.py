@@ -15,12 +15,13 @@ import pytest
 from mortal import Fate, MortalWorld
 from story_runs import check_history
 from story_world import PAID
-from test_crash_sweep import STEP_OF_KIND
+from test_crash_sweep import STEP_OF_KIND, booked
 
 from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash
 from retake.errors import RetakeError, StorageError
-from retake.story.documents import GROUP
+from retake.story.documents import GROUP, Step
+from retake.story.prices import prices
 from retake.story.shift import Orders
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class Simulation(MortalWorld):
             mj_timeout_seconds=self.random.choice([200.0, 18000.0]),
             critical_retry_minutes=3,
             max_tasks_per_run=self.random.choice([1, 1, 2]),
+            daily_cap_usd=self.random.choice([None, 0.7, 3.0]),
         )
         chance = Chance(self.random)
         chance.happens = [(0.01, self.publish), (0.005, self.rival), (0.01, lambda: self.clock.sleep(7))]
@@ -140,6 +142,8 @@ class Simulation(MortalWorld):
         """Nothing fails any more: whatever is under way comes to an end, and what can be tidied up is."""
         self.chance.calm = True
         self.vendors.choose_next = None
+        check_cap(self)
+        self.settings = self.settings._replace(workflow=self.settings.workflow._replace(daily_cap_usd=None))
         self.later(days=1)
         for _ in range(60):
             pending = self.doc.pending
@@ -173,10 +177,26 @@ def check(world: Simulation) -> None:
     archived = {key.removeprefix("archive/").split(".")[0] for key in world.keys_of("archive/")}
     lost = [name for name in world.appended if name not in documents.public.published and name not in archived]
     assert not lost, f"appends of the publisher are lost: {lost}"
+    check_books(world)
     calls = [call for key in world.keys_of("spend/") for call in world.json(key)["paid_calls"]]
     for kind, step in STEP_OF_KIND.items():
         on_record = sum(call["step"] == step for call in calls)
         assert world.vendors.billed[kind] <= on_record, f"{kind}: more is billed than is on record"
+
+
+def check_books(world: Simulation) -> None:
+    """The books have at least what was billed."""
+    price = prices(world.settings)
+    billed = sum(world.vendors.billed[kind] * price[Step(step)] for kind, step in STEP_OF_KIND.items())
+    spent = booked(world)
+    assert sum(spent) + 1e-6 >= billed, f"{spent} are on the books, {billed} are billed"
+
+
+def check_cap(world: Simulation) -> None:
+    """No day has cost more than it may."""
+    cap = world.settings.workflow.daily_cap_usd
+    spent = [json.loads(world.memory.read(entry.key)[0])["spent_usd"] for entry in world.memory.list("caps/")]
+    assert cap is None or max(spent, default=0) <= cap
 
 
 def play(seed: int) -> None:

@@ -1,14 +1,28 @@
 """What is spent: reserved at the intent, settled or released at the result, and capped by the day."""
 
-import pytest
-from story_world import World
+from collections import Counter
+from datetime import timedelta
+from typing import Any
 
+import pytest
+from story_world import Heard, World
+
+from retake.bucket import Lease
+from retake.bucket.counting import CountingBucket
+from retake.bucket.failing import FailingBucket, Fault
+from retake.clock import FakeClock
 from retake.settings import Settings
 from retake.story.documents import Step
-from retake.story.prices import prices
-from retake.story.shift import Tick
+from retake.story.manager import Manager
+from retake.story.prices import CHAT_USD, RUNWAY_SECOND_USD, prices
+from retake.story.shift import NO_ORDERS, Orders, Tick
+from retake.story.spending import Spending
+from retake.story.stage import Stage
+from retake.vendors.runway import Runway
+from retake.vendors.runway_limits import MODELS
 
 PRICE = prices(Settings())
+MIDJOURNEY = "config/config_midjourney.json"
 
 
 def spend(world: World) -> tuple[float, float]:
@@ -90,9 +104,180 @@ def test_no_generation_is_begun_that_could_not_pay_its_first_call() -> None:
     assert not world.vendors.billed
 
 
-def test_an_unknown_model_counts_as_the_dearest_of_its_kind() -> None:
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+
+def set_up(section: str, **values: Any) -> Settings:
     settings = Settings()
-    unknown = settings._replace(runwayml=settings.runwayml._replace(model_name="gen9"))
-    assert prices(unknown)[Step.RUNWAY] >= prices(settings)[Step.RUNWAY]
-    own = settings._replace(prices=settings.prices._replace(runway_second=0.5))
+    return settings._replace(**{section: getattr(settings, section)._replace(**values)})
+
+
+def test_an_unknown_model_counts_as_twice_the_dearest_of_its_kind() -> None:
+    assert prices(set_up("runwayml", model_name="gen9"))[Step.RUNWAY] == 10 * 2 * max(RUNWAY_SECOND_USD.values())
+    assert prices(set_up("openai", model="gpt-9"))[Step.CONTENT] == 2 * max(CHAT_USD.values())
+    dearer = set_up("openai", model="gpt-9")._replace(prices=Settings().prices._replace(unknown_factor=5))
+    assert prices(dearer)[Step.CONTENT] == 5 * max(CHAT_USD.values())
+    own = set_up("prices", runway_second=0.5)
     assert prices(own)[Step.RUNWAY] == 5.0
+
+
+def test_the_price_booked_is_that_of_the_length_that_is_ordered() -> None:
+    assert prices(set_up("video", runway_duration=8))[Step.RUNWAY] == 0.50, "gen4_turbo makes 5 s or 10 s"
+    assert prices(set_up("video", runway_duration=7))[Step.RUNWAY] == 0.25
+    any_length = set_up("video", runway_duration=8)._replace(runwayml=Settings().runwayml._replace(model_name="gen4.5"))
+    assert prices(any_length)[Step.RUNWAY] == 0.96
+
+
+def test_the_price_booked_is_that_of_the_length_that_the_client_orders() -> None:
+    for model in (*MODELS, "gen9"):
+        for seconds in range(2, 31):
+            settings = set_up("video", runway_duration=seconds)
+            settings = settings._replace(runwayml=settings.runwayml._replace(model_name=model))
+            runway = Runway(None, "key", model=model, ratio="1280:720", duration_s=seconds, timeout_s=1)
+            second = RUNWAY_SECOND_USD.get(model, 2 * max(RUNWAY_SECOND_USD.values()))
+            assert prices(settings)[Step.RUNWAY] == pytest.approx(second * runway._duration)
+
+
+def test_a_price_that_is_a_guess_is_warned_of_once_in_the_life_of_the_process() -> None:
+    world = World()
+    world.settings = world.settings._replace(openai=world.settings.openai._replace(model=f"gpt-{id(world)}"))
+    with Heard() as log:
+        world.ticks(3)
+    assert [it for it in log.warnings if "PRICES" in it] == [
+        f"API_KEYS.openai.model: the price of gpt-{id(world)} is not known; it counts as 0.02 USD, 2 times the "
+        "dearest that is. Say what it costs in PRICES.content"
+    ]
+
+
+# --- one book for all channels ---------------------------------------------------------------------------------------
+
+
+class Channel(World):
+    """A pipeline in its own part of a bucket that others share."""
+
+    def __init__(self, name: str, shared: World, **workflow: Any) -> None:
+        super().__init__(**workflow)
+        self.name, self.shared = name, shared
+        self.bucket, self.clock = shared.bucket.part(f"{name}/"), shared.clock  # type: ignore[assignment]
+        self.spending = Spending(self.settings, shared.bucket, shared.clock, f"story/{name}")
+
+    def manager(self) -> Manager:
+        pipeline = f"story/{self.name}"
+        return Manager(
+            self.settings,
+            self.bucket,
+            self,
+            self.keys,
+            self.clock,
+            owner="test",
+            pipeline=pipeline,
+            spending=self.spending,
+        )
+
+    def stage(self, lease: Lease) -> Stage:
+        stage = super().stage(lease)
+        stage.spending = self.spending
+        return stage
+
+    def tick(self, orders: Orders = NO_ORDERS) -> Tick:
+        return self.manager().tick(orders)
+
+
+def test_the_daily_cap_holds_for_all_channels_together() -> None:
+    shared = World()
+    channels = [Channel(name, shared, daily_cap_usd=1.0) for name in ("en", "ru", "de", "fr")]
+    for channel in channels * 4:
+        channel.tick()
+    usd = sum(
+        channel.vendors.billed[kind] * PRICE[step]
+        for channel in channels
+        for kind, step in (("write", Step.CONTENT), ("imagine", Step.IMAGINE), ("upscale", Step.UPSCALE))
+    ) + sum(channel.vendors.billed["create"] * PRICE[Step.RUNWAY] for channel in channels)
+    assert 0.5 < usd <= 1.0
+    assert shared.json("caps/2026-01-01.json")["spent_usd"] == pytest.approx(usd)
+
+
+def test_a_channels_own_cap_leaves_the_others_theirs() -> None:
+    shared = World()
+    first, second = (Channel(name, shared, channel_cap_usd=0.1) for name in ("en", "ru"))
+    for _ in range(4):
+        tick = first.tick()
+    assert tick.exit_code == 75
+    assert "the daily cap of story/en: 0.065 of 0.100 USD are spent, 0.500 more are asked for" in tick.why
+    second.tick()
+    assert second.vendors.billed["write"] == 1
+
+
+def test_a_clock_set_back_does_not_begin_with_nothing_spent() -> None:
+    world = capped(0.06)
+    for days in (0, -1, 1, -1, 0, -1, 0, -1):
+        world.clock.moment = FakeClock().moment + timedelta(days=max(days, 0), hours=12 * days)
+        world.ticks(3)
+    assert sum(world.vendors.billed[kind] for kind in ("write", "imagine", "upscale", "create")) <= 4
+    days = [world.json(key)["spent_usd"] for key in world.keys_of("caps/")]
+    assert len(days) == 2
+    assert max(days) <= 0.06
+
+
+def test_a_call_on_a_day_that_is_not_the_clocks_says_on_which_it_counts() -> None:
+    world = World()
+    world.put("caps/2026-01-03.json", {})
+    world.vendors.plan("create", *["refused"] * 9)
+    world.tick()
+    assert {call["counted_on"] for call in world.doc.paid_calls} == {"2026-01-03"}
+    assert world.doc.spend.day == "2026-01-03"
+
+
+def test_removing_the_document_does_not_forget_the_day() -> None:
+    world = capped(PRICE[Step.CONTENT] + PRICE[Step.IMAGINE])
+    until_it_rests(world)
+    billed = Counter(world.vendors.billed)
+    for _ in range(3):
+        world.bucket.delete("config/config_midjourney.json")
+        world.ticks(2)
+    assert world.vendors.billed == billed
+
+
+def test_what_an_older_document_counted_is_carried_over() -> None:
+    world = capped(0.9)
+    world.put(
+        "config/config_midjourney.json", {"spend": {"day": "2026-01-01", "reserved_usd": 0.0, "settled_usd": 0.8}}
+    )
+    tick = until_it_rests(world)
+    assert "0.865 of 0.900 USD are spent" in tick.why
+    assert world.json("caps/2026-01-01.json")["spent_usd"] == 0.865
+
+
+def test_a_call_that_died_before_its_intent_was_saved_is_released() -> None:
+    world = World()
+    world.bucket = FailingBucket(world.bucket, Fault(operation="write", key=MIDJOURNEY, number=2))  # type: ignore[assignment]
+    world.tick()
+    assert not world.vendors.billed
+    assert world.json("caps/2026-01-01.json")["spent_usd"] == 0
+
+
+def test_a_tick_that_pays_nothing_does_not_look_into_the_book() -> None:
+    world = capped(1.0)
+    world.vendors.plan("fetch", *["running"] * 9)
+    world.tick()
+    counting = CountingBucket(world.bucket)
+    asked: list[str] = []
+    around = counting.around
+    counting.around = lambda operation, key, call: (asked.append(f"{operation} {key}"), around(operation, key, call))[1]  # type: ignore[method-assign, assignment]
+    world.bucket = counting  # type: ignore[assignment]
+    world.tick()
+    assert not [it for it in asked if "caps" in it or it.startswith("now")]
+
+
+def test_without_a_cap_a_book_is_kept_all_the_same() -> None:
+    world = World()
+    world.tick()
+    assert world.json("caps/2026-01-01.json")["pipelines"]["story"]["settled_usd"] == pytest.approx(sum(PRICE.values()))
+
+
+def test_a_dry_run_says_that_the_cap_holds_a_call_back() -> None:
+    world = capped(PRICE[Step.CONTENT])
+    world.ticks(2)
+    [line] = world.manager().dry_run()
+    assert "the daily cap: 0.010 of 0.010 USD are spent, 0.045 more are asked for; goes on at 00:00 UTC" in line
+    assert "would begin nothing: the daily cap" in "".join(capped(0).manager().dry_run())
