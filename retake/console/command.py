@@ -14,7 +14,7 @@ READING = {
     "report": "The incident report of one run, as Markdown.",
     "doctor": "Check everything that a generation needs.",
 }
-"""The commands that change nothing."""
+"""The commands that change nothing, but for `spend --latest-day`."""
 
 ACTING = {
     "retry": "Take a failed generation up again, or a held call.",

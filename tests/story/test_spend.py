@@ -238,6 +238,26 @@ def test_removing_the_document_does_not_forget_the_day() -> None:
     assert world.vendors.billed == billed
 
 
+def test_removing_the_document_while_a_call_is_under_way_counts_the_call() -> None:
+    world = capped(5.0)
+    world.vendors.plan("write", "dies")
+    world.tick()
+    world.bucket.delete(MIDJOURNEY)
+    world.tick()
+    assert world.vendors.billed["write"] == 2
+    billed = sum(PRICE.values()) + PRICE[Step.CONTENT]
+    assert world.json("caps/2026-01-01.json")["spent_usd"] == pytest.approx(billed)
+
+
+def test_a_book_that_was_removed_is_begun_again_from_what_the_document_says() -> None:
+    world = capped(PRICE[Step.CONTENT] + PRICE[Step.IMAGINE])
+    until_it_rests(world)
+    billed = Counter(world.vendors.billed)
+    world.bucket.delete("caps/2026-01-01.json")
+    until_it_rests(world)
+    assert world.vendors.billed == billed
+
+
 def test_what_an_older_document_counted_is_carried_over() -> None:
     world = capped(0.9)
     world.put(
