@@ -12,6 +12,7 @@ import requests
 from retake.errors import Code, PollFailed
 from retake.vendors.answers import NoReply, Reply, retry_after_s
 from retake.vendors.http import bare, exchange
+from retake.vendors.route import ANYWHERE, check_route
 
 MAX_BYTES = 512 * 2**20
 MAX_REDIRECTS = 5
@@ -21,7 +22,8 @@ _PAGE_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<error")
 
 
 class HttpDownloader:
-    """`retake.vendors.Downloader` over HTTP. `timeout_s` bounds the whole download, redirects included."""
+    """`retake.vendors.Downloader` over HTTP. `timeout_s` bounds the whole download, redirects included; `max_bytes` the
+    file. Raises SettingsError for a proxy or certificates in the environment that cannot be used."""
 
     def __init__(
         self,
@@ -32,8 +34,9 @@ class HttpDownloader:
     ) -> None:
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
-        self._session = session or requests.Session()
+        self._session = session
         self._monotonic = monotonic
+        check_route(*ANYWHERE)
 
     def download(self, url: str) -> bytes:
         """See `Downloader.download`."""
@@ -66,9 +69,7 @@ class HttpDownloader:
         if not url.lower().startswith(("http://", "https://")):
             raise _useless(url, "is no http(s) link")
         try:
-            return exchange(
-                self._session, "GET", url, timeout_s=left_s, limit=self._max_bytes, monotonic=self._monotonic
-            )
+            return exchange(self._session, "GET", url, timeout_s=left_s, limit=self._max_bytes)
         except NoReply as trouble:
             # The link is the vendor's, not the operator's: a bad one is a bad answer, not a bad setting.
             code = Code.BAD_ANSWER if trouble.code is Code.CONFIGURATION else trouble.code
