@@ -22,6 +22,7 @@ from retake.vendors.route import trusted
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
+_BEHIND_S = 5.0
 JSON_LIMIT = 16 * 2**20  # bytes; a longer answer is none that a JSON API gives
 _NOT_A_URL = (
     requests.exceptions.InvalidURL,
@@ -132,7 +133,8 @@ def exchange(
         send: Any = settings.merge_environment_settings(request.url, {}, True, None, None)
     except (requests.RequestException, ValueError):
         raise _no_address(url) from None
-    send["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s)
+    # The total is what ends a call; each read's own timeout ends a thread that was left behind, and a caller's session.
+    send["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s + (_BEHIND_S if session is None else 0))
     tls = trusted()
 
     def work(line: Line) -> Reply:

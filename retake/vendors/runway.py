@@ -147,24 +147,22 @@ class Runway:
             )
 
     def _exchange(self, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
-        """One call of the SDK. Raises NoReply."""
+        """The answer to one call of the SDK, whatever the SDK itself makes of it. Raises NoReply."""
+        transport = _Transport(self._timeout_s)
         try:
-            with self._client() as client:
-                response = call(client).http_response
-        except runwayml.APIStatusError as error:
-            response = error.response
-        except runwayml.APIConnectionError as error:
+            with self._client(transport) as client:
+                call(client)
+        except (runwayml.RunwayMLError, httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
             if isinstance(error.__cause__, NoReply):
                 raise error.__cause__ from None
-            raise NoReply(Code.NETWORK, f"the SDK cannot send to {bare(self._url)}", sent=True) from None
-        except httpx.InvalidURL:
-            raise NoReply(
-                Code.CONFIGURATION, f"{bare(self._url)!r} is no address that can be asked", sent=False
-            ) from None
-        return Reply(response.status_code, response.headers, response.content)
+            if transport.reply is None:  # an address that the SDK cannot take apart
+                raise NoReply(
+                    Code.CONFIGURATION, f"{bare(self._url)!r} is no address that can be asked", sent=False
+                ) from None
+        assert transport.reply is not None, "the SDK gives its answers from the transport alone"
+        return transport.reply
 
-    def _client(self) -> runwayml.RunwayML:
-        transport = _Transport(self._timeout_s)
+    def _client(self, transport: httpx.BaseTransport) -> runwayml.RunwayML:
         return runwayml.RunwayML(
             api_key=self._vendor.secret,
             base_url=self._url,
@@ -183,20 +181,21 @@ class Runway:
 
 class _Transport(httpx.BaseTransport):
     """Sends what the SDK has put together the way every call here is sent: httpx bounds neither the time nor the size
-    of an answer, only of its parts."""
+    of an answer, only of its parts. Keeps the `reply`."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
+        self.reply: Reply | None = None
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """One exchange. Raises NoReply, which the SDK wraps."""
         headers = {name: value for name, value in request.headers.items() if name not in _OF_A_CONNECTION}
-        url, body = str(request.url), request.read() or None
-        reply = exchange(
-            None, request.method, url, timeout_s=self._timeout_s, limit=JSON_LIMIT, headers=headers, data=body
+        limits: Any = {"timeout_s": self._timeout_s, "limit": JSON_LIMIT}
+        self.reply = exchange(
+            None, request.method, str(request.url), headers=headers, data=request.read() or None, **limits
         )
-        told = [(name, value) for name, value in reply.headers.items() if name.lower() not in _OF_A_CONNECTION]
-        return httpx.Response(reply.status, headers=told, content=reply.body)
+        told = [(name, value) for name, value in self.reply.headers.items() if name.lower() not in _OF_A_CONNECTION]
+        return httpx.Response(self.reply.status, headers=told, content=self.reply.body)
 
 
 def own_words(body: object) -> Words | None:
