@@ -136,10 +136,10 @@ def proxies_late(target_port: int, delay_s: float) -> Act:
 
 
 def gzip_bomb(megabytes: int) -> bytes:
-    """A gzip stream of so many megabytes of zeros, a thousandth of that in size."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    parts = [packer.compress(bytes(2**20)) for _ in range(megabytes)]
-    return b"".join([*parts, packer.flush()])
+    """A gzip stream of so many megabytes of zeros, a thousandth of that in size. Its checksum is wrong."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    piece = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)  # stands for itself, so it can be repeated
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + piece * megabytes + packer.flush() + bytes(8)
 
 
 def packed(body: Any) -> bytes:
