@@ -5,6 +5,8 @@ around what is read (U+202E) or cannot be seen at all (U+200B). Everything that 
 passes through one of these functions. Letters of every script stay.
 """
 
+from functools import cache
+
 
 def one_line(text: str) -> str:
     """`text` on one line, a space for each character that rules or cannot be seen, none at its end."""
@@ -25,6 +27,7 @@ def json_lines(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign == "\n" else _escape(sign) for sign in text)
 
 
+@cache
 def _escape(sign: str) -> str:
     from json import dumps
 

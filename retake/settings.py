@@ -164,6 +164,8 @@ class Workflow(NamedTuple):
         900, SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout"
     )
     call_timeout_seconds: float = _setting(90, SECONDS, "seconds that one call of a vendor may take to answer")
+    max_picture_bytes: int = _setting(64 * 2**20, whole(1), "bytes of a picture; a larger one is not downloaded")
+    max_video_bytes: int = _setting(2 * 2**30, whole(1), "bytes of a video; a larger one is not downloaded")
     lock_ttl_seconds: float = _setting(
         120, SECONDS, "seconds after which the lease of a manager that died is free, in a bucket without locks (B2, S3)"
     )
