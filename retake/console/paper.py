@@ -166,9 +166,8 @@ def _table(table: Table) -> object:
     for number, name in enumerate(table.columns):
         last = number == len(table.columns) - 1
         justify = "right" if name in table.right else "left"
-        shown.add_column(
-            Text(one_line(name)), justify=justify, overflow="fold", ratio=1 if last and len(table.rows) else None
-        )  # type: ignore[arg-type]
+        head = Text(one_line(name))
+        shown.add_column(head, justify=justify, overflow="fold", ratio=1 if last and len(table.rows) else None)  # type: ignore[arg-type]
     for row in table.rows:
         shown.add_row(*(Text(one_line(cell(value).text), cell(value).tone.value) for value in row))
     return shown
