@@ -6,6 +6,7 @@ state is asked of the older one, which does not. So every field is looked for wh
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -63,6 +64,7 @@ class PiAPI:
         self._endpoint = endpoint or API_URL + CREATE_PATH
         self._task_endpoint = task_endpoint or API_URL + FETCH_PATH
         check_route(self._endpoint, self._task_endpoint)
+        self._timeout_s = timeout_s
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
@@ -130,12 +132,12 @@ class PiAPI:
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
 
     def _histories(self, start: datetime, end: datetime) -> Iterator[dict[str, Any]]:
-        """The tasks that the vendor lists for that time, as far as it answers."""
+        """The tasks that the vendor lists for that time, as far as it answers within the time of a call."""
         base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
         if not found or rest:
             return
         query = {"model": "mj", "start_time": int(start.timestamp()), "end_time": int(end.timestamp())}
-        seen = 0
+        seen, end_s = 0, time.monotonic() + self._timeout_s
         for page in range(1, MAX_PAGES + 1):
             page_query = {**query, "page": page, "page_size": PAGE_SIZE}
             try:
@@ -145,7 +147,7 @@ class PiAPI:
             tasks = [as_dict(task) for task in answer["data"]]
             yield from tasks
             seen += len(tasks)
-            if not tasks or is_last(answer, seen, len(tasks) < PAGE_SIZE):
+            if not tasks or is_last(answer, seen, len(tasks) < PAGE_SIZE) or time.monotonic() > end_s:
                 return
 
 
