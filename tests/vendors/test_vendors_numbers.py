@@ -34,7 +34,7 @@ from retake.vendors.numbers import LARGEST, count, number
         (1e400, None),
         (1e16, None),
         (10**400, None),
-        (-(10**5000), None),
+        pytest.param(-(10**5000), None, id="5000 digits"),
         ([7], None),
         ({"n": 7}, None),
     ],
