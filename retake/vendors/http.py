@@ -153,8 +153,9 @@ def exchange(
     try:
         return within(timeout_s, work)
     except Overdue as overdue:
-        late = "no answer" if overdue.sent else f"no connection to {bare(url)}"
-        raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=overdue.sent) from None
+        sent = overdue.sent or session is not None
+        late = "no answer" if sent else f"no connection to {bare(url)}"
+        raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=sent) from None
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
