@@ -195,10 +195,15 @@ class TaskFailed(VendorError):
     """The vendor took the task, worked on it, and ended it without a result."""
 
 
-_USER = r"(\w://)[^\s/@\"'<>]+@"
-_URL_QUERY = r"(https?://[^\s\"'<>?]+)\?[^\s\"'<>]+"
+_USER = r"(\w://)[^\s/\"'<>]+@"
+_URL = r"(?i)https?://[^\s\"'<>]*"
 _CREDENTIAL = r"(?i)\b(bearer(?=\s)|basic(?=\s)|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+"
 _VENDOR_KEY = r"\b(key_|sk-)[0-9A-Za-z_-]{8,}"
+# Each takes time in proportion to the text, whatever it is made of: what one attempt reads, no other reads again.
+
+_BEGINNING = 8192  # characters of a foreign text that are looked at
+_LONGEST_SECRET = 2048  # characters, of one piece
+_ENDS = " \n\r\t\"'<>"  # what no secret goes beyond
 
 
 def redact(text: str) -> str:
@@ -206,12 +211,26 @@ def redact(text: str) -> str:
     # Most lines hold nothing of the kind, and an idle tick writes one line: patterns are compiled when they are needed.
     if "://" in text:
         text = re.sub(_USER, r"\1…@", text)
-        text = re.sub(_URL_QUERY, r"\1?…", text)
+        text = re.sub(_URL, _without_query, text)
     if any(word in text.lower() for word in ("bearer", "basic", "x-api-key")):
         text = re.sub(_CREDENTIAL, r"\1 …", text)
     if "key_" in text or "sk-" in text:
         text = re.sub(_VENDOR_KEY, r"\1…", text)
     return text
+
+
+def beginning(text: str) -> str:
+    """The first 8192 characters of `text` at most, and no part of a secret at their end that `redact` would not know
+    for one. Take this of what may be of any length, then `redact`, then shorten."""
+    if len(text) <= _BEGINNING:
+        return text
+    end = max(text.rfind(sign, _BEGINNING - _LONGEST_SECRET, _BEGINNING) for sign in _ENDS)
+    return text[: end if end >= 0 else _BEGINNING - _LONGEST_SECRET]
+
+
+def _without_query(url: re.Match[str]) -> str:
+    place, mark, query = url[0].partition("?")
+    return f"{place}?…" if mark and query else url[0]
 
 
 def retry_in(delay_s: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from retake.clock import parse_stamp
 from retake.errors import RetakeError, redact
+from retake.foreign_text import json_lines, one_line, several_lines
 
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
 
@@ -32,9 +33,6 @@ _CHATTY = ("asyncio", "b2sdk", "boto3", "botocore", "httpcore", "httpx", "PIL", 
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
 _HIDDEN = "…"
-
-_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-"""What JSON lets stand in a text and some readers take for the end of a line."""
 
 
 def setup_logging(
@@ -136,8 +134,7 @@ class _Handler(logging.Handler):
 
     def _line(self, record: logging.LogRecord) -> str:
         clean = _cleaned(record, self._secrets)
-        line = _for_people(clean, self._colour) if self._human else self._json().format(clean).translate(_LINE_ENDS)
-        return line.encode("utf-8", "backslashreplace").decode()  # a lone surrogate would not go through UTF-8
+        return _for_people(clean, self._colour) if self._human else json_lines(self._json().format(clean))
 
     def _json(self) -> logging.Formatter:
         if self.formatter is None:
@@ -249,8 +246,7 @@ def _for_people(record: logging.LogRecord, colour: bool) -> str:
     word = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
     told = [word + str(record.msg), *(str(fields[name]) for name in ("error", "traceback", "stack") if name in fields)]
     text = "\n          ".join(line for part in told for line in part.rstrip().split("\n"))
-    shown = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
     paint = _COLOURS.get(record.levelno) if colour else None
-    body = f"{what:<8}  {shown}"
+    body = f"{one_line(what):<8}  {several_lines(text)}"
     clock = time.strftime("%H:%M:%S", time.localtime(record.created))
     return f"{clock}  \x1b[{paint}m{body}\x1b[0m" if paint else f"{clock}  {body}"

@@ -177,6 +177,8 @@ class Workflow(NamedTuple):
         "seconds that one call of a vendor may take to answer; where the lease runs out (B2, S3) at most 0.8 of "
         "lock_ttl_seconds, and 0.75 of it by default if that is less",
     )
+    max_picture_bytes: int = _setting(64 * 2**20, whole(1), "bytes of a picture; a larger one is not downloaded")
+    max_video_bytes: int = _setting(2 * 2**30, whole(1), "bytes of a video; a larger one is not downloaded")
     lock_ttl_seconds: float = _setting(
         120, SECONDS, "seconds after which the lease of a manager that died is free, in a bucket without locks (B2, S3)"
     )

@@ -14,6 +14,7 @@ from retake.console.desk import CONTEXT, Desk, Pipeline, console_command
 from retake.console.target import Target, done, intervention
 from retake.console.words import ago, code_of, moment, one_line, usd
 from retake.errors import RetakeError, RunError
+from retake.foreign_text import json_lines
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.intervention import Intervention
 from retake.story.operator import Refusal, next_tick
@@ -204,4 +205,4 @@ def _paid(letter: DeadLetter) -> float:
 def _json(value: object) -> str:
     import json
 
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return json_lines(json.dumps(value, ensure_ascii=False, indent=2))

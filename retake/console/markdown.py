@@ -7,6 +7,8 @@ pipes a backslash escapes.
 
 from collections.abc import Iterable, Sequence
 
+from retake.foreign_text import one_line
+
 _ESCAPED = {**{sign: f"\\{sign}" for sign in "\\`*_[]<>#&~$!"}, "|": "&#124;"}
 
 
@@ -26,7 +28,7 @@ def code(value: object) -> str:
 
 def line(value: object) -> str:
     """`value` on one line, without control characters."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
+    return " ".join(one_line(str(value)).split())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

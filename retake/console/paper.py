@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone, cell
+from retake.foreign_text import json_lines, one_line, several_lines
 
 _PLAINER = {
     **dict.fromkeys("«»„“”", '"'),
@@ -48,7 +49,7 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool) -> None:
     _forgive(stream)
     if as_json:
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        stream.write(json.dumps(answer.document, ensure_ascii=not unicode, indent=2) + "\n")
+        stream.write(json_lines(json.dumps(answer.document, ensure_ascii=not unicode, indent=2)) + "\n")
     elif stream.isatty():
         _show_on_terminal(answer.blocks, stream)
     else:
@@ -60,7 +61,7 @@ def complain(message: str, stream: TextIO, word: str = "error") -> None:
     """Tell a person, on stderr, what went wrong."""
     _forgive(stream)
     for number, line in enumerate(message.splitlines() or [""]):
-        stream.write(f"{f'{word}: ' if not number else '  '}{clean(line)}\n")
+        stream.write(f"{f'{word}: ' if not number else '  '}{one_line(line)}\n")
     stream.flush()
 
 
@@ -71,11 +72,6 @@ def abandon(stream: TextIO) -> None:
         os.dup2(nothing, stream.fileno())
         os.close(nothing)
         stream.flush()
-
-
-def clean(text: str) -> str:
-    """`text` on one line and without control characters: they could rule the terminal."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split(" ")).rstrip()
 
 
 def _forgive(stream: TextIO) -> None:
@@ -93,20 +89,20 @@ def plain(blocks: Sequence[Block]) -> Iterator[str]:
         match block:
             case Heading(text):
                 yield from ([""] if number else [])
-                yield clean(text)
+                yield one_line(text)
             case Line(text, _, indent):
-                yield " " * indent + clean(text)
+                yield " " * indent + one_line(text)
             case Facts(rows):
                 yield from _aligned([[label, cell(value).text] for label, value in rows], ())
             case Table(columns, rows, right):
                 texts = [[name.upper() for name in columns], *([cell(value).text for value in row] for row in rows)]
                 yield from _aligned(texts, [columns.index(name) for name in right])
             case Raw(text):
-                yield from text.splitlines()
+                yield from map(one_line, text.split("\n")[: -1 if text.endswith("\n") else None])
 
 
 def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
-    cleaned = [[clean(text) for text in row] for row in rows]
+    cleaned = [[one_line(text) for text in row] for row in rows]
     widths = [max(map(columns_of, column)) for column in zip(*cleaned, strict=True)]
     for row in cleaned:
         cells = []
@@ -137,15 +133,15 @@ def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
     for number, block in enumerate(blocks):
         match block:
             case Heading(text):
-                console.print(*([] if not number else ["\n"]), Text(clean(text), "bold"), sep="")
+                console.print(*([] if not number else ["\n"]), Text(one_line(text), "bold"), sep="")
             case Line(text, tone, indent):
-                console.print(Padding(Text(clean(text), tone.value), (0, 0, 0, indent)))
+                console.print(Padding(Text(one_line(text), tone.value), (0, 0, 0, indent)))
             case Facts(rows):
                 console.print(_grid(rows))
             case Table():
                 console.print(_table(block))
             case Raw(text):
-                console.print(Text(text.rstrip("\n")), soft_wrap=True)
+                console.print(Text(several_lines(text.rstrip("\n"))), soft_wrap=True)
 
 
 def _grid(rows: Sequence[tuple[str, str | Cell]]) -> object:
@@ -157,7 +153,7 @@ def _grid(rows: Sequence[tuple[str, str | Cell]]) -> object:
     grid.add_column(overflow="fold")
     for label, value in rows:
         shown = cell(value)
-        grid.add_row(Text(clean(label), Tone.FAINT.value), Text(clean(shown.text), shown.tone.value))
+        grid.add_row(Text(one_line(label), Tone.FAINT.value), Text(one_line(shown.text), shown.tone.value))
     return grid
 
 
@@ -170,7 +166,8 @@ def _table(table: Table) -> object:
     for number, name in enumerate(table.columns):
         last = number == len(table.columns) - 1
         justify = "right" if name in table.right else "left"
-        shown.add_column(Text(name), justify=justify, overflow="fold", ratio=1 if last and len(table.rows) else None)  # type: ignore[arg-type]
+        head = Text(one_line(name))
+        shown.add_column(head, justify=justify, overflow="fold", ratio=1 if last and len(table.rows) else None)  # type: ignore[arg-type]
     for row in table.rows:
-        shown.add_row(*(Text(clean(cell(value).text), cell(value).tone.value) for value in row))
+        shown.add_row(*(Text(one_line(cell(value).text), cell(value).tone.value) for value in row))
     return shown

@@ -1,7 +1,12 @@
-"""Finding ffmpeg, and running it with a time limit."""
+"""Finding ffmpeg, and running it with what it needs and nothing more: it decodes files that strangers have sent.
 
+It has no key in its environment, opens nothing but files, and is limited in time, processor time and memory.
+"""
+
+import math
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +20,18 @@ from imageio_ffmpeg import get_ffmpeg_exe
 from retake.media import MediaError
 
 LOG_TAIL = 64 * 1024  # bytes of ffmpeg's log that are kept: its beginning (the facts) and its end (the reason)
+
+MEMORY = 2 * 2**30
+"""Bytes of address space. With `THREADS` threads a check of 3840 × 2160 takes 0.7 GB of it, one of 7680 × 4320 1.5."""
+
+THREADS = 2
+"""What memory is needed grows with the threads; left alone, ffmpeg takes one or more for each processor."""
+
+MOST_THREADS = 8
+"""Of whoever asks for more, such as an encoder."""
+
+PROTOCOLS = "file,pipe"  # a playlist could make it ask a server, and tell it what it found
+_PASSED_ON = ("PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH")
 
 _WHERE = re.compile(r"^(\[[\w#:/,. -]+ @ 0x[0-9a-f]+\] )+")  # «[h264 @ 0x55d3] », of no use to anybody
 _LEVEL = re.compile(r"^\[(panic|fatal|error)\] ")
@@ -47,19 +64,20 @@ def scratch() -> Iterator[Path]:
         raise MediaError(f"The temporary folder cannot be used ({error.strerror}). Is its disk full?") from error
 
 
-def run(arguments: Sequence[str], timeout_s: float, folder: Path | None = None) -> str:
+def run(arguments: Sequence[str], timeout_s: float, folder: Path | None = None, memory: int = MEMORY) -> str:
     """Run ffmpeg with `arguments` in `folder`; what it logged, one «[level] message» a line (see `errors_in`).
 
-    Name files relative to `folder`: then no path of this machine gets into the log. Raises MediaError if ffmpeg is
-    not there, ends with an error, or is not done after `timeout_s` seconds (it is killed then).
+    Name files relative to `folder`: then no path of this machine gets into the log. `memory` is the address space that
+    it may have, in bytes (Linux alone). Raises MediaError if ffmpeg is not there, ends with an error, or is not done
+    after `timeout_s` seconds (it is killed then).
     """
-    command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *arguments]
+    command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
     with tempfile.TemporaryFile() as log:
-        code = _wait(command, timeout_s, folder, log.fileno())
+        code = _wait(command, timeout_s, folder, log.fileno(), memory)
         text = _read(log.fileno())
     if code == 0:
         return text
-    raise MediaError(f"ffmpeg ended with an error: {(errors_in(text) or [f'exit code {code}, no reason given'])[-1]}")
+    raise MediaError(f"ffmpeg ended with an error: {(errors_in(text) or [_end(code)])[-1]}")
 
 
 def errors_in(log: str) -> list[str]:
@@ -68,14 +86,43 @@ def errors_in(log: str) -> list[str]:
     return [_LEVEL.sub("", line).strip() for line in lines if _LEVEL.match(line)]
 
 
-def _wait(command: Sequence[str], timeout_s: float, folder: Path | None, log: int) -> int:
+def _confined(arguments: Sequence[str]) -> Iterator[str]:
+    """`arguments` with every input confined to `PROTOCOLS`."""
+    for argument in arguments:
+        if argument == "-i":
+            yield from ("-protocol_whitelist", PROTOCOLS)
+        yield argument
+
+
+def _limit(pid: int, timeout_s: float, memory: int) -> None:
+    """Limit a process that has just begun. Not between fork and exec: Python may not run there beside threads."""
+    if not hasattr(resource, "prlimit"):
+        return
+    # Processor time of all threads. It ends what outlives its caller, who would have ended it after `timeout_s`.
+    processor_s = math.ceil(timeout_s * MOST_THREADS) + 1
+    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_CORE, 0)):
+        with suppress(ProcessLookupError, PermissionError):  # it has ended already; it belongs to somebody else
+            hard = resource.prlimit(pid, kind)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(pid, kind, (most, most))
+
+
+def _end(code: int) -> str:
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):
+        return "it was killed, for the memory or processor time that it took"
+    return f"exit code {code}, no reason given"
+
+
+def _wait(command: Sequence[str], timeout_s: float, folder: Path | None, log: int, memory: int) -> int:
     # No group of its own: whoever ends the group of the script that waits here ends ffmpeg with it. Its log goes to a
     # file, not a pipe, so that nothing it leaves behind can keep us waiting.
+    env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     except OSError as error:
         raise MediaError(f"ffmpeg could not be started: {error.strerror}. Is it made for this machine?") from error
     try:
+        _limit(process.pid, timeout_s, memory)
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         raise MediaError(

@@ -17,6 +17,17 @@ QUALITIES = (92, 85, 75, 65)  # of JPEG, tried from the best down
 SHRINK = 0.8  # each side, when no quality is low enough
 SMALLEST_SIDE = 16
 
+ORIENTATION = 0x0112  # the EXIF tag
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
 
 class Size(NamedTuple):
     """Width and height in pixels."""
@@ -116,9 +127,19 @@ def _upright(data: bytes) -> Image.Image:
         _open(data).verify()  # checksums; the picture cannot be used afterwards
         picture = _open(data)
         picture.load()
-        return ImageOps.exif_transpose(picture)
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, MemoryError) as error:
         raise _broken(error) from error
+    turn = _TURNS.get(_orientation(picture) or 1)
+    return picture if turn is None else picture.transpose(turn)
+
+
+def _orientation(picture: Image.Image) -> int | None:
+    """What the EXIF data says of it. Not ImageOps.exif_transpose, which writes all of that data anew."""
+    try:
+        found = picture.getexif().get(ORIENTATION)
+    except Exception:  # noqa: BLE001 (a stranger's metadata fails in any way; the picture is none the worse for it)
+        return None
+    return found if isinstance(found, int) else None
 
 
 def _broken(error: Exception) -> MediaError:

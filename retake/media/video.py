@@ -1,5 +1,6 @@
 """Videos: one made of a picture, and is it one."""
 
+import os
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -15,13 +16,20 @@ MOST_FRAMES = 1_000_000  # eleven hours
 # The only containers that are opened: a playlist that calls itself a video could make ffmpeg read other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
 
+MOST_PIXELS = 36_000_000  # of a frame: 8K has 33 million
+ENCODER_MEMORY = 6 * 2**30  # of address space: 4096 × 4096 with eight threads takes some 3 GB
+
 _LOOK = [
+    *("-threads", str(ffmpeg.THREADS), "-max_pixels", str(MOST_PIXELS)),
     *("-format_whitelist", CONTAINERS, "-skip_frame", "nokey", "-i", "video"),
     *("-map", "0:v:0", "-f", "null", "-"),  # decodes the key frames
     *("-map", "0:v:0", "-map", "0:a?", "-c", "copy", "-f", "null", "-"),  # reads every packet
 ]
 _DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
-_STREAM = re.compile(r"Stream #0:\d+.*?: Video: (?P<codec>\w+)(?P<rest>.*)")
+# Tags are in the log too, in the file's own words: a stream's line begins with it, and only its beginning is read.
+_STREAM = re.compile(
+    r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Video: (?P<codec>\w+)(?P<rest>.{0,500})", re.MULTILINE
+)
 _FORMAT = re.compile(r", (\w+)(?:\([^)]*\))?, (\d+)x(\d+)")
 _RATE = re.compile(r"([\d.]+k?) fps\b")
 
@@ -51,7 +59,7 @@ def mock_video(
         raise MediaError(f"{duration_s:g} s at {fps:g} frames a second, {size.width} × {size.height}: no video.")
     with ffmpeg.scratch() as folder:
         folder.joinpath("frame.png").write_bytes(picture.fit(png, even))
-        ffmpeg.run(_zoom(frames, duration_s, fps, codec), timeout_s, folder)
+        ffmpeg.run(_zoom(frames, duration_s, fps, codec), timeout_s, folder, ENCODER_MEMORY)
         return folder.joinpath("video.mp4").read_bytes()
 
 
@@ -121,10 +129,11 @@ def _zoom(frames: int, duration_s: float, fps: float, codec: str) -> list[str]:
         f"perspective={corners}:interpolation=cubic:eval=frame",
         "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv",
     )
+    threads = str(min(os.cpu_count() or 1, ffmpeg.MOST_THREADS))
     rate = str(Fraction(fps).limit_denominator(1001))  # 29.97 is 30000/1001
     quality = ("-preset", "veryfast", "-crf", "20") if codec in ("libx264", "libx265") else ()
     return [
         *("-framerate", rate, "-i", "frame.png", "-vf", ",".join(filters), "-frames:v", str(frames)),
-        *("-c:v", codec, *quality, "-pix_fmt", "yuv420p", "-an"),
+        *("-c:v", codec, *quality, "-threads", threads, "-pix_fmt", "yuv420p", "-an"),
         *("-map_metadata", "-1", "-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4"),
     ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from retake.bucket import Bucket, Lease
 from retake.clock import SystemClock
 from retake.errors import SettingsError
+from retake.foreign_text import one_line
 from retake.logs import setup_logging
 from retake.settings import Settings
 from retake.story.breakers import Breakers
@@ -108,7 +109,7 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
     if options.until_done and not options.dry_run:
         return _until_done(options, settings, part, scripts.stopping(), manager, sandbox)
     if options.dry_run:
-        print("\n".join(manager().dry_run()))  # noqa: T201 (what was asked for)
+        print("\n".join(map(one_line, manager().dry_run())))  # noqa: T201 (what was asked for)
         return 0
     return manager().tick(Orders(options.resume, options.resolve, options.retake)).exit_code
 

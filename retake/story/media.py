@@ -106,7 +106,8 @@ def _chosen(stage: Stage, results: Results) -> tuple[int, str | None]:
     singles = results.task_result.get("temporary_image_urls") or []
     try:
         if len(singles) != 4:
-            grid = stage.vendors.downloader().download(results.task_result["image_url"])
+            most = stage.settings.workflow.max_picture_bytes
+            grid = stage.vendors.downloader().download(results.task_result["image_url"], most)
             singles = [stage.studio.data_uri(quarter) for quarter in stage.studio.quarters(grid)]
         question = "Which of these four pictures is the best first frame of a video?"
         index = stage.vendors.writer().choose(question, singles)
@@ -150,7 +151,8 @@ def _picture(stage: Stage, generation_id: str, results: Results) -> bytes:
         error = PollFailed(Code.BAD_ANSWER, "the upscale's result on record has no image_url")
         raise fail(stage, Status.RUNWAY_TRIGGER_FAILED, error)
     try:
-        picture = stage.studio.sized(stage.vendors.downloader().download(url))
+        most = stage.settings.workflow.max_picture_bytes
+        picture = stage.studio.sized(stage.vendors.downloader().download(url, most))
     except LinkExpired as error:
         expired = transitions.link_expired(stage.store.documents.midjourney)
         conclude(stage, transitions.failed(expired, Status.RUNWAY_TRIGGER_FAILED, stage.record(error)), error)
@@ -208,7 +210,8 @@ def _await_video(stage: Stage, generation_id: str, task: Task) -> None:
 
 def _save_video(stage: Stage, generation_id: str, result: Mapping[str, Any], polls_failed: int) -> None:
     try:
-        video = stage.vendors.downloader().download(result["output"][0])
+        most = stage.settings.workflow.max_video_bytes
+        video = stage.vendors.downloader().download(result["output"][0], most)
         doubt = stage.studio.check_video(video)
     except (PollFailed, MediaError) as error:
         raise _not_had(stage, Status.RUNWAY_POLL_FAILED, polls_failed, _as_vendor_error(error)) from error

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from retake.bucket import Bucket
 from retake.clock import Clock
+from retake.foreign_text import one_line
 from retake.logs import setup_logging
 from retake.settings import Settings
 from retake.story.decision import Act, Action
@@ -123,7 +124,9 @@ class Watch:
 
     def _view(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        table.add_row("", Text(f"generation {self._generation_id or '…'}", style="bold"), Text(self._elapsed()))
+        table.add_row(
+            "", Text(one_line(f"generation {self._generation_id or '…'}"), style="bold"), Text(self._elapsed())
+        )
         reached = ROWS.index(self._row) if self._row else len(ROWS)
         for number, row in enumerate(ROWS):
             now = number == reached
@@ -145,12 +148,13 @@ class Watch:
     def print_account(self, stream: TextIO, bill: "Bill | None") -> None:
         """What happened, where the files lie, what vendors would have billed the sandbox, which commands tell more."""
         console = Console(file=stream, highlight=False, soft_wrap=True)
-        console.print(f"\n[bold]What happened[/bold] ({self._generation_id or 'no generation'}, {self._elapsed()})")
+        about = one_line(self._generation_id or "no generation")
+        console.print("\n[bold]What happened[/bold]", Text(f"({about}, {self._elapsed()})"))
         for event in self._events:
             first, *rest = event.what.split("\n")
-            console.print(f"  {event.when:%H:%M:%S}  {first}", markup=False)
+            console.print(f"  {event.when:%H:%M:%S}  {one_line(first)}", markup=False)
             for line in rest:
-                console.print(f"            {line}", markup=False)
+                console.print(f"            {one_line(line)}", markup=False)
         self._print_files(console)
         if bill:
             console.print("\n[bold]What the vendors would have billed[/bold]")
@@ -174,7 +178,7 @@ class Watch:
             console.print("\n[bold]Where it lies[/bold]")
         for entry in found:
             where = f"{self._bucket.url.removeprefix('file:').partition('?')[0]}/{entry.key}"
-            console.print(f"  {where}  ({_size(entry.size)})", markup=False)
+            console.print(f"  {one_line(where)}  ({_size(entry.size)})", markup=False)
 
 
 def console_command_line(command: str, environ: Mapping[str, str]) -> str:

@@ -97,6 +97,7 @@ class Writer(Protocol):
 class Downloader(Protocol):
     """Files behind links that expire."""
 
-    def download(self, url: str) -> bytes:
-        """The whole file. Free. Raises PollFailed."""
+    def download(self, url: str, max_bytes: int | None = None) -> bytes:
+        """The whole file, if it has at most `max_bytes`; None is what the client was made for. Free. Raises
+        PollFailed."""
         ...

@@ -16,12 +16,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed, VendorError, redact
+from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed, VendorError, beginning, redact
+from retake.foreign_text import one_line
+from retake.vendors.numbers import number
 
 T = TypeVar("T")
 
 QUOTE_LIMIT = 300  # characters of a vendor's own words that a message repeats
 SECRET_LENGTH = 6  # a shorter «key» is none, and would be found in every other word
+_WORDS_LIMIT = 64 * 2**10  # characters of a vendor's own words in which their meaning is looked for
+_DATE_LIMIT = 80  # characters; no date in a header has more
 NOT_JSON = object()  # what `parse` gives for bytes that are no JSON
 
 
@@ -114,15 +118,25 @@ def ended_as_failed(vendor: Vendor, task_id: str, reasons: str) -> TaskFailed:
 
 
 def parse(data: bytes | str) -> object:
-    """The JSON value in `data`, or NOT_JSON. Half surrogate pairs, which no file can hold, become «?»."""
+    """The JSON value in `data`, or NOT_JSON. Half surrogate pairs, which no file can hold, become «?», and numbers that
+    none can hold (NaN, Infinity, 1e400) null."""
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_constant=_not_finite, parse_float=_finite)
         escaped = b"\\ud" if isinstance(data, bytes) else "\\ud"
         if escaped in data.lower():  # type: ignore[operator]  # both are bytes, or both are str
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return NOT_JSON
     return value
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _not_finite(_: str) -> None:
+    return None
 
 
 def as_dict(value: object) -> dict[str, Any]:
@@ -138,15 +152,15 @@ def joined(reasons: Iterable[object]) -> str:
 
 def is_moderation(text: str) -> bool:
     """Whether a vendor's words speak of content that it does not allow."""
-    return _MODERATION.search(text) is not None
+    return _MODERATION.search(text[:_WORDS_LIMIT]) is not None
 
 
-def quote(text: str, secret: str = "") -> str:
-    """A vendor's words, fit for a message: one line, without keys and signatures, shortened."""
+def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
+    """A vendor's words, fit for a message: one line, without keys, signatures and control characters, shortened."""
     if len(secret) >= SECRET_LENGTH:
         text = text.replace(secret, "…")
-    text = redact(" ".join(text.split()))
-    return text if len(text) <= QUOTE_LIMIT else text[: QUOTE_LIMIT - 1] + "…"
+    text = redact(" ".join(one_line(beginning(text)).split()))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -154,12 +168,14 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
     A date is held against the answer's own Date, so that a wrong clock here does not matter.
     """
-    text = headers.get("Retry-After", "").strip()
+    text = headers.get("Retry-After", "")[:_DATE_LIMIT].strip()
+    if text[:1].isdigit():
+        seconds = number(text)
+        return None if seconds is None else max(0.0, seconds)
     try:
-        seconds = float(text) if text[:1].isdigit() else _seconds_until(text, headers.get("Date"))
+        return max(0.0, _seconds_until(text, headers.get("Date", "")[:_DATE_LIMIT]))
     except (ValueError, TypeError, OverflowError):  # TypeError: a date with a zone against one without
         return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 _MODERATION = re.compile(
@@ -203,7 +219,7 @@ def _refused(status: int, parsed: bool, own: Words | None) -> bool:
 
 
 def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -> Code:
-    if own and _CREDIT.search(f"{own.code} {own.text}"):
+    if own and _CREDIT.search(f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
     # 401 and 429 are never about the prompt.
     if own and status in (400, 403, 413, 422, 451) and is_moderation(f"{own.code} {own.text}"):
@@ -219,7 +235,7 @@ def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -
 
 def _poll_code(status: int, own: Words | None) -> Code:
     """Never class B: what is asked about is paid for, and no answer about it is a reason to give it up at once."""
-    if own and _CREDIT.search(f"{own.code} {own.text}"):
+    if own and _CREDIT.search(f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
     return _POLL_CODES.get(status, Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER)
 
@@ -248,7 +264,7 @@ def _sentence(vendor: Vendor, what: str, reply: Reply, own: Words | None) -> str
 def _said(vendor: Vendor, reply: Reply, own: Words | None) -> str:
     if own is not None:
         return f": «{quote(': '.join(filter(None, own)), vendor.secret)}»"
-    text = quote(reply.body[:4096].decode("utf-8", "replace"), vendor.secret)
+    text = quote(reply.body.decode("utf-8", "replace"), vendor.secret)
     return f" with a body that was not expected: «{text}»" if text else " with an empty body"
 
 

@@ -12,6 +12,7 @@ import requests
 from retake.errors import Code, LinkExpired, PollFailed
 from retake.vendors.answers import NoReply, Reply, retry_after_s
 from retake.vendors.http import bare, exchange
+from retake.vendors.route import ANYWHERE, check_route
 
 MAX_BYTES = 512 * 2**20
 MAX_REDIRECTS = 5
@@ -21,7 +22,9 @@ _PAGE_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<error")
 
 
 class HttpDownloader:
-    """`retake.vendors.Downloader` over HTTP. `timeout_s` bounds the whole download, redirects included."""
+    """`retake.vendors.Downloader` over HTTP. `timeout_s` bounds the whole download, redirects included; `max_bytes` the
+    file, where a call does not say. Raises SettingsError for a proxy or certificates in the environment that cannot be
+    used."""
 
     def __init__(
         self,
@@ -32,12 +35,13 @@ class HttpDownloader:
     ) -> None:
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
-        self._session = session or requests.Session()
+        self._session = session
         self._monotonic = monotonic
+        check_route(*ANYWHERE)
 
-    def download(self, url: str) -> bytes:
+    def download(self, url: str, max_bytes: int | None = None) -> bytes:
         """See `Downloader.download`."""
-        reply = self._follow(url)
+        reply = self._follow(url, self._max_bytes if max_bytes is None else max_bytes)
         if reply.status != 200:
             code = _code(reply.status)
             said = f"answered HTTP {reply.status}. {_ADVICE[code]}"
@@ -49,27 +53,25 @@ class HttpDownloader:
             raise _useless(url, f"is no media but {reply.headers.get('Content-Type', 'a page')}")
         return reply.body
 
-    def _follow(self, url: str) -> Reply:
+    def _follow(self, url: str, max_bytes: int) -> Reply:
         """The answer at the end of the redirects."""
         deadline = self._monotonic() + self._timeout_s
         place = url
         for _ in range(MAX_REDIRECTS + 1):
-            reply = self._get(place, deadline - self._monotonic())
+            reply = self._get(place, deadline - self._monotonic(), max_bytes)
             location = reply.headers.get("Location")
             if reply.status not in (301, 302, 303, 307, 308) or not location:
                 return reply
             place = _next(place, location)
         raise _useless(url, f"leads through more than {MAX_REDIRECTS} redirects")
 
-    def _get(self, url: str, left_s: float) -> Reply:
+    def _get(self, url: str, left_s: float, max_bytes: int) -> Reply:
         if left_s <= 0:
             raise PollFailed(Code.TIMEOUT, f"{bare(url)} was not downloaded within {self._timeout_s:g} s.")
         if not url.lower().startswith(("http://", "https://")):
             raise _useless(url, "is no http(s) link")
         try:
-            return exchange(
-                self._session, "GET", url, timeout_s=left_s, limit=self._max_bytes, monotonic=self._monotonic
-            )
+            return exchange(self._session, "GET", url, timeout_s=left_s, limit=max_bytes)
         except NoReply as trouble:
             # The link is the vendor's, not the operator's: a bad one is a bad answer, not a bad setting.
             code = Code.BAD_ANSWER if trouble.code is Code.CONFIGURATION else trouble.code

@@ -1,12 +1,12 @@
-"""The one place that sends a `requests` call, and the JSON door to a vendor that is built on it.
+"""The one place that sends a call, and the JSON door to a vendor that is built on it.
 
 Rules that hold for every call: nothing is retried, no redirect is followed (a POST that is repeated elsewhere may be
-paid for twice, a key must not travel), ten seconds to connect, and no exception of requests or urllib3 gets out: their
-texts hold whole URLs, signatures included.
+paid for twice, a key must not travel), ten seconds to connect, an end to the time and size of the whole, and no
+exception of requests or urllib3 gets out: their texts hold whole URLs, signatures included.
 """
 
-import time
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,12 +15,15 @@ import urllib3
 
 from retake.errors import Code, SettingsError
 from retake.vendors.answers import NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
+from retake.vendors.body import read_body
+from retake.vendors.connection import Line, LineAdapter, Overdue, within
+from retake.vendors.route import trusted
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
+_BEHIND_S = 5.0
 JSON_LIMIT = 16 * 2**20  # bytes; a longer answer is none that a JSON API gives
-_CHUNK = 64 * 2**10
 _NOT_A_URL = (
     requests.exceptions.InvalidURL,
     requests.exceptions.InvalidSchema,  # a SOCKS proxy without PySocks
@@ -38,7 +41,7 @@ class JsonApi:
         self._vendor = vendor
         self._headers = dict(headers)
         self._timeout_s = timeout_s
-        self._session = session or requests.Session()
+        self._session = session
 
     def submit(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """POST a paid call; what `pick` finds in the answer. Raises Refused, OutcomeUnknown."""
@@ -104,36 +107,55 @@ def bare(url: str) -> str:
 
 
 def exchange(
-    session: requests.Session,
+    session: requests.Session | None,
     method: str,
     url: str,
     *,
     timeout_s: float,
     limit: int,
     headers: Mapping[str, str] | None = None,
-    monotonic: Callable[[], float] = time.monotonic,
     **content: Any,
 ) -> Reply:
-    """Send one request and read the whole answer, at most `limit` bytes in at most `timeout_s` seconds each for its
-    first byte and for all of it. Raises NoReply. `content` is what requests calls `json` or `params`."""
-    deadline = monotonic() + timeout_s
-    # What comes over the wire is what is counted and checked: no compression.
-    every = {**(headers or {}), "Accept-Encoding": "identity"}
+    """Send one request and read the whole answer: at most `limit` bytes, also when they are compressed, in at most
+    `timeout_s` seconds from beginning to end, whatever the other side does.
+
+    `content` is what requests calls `json`, `params` or `data`. A `session` of the caller's brings its own adapters,
+    whose connections are left, not cut, when the time is over. Raises NoReply, and SettingsError for certificates that
+    cannot be read.
+    """
+    # What comes over the wire is what is counted and checked: no compression. No connection is kept: it may be cut at
+    # the moment of its next use, and the outcome of a paid call would be unknown.
+    every = {**(headers or {}), "Accept-Encoding": "identity", "Connection": "close"}
+    settings = requests.Session() if session is None else session
     try:
-        request = session.prepare_request(requests.Request(method, url, headers=every, auth=_as_it_is, **content))
-        adapter = session.get_adapter(request.url or "")
+        request = settings.prepare_request(requests.Request(method, url, headers=every, auth=_as_it_is, **content))
+        given = settings.get_adapter(request.url or "")
+        send: Any = settings.merge_environment_settings(request.url, {}, True, None, None)
     except (requests.RequestException, ValueError):
         raise _no_address(url) from None
-    try:
+    # The total is what ends a call; each read's own timeout ends a thread that was left behind, and a caller's session.
+    send["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s + (_BEHIND_S if session is None else 0))
+    tls = trusted()
+
+    def work(line: Line) -> Reply:
         # Not session.send: even when it does not follow a redirect, it looks into it, reads all of its body on the way,
         # and fails on a bad one as if nothing had been sent.
-        settings: Any = session.merge_environment_settings(request.url, {}, True, None, None)
-        timeout = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s)
-        with adapter.send(request, timeout=timeout, **settings) as response:
-            body = _read_body(response, limit, deadline, monotonic)
-            return Reply(response.status_code, response.headers, body)
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, UnicodeError) as error:
-        raise _no_reply(error, url, timeout_s) from None
+        adapter = LineAdapter(line, tls) if session is None else given
+        try:
+            with adapter.send(request, **send) as response:
+                return Reply(response.status_code, response.headers, read_body(response, limit))
+        except (requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as error:
+            raise _no_reply(error, url, timeout_s, maybe_sent=line.is_open or session is not None) from None
+        finally:
+            if session is None:
+                adapter.close()
+
+    try:
+        return within(timeout_s, work)
+    except Overdue as overdue:
+        sent = overdue.sent or session is not None
+        late = "no answer" if sent else f"no connection to {bare(url)}"
+        raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=sent) from None
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -141,22 +163,7 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
-def _read_body(response: requests.Response, limit: int, deadline: float, monotonic: Callable[[], float]) -> bytes:
-    """All of the body; one shorter than its Content-Length is an error of urllib3's.
-
-    `read1` (urllib3 2) comes back with what is there, so that a server that drips is noticed.
-    """
-    body = bytearray()
-    while chunk := response.raw.read1(_CHUNK, decode_content=True):
-        body += chunk
-        if len(body) > limit:
-            raise NoReply(Code.BAD_ANSWER, f"the answer is larger than {limit:,} bytes", sent=True)
-        if monotonic() > deadline:
-            raise NoReply(Code.TIMEOUT, "the answer did not come to its end in time", sent=True)
-    return bytes(body)
-
-
-def _no_reply(error: Exception, url: str, timeout_s: float) -> NoReply:
+def _no_reply(error: Exception, url: str, timeout_s: float, *, maybe_sent: bool) -> NoReply:
     """What `error` says about the request. Only where no connection was made is it certain that nothing was sent."""
     if isinstance(error, _NOT_A_URL):  # a host name that no name server can be asked for
         return _no_address(url)
@@ -167,10 +174,12 @@ def _no_reply(error: Exception, url: str, timeout_s: float) -> NoReply:
         reason = getattr(refusal.__cause__, "strerror", None) or "it failed"
         return NoReply(Code.NETWORK, f"no connection to {bare(url)}: {reason}", sent=False)
     if isinstance(error, (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError)):
-        return NoReply(Code.TIMEOUT, f"no answer within {timeout_s:g} s", sent=True)
+        return NoReply(Code.TIMEOUT, f"no answer within {timeout_s:g} s", sent=maybe_sent)
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
-        return NoReply(Code.NETWORK, f"no secure connection to {bare(url)} (certificate or TLS)", sent=True)
-    return NoReply(Code.NETWORK, f"the connection to {bare(url)} was cut", sent=True)
+        return NoReply(Code.NETWORK, f"no secure connection to {bare(url)} (certificate or TLS)", sent=maybe_sent)
+    if isinstance(error, requests.exceptions.ProxyError) and not maybe_sent:
+        return NoReply(Code.NETWORK, f"the proxy makes no connection to {bare(url)}", sent=False)
+    return NoReply(Code.NETWORK, f"the connection to {bare(url)} was cut", sent=maybe_sent)
 
 
 def _no_address(url: str) -> NoReply:

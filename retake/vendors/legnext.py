@@ -17,6 +17,7 @@ from retake.vendors import TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
 from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health
 from retake.vendors.http import JsonApi, key_for_header
+from retake.vendors.route import check_route
 
 NAME = "LegNext"
 KEY_NAME = "MIDJOURNEY_API_KEY"
@@ -31,7 +32,8 @@ class LegNext:
 
     `endpoint` is the base URL; None is the vendor's own. `process_mode` (relax, fast or turbo) and `aspect_ratio`
     («16:9») go along as flags unless the prompt has such a flag of its own. `timeout_s` is how long an answer may take.
-    Raises SettingsError for a key that cannot be sent.
+    Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
+    be used.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class LegNext:
         session: requests.Session | None = None,
     ) -> None:
         self._url = (endpoint or API_URL).rstrip("/")
+        check_route(self._url)
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
         # A refused key is a 401. With 403 it refuses the prompt, as sensitive.

@@ -6,6 +6,7 @@ state is asked of the older one, which does not. So every field is looked for wh
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +19,9 @@ from retake.vendors import TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
 from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health, Quota
 from retake.vendors.http import JsonApi, key_for_header
+from retake.vendors.numbers import number
 from retake.vendors.piapi_history import is_last, listing, newest_match
+from retake.vendors.route import check_route
 
 NAME = "PiAPI"
 KEY_NAME = "MIDJOURNEY_API_KEY"
@@ -43,7 +46,8 @@ class PiAPI:
 
     `endpoint` creates a task (POST), `task_endpoint` tells its state (POST); None is the vendor's own. `process_mode`
     is relax, fast or turbo; `aspect_ratio` («16:9») goes along unless the prompt has an --ar of its own. `timeout_s` is
-    how long an answer may take. Raises SettingsError for a key that cannot be sent.
+    how long an answer may take. Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in
+    the environment that cannot be used.
     """
 
     def __init__(
@@ -59,6 +63,8 @@ class PiAPI:
     ) -> None:
         self._endpoint = endpoint or API_URL + CREATE_PATH
         self._task_endpoint = task_endpoint or API_URL + FETCH_PATH
+        check_route(self._endpoint, self._task_endpoint)
+        self._timeout_s = timeout_s
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
@@ -126,12 +132,12 @@ class PiAPI:
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
 
     def _histories(self, start: datetime, end: datetime) -> Iterator[dict[str, Any]]:
-        """The tasks that the vendor lists for that time, as far as it answers."""
+        """The tasks that the vendor lists for that time, as far as it answers within the time of a call."""
         base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
         if not found or rest:
             return
         query = {"model": "mj", "start_time": int(start.timestamp()), "end_time": int(end.timestamp())}
-        seen = 0
+        seen, end_s = 0, time.monotonic() + self._timeout_s
         for page in range(1, MAX_PAGES + 1):
             page_query = {**query, "page": page, "page_size": PAGE_SIZE}
             try:
@@ -141,7 +147,7 @@ class PiAPI:
             tasks = [as_dict(task) for task in answer["data"]]
             yield from tasks
             seen += len(tasks)
-            if not tasks or is_last(answer, seen, len(tasks) < PAGE_SIZE):
+            if not tasks or is_last(answer, seen, len(tasks) < PAGE_SIZE) or time.monotonic() > end_s:
                 return
 
 
@@ -178,9 +184,7 @@ def _task(body: object) -> dict[str, Any] | None:
 def _account(body: object) -> tuple[str, float | None] | None:
     """The account's name, and what is left in it in US dollars."""
     data = as_dict(as_dict(body).get("data"))
-    left = data.get("equivalent_in_usd")
-    known = isinstance(left, (int, float)) and not isinstance(left, bool)
-    return (quote(str(data.get("account_name") or "")), left if known else None) if data else None
+    return (quote(str(data.get("account_name") or "")), number(data.get("equivalent_in_usd"))) if data else None
 
 
 def _output(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,8 +207,8 @@ def _result(task_id: str, task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _progress(task: Mapping[str, Any]) -> str:
     output = _output(task)
-    share = output.get("progress") or output.get("task_progress") or task.get("progress")
-    percent = f" {str(share).rstrip(' %')} %" if isinstance(share, (int, float, str)) else ""
+    share = number(output.get("progress") or output.get("task_progress") or task.get("progress"))
+    percent = f" {share:g} %" if share is not None else ""
     return quote(f"{task['status'].lower()}{percent}")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from retake.clock import parse_stamp
 from retake.vendors.answers import as_dict
+from retake.vendors.numbers import count, number
 
 _SEED = re.compile(r"--seed[\s=]+(\d+)")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -28,8 +29,8 @@ def listing(body: object) -> dict[str, Any] | None:
 
 def is_last(page: Mapping[str, Any], seen: int, is_short: bool) -> bool:
     """Whether no page follows, `seen` tasks after the first; a short page is the last where no total is given."""
-    total = page.get("total")
-    return seen >= total if isinstance(total, int) and total > 0 else is_short
+    total = count(page.get("total"))
+    return seen >= total if total is not None and total > 0 else is_short
 
 
 def newest_match(
@@ -67,8 +68,9 @@ def _order(task: Mapping[str, Any]) -> dict[str, Any]:
 def _created(task: Mapping[str, Any]) -> datetime | None:
     """When the vendor made the task; None where it does not say."""
     moment = as_dict(task.get("meta")).get("created_at") or task.get("created_at")
+    seconds = None if isinstance(moment, str) else number(moment)
     try:
-        created = datetime.fromtimestamp(moment, UTC) if isinstance(moment, (int, float)) else parse_stamp(str(moment))
+        created = parse_stamp(str(moment)) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return None
     return created if created.year > 1970 else None  # a zero of some sort: 0001-01-01, 1970-01-01

@@ -25,7 +25,9 @@ from retake.vendors.answers import (
     unanswered,
 )
 from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health, Quota
-from retake.vendors.http import CONNECT_TIMEOUT_S, bare, key_for_header
+from retake.vendors.http import JSON_LIMIT, bare, exchange, key_for_header
+from retake.vendors.numbers import count, number
+from retake.vendors.route import check_route
 from retake.vendors.runway_limits import (
     DATA_URI_LIMIT,
     MIN_POLL_SECONDS,
@@ -39,13 +41,17 @@ NAME = "Runway"
 KEY_NAME = "RUNWAYML_API_SECRET"
 API_URL = "https://api.dev.runwayml.com"
 
+_OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
+"""Headers about how a message travels, in lower case: whoever sends or unpacks it sets its own."""
+
 
 class Runway:
     """`retake.vendors.Filmmaker` on Runway.
 
     `base_url` is None for the vendor's own. `ratio` («1280:720») and `duration_s` are fitted to what `model` offers;
     `adjusted` says what was changed, a sentence each, for the log. `min_poll_s` is how many seconds to leave between
-    two polls at least. `timeout_s` is how long an answer may take. Raises SettingsError for a key that cannot be sent.
+    two polls at least. `timeout_s` is how long an answer may take. Raises SettingsError for a key that cannot be sent,
+    and for a proxy or certificates in the environment that cannot be used.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class Runway:
         self._ratio, other_ratio = fit_ratio(model, ratio)
         self._duration, other_duration = fit_duration(model, duration_s)
         self._timeout_s = timeout_s
+        check_route(self._url)
         self.adjusted = tuple(
             f"{model} has no {setting} {asked}: {taken} is taken"
             for changed, setting, asked, taken in (
@@ -140,40 +147,28 @@ class Runway:
             )
 
     def _exchange(self, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
-        """One call on a fresh connection (a kept one may be cut at the moment of use). Raises NoReply."""
+        """The answer to one call of the SDK, whatever the SDK itself makes of it. Raises NoReply."""
+        transport = _Transport(self._timeout_s)
         try:
-            with self._client() as client:
-                response = call(client).http_response
-        except runwayml.APIStatusError as error:
-            response = error.response
-        except runwayml.APIConnectionError as error:
-            raise self._no_reply(error.__cause__) from None
-        except httpx.InvalidURL as error:
-            raise self._no_reply(error) from None
-        return Reply(response.status_code, response.headers, response.content)
+            with self._client(transport) as client:
+                call(client)
+        except (runwayml.RunwayMLError, httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+            if isinstance(error.__cause__, NoReply):
+                raise error.__cause__ from None
+            if transport.reply is None:  # an address that the SDK cannot take apart
+                raise NoReply(
+                    Code.CONFIGURATION, f"{bare(self._url)!r} is no address that can be asked", sent=False
+                ) from None
+        assert transport.reply is not None, "the SDK gives its answers from the transport alone"
+        return transport.reply
 
-    def _client(self) -> runwayml.RunwayML:
-        timeout = httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
+    def _client(self, transport: httpx.BaseTransport) -> runwayml.RunwayML:
         return runwayml.RunwayML(
             api_key=self._vendor.secret,
             base_url=self._url,
-            timeout=timeout,
             max_retries=0,
-            http_client=runwayml.DefaultHttpxClient(follow_redirects=False, timeout=timeout),
+            http_client=httpx.Client(transport=transport, follow_redirects=False, trust_env=False),
         )
-
-    def _no_reply(self, cause: BaseException | None) -> NoReply:
-        """Only httpx's own connect errors mean that nothing was sent."""
-        url = bare(self._url)
-        if isinstance(cause, httpx.ConnectTimeout):
-            return NoReply(Code.TIMEOUT, f"no connection to {url} in time", sent=False)
-        if isinstance(cause, httpx.ConnectError):
-            return NoReply(Code.NETWORK, f"no connection to {url}", sent=False)
-        if isinstance(cause, (httpx.UnsupportedProtocol, httpx.InvalidURL)):
-            return NoReply(Code.CONFIGURATION, f"{url!r} is no address that can be asked", sent=False)
-        if isinstance(cause, httpx.TimeoutException):
-            return NoReply(Code.TIMEOUT, f"no answer within {self._timeout_s:g} s", sent=True)
-        return NoReply(Code.NETWORK, f"the connection to {url} was cut", sent=True)
 
     def _failure(self, task_id: str, task: dict[str, Any]) -> TaskFailed:
         reason = str(task.get("failure") or "")
@@ -182,6 +177,25 @@ class Runway:
         said = quote(": ".join(filter(None, (failure_code, reason))), self._vendor.secret)
         advice = "Try it again." if code is Code.TASK_FAILED else "The same request will fail the same way: change it."
         return TaskFailed(code, f"{NAME} ended task {task_id} as {task['status']}: «{said}». {advice}")
+
+
+class _Transport(httpx.BaseTransport):
+    """Sends what the SDK has put together the way every call here is sent: httpx bounds neither the time nor the size
+    of an answer, only of its parts. Keeps the `reply`."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.reply: Reply | None = None
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """One exchange. Raises NoReply, which the SDK wraps."""
+        headers = {name: value for name, value in request.headers.items() if name not in _OF_A_CONNECTION}
+        limits: Any = {"timeout_s": self._timeout_s, "limit": JSON_LIMIT}
+        self.reply = exchange(
+            None, request.method, str(request.url), headers=headers, data=request.read() or None, **limits
+        )
+        told = [(name, value) for name, value in self.reply.headers.items() if name.lower() not in _OF_A_CONNECTION]
+        return httpx.Response(self.reply.status, headers=told, content=self.reply.body)
 
 
 def own_words(body: object) -> Words | None:
@@ -229,22 +243,18 @@ def _task(body: object) -> dict[str, Any] | None:
 
 def _usage(body: object, model: str) -> dict[str, int] | None:
     models = as_dict(as_dict(as_dict(body).get("usage")).get("models"))
-    counts = {
-        "daily_generations": as_dict(models.get(model)).get("dailyGenerations"),
-        "credit_balance": as_dict(body).get("creditBalance"),
-    }
-    return (
-        {key: n for key, n in counts.items() if type(n) is int}
-        if all(type(n) is int for n in counts.values())
-        else None
-    )
+    generations = count(as_dict(models.get(model)).get("dailyGenerations"))
+    balance = count(as_dict(body).get("creditBalance"))
+    if generations is None or balance is None:
+        return None
+    return {"daily_generations": generations, "credit_balance": balance}
 
 
 def _health(body: dict[str, Any], model: str) -> Health:
-    balance, tier = _number(body.get("creditBalance")), as_dict(body.get("tier"))
+    balance, tier = number(body.get("creditBalance")), as_dict(body.get("tier"))
     limits = as_dict(as_dict(tier.get("models")).get(model))
-    used = _number(as_dict(as_dict(as_dict(body.get("usage")).get("models")).get(model)).get("dailyGenerations"))
-    most = _number(limits.get("maxDailyGenerations"))
+    used = number(as_dict(as_dict(as_dict(body.get("usage")).get("models")).get(model)).get("dailyGenerations"))
+    most = number(limits.get("maxDailyGenerations"))
     left = most - used if most is not None and used is not None else None
     doubts = []
     if balance is not None and balance <= 0:
@@ -257,11 +267,7 @@ def _health(body: dict[str, Any], model: str) -> Health:
     return Health("it takes the key", quotas, tuple(doubts))
 
 
-def _number(value: object) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 def _progress(task: dict[str, Any]) -> str:
-    share = task.get("progress")
-    percent = f" {share:.0%}" if isinstance(share, (int, float)) else ""
-    return f"{task['status']}{percent}"
+    share = number(task.get("progress"))
+    percent = f" {share:.0%}" if share is not None and 0 <= share <= 1 else ""
+    return quote(f"{task['status']}{percent}")

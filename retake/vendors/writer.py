@@ -14,6 +14,7 @@ from retake.errors import Code, TaskFailed
 from retake.vendors.answers import Vendor, Words, as_dict, parse, quote
 from retake.vendors.health import Health
 from retake.vendors.http import JsonApi, key_for_header
+from retake.vendors.route import check_route
 
 NAME = "The chat API"
 KEY_NAME = "OPENAI_API_KEY"
@@ -29,7 +30,7 @@ class ChatWriter:
 
     `base_url` ends in /v1. An empty `key` sends none (a server of one's own). `timeout_s` is how long an answer may
     take. Besides what the protocol names, both calls raise TaskFailed. Raises SettingsError for a key that cannot be
-    sent.
+    sent, and for a proxy or certificates in the environment that cannot be used.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class ChatWriter:
     ) -> None:
         self._base = base_url.rstrip("/")
         self._url = self._base + "/chat/completions"
+        check_route(self._url)
         self._model = model
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
         headers = {"Authorization": f"Bearer {key_for_header(NAME, KEY_NAME, key)}"} if key else {}
@@ -101,7 +103,7 @@ class ChatWriter:
         fenced = _FENCE.fullmatch(content) if isinstance(content, str) else None
         answer = parse(fenced[1] if fenced else content) if isinstance(content, str) else None
         if not isinstance(answer, dict):
-            raise self._unusable(what, f"it is no JSON object: «{quote(str(content)[:200], self._vendor.secret)}»")
+            raise self._unusable(what, f"it is no JSON object: «{quote(str(content), self._vendor.secret, limit=200)}»")
         return answer
 
     def _unusable(self, what: str, why: str) -> TaskFailed:

@@ -155,7 +155,7 @@ class FakeVendors:
     def poll(self, task_id: str) -> TaskState:
         return self.look("poll", {"output": ["https://cdn/film.mp4"]})
 
-    def download(self, url: str) -> bytes:
+    def download(self, url: str, max_bytes: int | None = None) -> bytes:
         outcome = self.next("download")
         if outcome == "error":
             raise PollFailed(Code.NETWORK, "download: cut")

@@ -18,7 +18,7 @@ def links_expire(world: World, *, renewed: str = NEW) -> list[str]:
     tried: list[str] = []
     usual = world.vendors.download
 
-    def download(url: str) -> bytes:
+    def download(url: str, max_bytes: int | None = None) -> bytes:
         tried.append(url)
         if url == OLD:
             world.vendors.plan("download", "expired")

@@ -1,5 +1,6 @@
 """docs/errors.md, row by row, played to the real clients."""
 
+import gzip
 import re
 import socket
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, eventually, hang, page, says
+from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, drip, eventually, hang, page, says
 
 from retake.errors import TaskFailed, VendorError
 from retake.vendors.download import HttpDownloader
@@ -18,6 +19,7 @@ from retake.vendors.writer import ChatWriter
 
 DOC = Path(__file__).parents[2] / "docs" / "errors.md"
 KEY = "key_0123456789abcdef"
+ZEROS = gzip.compress(bytes(2**24 + 1))
 
 
 def rows(title: str) -> list[tuple[str, ...]]:
@@ -59,7 +61,7 @@ POLLS: dict[str, Call] = {
     "LegNext fetch": lambda url, s: legnext(url, s).fetch("j-1"),
     "poll": lambda url, s: runway(url, s).poll("t-1"),
 }
-FREE = {"download": lambda url, s: HttpDownloader(s).download(url + "/cat.png")}
+FREE = {"download": lambda url, s: HttpDownloader(s, 2**24).download(url + "/cat.png")}
 CALLS = PAID | POLLS | FREE
 
 
@@ -99,6 +101,9 @@ ACTS: dict[str, Act] = {
     "no answer in time": hang,
     "connection cut": cut,
     "answer cut in the middle": cut_midway,
+    "answer that drips, not whole in time": drip,
+    "answer larger than allowed": says(200, b"", Content_Length=str(10 * 2**30)),
+    "answer that unpacks to more than allowed": says(200, ZEROS, Content_Encoding="gzip"),
     "200 HTML": page(200),
     "200 broken JSON": says(200, '{"data": {"task_id": "t-', Content_Type="application/json"),
     "307 redirect (not followed)": says(307, Location="/elsewhere?sig=abc"),

@@ -1,4 +1,7 @@
 import gzip
+import signal
+import socket
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from scripted_vendor import ScriptedVendor, closed_port, drip, says
 from retake.errors import Code, OutcomeUnknown, Refused
 from retake.vendors import http
 from retake.vendors.answers import NoReply, Vendor, as_dict
+from retake.vendors.connection import Line, within
 from retake.vendors.http import JsonApi, bare, exchange
 from retake.vendors.runway import own_words
 
@@ -90,6 +94,40 @@ def test_a_proxy_that_is_not_there_means_that_nothing_was_sent(monkeypatch: pyte
 def test_anything_but_a_failed_connection_may_have_been_sent(error: Exception) -> None:
     with pytest.raises(OutcomeUnknown):
         submit(api(session=Broken(error).session()), "http://x")
+
+
+def test_what_a_callers_own_session_has_sent_when_its_time_is_over_is_not_known() -> None:
+    over = threading.Event()
+
+    class Slow(Broken):
+        def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+            over.wait(20)
+            return super().send(*args, **kwargs)
+
+    with pytest.raises(OutcomeUnknown) as caught:
+        submit(api(0.1, Slow(requests.ReadTimeout()).session()), "http://x")
+    over.set()
+    assert caught.value.code is Code.TIMEOUT
+
+
+def test_an_exception_in_the_thread_that_waits_cuts_the_call(vendor: ScriptedVendor) -> None:
+    """Ctrl-C in the middle of a call: nothing goes on behind it."""
+    vendor.script = [drip]
+    lines: list[Line] = []
+
+    def work(line: Line) -> None:
+        lines.append(line)
+        with socket.create_connection(("127.0.0.1", int(vendor.url.rpartition(":")[2]))) as connection:
+            line.hold(connection)
+            line.opened()
+            signal.raise_signal(signal.SIGINT)
+            while connection.recv(1000):
+                pass
+
+    with pytest.raises(KeyboardInterrupt):
+        within(20, work)
+    with pytest.raises(TimeoutError):
+        lines[0].opened()
 
 
 @pytest.mark.parametrize("location", ["http://[::1", "http://", "nowhere", "ftp://x", "http://ex..ample"])

@@ -1,0 +1,117 @@
+"""The way to a vendor that the environment prescribes: its proxies, and which certificates are trusted.
+
+Everything here is looked at when a client is made, before anything is paid for, and without the network: what is wrong
+with it is a setting to mend, not a call of unknown outcome.
+"""
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+from urllib3.exceptions import LocationParseError
+from urllib3.util import parse_url
+
+from retake.errors import SettingsError
+
+TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What names the trusted certificates, the first one that is set counts: the variables of requests, then OpenSSL's."""
+
+ANYWHERE = ("http://files.example/", "https://files.example/")
+"""Stand for links that may lead anywhere."""
+
+_PROXY_SCHEMES = ("http", "https")
+_SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # how a folder of certificates names its files (openssl rehash)
+
+
+class _Trust(NamedTuple):
+    """Where trusted certificates lie, and the variable that says so, "" for the ones that come with requests."""
+
+    variable: str
+    path: str
+
+
+def check_route(*urls: str) -> None:
+    """Check the proxies on the way to `urls`, and the trusted certificates. Raises SettingsError, which names the
+    variable and does not show its value: a proxy's address may hold a password."""
+    for url in urls:
+        try:
+            proxy = select_proxy(url, get_environ_proxies(url))
+        except ValueError:  # no address: the call will say so
+            continue
+        if proxy:
+            _check_proxy(_variable_of(url, proxy, os.environ), proxy)
+    trusted()
+
+
+def trusted() -> ssl.SSLContext:
+    """The certificates that the environment says are trusted, ready for use. Raises SettingsError."""
+    for variable in TRUST_VARIABLES:
+        path = os.environ.get(variable)
+        if path:
+            return _context(_Trust(variable, path))
+    return _context(_Trust("", DEFAULT_CA_BUNDLE_PATH))
+
+
+def _check_proxy(variable: str, proxy: str) -> None:
+    scheme, host = "", None
+    try:
+        parts = parse_url(proxy if "://" in proxy else f"http://{proxy}")
+        scheme, host = (parts.scheme or "").lower(), parts.host
+    except (LocationParseError, ValueError):
+        pass
+    if not host:
+        raise SettingsError(f"{variable}: no proxy's address; write it as http://HOST:PORT, or unset it")
+    if scheme in _SOCKS_SCHEMES and find_spec("socks") is None:
+        raise SettingsError(
+            f"{variable}: a {scheme} proxy needs PySocks; install it (pip install pysocks), or name an http:// proxy"
+        )
+    if scheme not in (*_PROXY_SCHEMES, *_SOCKS_SCHEMES):
+        raise SettingsError(f"{variable}: {scheme!r} is no kind of proxy that can be used; write http://HOST:PORT")
+
+
+def _variable_of(url: str, proxy: str, environ: Mapping[str, str]) -> str:
+    """The variable that `proxy` came from."""
+    scheme = url.partition(":")[0].lower()
+    for wanted in (f"{scheme}_proxy", "all_proxy"):
+        for name in (wanted, wanted.upper()):
+            if environ.get(name) == proxy:
+                return name
+    return "the system's proxy settings"
+
+
+@cache  # some 20 ms each time, and each channel's client asks
+def _context(trust: _Trust) -> ssl.SSLContext:
+    kinds: dict[bool, Callable[[str], ssl.SSLContext]] = {True: _of_folder, False: _of_file}
+    is_folder = trust.variable == "SSL_CERT_DIR" or os.path.isdir(trust.path)
+    try:
+        return kinds[is_folder](trust.path)
+    except ssl.SSLError:
+        why = "holds no certificates that can be read (PEM)"
+    except OSError as error:
+        why = f"cannot be read: {error.strerror or 'it holds no certificates'}"
+    named = trust.variable or "the certificates that come with requests"
+    raise SettingsError(f"{named}: the file or folder that it names {why}; correct it, or unset it")
+
+
+def _of_file(path: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=path)
+    if not context.cert_store_stats()["x509"]:
+        raise ssl.SSLError
+    return context
+
+
+def _of_folder(path: str) -> ssl.SSLContext:
+    """Raises OSError where no folder of the list has a certificate: OpenSSL looks into them at the handshake only."""
+    folders = path.split(os.pathsep)
+    for folder in folders:
+        if os.path.isdir(folder) and any(map(_HASHED.fullmatch, os.listdir(folder))):
+            return ssl.create_default_context(capath=path)
+    if any(map(os.path.isdir, folders)):
+        raise OSError
+    raise FileNotFoundError(2, os.strerror(2))

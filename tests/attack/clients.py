@@ -1,0 +1,105 @@
+"""Every call of every vendor's client: what makes it, and what kind of call it is."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import retake.vendors
+from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
+from retake.vendors.download import HttpDownloader
+from retake.vendors.health import Healthy
+from retake.vendors.legnext import LegNext
+from retake.vendors.piapi import PiAPI
+from retake.vendors.runway import Runway
+from retake.vendors.writer import ChatWriter
+
+KEY = "key_0123456789abcdef"
+MAX_FILE = 2 * 2**20
+PROTOCOLS = (Midjourney, Filmmaker, Writer, Downloader)
+LARGE_IMAGE = "data:image/png;base64," + "A" * 4_900_000
+"""More than the buffers between two sockets hold: a peer that never reads is noticed."""
+
+
+class Call(NamedTuple):
+    """One method of a client. `kind` says how it fails.
+
+    paid: Refused or OutcomeUnknown; free: PollFailed; quiet: returns None; offline: asks nobody.
+    """
+
+    client: type
+    method: str
+    kind: str
+    ask: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return f"{self.client.__name__}.{self.method}"
+
+
+MAKERS: dict[type, Callable[[str, float], Any]] = {
+    PiAPI: lambda url, s: PiAPI(
+        url + "/api/v1/task", url + "/mj/v2/fetch", KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=s
+    ),
+    LegNext: lambda url, s: LegNext(url + "/api", KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=s),
+    Runway: lambda url, s: Runway(url, KEY, model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=s),
+    ChatWriter: lambda url, s: ChatWriter(url + "/v1", "gpt-4o", KEY, timeout_s=s),
+    HttpDownloader: lambda url, s: _At(HttpDownloader(s, MAX_FILE), url + "/cat.png?sig=abc"),
+}
+
+
+class _At(NamedTuple):
+    """A downloader, and the link that it is given."""
+
+    downloader: HttpDownloader
+    url: str
+
+
+ASKED = {"step": "imagine", "nonce": 7, "requested_at_utc": "2026-11-20T12:00:00Z"}
+PICTURES = ["https://a.example/1.png", LARGE_IMAGE]
+
+CALLS = [
+    Call(PiAPI, "imagine", "paid", lambda it: it.imagine("a cat", 7)),
+    Call(PiAPI, "upscale", "paid", lambda it: it.upscale("t-1", 2)),
+    Call(PiAPI, "fetch", "free", lambda it: it.fetch("t-1")),
+    Call(PiAPI, "find", "quiet", lambda it: it.find(ASKED)),
+    Call(PiAPI, "health", "free", lambda it: it.health()),
+    Call(PiAPI, "test_request", "free", lambda it: it.test_request()),
+    Call(LegNext, "imagine", "paid", lambda it: it.imagine("a cat", 7)),
+    Call(LegNext, "upscale", "paid", lambda it: it.upscale("j-1", 2)),
+    Call(LegNext, "fetch", "free", lambda it: it.fetch("j-1")),
+    Call(LegNext, "find", "offline", lambda it: it.find(ASKED)),
+    Call(LegNext, "health", "free", lambda it: it.health()),
+    Call(LegNext, "test_request", "free", lambda it: it.test_request()),
+    Call(Runway, "create", "paid", lambda it: it.create(LARGE_IMAGE, "a cat walks")),
+    Call(Runway, "usage", "quiet", lambda it: it.usage()),
+    Call(Runway, "poll", "free", lambda it: it.poll("t-1")),
+    Call(Runway, "health", "free", lambda it: it.health()),
+    Call(Runway, "test_request", "free", lambda it: it.test_request()),
+    Call(ChatWriter, "write", "paid", lambda it: it.write("s", "u", temperature=0.5, max_tokens=99)),
+    Call(ChatWriter, "choose", "paid", lambda it: it.choose("Which?", PICTURES)),
+    Call(ChatWriter, "health", "free", lambda it: it.health()),
+    Call(ChatWriter, "test_request", "offline", lambda it: it.test_request()),
+    Call(HttpDownloader, "download", "free", lambda it: it.downloader.download(it.url)),
+]
+ASKING = [call for call in CALLS if call.kind != "offline"]
+
+
+def made(call: Call, url: str, timeout_s: float) -> Any:
+    """The client of `call`, whose vendor is at `url`."""
+    return MAKERS[call.client](url, timeout_s)
+
+
+def there_are() -> set[str]:
+    """Every "Client.method" that the package has, found by the protocols that it fulfils."""
+    found = set()
+    for module in pkgutil.iter_modules(retake.vendors.__path__, "retake.vendors."):
+        for item in vars(importlib.import_module(module.name)).values():
+            if not isinstance(item, type) or item.__module__ != module.name or getattr(item, "_is_protocol", False):
+                continue
+            for protocol in (*PROTOCOLS, Healthy):
+                methods = [
+                    name for name in vars(protocol) if not name.startswith("_") and callable(vars(protocol)[name])
+                ]
+                if all(callable(getattr(item, name, None)) for name in methods):
+                    found |= {f"{item.__name__}.{name}" for name in methods}
+    return found

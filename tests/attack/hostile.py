@@ -1,0 +1,146 @@
+"""A server that misbehaves on purpose: raw sockets on loopback, one act for each connection."""
+
+import gzip
+import json
+import socket
+import ssl
+import threading
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+PATIENCE_S = 20.0
+"""How long an act goes on: far longer than any call may last, so that whoever is held by it is seen to be."""
+
+Act = Callable[[socket.socket, threading.Event], None]
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+class Hostile:
+    """Serves `act` to every connection. `seen` are the first lines of the requests that came."""
+
+    def __init__(self, act: Act, *, reads: bool = True) -> None:
+        self.seen: list[str] = []
+        self._act, self._reads = act, reads
+        self._stop = threading.Event()
+        self._connections: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self._stop.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._connections:  # a peer that has left with its window shut is not noticed for a minute
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+    def _accept(self) -> None:
+        while not self._stop.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError, ssl.SSLError):
+            connection.settimeout(PATIENCE_S)
+            if self._reads:
+                self.seen.append(read_request(connection).partition(b"\r\n")[0].decode("latin-1"))
+            self._act(connection, self._stop)
+
+
+def read_request(connection: socket.socket) -> bytes:
+    """The whole request: head and body."""
+    with connection.makefile("rb") as stream:
+        head, length = b"", 0
+        while line := stream.readline():
+            head += line
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+            if line == b"\r\n":
+                break
+        return head + stream.read(length)
+
+
+# --- acts ---------------------------------------------------------------------------------------------------------
+
+
+def says(data: bytes) -> Act:
+    """Send `data` as it stands, and close."""
+    return lambda connection, _stop: connection.sendall(data)
+
+
+def answers(body: object, status: int = 200, head: bytes = b"") -> Act:
+    """A sound answer with a JSON `body` (or bytes), and what `head` adds to its headers."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    kind = b"" if b"content-type" in head.lower() else b"Content-Type: application/json\r\n"
+    size = b"" if b"content-length" in head.lower() else b"Content-Length: %d\r\n" % len(data)
+    return says(b"HTTP/1.1 %d Whatever\r\n" % status + kind + size + head + b"\r\n" + data)
+
+
+def silent(_connection: socket.socket, stop: threading.Event) -> None:
+    """Say nothing at all."""
+    stop.wait(PATIENCE_S)
+
+
+def drips(before: bytes, piece: bytes, pause_s: float = 0.02) -> Act:
+    """Send `before`, then `piece` again and again, never silent for long."""
+
+    def act(connection: socket.socket, stop: threading.Event) -> None:
+        connection.sendall(before)
+        for _ in range(int(PATIENCE_S / pause_s)):
+            if stop.wait(pause_s):
+                return
+            connection.sendall(piece)
+
+    return act
+
+
+def pours(before: bytes, piece: bytes, most: int = 10**10) -> Act:
+    """Send `before`, then `piece` as fast as it is taken."""
+
+    def act(connection: socket.socket, stop: threading.Event) -> None:
+        connection.sendall(before)
+        for _ in range(most):
+            if stop.is_set():
+                return
+            connection.sendall(piece)
+
+    return act
+
+
+def proxies_late(target_port: int, delay_s: float) -> Act:
+    """A proxy that takes the request, keeps it for a while, and hands it on all the same."""
+
+    def act(_connection: socket.socket, stop: threading.Event) -> None:
+        stop.wait(delay_s)
+        with socket.create_connection(("127.0.0.1", target_port)) as onward:
+            onward.sendall(b"POST /late HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+
+    return act
+
+
+# --- bombs --------------------------------------------------------------------------------------------------------
+
+
+def gzip_bomb(megabytes: int) -> bytes:
+    """A gzip stream of so many megabytes of zeros, a thousandth of that in size. Its checksum is wrong."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    piece = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)  # stands for itself, so it can be repeated
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + piece * megabytes + packer.flush() + bytes(8)
+
+
+def packed(body: Any) -> bytes:
+    return gzip.compress(json.dumps(body).encode())
