@@ -26,6 +26,7 @@ from retake.clock import Clock, stamp
 from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
 from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
+from retake.runs.validation import mended, mended_record
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 
@@ -58,7 +59,8 @@ class Standing(NamedTuple):
 def expected(documents: Documents, action: Action) -> Standing:
     """Where the run should stand while a generation is under way; `action` is what is decided on its documents."""
     doc = documents.midjourney
-    error = doc.last_error if isinstance((doc.last_error or {}).get("error_code"), str) else None
+    last = doc.last_error or {}
+    error = mended_record(last) if isinstance(last.get("error_code"), str) else None
     match action.act:
         case Act.FINISH:
             return Standing(RunStatus.SUCCEEDED)
@@ -140,11 +142,11 @@ _MOCK = "mock_instead"
 
 
 def _done(step: Step, text: str, **facts: Any) -> Note:
-    return Note(STEP_DONE, {"step": step.value, **facts, "text": text})
+    return Note(STEP_DONE, mended({"step": step.value, **facts, "text": text}))
 
 
 def _remark(code: str, text: str, **facts: Any) -> Note:
-    return Note(REMARK, {"code": code, **facts, "text": text})
+    return Note(REMARK, mended({"code": code, **facts, "text": text}))  # documents are written by others too
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------

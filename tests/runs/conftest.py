@@ -6,7 +6,7 @@ from postgres import FAST, NoServer, new_database, server
 
 from retake.runs.sql_ledger import SqlLedger
 
-pytest.register_assert_rewrite("ledger_contract")
+pytest.register_assert_rewrite("ledger_contract", "ledger_values")
 
 
 @pytest.fixture(scope="session")
