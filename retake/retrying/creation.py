@@ -14,7 +14,7 @@ from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from retake.clock import Clock
-from retake.errors import CodedError, RetakeError
+from retake.errors import Code, CodedError, RetakeError
 from retake.retrying.breaker import BreakerOpen
 from retake.retrying.compensation import Unconfirmed
 from retake.retrying.guard import Call, Guard
@@ -144,17 +144,28 @@ class _Work(Generic[T]):
         self._key, self._data = key, data
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
         self._item: T | None = None  # once it is made
+        self._under_way = 0  # the attempt that is waited for
 
     def attempt(self, call: Call) -> Created[T]:
+        self._under_way = call.attempt
         created = self._created(call) if self._item is None else Created(self._key, self._item, How.MADE)
         if created.how is How.MADE and self._parts.finish:
+            self._check(call)
             self._item = created.item
             self._parts.finish(created.item, self._data)
+            self._check(call)
             self._unconfirmed.confirm(self._key)
         return created
 
+    def _check(self, call: Call) -> None:
+        """Keep an attempt that was abandoned from finishing what nobody waits for: it stays unconfirmed, and is rolled
+        back in its time."""
+        if call.attempt != self._under_way:
+            raise CodedError(Code.TIMEOUT, f"attempt {call.attempt} to make {self._key} was abandoned")
+
     def give_up(self, error: CodedError) -> None:
         """Mark what was made and could not be finished."""
+        self._under_way = 0
         if self._item is None:
             return
         self._unconfirmed.failed(self._key, str(error.code))

@@ -12,6 +12,8 @@
     raises another, or once too often          failed, with the standard error record
     raises OutcomeUnknown                      failed: what may have been paid for is not asked again by a machine
                                                that cannot know, unless the policy names that very code
+    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; what it
+      `timeout_s`                              comes to later is discarded, and its next `Hold.check` raises StaleRun
     raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may pass, by luck, but
                                                not more often than the policy says
     raises Stopped                             interrupted at once: somebody else goes on with it
@@ -40,6 +42,7 @@ from retake.errors import (
     retry_in,
 )
 from retake.retrying.policy import Retry, RetryPolicy, decide_on_paid
+from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
 from retake.runs.hold import BEAT_S, Hold
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
@@ -150,7 +153,10 @@ class Worker:
 
     def _try(self, hold: Hold) -> Outcome:
         try:
-            result = self._job(hold)
+            result = within(self._policy.timeout_s, lambda: self._job(hold))
+        except OutOfTime as error:
+            hold.revoke(f"{hold.run.run_id}: {error}")
+            return self._failed(hold.run, error.as_error(self._policy.timeout_code))
         except Stopped:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
