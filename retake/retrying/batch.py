@@ -56,7 +56,8 @@ class Parts(NamedTuple, Generic[T]):
     """What a batch is made of: the owner's own calls. Each may raise CodedError."""
 
     find: Callable[[Item], T | None]
-    """The thing that has this key; None if there is none. Asked before each attempt."""
+    """The thing that has this key; None if there is none. Asked before each attempt, or, where the policy says so, only
+    before the first."""
     send: Callable[[Sending], Mapping[str, Answer[T]]]
     """Make the items in one call: by key, what it says about each. An error raised is about the call as a whole."""
     undo: Callable[[Item, T], None]
@@ -136,7 +137,7 @@ class Batches(Generic[T]):
         there: dict[str, T] = {}
         policy = self._policy.item if load.alone else self._policy.batch
         try:
-            for key in load.keys:
+            for key in self._in_question(plan, load):
                 if (item := _timed(policy, Code.TIMEOUT, partial(self._parts.find, items[key]))) is not None:
                     there[key] = item
         except CodedError as error:
@@ -151,6 +152,12 @@ class Batches(Generic[T]):
         except CodedError as error:
             return refused(plan, rest, error, self._clock.now(), self._random)
         return answered(plan, rest, answers, self._clock.now(), self._random)
+
+    def _in_question(self, plan: Plan[T], load: Load) -> tuple[str, ...]:
+        """The keys that are looked for before the call: those of a first call always, for an earlier run that was cut
+        off may have made them."""
+        again = self._policy.check_before_retry
+        return tuple(key for key in load.keys if again or key not in plan.sent)
 
     def _there(self, keys: tuple[str, ...], items: Mapping[str, Item]) -> dict[str, T]:
         """Those that are there. What cannot be asked counts as not there: it is reported as failed."""

@@ -31,6 +31,7 @@ class BatchPolicy(NamedTuple):
     size: int = 10  # items, at most
     roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly so many is no reason
     split_codes: frozenset[str] = frozenset({"ERR_CRITICAL_MEMORY_OVERFLOW"})
+    check_before_retry: bool = True  # look whether an item is there before it is sent once more
 
 
 class Made(NamedTuple, Generic[T]):

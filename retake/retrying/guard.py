@@ -30,6 +30,7 @@ class Call(NamedTuple):
 
     attempt: int  # 1: the first call
     timeout_s: float | None  # seconds of real time that it may take; None: as long as it likes
+    if_none_match: str | None = None  # the header If-None-Match that the request is to carry, if it is to
 
 
 class Tried(NamedTuple):
