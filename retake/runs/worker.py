@@ -66,6 +66,9 @@ LATE = "run.result.late"
 """The event that says how a job ended whose run was taken away meanwhile. Payload: {worker, trigger, results, text}."""
 
 IDLE_S = 1.0
+MOST_ASKED = 30
+"""How often a ledger that is away is asked in a row by a worker that is to work until nothing waits."""
+
 SAVE_PAUSES_S = (0.2, 1.0, 5.0, 15.0)
 """Between tries to save how a job ended: work that is paid for is not thrown away because the ledger is busy."""
 
@@ -113,12 +116,22 @@ class Worker:
     def work(self, *, idle_s: float = IDLE_S, until_idle: bool = False) -> int:
         """Work until `stop`, or, with `until_idle`, until nothing waits: how many runs were worked on.
 
-        A ledger that is away is asked again. Raises StorageError if a job's end could not be saved: then the run stays
-        as it is, and recovery finds it.
+        A ledger that is away is asked again; with `until_idle` a number of times, and then StorageError or LeaseHeld is
+        raised. Raises StorageError if a job's end could not be saved: then the run stays as it is, and recovery finds
+        it.
         """
-        count = 0
+        count = away = 0
         while not self._stopped:
-            run = self._claim()
+            try:
+                run = self._claim()
+            except (StorageError, LeaseHeld) as error:
+                away += 1
+                if until_idle and away > MOST_ASKED:
+                    raise
+                _log.warning("the ledger is asked for work again in a moment: %s", error)
+                self._clock.sleep(idle_s)
+                continue
+            away = 0
             if run:
                 self._work_on(run)
                 count += 1
@@ -134,13 +147,9 @@ class Worker:
         return self._work_on(run) if run else None
 
     def _claim(self) -> Run | None:
-        try:
+        run = self._ledger.claim(self._name, pipeline=self._pipeline)
+        if run is None and self._recovery and self._recovery.sweep().interrupted:
             run = self._ledger.claim(self._name, pipeline=self._pipeline)
-            if run is None and self._recovery and self._recovery.sweep().interrupted:
-                run = self._ledger.claim(self._name, pipeline=self._pipeline)
-        except (StorageError, LeaseHeld) as error:
-            _log.warning("the ledger is asked for work again in a moment: %s", error)
-            return None
         return run
 
     def _work_on(self, run: Run) -> Run:

@@ -458,3 +458,13 @@ def test_it_waits_for_what_is_due_and_for_a_ledger_that_is_away(world: World) ->
     assert worker.work(idle_s=1.0) == 2
     changes = [event.at for event in world.ledger.events(run.run_id) if event.kind == CHANGED]
     assert [(at - changes[0]).total_seconds() for at in changes] == [0, 3, 3, 8, 8]
+
+
+def test_a_ledger_that_is_away_is_not_one_in_which_nothing_waits(world: World) -> None:
+    world.queue()
+    before = world.clock.now()
+    worker = world.worker(nothing, POLICY, Fault(operation="list", number=1, times=3))
+    assert worker.work(until_idle=True) == 1
+    assert (world.clock.now() - before).total_seconds() == 3
+    with pytest.raises(StorageError):
+        world.worker(nothing, POLICY, Fault(operation="list", number=1, times=1000)).work(until_idle=True)
