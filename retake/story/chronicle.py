@@ -42,6 +42,7 @@ CRON, OPERATOR, RECOVERY = "cron", "operator", "recovery"
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
 _FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})
 _BEGINS_WORK = frozenset({Trigger.WORKER_CLAIM, Trigger.RETRY_DUE, Trigger.RECOVERY_RESUME})
+_PAYING = frozenset({Act.WRITE, Act.ORDER_IMAGINE, Act.ORDER_UPSCALE, Act.FILM})
 _ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 
 
@@ -156,11 +157,16 @@ class Chronicle:
     """Keeps the run of the generation under way in line with the documents, for as long as the lease is held.
 
     `pipeline` is «story» or «story/CHANNEL»; `actor` who acts in it («cron», «operator»), `worker` who has the lease.
+    Where the ledger lies `apart` from the documents, what a call came to is written before the next one is paid for: if
+    the ledger is away by then, nothing more is paid for.
     Every method may raise StorageError: the next tick makes up for what was not written.
     """
 
-    def __init__(self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str) -> None:
+    def __init__(
+        self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str, apart: bool = False
+    ) -> None:
         self.actor = actor
+        self._apart = apart
         self._ledger = ledger
         self._pipeline = pipeline
         self._clock = clock
@@ -181,6 +187,8 @@ class Chronicle:
         except StaleRun:  # who looks after silent runs moved it just before us: once more, from where it stands now
             self._run = None
             self._bring(documents, action, interrupted=interrupted)
+        if self._apart and action.act in _PAYING:
+            self.flush()
 
     def remark(self, code: str, text: str) -> None:
         """Put something on record that the documents do not tell; written with what comes next."""
