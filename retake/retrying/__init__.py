@@ -3,6 +3,7 @@
 policy.py         RetryPolicy: data that answers «again, in so many seconds» or «give up»; it never acts or sleeps
 backoff.py        the strategies: how long to wait before each repeat
 guard.py          Guard: carries a policy out in process: calls, asks the policy, waits, calls again
+time_limit.py     within: a call that takes too long is abandoned
 breaker.py        Breaker: leaves alone for a while what has failed again and again, then lets one call probe
 dead_letters.py   DeadLetters: what failed for good, until somebody takes it up again or drops it
 creation.py       Creator: what is asked for twice is made once

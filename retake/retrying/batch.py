@@ -4,11 +4,12 @@ Seed 003, «NR.NSI.5 … Batch Processing». What to do next is planned in batch
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from retake.clock import Clock
-from retake.errors import CodedError, Stopped
+from retake.errors import Code, CodedError, Stopped
 from retake.retrying.batch_plan import (
     Answer,
     BatchPolicy,
@@ -29,6 +30,8 @@ from retake.retrying.batch_plan import (
     undone,
 )
 from retake.retrying.guard import Guard, sleep
+from retake.retrying.policy import RetryPolicy
+from retake.retrying.time_limit import OutOfTime, within
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -46,14 +49,15 @@ class Sending(NamedTuple):
 
     items: tuple[Item, ...]  # as many as the policy allows in a batch, at most
     attempt: int  # 1: the first time for these
-    timeout_s: float | None  # what it may take
+    timeout_s: float | None  # what it may take; it is abandoned then, and not made again
 
 
 class Parts(NamedTuple, Generic[T]):
     """What a batch is made of: the owner's own calls. Each may raise CodedError."""
 
     find: Callable[[Item], T | None]
-    """The thing that has this key; None if there is none. Asked before each attempt."""
+    """The thing that has this key; None if there is none. Asked before each attempt, or, where the policy says so, only
+    before the first."""
     send: Callable[[Sending], Mapping[str, Answer[T]]]
     """Make the items in one call: by key, what it says about each. An error raised is about the call as a whole."""
     undo: Callable[[Item, T], None]
@@ -131,9 +135,10 @@ class Batches(Generic[T]):
 
     def _sent(self, plan: Plan[T], load: Load, items: Mapping[str, Item]) -> Plan[T]:
         there: dict[str, T] = {}
+        policy = self._policy.item if load.alone else self._policy.batch
         try:
-            for key in load.keys:
-                if (item := self._parts.find(items[key])) is not None:
+            for key in self._in_question(plan, load):
+                if (item := _timed(policy, Code.TIMEOUT, partial(self._parts.find, items[key]))) is not None:
                     there[key] = item
         except CodedError as error:
             return refused(plan, load, error, self._clock.now(), self._random, sent=False)
@@ -141,13 +146,18 @@ class Batches(Generic[T]):
         rest = load._replace(keys=tuple(key for key in load.keys if key not in there))
         if not rest.keys:
             return plan
-        policy = self._policy.item if load.alone else self._policy.batch
         sending = Sending(tuple(items[key] for key in rest.keys), load.attempt, policy.timeout_s)
         try:
-            answers = self._parts.send(sending)
+            answers = _timed(policy, None, lambda: self._parts.send(sending))
         except CodedError as error:
             return refused(plan, rest, error, self._clock.now(), self._random)
         return answered(plan, rest, answers, self._clock.now(), self._random)
+
+    def _in_question(self, plan: Plan[T], load: Load) -> tuple[str, ...]:
+        """The keys that are looked for before the call: those of a first call always, for an earlier run that was cut
+        off may have made them."""
+        again = self._policy.check_before_retry
+        return tuple(key for key in load.keys if again or key not in plan.sent)
 
     def _there(self, keys: tuple[str, ...], items: Mapping[str, Item]) -> dict[str, T]:
         """Those that are there. What cannot be asked counts as not there: it is reported as failed."""
@@ -163,6 +173,14 @@ class Batches(Generic[T]):
         if error:
             _log.error("%s was made and could not be rolled back: %s", item.key, error)
         return error
+
+
+def _timed(policy: RetryPolicy, code: str | None, call: Callable[[], T]) -> T:
+    """What `call` returns within the policy's time. `code` is the error else, unless the policy names one."""
+    try:
+        return within(policy.timeout_s, call)
+    except OutOfTime as error:
+        raise error.as_error(policy.timeout_code or code) from None
 
 
 def _statistics(plans: list[Plan[T]]) -> Statistics:

@@ -14,7 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from retake.errors import CodedError, RobotError
 from retake.retrying.backoff import Intervals
-from retake.retrying.policy import Retry, RetryPolicy
+from retake.retrying.policy import Decision, Retry, RetryPolicy, decide_on_paid
+from retake.retrying.time_limit import Overrun
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class BatchPolicy(NamedTuple):
     size: int = 10  # items, at most
     roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly so many is no reason
     split_codes: frozenset[str] = frozenset({"ERR_CRITICAL_MEMORY_OVERFLOW"})
+    check_before_retry: bool = True  # look whether an item is there before it is sent once more
 
 
 class Made(NamedTuple, Generic[T]):
@@ -190,7 +192,7 @@ def refused(
         middle = (len(load.keys) + 1) // 2
         halves = (Load(load.keys[:middle], now), Load(load.keys[middle:], now))
         return _with(after, load, halves, {})._replace(tally=after.tally._replace(splits=after.tally.splits + 1))
-    decision = plan.policy.batch.decide(error, load.attempt, random)
+    decision = _decided(plan.policy.batch, error, load.attempt, random)
     if not isinstance(decision, Retry):
         return _failed(after, load, error)
     due = now + timedelta(seconds=decision.after_s)
@@ -211,10 +213,17 @@ def undone(plan: Plan[T], key: str, error: CodedError | None) -> Plan[T]:
     return plan._replace(ended={**plan.ended, key: was._replace(fate=Fate.ROLLED_BACK)})
 
 
+def _decided(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
+    """A call whose answer was lost is made again once it was looked what is there. One that was abandoned may still be
+    under way: to look says nothing."""
+    decide = decide_on_paid if isinstance(error, Overrun) else RetryPolicy.decide
+    return decide(policy, error, attempt, random)
+
+
 def _again(
     policy: RetryPolicy, error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
 ) -> Load | None:
-    decision = policy.decide(error, attempt, random)
+    decision = _decided(policy, error, attempt, random)
     if not isinstance(decision, Retry):
         return None
     return Load((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)

@@ -14,7 +14,7 @@ from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from retake.clock import Clock
-from retake.errors import CodedError, RetakeError
+from retake.errors import Code, CodedError, RetakeError
 from retake.retrying.breaker import BreakerOpen
 from retake.retrying.compensation import Unconfirmed
 from retake.retrying.guard import Call, Guard
@@ -50,6 +50,9 @@ class CreationPolicy(NamedTuple):
     duplicate_codes: frozenset[str] = frozenset({"ERR_BUSINESS_DUPLICATE_ITEM"})
     read_only_after: int | None = 5  # creations in a row that failed; None: never
     confirm_within_s: float = 24 * 3600.0  # else what could not be finished is rolled back
+    check_before_retry: bool = True  # look whether it is there before each repeat; before the first attempt always
+    if_none_match: bool = False  # ask the other side to make it only if it is not there
+    key_from_data: bool = True  # False: the thing has a key of its own
 
 
 class Parts(NamedTuple, Generic[T]):
@@ -58,7 +61,8 @@ class Parts(NamedTuple, Generic[T]):
     find: Callable[[str, Data], T | None]
     """The thing that has this key, or is otherwise the one that these data describe; None if there is none."""
     make: Callable[[str, Data, Call], T]
-    """Make it. The key is for the other side: an Idempotency-Key, an If-None-Match."""
+    """Make it. The key is for the other side: an Idempotency-Key. So is `call.if_none_match`, where it is set: the
+    request is refused then if the thing is there, which is an error of `duplicate_codes`."""
     finish: Callable[[T, Data], None] | None = None
     """What belongs to it and comes after it was made. May be called again after it failed."""
     mark_incorrect: Callable[[T, CodedError], None] = lambda item, error: None
@@ -84,13 +88,14 @@ class Creator(Generic[T]):
         self._mode = Cell(register, name, decoded, encoded)
         self._parts, self._guard, self._clock = parts, guard, clock
 
-    def create(self, data: Data) -> Created[T]:
-        """The thing that `data` describe: the one that is there, or a new one.
+    def create(self, data: Data, key: str | None = None) -> Created[T]:
+        """The thing that `data` describe: the one that is there, or a new one. `key` is its idempotency key, where the
+        policy does not make that from the data.
 
         Raises the last CodedError when the guard has given up, ReadOnly, BreakerOpen, Stopped, StorageError, and
         ValueError for data that have no key.
         """
-        key = key_of(data)
+        key = self._key(data, key)
         if self.mode().read_only_since:
             if (found := self._parts.find(key, data)) is not None:
                 return Created(key, found, How.FOUND)
@@ -108,6 +113,15 @@ class Creator(Generic[T]):
         if created.how is not How.FOUND:
             self._note(lambda mode: Mode())
         return created
+
+    def _key(self, data: Data, given: str | None) -> str:
+        if self.policy.key_from_data:
+            if given is not None:
+                raise ValueError(f"{self.name} makes idempotency keys from the data, and one was given: {given}")
+            return key_of(data)
+        if not given or not given.strip():
+            raise ValueError(f"{self.name} takes the idempotency key from the item, and none was given")
+        return given
 
     def mode(self) -> Mode:
         """Raises StateError, StorageError."""
@@ -144,17 +158,28 @@ class _Work(Generic[T]):
         self._key, self._data = key, data
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
         self._item: T | None = None  # once it is made
+        self._under_way = 0  # the attempt that is waited for
 
     def attempt(self, call: Call) -> Created[T]:
+        self._under_way = call.attempt
         created = self._created(call) if self._item is None else Created(self._key, self._item, How.MADE)
         if created.how is How.MADE and self._parts.finish:
+            self._check(call)
             self._item = created.item
             self._parts.finish(created.item, self._data)
+            self._check(call)
             self._unconfirmed.confirm(self._key)
         return created
 
+    def _check(self, call: Call) -> None:
+        """Keep an attempt that was abandoned from finishing what nobody waits for: it stays unconfirmed, and is rolled
+        back in its time."""
+        if call.attempt != self._under_way:
+            raise CodedError(Code.TIMEOUT, f"attempt {call.attempt} to make {self._key} was abandoned")
+
     def give_up(self, error: CodedError) -> None:
         """Mark what was made and could not be finished."""
+        self._under_way = 0
         if self._item is None:
             return
         self._unconfirmed.failed(self._key, str(error.code))
@@ -164,9 +189,10 @@ class _Work(Generic[T]):
             _log.warning("%s could not be marked as incorrect: %s", self._key, trouble)
 
     def _created(self, call: Call) -> Created[T]:
-        found = self._parts.find(self._key, self._data)
+        look = call.attempt == 1 or self._policy.check_before_retry
+        found = self._parts.find(self._key, self._data) if look else None
         if found is None:
-            return self._made(call)
+            return self._made(call._replace(if_none_match="*") if self._policy.if_none_match else call)
         unfinished = self._parts.finish is not None and self._unconfirmed.has(self._key)
         # What is there before a repeat and was not before the first call is ours: only the answer was lost.
         return Created(self._key, found, How.MADE if unfinished or call.attempt > 1 else How.FOUND)

@@ -3,6 +3,9 @@
 What counts as an attempt is a call that was made: while a circuit breaker refuses, the guard waits, and no attempt is
 used up. A paid call of which nobody knows whether it was carried out (OutcomeUnknown) is not made again, for it may
 then be paid for twice; who can ask again safely says so by naming the error's code in the policy (`RetryIf.codes`).
+
+Where the policy has a `timeout_s`, a call that takes longer is abandoned (time_limit.py). Its outcome is unknown then,
+unless the policy says which error that is (`timeout_code`).
 """
 
 from collections.abc import Callable
@@ -14,6 +17,7 @@ from retake.clock import Clock
 from retake.errors import CodedError, OutcomeUnknown, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
 from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy, decide_on_paid
+from retake.retrying.time_limit import OutOfTime, within
 
 T = TypeVar("T")
 
@@ -25,7 +29,8 @@ class Call(NamedTuple):
     """What the work is told about the attempt that it is to make."""
 
     attempt: int  # 1: the first call
-    timeout_s: float | None  # what it may take; None: as long as it likes
+    timeout_s: float | None  # seconds of real time that it may take; None: as long as it likes
+    if_none_match: str | None = None  # the header If-None-Match that the request is to carry, if it is to
 
 
 class Tried(NamedTuple):
@@ -130,7 +135,13 @@ class Guard:
         return self._stop is not None and self._stop()
 
     def _made(self, work: Callable[[Call], T], call: Call) -> T:
-        return self._breaker.call(lambda: work(call)) if self._breaker else work(call)
+        return self._breaker.call(lambda: self._timed(work, call)) if self._breaker else self._timed(work, call)
+
+    def _timed(self, work: Callable[[Call], T], call: Call) -> T:
+        try:
+            return within(call.timeout_s, lambda: work(call))
+        except OutOfTime as error:
+            raise error.as_error(self.policy.timeout_code) from None
 
     def _waited(self, course: "_Course", retry: Retry) -> bool:
         if not course.allows(retry.after_s, self._clock.now()):

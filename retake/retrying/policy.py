@@ -52,7 +52,8 @@ class RetryPolicy(NamedTuple):
     jitter_percent: float = 0.0  # each wait is drawn evenly from so many percent below it to so many above
     ceiling_s: float | None = None  # no wait is longer, jitter included
     retry_if: RetryIf = RetryIf()
-    timeout_s: float | None = None  # what one call may take; who makes the call sees to it
+    timeout_s: float | None = None  # what one call may take; it is abandoned then (time_limit.py)
+    timeout_code: str | None = None  # the error that such a call has ended with; None: nobody knows how it ended
 
     def decide(self, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
         """What follows on `error` of attempt number `attempt` (from 1). `random()` gives 0 … 1, for the jitter.

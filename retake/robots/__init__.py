@@ -8,6 +8,8 @@ follow_ups.py   what follows on a failure, as data
 recovery.py     what leads out of an error: the robots' own steps, and the protocol for all of them
 robot.py        Robot: does a piece of work under its protocol
 course.py       one piece of work from beginning to end: the records, and what is handed to the desk
+deferred.py     work that is to be done again later, kept until it is due
+chain.py        robots that work one after another, until one fails fast
 protocol.py     what a policy comes to for creation and batches
 desk.py         Desk: takes in what is to follow
 grid.py         the validation of robot 7

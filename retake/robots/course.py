@@ -2,19 +2,26 @@
 
 from collections.abc import Callable, Collection, Mapping
 from logging import getLogger
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from retake.clock import Clock
-from retake.errors import CodedError, RetakeError, error_record, retry_in
+from retake.errors import CodedError, ErrorClass, RetakeError, error_record, retry_in
 from retake.retrying.guard import Tried
 from retake.retrying.policy import Retry
 from retake.retrying.register import Register
+from retake.robots.deferred import Deferrals
 from retake.robots.desk import Desk, Record
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 from retake.robots.recovery import follow_ups_of, steps_after
 
 _log = getLogger(__name__)
+
+
+Correction = Callable[[Mapping[str, Any]], None]
+"""A script that mends what an error was about («execute_correction_script()» of seed 003), given what the robot was
+given. May raise RetakeError: then it is not mended."""
 
 
 class Ports(NamedTuple):
@@ -27,6 +34,7 @@ class Ports(NamedTuple):
     owner: str = "robot"  # who calls, for people («host:pid»)
     stop: Callable[[], bool] | None = None  # asked before each attempt, and every second of a wait, whether to stop
     noted: Callable[[Record], None] = lambda record: None  # told of each attempt that failed and is repeated
+    corrections: Mapping[str, Correction] = MappingProxyType({})  # by the code of the error of class B that they mend
 
 
 class Failure(NamedTuple):
@@ -48,12 +56,24 @@ class Course:
         input_data: Mapping[str, Any],
         context: Mapping[str, Any],
         done_already: Collection[Do] = (),
+        deferrals: Deferrals | None = None,
     ) -> None:
-        self._policy, self._ports = policy, ports
-        self._correlation_id, self._input_data, self._context = correlation_id, input_data, context
+        self._policy, self._ports, self._deferrals = policy, ports, deferrals
+        self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
         self._done_already = done_already  # actions that are part of the work itself, and not for the desk
         self._told = False
         self.attempts = 0
+
+    def tell(self, **context: Any) -> None:
+        """Have the records that come say this of the system's state."""
+        self._context.update(context)
+
+    def corrected(self, error: CodedError) -> None:
+        """The work went on with another value: what the policy has for that goes to the desk."""
+        follows = tuple(
+            it for it in self._policy.last_failure.actions if it.do is Do.AUTO_CORRECT and it.when.holds_for(error)
+        )
+        self._hand_in(follows, self._record(error, [action.as_recovery_action() for action in follows]))
 
     def observe(self, tried: Tried) -> None:
         """An attempt has ended. Repeats without end have no last failure: what follows on it follows on the first."""
@@ -91,7 +111,20 @@ class Course:
         if not read_only_begins:
             not_now.add(Do.READ_ONLY)
         actions = [action for action in self._policy.last_failure.actions if action.do not in not_now]
-        return tuple(action for action in follow_ups_of(error, actions) if action.do not in self._done_already)
+        follows = follow_ups_of(error, actions, corrected=self._correct(error))
+        return tuple(action for action in follows if action.do not in self._done_already)
+
+    def _correct(self, error: CodedError) -> bool:
+        """Run the script for this error, if there is one: whether what it was about is mended now."""
+        script = self._ports.corrections.get(error.code) if error.error_class is ErrorClass.BUSINESS else None
+        if script is None:
+            return False
+        try:
+            script(self._input_data)
+        except RetakeError as trouble:
+            _log.error("%s: %s could not be corrected: %s", self._policy.id, error.code, trouble)
+            return False
+        return True
 
     def _record(self, error: CodedError, actions: list[dict[str, Any]]) -> Record:
         recovery = self._policy.recovery
@@ -108,9 +141,20 @@ class Course:
         )
 
     def _hand_in(self, follows: tuple[FollowUp, ...], record: Record) -> None:
-        """One action that the desk cannot carry out keeps none after it from being handed in."""
+        """What is deferred is kept first. One action that the desk cannot carry out keeps none after it from being
+        handed in."""
+        if waits := [action.after_s for action in follows if action.do is Do.DEFERRED_RETRY]:
+            self._defer(min(waits), str(record["error_code"]))
         for action in follows:
             try:
                 self._ports.desk.carry_out(action, record)
             except RetakeError as error:
                 _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
+
+    def _defer(self, after_s: float, code: str) -> None:
+        if self._deferrals is None:
+            return
+        try:
+            self._deferrals.put(self._correlation_id, self._input_data, after_s, code)
+        except (RetakeError, ValueError) as error:
+            _log.error("%s: %s is not tried again later: %s", self._policy.id, self._correlation_id, error)

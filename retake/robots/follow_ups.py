@@ -106,8 +106,8 @@ class FollowUp(NamedTuple):
 
 CLASSES = several(Rule(choice(*ErrorClass).allowed, ErrorClass))
 CODES = several(Rule("an error code of [errors]", TEXT.read))
-CODE_KEYS = ("codes", "except_codes", "split_after")
-"""The keys, anywhere in a policy file, whose values are codes of its own [errors]."""
+CODE_KEYS = ("codes", "except_codes", "split_after", "timeout_code")
+"""The keys, anywhere in a policy file, whose values are codes, or one code, of its own [errors]."""
 
 FILTER = {
     "classes": Field(CLASSES, "only after errors of these classes", required=False),

@@ -49,13 +49,22 @@ class Verdict(NamedTuple):
     nearest: Decimal  # the nearest allowed value: the proposal, where it is refused
     code: str | None  # what is wrong with it; None: nothing
 
+    given: Decimal | None = None  # what was given, where another value passes
+
+    @property
+    def wrong(self) -> RobotError | None:
+        """What is wrong with the value that was given, with the proposal; None: nothing."""
+        if self.code is None:
+            return None
+        wrong = "lies out of range" if self.code == OUT_OF_RANGE else "is not on the grid"
+        given = self.value if self.given is None else self.given
+        return RobotError(self.code, f"{given} {wrong}; the nearest allowed value is {self.nearest}")
+
     def passed(self) -> Decimal:
         """The value that passes. Raises RobotError, with the proposal, where none does."""
-        if self.finding is not Finding.REFUSED:
-            return self.value
-        assert self.code is not None
-        wrong = "lies out of range" if self.code == OUT_OF_RANGE else "is not on the grid"
-        raise RobotError(self.code, f"{self.value} {wrong}; the nearest allowed value is {self.nearest}")
+        if self.finding is Finding.REFUSED and (wrong := self.wrong):
+            raise wrong
+        return self.value
 
 
 def grid(low: Number, high: Number, step: Number) -> Grid:
@@ -82,7 +91,7 @@ def validate(value: Number, allowed: Grid, rules: Validation) -> Verdict:
     if rules.mode is Mode.LIBERAL and off <= allowed.step * _decimal(rules.tolerance_percent) / 100:
         return Verdict(Finding.WARNED, given, nearest, code)
     if rules.auto_correct:
-        return Verdict(Finding.CORRECTED, nearest, nearest, code)
+        return Verdict(Finding.CORRECTED, nearest, nearest, code, given)
     return Verdict(Finding.REFUSED, given, nearest, code)
 
 

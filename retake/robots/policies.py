@@ -160,8 +160,9 @@ def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator
     if isinstance(found, dict):
         for key, value in found.items():
             where = f"{path}.{key}" if path else str(key)
-            if key in CODE_KEYS and isinstance(value, list):
-                yield from (f"{plain(where)}: {it}" for code in value if (it := _unknown_code(code, errors)))
+            if key in CODE_KEYS and isinstance(value, list | str):
+                codes = [it for it in (value,) if it != repeats.UNKNOWN] if isinstance(value, str) else value
+                yield from (f"{plain(where)}: {it}" for code in codes if (it := _unknown_code(code, errors)))
             else:
                 yield from _unknown_codes(value, errors, where)
     elif isinstance(found, list):

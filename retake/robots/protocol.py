@@ -1,7 +1,11 @@
 """What a robot's policy comes to for the rooms of retake.retrying that carry it out."""
 
+from collections.abc import Iterable
+
+from retake.retrying.batch import Item
 from retake.retrying.batch_plan import BatchPolicy
 from retake.retrying.creation import CreationPolicy
+from retake.retrying.idempotency import key_of
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 
@@ -14,7 +18,25 @@ def creation_policy(policy: RobotPolicy) -> CreationPolicy:
     read_only = [action.failures_in_a_row for action in _named(policy, Do.READ_ONLY)]
     undone = [action.after_s for action in _named(policy, Do.ROLL_BACK)]
     created = CreationPolicy(frozenset().union(*existing), read_only[0] if read_only else None)
+    created = created._replace(
+        check_before_retry=policy.idempotency.check_before_retry,
+        if_none_match=policy.idempotency.if_none_match,
+        key_from_data=policy.idempotency.key_from == "data",
+    )
     return created._replace(confirm_within_s=undone[0]) if undone else created
+
+
+def keyed(policy: RobotPolicy, items: Iterable[Item]) -> list[Item]:
+    """The items of a batch with the keys that the policy says: their own, or made from their data.
+
+    Raises ValueError for an item without a key of its own, or with data that are no JSON.
+    """
+    if policy.idempotency and policy.idempotency.key_from == "data":
+        return [item._replace(key=key_of(item.data)) for item in items]
+    found = list(items)
+    if any(not item.key.strip() for item in found):
+        raise ValueError(f"{policy.id} takes the idempotency key from the item, and one of the items has none")
+    return found
 
 
 def batch_policy(policy: RobotPolicy) -> BatchPolicy:
@@ -27,6 +49,7 @@ def batch_policy(policy: RobotPolicy) -> BatchPolicy:
         size=policy.batch.size,
         roll_back_above_percent=policy.batch.rollback_over_percent if policy.batch.partial_success else 0.0,
         split_codes=frozenset(policy.batch.split_after),
+        check_before_retry=policy.idempotency is None or policy.idempotency.check_before_retry,
     )
 
 

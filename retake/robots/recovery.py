@@ -84,8 +84,17 @@ def steps_after(error: CodedError, steps: Sequence[RecoveryStep]) -> list[Recove
     return [step for step in steps if step.when.holds_for(error)]
 
 
-def follow_ups_of(error: CodedError, actions: Sequence[FollowUp]) -> tuple[FollowUp, ...]:
-    """What follows on the last failure, of the actions that a robot has. An error that it has none for does not vanish:
-    the protocol for all robots holds, and one that was repeated in vain goes to a person, as one of class B does."""
+def follow_ups_of(error: CodedError, actions: Sequence[FollowUp], *, corrected: bool = False) -> tuple[FollowUp, ...]:
+    """What follows on the last failure: of the actions that a robot has those that are for this error.
+
+    An error that it has none for does not vanish: the protocol for all robots holds, and one of class A that was
+    repeated in vain goes to a person, as one of class B does. `corrected`: a script has mended what the error of class
+    B was about; that and the retry then follow on the robot's own actions.
+    """
     own = tuple(action for action in actions if action.when.holds_for(error))
-    return own or (TO_THE_MANAGEMENT if error.error_class is ErrorClass.CRITICAL else TO_A_PERSON)
+    if error.error_class is ErrorClass.TEMPORARY:
+        return own or TO_A_PERSON
+    general = auto_recovery_protocol(
+        error, RetryPolicy(0), repeat=1, random=lambda: 0.5, is_auto_correctable=lambda code: corrected
+    )
+    return (*own, *general) if corrected else own or general

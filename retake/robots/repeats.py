@@ -14,9 +14,12 @@ from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Inte
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.robots.follow_ups import CLASSES, CODES
 from retake.robots.form import Field, Form, Forms
-from retake.rules import PATIENCE, SECONDS, Rule, above_zero, from_zero, none_or, whole
+from retake.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
 
 UNBOUNDED = "unbounded"
+
+UNKNOWN = "unknown"
+"""How a call that was abandoned ended, where nobody can tell."""
 
 
 class Repeats(NamedTuple):
@@ -26,6 +29,7 @@ class Repeats(NamedTuple):
     policy: RetryPolicy
     intervals_s: tuple[float, ...]  # seconds before each repeat; of repeats without end, before the first ones
     validate_before_repeat: int | None  # before which repeat the data are validated
+    timeout_code: str | None  # as it stands there; None: it does not
 
 
 def _read_max_retries(value: Any) -> int | None:
@@ -38,6 +42,7 @@ def _read_intervals(value: Any) -> tuple[float, ...]:
     return tuple(PATIENCE.read(seconds) for seconds in value)
 
 
+_TIMEOUT_CODE = Rule(f'an error code of [errors], or "{UNKNOWN}"', TEXT.read)
 _FIELDS = {
     "max_retries": Field(
         Rule(f'{whole(0, 100).allowed}, or "{UNBOUNDED}"', _read_max_retries), "repeats after the first call"
@@ -48,7 +53,12 @@ _FIELDS = {
     ),
     "jitter_percent": Field(from_zero(100), "by how much a wait may be shorter or longer"),
     "ceiling_s": Field(none_or(SECONDS), "seconds; no wait is longer"),
-    "timeout_s": Field(none_or(SECONDS), "seconds that one call may take"),
+    "timeout_s": Field(none_or(SECONDS), "seconds that one call may take; it is abandoned then"),
+    "timeout_code": Field(
+        _TIMEOUT_CODE,
+        f'needed beside a timeout_s: the error that such a call ended with; "{UNKNOWN}": it is not repeated',
+        required=False,
+    ),
     "classes": Field(CLASSES, "errors of these classes are repeated"),
     "codes": Field(CODES, "so are errors of these codes"),
     "except_codes": Field(CODES, "these are not, whatever their class"),
@@ -88,9 +98,10 @@ def _repeats(strategy: str, **given: Any) -> Repeats:
     numbers = {key: given.pop(key) for key in _BACKOFFS[strategy][1] if key in given}
     backoff = Intervals(intervals) if strategy == "intervals" else _BACKOFFS[strategy][0](**numbers)
     retry_if = RetryIf(frozenset(classes), frozenset(codes), frozenset(excepted))
-    return Repeats(
-        strategy, RetryPolicy(backoff=backoff, retry_if=retry_if, **given), intervals, validate_before_repeat
-    )
+    timeout_code = given.pop("timeout_code", None)
+    code = None if timeout_code == UNKNOWN else timeout_code
+    policy = RetryPolicy(backoff=backoff, retry_if=retry_if, timeout_code=code, **given)
+    return Repeats(strategy, policy, intervals, validate_before_repeat, timeout_code)
 
 
 REPEATS = Forms(
@@ -116,6 +127,10 @@ def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
         )
     if repeats.validate_before_repeat is not None and repeats.validate_before_repeat > counted:
         yield "validate_before_repeat", f"found {repeats.validate_before_repeat}, allowed: 1 to max_retries, {counted}"
+    if repeats.timeout_code is None and policy.timeout_s is not None:
+        yield "timeout_code", f"missing, allowed: {_TIMEOUT_CODE.allowed}"
+    elif repeats.timeout_code is not None and policy.timeout_s is None:
+        yield "timeout_code", f"found {repeats.timeout_code}, allowed: only beside a number of seconds in timeout_s"
     yield from _conditions(policy)
 
 

@@ -4,25 +4,31 @@
                           └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the desk
 
 What a policy file says of repeats, conditions, breaker, creation and batches is carried out by retake.retrying; here it
-is put together. Work raises RobotError (or any CodedError) with one of the robot's codes.
+is put together. What is deferred is kept until somebody calls `run_due` when its time has come. Work raises RobotError
+(or any CodedError) with one of the robot's codes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from retake.errors import CodedError, RetakeError, Stopped
+from retake.errors import CodedError, RetakeError, RobotError, Stopped
 from retake.retrying import batch, creation
 from retake.retrying.breaker import Breaker
-from retake.retrying.guard import Call, End, Guard, Tried
+from retake.retrying.guard import Call, End, Guard, Outcome, Tried
 from retake.retrying.read_only import ReadOnly
 from retake.retrying.register import MemoryRegister
+from retake.robots import grid
 from retake.robots.course import Course, Failure, Ports
+from retake.robots.deferred import Deferrals, Deferred
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
-from retake.robots.protocol import batch_policy, creation_policy
+from retake.robots.protocol import batch_policy, creation_policy, keyed
 
+_log = getLogger(__name__)
 T = TypeVar("T")
-
 
 DONE_BY_BATCHES = frozenset({Do.CONTINUE_WITH_REST, Do.SPLIT_BATCH})
 """What batches do by themselves: nobody else need do it."""
@@ -39,6 +45,11 @@ class Result(NamedTuple, Generic[T]):
     def done(self) -> bool:
         return not self.failures
 
+    @property
+    def fails_fast(self) -> bool:
+        """Whether no robot after this one is to run (see `retake.robots.chain`)."""
+        return any(action.do is Do.FAIL_FAST for failure in self.failures for action in failure.follow_ups)
+
 
 class Robot:
     """The robot that works by `policy`. Several of them that share a breaker need the same register."""
@@ -46,6 +57,7 @@ class Robot:
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
         self._register = ports.register or MemoryRegister()
+        self.deferrals = Deferrals(self._register, policy.id, ports.clock)
         self._breaker = policy.breaker and Breaker(
             policy.breaker.name, self._register, policy.breaker.policy, clock=ports.clock, owner=ports.owner
         )
@@ -77,7 +89,9 @@ class Robot:
             return work(call)
 
         course = self._course(correlation_id, input_data)
-        outcome = self._guard(course.observe).outcome(validated)
+        return self._ended(course, self._guard(course.observe).outcome(validated), partly_done)
+
+    def _ended(self, course: Course, outcome: Outcome[T], partly_done: Callable[[], bool] = lambda: False) -> Result[T]:
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
@@ -85,18 +99,87 @@ class Robot:
         compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
         return Result(None, (course.failed(outcome.error, compensation),), outcome.attempts)
 
+    def due(self, now: datetime | None = None) -> list[Deferred]:
+        """The work that was deferred and is due at `now`, what was due first at the front. Raises StateError,
+        StorageError."""
+        return self.deferrals.due(now or self._ports.clock.now())
+
+    def run_due(
+        self, work: Callable[[Deferred, Call], T], *, validate: Callable[[Deferred], None] | None = None
+    ) -> list[tuple[Deferred, Result[T]]]:
+        """Do each piece of work that was deferred and is due now, once, as `run` does; what came of each.
+
+        It is struck off when it ended, unless the policy defers it anew. Of several who ask at once one gets it. If
+        this process dies at it, it is due again an hour later: `work` may be begun a second time. Raises what `run`
+        raises, and StateError, StorageError; what was not done stays due.
+        """
+        taken = (self.deferrals.take(it.key) for it in self.due())  # each when its turn comes
+        return [(it, self._run_again(it, work, validate)) for it in taken if it]
+
+    def _run_again(
+        self, taken: Deferred, work: Callable[[Deferred, Call], T], validate: Callable[[Deferred], None] | None
+    ) -> Result[T]:
+        try:
+            result = self.run(
+                lambda call: work(taken, call),
+                correlation_id=taken.correlation_id,
+                input_data=taken.input_data,
+                validate=partial(validate, taken) if validate else None,
+            )
+        except BaseException:
+            self.deferrals.give_back(taken)
+            raise
+        self.deferrals.done(taken)
+        return result
+
+    def validate(
+        self,
+        measure: Callable[[Call], grid.Number],
+        allowed: grid.Grid,
+        *,
+        correlation_id: str,
+        input_data: Mapping[str, Any] | None = None,
+    ) -> Result[grid.Verdict]:
+        """Validate the number that `measure` returns, by the rules of the policy's [validation]. Taking the measure is
+        repeated as the policy says; a number that the rules refuse is a failure, and its record has the proposal.
+
+        Raises Stopped, whatever `measure` raises that is no CodedError, and ValueError for a robot whose policy has no
+        [validation].
+        """
+        if (rules := self.policy.validation) is None:
+            raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
+        course = self._course(correlation_id, input_data)
+
+        def judged(call: Call) -> grid.Verdict:
+            value = measure(call)
+            try:
+                verdict = grid.validate(value, allowed, rules)
+            except (ValueError, ArithmeticError) as error:
+                raise RobotError(grid.OUT_OF_RANGE, f"{value!r:.60} is no number on any grid") from error
+            course.tell(value=str(verdict.value), nearest=str(verdict.nearest))
+            verdict.passed()
+            return verdict
+
+        result = self._ended(course, self._guard(course.observe).outcome(judged))
+        if (verdict := result.value) and (wrong := verdict.wrong):
+            _log.warning("%s: %s (%s)", self.policy.id, wrong, verdict.finding)
+            if verdict.finding is grid.Finding.CORRECTED:
+                course.corrected(wrong)
+        return result
+
     def create(
-        self, parts: creation.Parts[T], data: Mapping[str, Any], *, correlation_id: str
+        self, parts: creation.Parts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
     ) -> Result[creation.Created[T]]:
         """The thing that `data` describe, made once however often it is asked for. After as many failures in a row as
-        the policy says nothing is made any more, and the desk is told once.
+        the policy says nothing is made any more, and the desk is told once. `key` is the thing's idempotency key where
+        the policy says `key_from = "item"`; else it is made from the data.
 
-        Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation.
+        Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
         """
         course = self._course(correlation_id, data)
         creator = self.creator(parts, course.observe)
         try:
-            return Result(creator.create(data), (), course.attempts)
+            return Result(creator.create(data, key), (), course.attempts)
         except ReadOnly as error:  # it was told of when it began
             return Result(None, (course.failed(error, follows=()),), course.attempts)
         except CodedError as error:
@@ -122,7 +205,7 @@ class Robot:
         """
         ports = self._ports
         batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
-        report = batches.run(items)
+        report = batches.run(keyed(self.policy, items))
         failed: dict[str, tuple[CodedError, list[str]]] = {}
         for key, ended in report.ended.items():
             if ended.error:
@@ -131,7 +214,7 @@ class Robot:
         failures = []
         for error, keys in failed.values():
             given, context = {"items": keys}, {"statistics": figures}
-            course = Course(self.policy, self._ports, correlation_id, given, context, DONE_BY_BATCHES)
+            course = Course(self.policy, self._ports, correlation_id, given, context, DONE_BY_BATCHES, self.deferrals)
             failures.append(course.failed(error))
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
@@ -140,7 +223,7 @@ class Robot:
         return Guard(retry, ports.clock, ports.random, breaker=self._breaker, stop=ports.stop, observe=observe)
 
     def _course(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Course:
-        return Course(self.policy, self._ports, correlation_id, input_data or {}, {})
+        return Course(self.policy, self._ports, correlation_id, input_data or {}, {}, (), self.deferrals)
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:

@@ -6,6 +6,7 @@ run.py; a store only sees to it that a transition and its events are there toget
 move the same run one is refused.
 
 states.py, run.py        the diagram of the seed as data, and the pure rules by which one run makes the next
+validation.py            what no store takes in; checked.py: the front that all stores share, which refuses it
 bucket_ledger.py         the ledger in a bucket; run_document.py, bucket_names.py, bucket_tally.py: what lies there
 sql_ledger.py            the ledger in SQLite or PostgreSQL; database.py, tables.py, statements.py, schema.py: how
 worker.py, hold.py       who does the work, a run at a time, and gives signs of life meanwhile
@@ -28,13 +29,18 @@ if TYPE_CHECKING:
 
 class Ledger(Protocol):
     """Every method may raise StorageError (the store is away, full, or forbids it); nothing was changed then, or all
-    of it. `actor` says who does it: «cron», «operator», «recovery», «worker». Times are aware, in UTC."""
+    of it. `actor` says who does it: «cron», «operator», «recovery», «worker». Times are aware, in UTC.
+
+    Every change raises `retake.runs.validation.InvalidField`, a RunError that is a ValueError too, for a value that
+    some store could not keep: a name that is empty or too long, half a surrogate pair, a payload that is no JSON. It
+    comes before the store is asked anything.
+    """
 
     def create_for_task(
         self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
     ) -> Run:
         """A queued run of the task, with the task's next attempt; the one that is there if its key is known, whatever
-        its task. Raises RunError for an empty task_id or key."""
+        its task."""
         ...
 
     def get(self, run_id: str) -> Run:
@@ -101,7 +107,8 @@ class Ledger(Protocol):
         ...
 
     def events(self, run_id: str) -> list[Event]:
-        """All that happened to the run, in its order. Raises UnknownRun."""
+        """All that happened to the run, in its order. In a bucket, a run that has tens of thousands of events keeps no
+        more plain notes: an event `run.events.dropped` says how many are gone. Raises UnknownRun."""
         ...
 
 

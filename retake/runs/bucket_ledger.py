@@ -1,9 +1,11 @@
-"""The ledger in a bucket: one document a run, with its events; names say where to look (retake.runs.bucket_names).
+"""The ledger in a bucket: one document a run, with its last events; names say where to look (retake.runs.bucket_names).
 
 Changes are made under a lease, one at a time. Of the writes that a change takes the document's is the one that counts;
 the order of the others is chosen for the crash in between:
 
     a new run       its markers, then its document: a marker without a document is passed over
+    older events    their segment, then the document, which names it and has them no more: a segment that no document
+                    names is passed over
     a run that ends its document, then the marker of its end, then the open marker is removed: until then it is still
                     looked at, and its document says that it has ended
 
@@ -14,7 +16,7 @@ on or is killed (B2 and S3: until the lease runs out).
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from logging import getLogger
@@ -27,10 +29,10 @@ from retake.errors import LeaseHeld, LeaseLost, StateError, StorageError
 from retake.runs.bucket_names import (
     OPEN,
     ended_key,
-    is_run_id,
     open_key,
     opened,
     run_key,
+    segment_key,
     segment_of,
     tag_of,
     task_key,
@@ -38,8 +40,17 @@ from retake.runs.bucket_names import (
     time_of,
 )
 from retake.runs.bucket_tally import FULL, Tally, closed_counts, is_open, newest, open_segment, read_tally, uncounted
-from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, new_trace_id, run_id_of
-from retake.runs.run_document import RunDocument, new_document, parse_run
+from retake.runs.checked import CheckedLedger
+from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, is_run_id, moved, new_run, noted, run_id_of
+from retake.runs.run_document import (
+    LARGEST_DOCUMENT,
+    MOST_EVENTS,
+    RunDocument,
+    new_document,
+    parse_run,
+    parse_segment,
+    shortened,
+)
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 LEASE = "runs"
@@ -53,7 +64,7 @@ _DANGLING_S = 24 * 3600.0  # a marker without a document that is as old as this:
 _log = getLogger(__name__)
 
 
-class BucketLedger:
+class BucketLedger(CheckedLedger):
     """See `retake.runs.Ledger`. Changes raise LeaseHeld if somebody else has the lease for `patience_s`, or LeaseLost.
 
     Under a `lease` that is given, a document that was read or written once is not read again for a change: nobody else
@@ -69,8 +80,10 @@ class BucketLedger:
         lease: Lease | None = None,
         lease_name: str = LEASE,
         patience_s: float = PATIENCE_S,
+        most_events: int = MOST_EVENTS,
     ) -> None:
-        self._bucket, self._clock = bucket, clock
+        """`most_events` is how many events a run's document has before the older ones go into a segment."""
+        self._bucket, self._clock, self._most_events = bucket, clock, most_events
         self._lease, self._lease_name, self._patience_s = lease, lease_name, patience_s
         self._known: dict[str, tuple[RunDocument, str]] = {}  # with the version that the bucket gave it
         self._here = threading.RLock()  # threads of one process wait for each other here
@@ -78,62 +91,30 @@ class BucketLedger:
 
     # --- changes ------------------------------------------------------------------------------------------------
 
-    def create_for_task(
-        self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
-    ) -> Run:
-        if self._lease is None and (found := self.find(idempotency_key)):
+    def _create(self, task_id: str, key: str, *, actor: str, pipeline: str, trace_id: str | None) -> Run:
+        if self._lease is None and (found := self._find(key)):
             return found  # no lease was needed for that
         with self._alone() as bucket:
-            if found := self.find(idempotency_key):
+            if found := self._find(key):
                 return found
             now, attempt = self._clock.now(), self._next_attempt(task_id)
-            run, event = new_run(
-                task_id, idempotency_key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id
-            )
+            run, event = new_run(task_id, key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id)
             bucket.write(task_key(run), b"", ANY)
             bucket.write(open_key(run), b"", ANY)
             self._save(bucket, new_document(run, [event]), ABSENT)
         return run
 
-    def move(
-        self,
-        run: Run,
-        trigger: Trigger,
-        *,
-        actor: str,
-        worker: str | None = None,
-        next_retry_at: datetime | None = None,
-        error: Mapping[str, Any] | None = None,
-        error_code: str | None = None,
-        notes: Sequence[Note] = (),
-        trace_id: str | None = None,
-    ) -> Run:
+    def _move(self, run: Run, trigger: Trigger, what: Mapping[str, Any]) -> Run:
         def change(doc: RunDocument) -> RunDocument:
-            after, events = moved(
-                doc.run,
-                trigger,
-                doc.next_seq,
-                at=self._clock.now(),
-                actor=actor,
-                attempt=attempt,
-                worker=worker,
-                next_retry_at=next_retry_at,
-                error=error,
-                error_code=error_code,
-                notes=notes,
-                trace_id=trace_id,
-            )
+            after, events = moved(doc.run, trigger, doc.next_seq, at=self._clock.now(), attempt=attempt, **what)
             return doc.after(after, events)
 
         with self._alone() as bucket:
             attempt = self._next_attempt(run.task_id, run) if trigger is Trigger.RETRY_DUE else None
             return self._change(bucket, run, change)
 
-    def note(
-        self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
-    ) -> Event:
-        trace = trace_id or new_trace_id(run.run_id)
-        event = Event(run.run_id, 0, kind, self._clock.now(), trace, {**payload, "actor": actor})
+    def _note(self, run: Run, note: Note, *, actor: str, trace_id: str | None) -> Event:
+        event = noted(run.run_id, 0, note, at=self._clock.now(), actor=actor, trace_id=trace_id)
 
         def change(doc: RunDocument) -> RunDocument:
             nonlocal event
@@ -144,13 +125,13 @@ class BucketLedger:
             self._change(bucket, run, change, any_version=True)
         return event
 
-    def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
+    def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None:
         for run in self._waiting(pipeline):  # read without the lease: an idle worker takes none
             with suppress(StaleRun, UnknownRun):  # somebody else was faster
-                return self.move(run, TAKEN_UP[run.status], actor=actor, worker=worker)
+                return self._move(run, TAKEN_UP[run.status], {"actor": actor, "worker": worker})
         return None
 
-    def beat(self, run: Run) -> Run:
+    def _beat(self, run: Run) -> Run:
         def change(doc: RunDocument) -> RunDocument:
             if doc.run.status is not RunStatus.RUNNING:
                 raise StaleRun(f"{run.run_id} is {doc.run.status}: nobody works on it")
@@ -161,38 +142,36 @@ class BucketLedger:
 
     # --- questions ----------------------------------------------------------------------------------------------
 
-    def get(self, run_id: str) -> Run:
+    def _get(self, run_id: str) -> Run:
         return self._read(run_id)[0].run
 
-    def find(self, idempotency_key: str) -> Run | None:
-        found = self._look(run_id_of(idempotency_key))
+    def _find(self, key: str) -> Run | None:
+        found = self._look(run_id_of(key))
         return found[0].run if found else None
 
-    def of_task(self, task_id: str) -> list[Run]:
+    def _of_task(self, task_id: str) -> list[Run]:
         """See `Ledger.of_task`. Raises StateError if one of them cannot be read."""
-        return sorted(self._of_task(task_id), key=lambda run: run.attempt)
+        return sorted(self._runs_of(task_id), key=lambda run: run.attempt)
 
-    def silent(self, since: datetime) -> list[Run]:
+    def _silent(self, since: datetime) -> list[Run]:
         running = (run for run in self._open(None) if run.status is RunStatus.RUNNING)
         found = sorted((run.heartbeat_at or run.updated_at, run.run_id, run) for run in running)
         return [run for beat, _, run in found if beat < since]
 
-    def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
+    def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
         """See `Ledger.runs`. Reads the open ones, and `limit` of those that have ended."""
 
         def wanted(of: RunStatus, tag: str) -> bool:
-            return (not status or of in status) and (pipeline is None or tag == tag_of(pipeline))
+            return of in statuses and (pipeline is None or tag == tag_of(pipeline))
 
-        unfinished = [run for run in self._open(pipeline) if not status or run.status in status]
+        unfinished = [run for run in self._open(pipeline) if run.status in statuses]
         names = newest(self._bucket, read_tally(self._bucket), wanted, limit)
         times = {(it.time, it.run_id) for it in names} | {(time_of(run), run.run_id) for run in unfinished}
         read = {run.run_id: run for run in unfinished}
-        found = (
-            read.get(run_id) or self._readable(run_id) for _, run_id in sorted(times, reverse=True)[: max(0, limit)]
-        )
+        found = (read.get(run_id) or self._readable(run_id) for _, run_id in sorted(times, reverse=True)[:limit])
         return [run for run in found if run]
 
-    def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
+    def _counts(self, pipeline: str | None) -> Mapping[RunStatus, int]:
         """See `Ledger.counts`. Reads the open ones; those that have ended are counted by their names."""
         tag = None if pipeline is None else tag_of(pipeline)
         unfinished = self._markers(pipeline)  # before the others: what ends meanwhile is found there
@@ -201,10 +180,13 @@ class BucketLedger:
         counts = closed_counts(tally, tag)
         counts.update(ended.values())
         counts.update(run.status for it in unfinished if it not in ended and (run := self._readable(it)))
-        return {status: counts[status] for status in RunStatus}
+        return counts
 
-    def events(self, run_id: str) -> list[Event]:
-        return self._read(run_id)[0].events(run_key(run_id))
+    def _events(self, run_id: str) -> list[Event]:
+        """See `Ledger.events`. Raises StateError also for a segment that is gone."""
+        doc, _ = self._read(run_id)
+        older = (self._segment_of(run_id, name) for name in doc.segments)
+        return [event for events in (*older, doc.events(run_key(run_id))) for event in events]
 
     # --- under the lease ----------------------------------------------------------------------------------------
 
@@ -265,11 +247,20 @@ class BucketLedger:
         return present, version
 
     def _save(self, bucket: Bucket, doc: RunDocument, expect: str | Expect) -> None:
-        self._keep(doc, bucket.write(run_key(doc.run.run_id), doc.encode(), expect))
+        data = doc.encode()
+        while (number := len(doc.raw["events"])) > 1:
+            too_large = number <= self._most_events
+            if too_large and len(data) <= LARGEST_DOCUMENT:
+                break
+            doc, segment = shortened(doc, self._most_events, too_large=too_large)
+            if segment:
+                bucket.write(segment.key, segment.data, ANY)
+            data = doc.encode()
+        self._keep(doc, bucket.write(run_key(doc.run.run_id), data, expect))
 
     def _next_attempt(self, task_id: str, known: Run | None = None) -> int:
         """Of the task's runs all but `known`, which is one of them, are read."""
-        others = self._of_task(task_id, known.run_id if known else None)
+        others = self._runs_of(task_id, known.run_id if known else None)
         return 1 + max((run.attempt for run in (known, *others) if run), default=0)
 
     # --- names of what has ended --------------------------------------------------------------------------------
@@ -334,6 +325,14 @@ class BucketLedger:
         self._keep(doc, version)
         return doc, version
 
+    def _segment_of(self, run_id: str, name: str) -> list[Event]:
+        key = segment_key(run_id, name)
+        try:
+            data, _ = self._bucket.read(key)
+        except NotFound:
+            raise StateError(f"{key}: is gone, and with it some of the events of {run_id}; bring it back") from None
+        return parse_segment(key, run_id, data)
+
     def _keep(self, doc: RunDocument, version: str) -> None:
         """Only under a lease that lasts, and while there is more to come."""
         if self._lease and not doc.run.ended:
@@ -350,7 +349,7 @@ class BucketLedger:
             return None
         return found[0].run if found else None
 
-    def _of_task(self, task_id: str, besides: str | None = None) -> list[Run]:
+    def _runs_of(self, task_id: str, besides: str | None = None) -> list[Run]:
         names = [entry.key.rpartition("/")[2] for entry in self._bucket.list(task_prefix(task_id))]
         found = (self._look(name) for name in names if name != besides)
         return [it[0].run for it in found if it and it[0].run.task_id == task_id]

@@ -1,6 +1,7 @@
 """The names of a ledger's objects in a bucket.
 
-    runs/RUN_ID.json                            a run and its events: the truth
+    runs/RUN_ID.json                            a run and its last events: the truth
+    runs/events/RUN_ID/SEGMENT.json             its older events; the run's document names its segments
     runs/index/open/PIPELINE.RUN_ID             it has not ended; empty
     runs/index/tasks/DIGEST/RUN_ID              it is a run of the task that has this digest; empty
     runs/index/ended/SEGMENT/TIME.STATUS.PIPELINE.RUN_ID   how it ended, and when; empty
@@ -15,14 +16,12 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from retake.bucket import Entry
-from retake.runs.run import Run
+from retake.runs.run import Run, is_run_id
 from retake.runs.states import RunStatus
 
 OPEN = "runs/index/open/"
 ENDED = "runs/index/ended/"
 TALLY = "runs/index/ended.json"
-
-_HEX = frozenset("0123456789abcdef")
 
 
 class Open(NamedTuple):
@@ -54,9 +53,8 @@ def run_key(run_id: str) -> str:
     return f"runs/{run_id}.json"
 
 
-def is_run_id(text: str) -> bool:
-    """Whether `text` is the id of a run, there or not, and so can be part of a key."""
-    return text.startswith("run-") and len(text) == 20 and _HEX.issuperset(text[4:])
+def segment_key(run_id: str, segment: str) -> str:
+    return f"runs/events/{run_id}/{segment}.json"
 
 
 def open_key(run: Run) -> str:

@@ -51,8 +51,9 @@ class Database:
     def cursor(self) -> Iterator[Any]:
         """The driver's cursor, of a connection that commits each statement. Raises StorageError, AttemptTaken."""
         connection = self._connection()
-        cursor = connection.cursor()
+        cursor = None
         try:
+            cursor = connection.cursor()
             yield cursor
         except self._errors as error:
             if self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
@@ -60,7 +61,8 @@ class Database:
                 self.close()  # the others will not be better
             raise self._in_words(error) from error
         finally:
-            cursor.close()
+            if cursor:
+                cursor.close()
             if connection.is_valid:
                 self._idle.append(connection)
             else:

@@ -51,6 +51,10 @@ class Hold:
         else:
             self._beaten = self._clock.now()
 
+    def revoke(self, why: str) -> None:
+        """Take the run from a job that nobody waits for any more: its next `check` raises StaleRun."""
+        self._lost = why
+
     @contextmanager
     def kept_alive(self) -> Iterator["Hold"]:
         """A thread gives signs of life meanwhile. It ends with the block, however that ends."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from retake.clock import Clock, stamp
 from retake.errors import Code, CodedError, error_record, escalate, retry_in
 from retake.runs import Ledger
-from retake.runs.run import CHANGED, Run, StaleRun, UnknownRun, new_trace_id
+from retake.runs.run import Run, StaleRun, UnknownRun, new_trace_id
 from retake.runs.states import RunStatus, Trigger
 
 ACTOR = "recovery"
@@ -72,7 +72,7 @@ class Recovery:
     def _give_up(self) -> Iterator[Run]:
         """Also those that a recovery which died itself has marked."""
         for run in self._ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=1_000_000):
-            if exhausted(self._ledger, run, self._max_resumes):
+            if exhausted(run, self._max_resumes):
                 with suppress(StaleRun, UnknownRun):
                     yield give_up(self._ledger, run, self._clock.now())
 
@@ -88,7 +88,7 @@ def take_over(
     now, trace_id = clock.now(), new_trace_id(run.run_id)
     if run.status is RunStatus.RUNNING:
         run = interrupt(ledger, run, now, actor=actor, trace_id=trace_id)
-    if exhausted(ledger, run, max_resumes):
+    if exhausted(run, max_resumes):
         return give_up(ledger, run, now, actor=actor, trace_id=trace_id)
     return ledger.move(run, Trigger.RECOVERY_RESUME, actor=actor, worker=worker, trace_id=trace_id)
 
@@ -112,14 +112,10 @@ def give_up(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trac
     return ledger.move(run, Trigger.RECOVERY_ABORT, actor=actor, error=record, trace_id=trace_id)
 
 
-def exhausted(ledger: Ledger, run: Run, max_resumes: int) -> bool:
+def exhausted(run: Run, max_resumes: int) -> bool:
     """Whether more workers died of the run than it may be resumed. One that was told to stop, and let go of it in an
-    orderly way (actor «worker»), did not die of it."""
-    if run.resumes < max_resumes:
-        return False
-    changes = [event.payload for event in ledger.events(run.run_id) if event.kind == CHANGED]
-    ends = [it for it in changes if it["status"] == RunStatus.INTERRUPTED.value and it["actor"] != "worker"]
-    return len(ends) > max_resumes
+    orderly way, did not die of it."""
+    return run.crashes > max_resumes
 
 
 LOOK_INTO_IT = "find out what ends its workers, then let the task be done anew"

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from retake.clock import stamp
 from retake.errors import RunError
+from retake.runs import validation
 from retake.runs.states import FINAL, START, RunStatus, Trigger, after
 
 CHANGED = "run.status.changed"
@@ -18,6 +19,11 @@ CHANGED = "run.status.changed"
 
 ERROR = "run.error"
 """The event that holds the standard error record of a failure, written together with the transition it led to."""
+
+BY_WORKER = "worker"
+"""The actor of what a worker does with its own run. A run that is interrupted by anyone else has lost its worker."""
+
+_HEX = frozenset("0123456789abcdef")
 
 
 class Run(NamedTuple):
@@ -37,6 +43,8 @@ class Run(NamedTuple):
     worker: str | None = None  # who has it while it is running
     heartbeat_at: datetime | None = None  # the last sign of life of who has it
     resumes: int = 0  # how often it was taken up again after an interruption
+    retries: int = 0  # how often it failed and was scheduled to be tried again
+    crashes: int = 0  # how often its worker died or vanished: interruptions by others than the worker itself
 
     @property
     def ended(self) -> bool:
@@ -69,6 +77,11 @@ class UnknownRun(RunError):
     """There is no such run."""
 
 
+def is_run_id(text: str) -> bool:
+    """Whether `text` is the id of a run, there or not, and so can be part of a key."""
+    return text.startswith("run-") and len(text) == 20 and _HEX.issuperset(text[4:])
+
+
 def run_id_of(idempotency_key: str) -> str:
     """The id of the run that has this key: the same in every store, so that creating it twice makes one."""
     return f"run-{sha256(idempotency_key.encode()).hexdigest()[:16]}"
@@ -85,9 +98,8 @@ def new_run(
     trace_id: str | None = None,
 ) -> tuple[Run, Event]:
     """A queued run, and the event of its creation. `attempt` is the task's next. Raises RunError."""
-    for name, value in (("task_id", task_id), ("idempotency_key", idempotency_key), ("actor", actor)):
-        if not value.strip():
-            raise RunError(f"a run needs a {name} that is not empty")
+    for field, value in (("task_id", task_id), ("idempotency_key", idempotency_key), ("actor", actor)):
+        validation.name(field, value)
     if attempt < 1:
         raise RunError(f"attempts are counted from 1; found {attempt}")
     run = Run(run_id_of(idempotency_key), task_id, attempt, idempotency_key, START, at, at, pipeline=pipeline)
@@ -131,16 +143,23 @@ def moved(
         worker=worker if working else None,
         heartbeat_at=at if working else None,
         resumes=run.resumes + (trigger is Trigger.RECOVERY_RESUME),
+        retries=run.retries + (trigger is Trigger.RETRYABLE_ERROR),
+        crashes=run.crashes + (trigger is Trigger.PROCESS_RESTART and actor != BY_WORKER),
     )
     trace_id = trace_id or new_trace_id(run.run_id)
     events = [
-        Event(run.run_id, seq + number, note.kind, at, trace_id, {**note.payload, "actor": actor})
+        noted(run.run_id, seq + number, note, at=at, actor=actor, trace_id=trace_id)
         for number, note in enumerate(notes)
     ]
     events.append(_changed(next_run, run.status, seq + len(events), actor, code, trace_id))
     if error:
         events.append(Event(run.run_id, seq + len(events), ERROR, at, trace_id, dict(error)))
     return next_run, events
+
+
+def noted(run_id: str, seq: int, note: Note, *, at: datetime, actor: str, trace_id: str | None = None) -> Event:
+    """The event of `note`, which changes no state."""
+    return Event(run_id, seq, note.kind, at, trace_id or new_trace_id(run_id), {**note.payload, "actor": actor})
 
 
 def new_trace_id(run_id: str) -> str:

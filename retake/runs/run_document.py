@@ -1,33 +1,41 @@
-"""A run and all its events as one JSON document: what a bucket keeps of it, so that a transition and its event are one
-write.
+"""A run and its last events as one JSON document: what a bucket keeps of it, so that a transition and its event are
+one write. Older events lie in segments, documents that are written once and never changed.
 
-A document is readable for people, keys that nobody here knows stay as they are, and it does not grow without end: of
-more than `MOST_EVENTS` events the oldest and the newest stay, and one in their midst says how many were let go.
+A document is readable for people, and keys that nobody here knows stay as they are. It names its segments: one that it
+does not name was left behind by a crash, and says nothing.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn
 
 from retake.clock import parse_stamp
 from retake.errors import StateError
-from retake.runs.bucket_names import run_key
-from retake.runs.run import Event, Run, run_id_of
+from retake.runs.bucket_names import run_key, segment_key
+from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event, Run, run_id_of
 from retake.runs.states import RunStatus
 
-MOST_EVENTS = 1000
-"""A run in a bucket keeps no more: some half a megabyte, written anew with each event."""
+MOST_EVENTS = 400
+"""A run's document has no more: some 200 kB, written anew with each event."""
 
-OLDEST_KEPT = 100
-"""Of them, the oldest: how it began. All others are the newest."""
+LARGEST_DOCUMENT = 1_000_000
+"""Bytes of a run's document, unless a single event is larger."""
+
+MOST_SEGMENTS = 100
+"""A run that has as many keeps no more plain notes: transitions, errors, results and steps that are done, for ever."""
 
 DROPPED = "run.events.dropped"
-"""The event in place of those that were let go. Its payload: `count`, and `until`, the time of the last of them."""
+"""The event in place of notes that were dropped: how many (`count`), the time of the last of them (`until`), `text`."""
+
+KEPT = (CHANGED, ERROR, "run.result", "run.step.")
+"""How the kinds of events begin that are never dropped."""
 
 
 class RunDocument(NamedTuple):
-    """A run with its events, and whatever else its document holds."""
+    """A run with its last events, and whatever else its document holds."""
 
     run: Run
     raw: Mapping[str, Any]  # as it was read
@@ -38,23 +46,88 @@ class RunDocument(NamedTuple):
         events = self.raw["events"]
         return int(events[-1]["seq"]) + 1 if events else 1
 
+    @property
+    def segments(self) -> list[str]:
+        """The names of the segments that hold the events before those of the document, in their order."""
+        return list(self.raw.get("segments", []))
+
     def events(self, key: str) -> list[Event]:
-        """Raises StateError, which names `key`, for an event that makes no sense."""
-        return [_event(key, number, self.run.run_id, it) for number, it in enumerate(self.raw["events"])]
+        """The events of the document itself. Raises StateError, which names `key`, for one that makes no sense."""
+        return events_in(key, self.run.run_id, self.raw["events"])
 
     def after(self, run: Run, events: Sequence[Event] = ()) -> "RunDocument":
         """The document of the run as it is now, with further events."""
         grown = [*self.raw["events"], *(_as_json(event) for event in events)]
-        return RunDocument(run, {**self.raw, **_fields(run), "events": bounded(grown)})
+        return RunDocument(run, {**self.raw, **_fields(run), "events": grown})
 
     def encode(self) -> bytes:
         """The document as it is stored: readable JSON, UTF-8, a key a line and an event a line."""
-        try:
-            return _lines(self.raw, ensure_ascii=False).encode()
-        except UnicodeEncodeError:  # a lone surrogate, which JSON can carry and UTF-8 cannot
-            return _lines(self.raw, ensure_ascii=True).encode()
-        except RecursionError:
-            _refuse(run_key(self.run.run_id), "the whole document", "is nested too deep to be saved")
+        return _encoded(run_key(self.run.run_id), self.raw)
+
+
+class Segment(NamedTuple):
+    """The older part of a run's events, on its way out of the document."""
+
+    key: str
+    data: bytes
+
+
+def shortened(doc: RunDocument, most_events: int, *, too_large: bool) -> tuple[RunDocument, Segment | None]:
+    """Return `doc` with fewer events, and the segment that is to be written before it, if one is.
+
+    The oldest three quarters of its events go; of a document that is `too_large` with no more than `most_events` half
+    of them. The name of a segment depends on what is in it, so whoever writes one of that name writes the same.
+    """
+    events, segments = doc.raw["events"], doc.segments
+    going = max(1, len(events) // 2 if too_large else len(events) - max(1, most_events // 4))
+    old, new = events[:going], events[going:]
+    if len(segments) >= MOST_SEGMENTS:
+        kept = without_notes(old)
+        if len(kept) <= len(old) // 2 and not too_large:
+            return RunDocument(doc.run, {**doc.raw, "events": [*kept, *new]}), None
+        old = kept
+    key, raw = run_key(doc.run.run_id), {"run_id": doc.run.run_id, "events": old}
+    data = _encoded(key, raw)
+    name = f"{len(segments) + 1:04}-{sha256(data).hexdigest()[:12]}"
+    shorter = RunDocument(doc.run, {**doc.raw, "segments": [*segments, name], "events": new})
+    return shorter, Segment(segment_key(doc.run.run_id, name), data)
+
+
+def without_notes(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return `events` without plain notes; one event, where the first of those was, says how many were dropped."""
+    gone = [it for it in events if not it["kind"].startswith(KEPT)]
+    if not gone:
+        return [dict(it) for it in events]
+    last, counts = gone[-1], [it["payload"].get("count") if it["kind"] == DROPPED else 1 for it in gone]
+    count = sum(it if isinstance(it, int) else 1 for it in counts)
+    until = last["payload"].get("until", last["at"]) if last["kind"] == DROPPED else last["at"]
+    text = f"{count} notes were dropped, the last of them of {until}"
+    mark = {**gone[0], "kind": DROPPED, "payload": {"count": count, "until": until, "text": text}}
+    kept = (it for it in events if it is gone[0] or it["kind"].startswith(KEPT))
+    return [mark if it is gone[0] else dict(it) for it in kept]
+
+
+def parse_segment(key: str, run_id: str, data: bytes) -> list[Event]:
+    """The events of the segment that lies under `key`. Raises StateError."""
+    raw = _object_of(key, data)
+    events = raw.get("events")
+    if raw.get("run_id") != run_id or not isinstance(events, list):
+        _refuse(key, "events", f"are none of {run_id}")
+    return events_in(key, run_id, events)
+
+
+def events_in(key: str, run_id: str, events: Sequence[Any]) -> list[Event]:
+    """Raises StateError, which names `key`, for an event that makes no sense."""
+    return [_event(key, number, run_id, it) for number, it in enumerate(events)]
+
+
+def _encoded(key: str, raw: Mapping[str, Any]) -> bytes:
+    try:
+        return _lines(raw, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can carry and UTF-8 cannot
+        return _lines(raw, ensure_ascii=True).encode()
+    except RecursionError:
+        _refuse(key, "the whole document", "is nested too deep to be saved")
 
 
 def _lines(raw: Mapping[str, Any], *, ensure_ascii: bool) -> str:
@@ -76,40 +149,44 @@ def new_document(run: Run, events: Sequence[Event]) -> RunDocument:
     return RunDocument(run, {"events": []}).after(run, events)
 
 
-def bounded(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`events`, without those in their midst if they are more than `MOST_EVENTS`. Numbers are not given anew: a gap
-    stays a gap."""
-    excess = len(events) - MOST_EVENTS
-    if excess <= 0:
-        return events
-    oldest, newest = events[: OLDEST_KEPT - 1], events[OLDEST_KEPT + excess :]
-    gone = events[OLDEST_KEPT - 1 : OLDEST_KEPT + excess]
-    count = sum(it["payload"].get("count", 1) if it["kind"] == DROPPED else 1 for it in gone)
-    last = gone[-1]
-    mark = {**gone[0], "kind": DROPPED, "payload": {"count": count, "until": last["payload"].get("until", last["at"])}}
-    return [*oldest, mark, *newest]
-
-
 def parse_run(key: str, data: bytes) -> RunDocument:
     """The document that lies under `key`. Raises StateError, which names the key, the field, and what is wrong."""
+    raw = _object_of(key, data)
+    events, segments = raw.get("events"), raw.get("segments", [])
+    if not isinstance(events, list) or not events:
+        _refuse(key, "events", "is no list with the event of its creation in it")
+    for number, event in enumerate(events):
+        _event(key, number, "", event)
+    if not isinstance(segments, list) or not all(isinstance(it, str) and _SEGMENT.fullmatch(it) for it in segments):
+        _refuse(key, "segments", "is no list of names of segments")
+    counted = raw if "retries" in raw and "crashes" in raw else {**_counted(events), **raw}
+    run = Run(**{field: _read(key, counted, field, read) for field, read in _READERS.items()})
+    if run_key(run.run_id) != key or run_id_of(run.idempotency_key) != run.run_id:
+        _refuse(key, "run_id", "is not what the key, and the idempotency_key, say")
+    if (run.next_retry_at is not None) != (run.status is RunStatus.RETRY_SCHEDULED):
+        _refuse(key, "next_retry_at", f"is for {RunStatus.RETRY_SCHEDULED} alone, and needed there")
+    return RunDocument(run, raw)
+
+
+_SEGMENT = re.compile(r"[0-9]{4,9}-[0-9a-f]{12}")
+
+
+def _counted(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What a document of an older version does not say: how often the run was retried, and its worker died."""
+    changes = [it["payload"] for it in events if it["kind"] == CHANGED]
+    retries = [it for it in changes if it.get("status") == RunStatus.RETRY_SCHEDULED.value]
+    cut = [it for it in changes if it.get("status") == RunStatus.INTERRUPTED.value]
+    return {"retries": len(retries), "crashes": len([it for it in cut if it.get("actor") != BY_WORKER])}
+
+
+def _object_of(key: str, data: bytes) -> dict[str, Any]:
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
         _refuse(key, "the whole document", f"not JSON ({error})")
     if not isinstance(raw, dict):
         _refuse(key, "the whole document", "is no object")
-    values = {field: _read(key, raw, field, read) for field, read in _READERS.items()}
-    events = raw.get("events")
-    if not isinstance(events, list) or not events:
-        _refuse(key, "events", "is no list with the event of its creation in it")
-    for number, event in enumerate(events):
-        _event(key, number, "", event)
-    run = Run(**values)
-    if run_key(run.run_id) != key or run_id_of(run.idempotency_key) != run.run_id:
-        _refuse(key, "run_id", "is not what the key, and the idempotency_key, say")
-    if (run.next_retry_at is not None) != (run.status is RunStatus.RETRY_SCHEDULED):
-        _refuse(key, "next_retry_at", f"is for {RunStatus.RETRY_SCHEDULED} alone, and needed there")
-    return RunDocument(run, raw)
+    return raw
 
 
 def exact(moment: datetime) -> str:
@@ -217,6 +294,8 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "worker": _text_or_none,
     "heartbeat_at": _moment_or_none,
     "resumes": _count_from(0),
+    "retries": _count_from(0),
+    "crashes": _count_from(0),
 }
 
 _EVENT_READERS: Mapping[str, Callable[[Any], Any]] = {

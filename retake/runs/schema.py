@@ -15,7 +15,7 @@ from retake.errors import StateError, StorageError
 from retake.runs.database import Database, in_words, nowhere
 from retake.runs.tables import metadata
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """The versions of the tables, from the first to the newest: one for each file in migrations/versions."""
 
 VERSION_TABLE = "retake_schema"

@@ -6,14 +6,15 @@ that are locked already (SKIP LOCKED); SQLite has one writer at a time anyway.
 """
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from retake.clock import Clock
 from retake.errors import RunError, StorageError
+from retake.runs.checked import CheckedLedger
 from retake.runs.database import AttemptTaken, Database, open_database
-from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, new_trace_id
+from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, noted
 from retake.runs.schema import bring_up_to_date, for_reading
 from retake.runs.statements import MOVED, Statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
@@ -39,7 +40,7 @@ def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False) -> "SqlL
         raise
 
 
-class SqlLedger:
+class SqlLedger(CheckedLedger):
     """Keeps the promises of `retake.runs.Ledger`. May be used from several threads."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -51,57 +52,52 @@ class SqlLedger:
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def get(self, run_id: str) -> Run:
+    def _get(self, run_id: str) -> Run:
         with self._database.cursor() as cursor:
             rows = self._statements.get.run(cursor, {"of_run": run_id})
         if not rows:
             raise UnknownRun(f"there is no run {run_id} in {self._database.name}")
         return Run(*rows[0])
 
-    def find(self, idempotency_key: str) -> Run | None:
+    def _find(self, key: str) -> Run | None:
         with self._database.cursor() as cursor:
-            rows = self._statements.find.run(cursor, {"key": idempotency_key})
+            rows = self._statements.find.run(cursor, {"key": key})
         return Run(*rows[0]) if rows else None
 
-    def of_task(self, task_id: str) -> list[Run]:
+    def _of_task(self, task_id: str) -> list[Run]:
         with self._database.cursor() as cursor:
             return [Run(*row) for row in self._statements.of_task.run(cursor, {"task": task_id})]
 
-    def silent(self, since: datetime) -> list[Run]:
+    def _silent(self, since: datetime) -> list[Run]:
         with self._database.cursor() as cursor:
             return [Run(*row) for row in self._statements.silent.run(cursor, {"since": since})]
 
-    def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
-        statement = self._statements.listing(frozenset(status or RunStatus), of_pipeline=pipeline is not None)
+    def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
+        statement = self._statements.listing(statuses, of_pipeline=pipeline is not None)
         with self._database.cursor() as cursor:
             return [Run(*row) for row in statement.run(cursor, {"number": limit, "pipeline": pipeline})]
 
-    def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
+    def _counts(self, pipeline: str | None) -> Mapping[RunStatus, int]:
         statement = self._statements.counts if pipeline is None else self._statements.pipeline_counts
         with self._database.cursor() as cursor:
-            found: dict[RunStatus, int] = dict(row[:2] for row in statement.run(cursor, {"pipeline": pipeline}))
-        return {status: found.get(status, 0) for status in RunStatus}
+            return dict(row[:2] for row in statement.run(cursor, {"pipeline": pipeline}))
 
-    def events(self, run_id: str) -> list[Event]:
+    def _events(self, run_id: str) -> list[Event]:
         with self._database.cursor() as cursor:
             rows = self._statements.events.run(cursor, {"of_run": run_id})
         if not rows:
-            self.get(run_id)
+            self._get(run_id)
         return [Event(*row) for row in rows]
 
     # --- writing ------------------------------------------------------------------------------------------------
 
-    def create_for_task(
-        self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
-    ) -> Run:
+    def _create(self, task_id: str, key: str, *, actor: str, pipeline: str, trace_id: str | None) -> Run:
         for _ in range(TRIES):
             with self._database.cursor() as cursor:
-                rows = self._statements.known_or_next.run(cursor, {"task": task_id, "key": idempotency_key})
+                rows = self._statements.known_or_next.run(cursor, {"task": task_id, "key": key})
             attempt, *known = rows[0]
             now = self._clock.now()
-            run, event = new_run(
-                task_id, idempotency_key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id
-            )
+            run, event = new_run(task_id, key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id)
             if known[0] is not None:
                 return Run(*known)
             with self._database.write() as cursor:
@@ -109,21 +105,7 @@ class SqlLedger:
                     return run
         raise self._never_first(f"an attempt of {task_id}")
 
-    def move(
-        self,
-        run: Run,
-        trigger: Trigger,
-        *,
-        actor: str,
-        worker: str | None = None,
-        next_retry_at: datetime | None = None,
-        error: Mapping[str, Any] | None = None,
-        error_code: str | None = None,
-        notes: Sequence[Note] = (),
-        trace_id: str | None = None,
-    ) -> Run:
-        what: dict[str, Any] = {"actor": actor, "worker": worker, "next_retry_at": next_retry_at, "error": error}
-        what |= {"error_code": error_code, "notes": notes, "trace_id": trace_id}
+    def _move(self, run: Run, trigger: Trigger, what: Mapping[str, Any]) -> Run:
         for _ in range(TRIES):
             attempt = self._next_attempt(run.task_id) if trigger is Trigger.RETRY_DUE else None
             try:
@@ -140,18 +122,15 @@ class SqlLedger:
             raise self._stale(run)
         raise self._never_first(f"an attempt of {run.task_id}")
 
-    def note(
-        self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
-    ) -> Event:
-        trace = trace_id or new_trace_id(run.run_id)
-        event = Event(run.run_id, 1, kind, self._clock.now(), trace, {**payload, "actor": actor})
+    def _note(self, run: Run, note: Note, *, actor: str, trace_id: str | None) -> Event:
+        event = noted(run.run_id, 1, note, at=self._clock.now(), actor=actor, trace_id=trace_id)
         with self._database.write() as cursor:
             seq = self._statements.note.run(cursor, {"of_run": run.run_id}, [event])
         if seq is None:
             raise UnknownRun(f"there is no run {run.run_id} in {self._database.name}")
         return event._replace(seq=seq)
 
-    def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
+    def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None:
         statement = self._statements.claim if pipeline is None else self._statements.pipeline_claim
         for _ in range(TRIES):
             now = self._clock.now()
@@ -171,7 +150,7 @@ class SqlLedger:
                 continue
         raise self._never_first("a run")
 
-    def beat(self, run: Run) -> Run:
+    def _beat(self, run: Run) -> Run:
         values = {"of_run": run.run_id, "of_version": run.version, "heartbeat_at": self._clock.now()}
         with self._database.write() as cursor:
             rows = self._statements.beat.run(cursor, values)
@@ -192,11 +171,11 @@ class SqlLedger:
         return int(attempt)
 
     def _check(self, run: Run) -> None:
-        if self.get(run.run_id).version != run.version:
+        if self._get(run.run_id).version != run.version:
             raise self._stale(run)
 
     def _stale(self, run: Run) -> StaleRun:
-        found = self.get(run.run_id)
+        found = self._get(run.run_id)
         return StaleRun(
             f"{run.run_id} is {found.status} at version {found.version} (since {found.updated_at:%Y-%m-%d %H:%M:%S}Z); "
             f"this was about version {run.version}, {run.status}: read it again"

@@ -36,7 +36,7 @@ EVENT = tuple(events.c)
 NUMBERED = (task_runs.c.run_id, task_runs.c.last_seq)
 MOVED = (
     *("run_status", "updated_at", "version", "attempt", "next_retry_at", "error_code", "worker", "heartbeat_at"),
-    "resumes",
+    *("resumes", "retries", "crashes"),
 )
 """What a transition may change."""
 

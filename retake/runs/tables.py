@@ -76,6 +76,12 @@ def required(name: str, kind: type[TypeEngine[Any]]) -> Column[Any]:
     return Column(name, kind, nullable=False)
 
 
+def counter(name: str) -> Column[Any]:
+    """A count that begins at 0, added to a table that has rows: its rule stands beside it, where SQLite can add one."""
+    rule = CheckConstraint(f"{name} BETWEEN 0 AND {LARGEST}", name=f"ck_task_runs_{name}")
+    return Column(name, Integer, rule, server_default=text("0"), nullable=False)
+
+
 metadata = MetaData()
 
 task_runs = Table(
@@ -96,6 +102,8 @@ task_runs = Table(
     Column("worker", Text),
     Column("heartbeat_at", Moment),
     required("resumes", Integer),
+    counter("retries"),
+    counter("crashes"),
     required("last_seq", Integer),  # of the run's last event: who writes the next one takes its number here
     PrimaryKeyConstraint("run_id", name="pk_task_runs"),
     UniqueConstraint("idempotency_key", name="uq_task_runs_idempotency_key"),

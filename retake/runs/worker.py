@@ -6,11 +6,14 @@
     the job …                                  the run …
     ────────────────────────────────────────   ──────────────────────────────────────────────────────────────────
     returns                                    succeeded, with what it returned as an event
+    returns what no ledger can store           failed at once: it would return the same again
     raises a CodedError that the policy        retry_scheduled, next_retry_at as the policy says
       repeats
     raises another, or once too often          failed, with the standard error record
     raises OutcomeUnknown                      failed: what may have been paid for is not asked again by a machine
                                                that cannot know, unless the policy names that very code
+    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; what it
+      `timeout_s`                              comes to later is discarded, and its next `Hold.check` raises StaleRun
     raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may pass, by luck, but
                                                not more often than the policy says
     raises Stopped                             interrupted at once: somebody else goes on with it
@@ -39,11 +42,12 @@ from retake.errors import (
     retry_in,
 )
 from retake.retrying.policy import Retry, RetryPolicy, decide_on_paid
-from retake.runs import Ledger
+from retake.retrying.time_limit import OutOfTime, within
+from retake.runs import Ledger, validation
 from retake.runs.hold import BEAT_S, Hold
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
-from retake.runs.run import CHANGED, Note, Run, StaleRun, new_trace_id
-from retake.runs.states import RunStatus, Trigger
+from retake.runs.run import BY_WORKER, Note, Run, StaleRun, new_trace_id
+from retake.runs.states import Trigger
 
 Job = Callable[[Hold], Mapping[str, Any] | None]
 """Does the work of a run, and returns what is worth being on record, ready for JSON.
@@ -55,10 +59,16 @@ the run's idempotency key, and calls `Hold.check` before each payment.
 RESULT = "run.result"
 """The event that holds what a job returned; written together with the end of its run."""
 
+NOT_STORABLE = "ERR_BUSINESS_RESULT_NOT_STORABLE"
+"""The error of a job that returned what no ledger can store."""
+
 LATE = "run.result.late"
 """The event that says how a job ended whose run was taken away meanwhile. Payload: {worker, trigger, results, text}."""
 
 IDLE_S = 1.0
+MOST_ASKED = 30
+"""How often a ledger that is away is asked in a row by a worker that is to work until nothing waits."""
+
 SAVE_PAUSES_S = (0.2, 1.0, 5.0, 15.0)
 """Between tries to save how a job ended: work that is paid for is not thrown away because the ledger is busy."""
 
@@ -94,7 +104,8 @@ class Worker:
         """`name` is who has a run, for people («host:pid»). With a `recovery`, it is swept whenever nothing waits.
         `draw()` gives 0 … 1, for the policy's jitter."""
         self._ledger, self._job, self._policy, self._clock = ledger, job, policy, clock
-        self._name, self._pipeline, self._beat_s, self._max_resumes = name, pipeline, beat_s, max_resumes
+        self._name = validation.name("name", name)
+        self._pipeline, self._beat_s, self._max_resumes = pipeline, beat_s, max_resumes
         self._recovery, self._draw = recovery, draw
         self._stopped = False
 
@@ -105,12 +116,22 @@ class Worker:
     def work(self, *, idle_s: float = IDLE_S, until_idle: bool = False) -> int:
         """Work until `stop`, or, with `until_idle`, until nothing waits: how many runs were worked on.
 
-        A ledger that is away is asked again. Raises StorageError if a job's end could not be saved: then the run stays
-        as it is, and recovery finds it.
+        A ledger that is away is asked again; with `until_idle` a number of times, and then StorageError or LeaseHeld is
+        raised. Raises StorageError if a job's end could not be saved: then the run stays as it is, and recovery finds
+        it.
         """
-        count = 0
+        count = away = 0
         while not self._stopped:
-            run = self._claim()
+            try:
+                run = self._claim()
+            except (StorageError, LeaseHeld) as error:
+                away += 1
+                if until_idle and away > MOST_ASKED:
+                    raise
+                _log.warning("the ledger is asked for work again in a moment: %s", error)
+                self._clock.sleep(idle_s)
+                continue
+            away = 0
             if run:
                 self._work_on(run)
                 count += 1
@@ -126,18 +147,14 @@ class Worker:
         return self._work_on(run) if run else None
 
     def _claim(self) -> Run | None:
-        try:
+        run = self._ledger.claim(self._name, pipeline=self._pipeline)
+        if run is None and self._recovery and self._recovery.sweep().interrupted:
             run = self._ledger.claim(self._name, pipeline=self._pipeline)
-            if run is None and self._recovery and self._recovery.sweep().interrupted:
-                run = self._ledger.claim(self._name, pipeline=self._pipeline)
-        except (StorageError, LeaseHeld) as error:
-            _log.warning("the ledger is asked for work again in a moment: %s", error)
-            return None
         return run
 
     def _work_on(self, run: Run) -> Run:
         with Hold(self._ledger, run, self._clock, beat_s=self._beat_s).kept_alive() as hold:
-            outcome = self._give_up(run) if exhausted(self._ledger, run, self._max_resumes) else self._try(hold)
+            outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(hold)
             try:
                 return self._save(run, outcome)
             except StaleRun as error:
@@ -145,7 +162,10 @@ class Worker:
 
     def _try(self, hold: Hold) -> Outcome:
         try:
-            result = self._job(hold)
+            result = within(self._policy.timeout_s, lambda: self._job(hold))
+        except OutOfTime as error:
+            hold.revoke(f"{hold.run.run_id}: {error}")
+            return self._failed(hold.run, error.as_error(self._policy.timeout_code))
         except Stopped:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
@@ -153,17 +173,34 @@ class Worker:
             return Outcome(Trigger.PROCESS_RESTART, notes=(Note("run.note", {"text": str(error)}),))
         except Exception as error:  # noqa: BLE001  whatever a job raises ends that job alone
             return self._failed(hold.run, coded(error))
-        return Outcome(Trigger.COMPLETED, notes=(Note(RESULT, dict(result)),) if result else ())
+        try:
+            payload = validation.result("result", result)
+        except validation.InvalidField as error:
+            return self._not_storable(hold.run, result, error)
+        return Outcome(Trigger.COMPLETED, notes=(Note(RESULT, payload),) if payload else ())
+
+    def _not_storable(self, run: Run, result: Any, error: validation.InvalidField) -> Outcome:
+        """Another try would return the same. What can be kept of the result is kept in the record: it may have been
+        paid for."""
+        text = f"the job returned what cannot be stored: {error.field} {error.reason}"
+        _log.error("%s (task %s): %s", run.run_id, run.task_id, text)
+        record = self._record(
+            run,
+            CodedError(NOT_STORABLE, text),
+            run.retries,
+            escalate("operator", "let the job return JSON, then let the task be done anew"),
+            result=validation.mended({"result": result})["result"],
+        )
+        return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _failed(self, run: Run, error: CodedError) -> Outcome:
-        tries = self._tries(run)
-        decision = decide_on_paid(self._policy, error, tries, self._draw)
+        decision = decide_on_paid(self._policy, error, run.retries + 1, self._draw)
         if isinstance(decision, Retry):
             _log.warning("%s (task %s) failed and is tried again: %s", run.run_id, run.task_id, error)
-            record = self._record(run, error, tries - 1, retry_in(round(decision.after_s, 3)))
+            record = self._record(run, error, run.retries, retry_in(round(decision.after_s, 3)))
             return Outcome(Trigger.RETRYABLE_ERROR, decision.after_s, record)
         _log.error("%s (task %s) failed: %s", run.run_id, run.task_id, error)
-        record = self._record(run, error, tries - 1, escalate("operator", decision.why))
+        record = self._record(run, error, run.retries, escalate("operator", decision.why))
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _give_up(self, run: Run) -> Outcome:
@@ -173,34 +210,27 @@ class Worker:
             Trigger.NON_RETRYABLE_ERROR, error=self._record(run, error, 0, escalate("operator", LOOK_INTO_IT))
         )
 
-    def _tries(self, run: Run) -> int:
-        """How often this run was tried, this time included. Its `attempt` counts the task's other runs as well."""
-        events = self._ledger.events(run.run_id)
-        scheduled = RunStatus.RETRY_SCHEDULED.value
-        return 1 + len([it for it in events if it.kind == CHANGED and it.payload["status"] == scheduled])
-
-    def _record(self, run: Run, error: CodedError, retries: int, action: Mapping[str, Any]) -> dict[str, Any]:
-        return error_record(
+    def _record(
+        self, run: Run, error: CodedError, retries: int, action: Mapping[str, Any], **context: Any
+    ) -> dict[str, Any]:
+        record = error_record(
             error,
             now=self._clock.now(),
             robot_id=run.pipeline or "worker",
             correlation_id=run.run_id,
             retry_count=retries,
             input_data={"task_id": run.task_id, "attempt": run.attempt, "idempotency_key": run.idempotency_key},
-            system_context={"worker": self._name},
+            system_context={"worker": self._name, **context},
             recovery_actions=[action],
         )
+        return validation.mended_record(record)  # its message is whatever the job's error says
 
     def _save(self, run: Run, outcome: Outcome) -> Run:
         """Raises StaleRun if the run was taken away; StorageError, LeaseHeld if it cannot be saved for a while."""
         trace_id = new_trace_id(run.run_id)
         for pause in (*SAVE_PAUSES_S, None):
             try:
-                return self._move(run, outcome, trace_id)
-            except StaleRun:
-                if any(event.trace_id == trace_id for event in self._ledger.events(run.run_id)):
-                    return self._ledger.get(run.run_id)  # the answer to an earlier try got lost
-                raise
+                return self._moved(run, outcome, trace_id)
             except (StorageError, LeaseHeld) as error:
                 if pause is None:
                     raise
@@ -208,12 +238,21 @@ class Worker:
                 self._clock.sleep(pause)
         raise AssertionError
 
+    def _moved(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
+        """The run after `outcome`, also if an earlier try has made that move and only its answer was lost."""
+        try:
+            return self._move(run, outcome, trace_id)
+        except StaleRun:
+            if any(event.trace_id == trace_id for event in self._ledger.events(run.run_id)):
+                return self._ledger.get(run.run_id)
+            raise
+
     def _move(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
         due = None if outcome.after_s is None else self._clock.now() + timedelta(seconds=outcome.after_s)
         return self._ledger.move(
             run,
             outcome.trigger,
-            actor="worker",
+            actor=BY_WORKER,
             next_retry_at=due,
             error=outcome.error,
             notes=outcome.notes,
@@ -225,7 +264,7 @@ class Worker:
         _log.warning("%s", text)
         results = [note.payload for note in outcome.notes if note.kind == RESULT]  # it may have been paid for
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
-        self._ledger.note(run, LATE, payload, actor="worker")
+        self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER)
         return self._ledger.get(run.run_id)
 
 

@@ -26,6 +26,7 @@ from retake.clock import Clock, stamp
 from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
 from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
+from retake.runs.validation import mended, mended_record
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 
@@ -41,6 +42,7 @@ CRON, OPERATOR, RECOVERY = "cron", "operator", "recovery"
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
 _FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})
 _BEGINS_WORK = frozenset({Trigger.WORKER_CLAIM, Trigger.RETRY_DUE, Trigger.RECOVERY_RESUME})
+_PAYING = frozenset({Act.WRITE, Act.ORDER_IMAGINE, Act.ORDER_UPSCALE, Act.FILM})
 _ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 
 
@@ -58,7 +60,8 @@ class Standing(NamedTuple):
 def expected(documents: Documents, action: Action) -> Standing:
     """Where the run should stand while a generation is under way; `action` is what is decided on its documents."""
     doc = documents.midjourney
-    error = doc.last_error if isinstance((doc.last_error or {}).get("error_code"), str) else None
+    last = doc.last_error or {}
+    error = mended_record(last) if isinstance(last.get("error_code"), str) else None
     match action.act:
         case Act.FINISH:
             return Standing(RunStatus.SUCCEEDED)
@@ -140,11 +143,11 @@ _MOCK = "mock_instead"
 
 
 def _done(step: Step, text: str, **facts: Any) -> Note:
-    return Note(STEP_DONE, {"step": step.value, **facts, "text": text})
+    return Note(STEP_DONE, mended({"step": step.value, **facts, "text": text}))
 
 
 def _remark(code: str, text: str, **facts: Any) -> Note:
-    return Note(REMARK, {"code": code, **facts, "text": text})
+    return Note(REMARK, mended({"code": code, **facts, "text": text}))  # documents are written by others too
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------
@@ -154,11 +157,16 @@ class Chronicle:
     """Keeps the run of the generation under way in line with the documents, for as long as the lease is held.
 
     `pipeline` is «story» or «story/CHANNEL»; `actor` who acts in it («cron», «operator»), `worker` who has the lease.
+    Where the ledger lies `apart` from the documents, what a call came to is written before the next one is paid for: if
+    the ledger is away by then, nothing more is paid for.
     Every method may raise StorageError: the next tick makes up for what was not written.
     """
 
-    def __init__(self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str) -> None:
+    def __init__(
+        self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str, apart: bool = False
+    ) -> None:
         self.actor = actor
+        self._apart = apart
         self._ledger = ledger
         self._pipeline = pipeline
         self._clock = clock
@@ -179,6 +187,8 @@ class Chronicle:
         except StaleRun:  # who looks after silent runs moved it just before us: once more, from where it stands now
             self._run = None
             self._bring(documents, action, interrupted=interrupted)
+        if self._apart and action.act in _PAYING:
+            self.flush()
 
     def remark(self, code: str, text: str) -> None:
         """Put something on record that the documents do not tell; written with what comes next."""

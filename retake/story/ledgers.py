@@ -17,6 +17,7 @@ class Ledgers:
     """
 
     def __init__(self, url: str | None, clock: Clock) -> None:
+        self.apart = url is not None  # runs are kept elsewhere than the documents
         self._url = url
         self._clock = clock
         self._shared: Ledger | None = None

@@ -98,7 +98,8 @@ class Manager:
         from retake.story.chronicle import CRON, Chronicle
 
         ledger = self._ledgers.of(self.bucket, lease)
-        return Chronicle(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner)
+        apart = self._ledgers.apart
+        return Chronicle(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, apart=apart)
 
     def dry_run(self) -> list[str]:
         """What a tick would do, in words; nothing is changed."""

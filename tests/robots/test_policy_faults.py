@@ -370,3 +370,25 @@ def test_robots_that_share_a_breaker_agree_on_its_numbers(folder: Path) -> None:
         f'{folder / "NR.NSI.2.toml"}: NR.NSI.2: breaker.name: found "appius", allowed: the numbers that NR.NSI.1'
         in str(caught.value)
     )
+
+
+@pytest.mark.parametrize(
+    ("robot", "changes", "expected"),
+    [
+        ("NR.NSI.1", {"timeout_s": 2}, 'timeout_code: missing, allowed: an error code of [errors], or "unknown"'),
+        ("NR.NSI.1", {"timeout_code": "unknown"}, "timeout_code: found unknown, allowed: only beside a number of"),
+        ("NR.NSI.3", {"timeout_s": "none"}, "timeout_code: found ERR_TEMPORARY_1C_UNAVAILABLE, allowed: only beside"),
+        ("NR.NSI.3", {"timeout_code": "ERR_TEMPORARY_1C"}, "timeout_code: found ERR_TEMPORARY_1C, allowed: a code of"),
+    ],
+)
+def test_a_timeout_says_what_it_means_and_only_there(robot: str, changes: dict[str, Any], expected: str) -> None:
+    document = document_of(robot)
+    document["retry"].update(changes)
+    assert [line for line in faults(document, robot) if line.startswith(f"retry.{expected}")]
+
+
+def test_nobody_may_know_how_an_abandoned_call_ended() -> None:
+    document = document_of("NR.NSI.1")
+    document["retry"].update({"timeout_s": 2, "timeout_code": "unknown"})
+    retry = read_policy(document, "NR.NSI.1.toml").retry
+    assert (retry.timeout_s, retry.timeout_code) == (2, None)

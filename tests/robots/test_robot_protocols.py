@@ -1,6 +1,7 @@
 """Each robot does what the seed says of it: attempts, waits, jitter, conditions, and what follows on the last one."""
 
 from collections.abc import Callable
+from threading import Event, current_thread
 
 import pytest
 from seeded_robots import POLICIES, SEED, Seeded, Workshop, seeds
@@ -182,3 +183,24 @@ def test_robot_9_has_no_last_failure_so_what_follows_follows_once_on_the_first()
     assert first["recovery_actions"] == [{"action": "RETRY", "delay_seconds": 1}, *SEED["NR.NSI.9"].follow_ups[code]]
     assert isinstance(result.failures[0].error, CodedError)
     assert result.failures[0].follow_ups == ()
+
+
+def test_a_call_of_robot_3_that_takes_longer_is_1c_that_does_not_answer_and_is_asked_again() -> None:
+    """«Timeout: 15 секунд на запрос к каждому справочнику»; here half a second."""
+    policy = POLICIES["NR.NSI.3"]
+    shop = Workshop(policy._replace(retry=policy.retry._replace(timeout_s=0.5)))
+    over, hung = Event(), []
+
+    def work(call: Call) -> str:
+        shop.calls.append(call)
+        hung.append(current_thread())
+        over.wait(30)
+        return "late"
+
+    result = shop.robot.run(work, correlation_id="one")
+    over.set()
+    for thread in hung:
+        thread.join(30)
+    assert (len(shop.calls), result.done, result.value) == (3, False, None)
+    assert (shop.clock.now() - shop.began).total_seconds() == 10 + 30
+    assert result.failures[0].error.code == "ERR_TEMPORARY_1C_UNAVAILABLE"

@@ -1,12 +1,11 @@
-import os
 from collections.abc import Iterator
 
 import pytest
-from postgres import FAST, NoServer, new_database, server
+from postgres import FAST, new_database, or_skipped, server
 
 from retake.runs.sql_ledger import SqlLedger
 
-pytest.register_assert_rewrite("ledger_contract")
+pytest.register_assert_rewrite("ledger_contract", "ledger_values")
 
 
 @pytest.fixture(scope="session")
@@ -15,13 +14,8 @@ def postgres() -> Iterator[str]:
 
     Where there is none the tests are skipped, and say what to install; on a build machine they fail.
     """
-    try:
-        with server(*FAST) as base:
-            yield base
-    except NoServer as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    with or_skipped(), server(*FAST) as base:
+        yield base
 
 
 @pytest.fixture(scope="session")

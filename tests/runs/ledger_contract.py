@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import pytest
 from ledger_shapes import a_record, at_once, claimed, in_state, last_changed, step, wait
+from ledger_values import ValuesContract
 
 from retake.clock import FakeClock, stamp
 from retake.errors import RunError
@@ -43,7 +44,7 @@ FIELDS = (
 NAMES = ("story/канал", "作业 7", "a'b\"c;--", "%2F\\ ?#", "🎬", "x" * 900)
 
 
-class LedgerContract:
+class LedgerContract(ValuesContract):
     threads = 4
     """How many clients ask at once where the suite tries that, and `rounds` how often each."""
     rounds = 6

@@ -1,12 +1,13 @@
 """A ledger in a dict: as short as the contract allows, so that a reader believes it. Stores are held against it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from threading import RLock
 from typing import Any
 
 from retake.clock import Clock
-from retake.runs.run import Event, Run, StaleRun, UnknownRun, moved, new_run, new_trace_id, run_id_of
+from retake.runs.checked import CheckedLedger
+from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, noted, run_id_of
 from retake.runs.states import RunStatus, Trigger
 
 
@@ -19,59 +20,52 @@ class ModelStore:
         self.events: dict[str, list[Event]] = {}
 
 
-class ModelLedger:
+class ModelLedger(CheckedLedger):
     def __init__(self, store: ModelStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    def create_for_task(
-        self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
-    ) -> Run:
+    def _create(self, task_id: str, key: str, *, actor: str, pipeline: str, trace_id: str | None) -> Run:
         with self._store.lock:
             attempt = self._next_attempt(task_id)
             now = self._clock.now()
-            run, event = new_run(
-                task_id, idempotency_key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id
-            )
+            run, event = new_run(task_id, key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id)
             if run.run_id not in self._store.runs:
                 self._store.runs[run.run_id] = run
                 self._store.events[run.run_id] = [event]
             return self._store.runs[run.run_id]
 
-    def get(self, run_id: str) -> Run:
+    def _get(self, run_id: str) -> Run:
         if run_id not in self._store.runs:
             raise UnknownRun(f"there is no run {run_id}")
         return self._store.runs[run_id]
 
-    def find(self, idempotency_key: str) -> Run | None:
-        return self._store.runs.get(run_id_of(idempotency_key))
+    def _find(self, key: str) -> Run | None:
+        return self._store.runs.get(run_id_of(key))
 
-    def of_task(self, task_id: str) -> list[Run]:
+    def _of_task(self, task_id: str) -> list[Run]:
         return sorted((run for run in self._every() if run.task_id == task_id), key=lambda run: run.attempt)
 
-    def move(self, run: Run, trigger: Trigger, **more: Any) -> Run:
+    def _move(self, run: Run, trigger: Trigger, what: Mapping[str, Any]) -> Run:
         with self._store.lock:
             self._check(run)
             attempt = self._next_attempt(run.task_id)
             events = self._store.events[run.run_id]
             after, new = moved(
-                self.get(run.run_id), trigger, len(events) + 1, at=self._clock.now(), attempt=attempt, **more
+                self._get(run.run_id), trigger, len(events) + 1, at=self._clock.now(), attempt=attempt, **what
             )
             self._store.runs[run.run_id] = after
             events += new
             return after
 
-    def note(
-        self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
-    ) -> Event:
+    def _note(self, run: Run, note: Note, *, actor: str, trace_id: str | None) -> Event:
         with self._store.lock:
-            events = self.events(run.run_id)
-            trace = trace_id or new_trace_id(run.run_id)
-            event = Event(run.run_id, len(events) + 1, kind, self._clock.now(), trace, {**payload, "actor": actor})
+            seq = len(self._events(run.run_id)) + 1
+            event = noted(run.run_id, seq, note, at=self._clock.now(), actor=actor, trace_id=trace_id)
             self._store.events[run.run_id].append(event)
             return event
 
-    def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
+    def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None:
         with self._store.lock:
             runs = [run for run in self._every() if pipeline in (None, run.pipeline)]
             interrupted = sorted((it.updated_at, it.run_id) for it in runs if it.status is RunStatus.INTERRUPTED)
@@ -84,33 +78,32 @@ class ModelLedger:
                 (queued, Trigger.WORKER_CLAIM),
             ):
                 if waiting:
-                    return self.move(self.get(waiting[0][1]), trigger, actor=actor, worker=worker)
+                    return self._move(self._get(waiting[0][1]), trigger, {"actor": actor, "worker": worker})
             return None
 
-    def beat(self, run: Run) -> Run:
+    def _beat(self, run: Run) -> Run:
         with self._store.lock:
             self._check(run)
-            if self.get(run.run_id).status is not RunStatus.RUNNING:
+            if self._get(run.run_id).status is not RunStatus.RUNNING:
                 raise StaleRun(f"nobody has {run.run_id}")
-            self._store.runs[run.run_id] = alive = self.get(run.run_id)._replace(heartbeat_at=self._clock.now())
+            self._store.runs[run.run_id] = alive = self._get(run.run_id)._replace(heartbeat_at=self._clock.now())
             return alive
 
-    def silent(self, since: datetime) -> list[Run]:
+    def _silent(self, since: datetime) -> list[Run]:
         running = [run for run in self._every() if run.status is RunStatus.RUNNING]
         found = sorted((run.heartbeat_at, run.run_id) for run in running if run.heartbeat_at)
-        return [self.get(run_id) for beat, run_id in found if beat < since]
+        return [self._get(run_id) for beat, run_id in found if beat < since]
 
-    def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
-        wanted = status or tuple(RunStatus)
-        found = [run for run in self._every() if run.status in wanted and pipeline in (None, run.pipeline)]
+    def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
+        found = [run for run in self._every() if run.status in statuses and pipeline in (None, run.pipeline)]
         return sorted(found, key=lambda run: (run.updated_at, run.run_id), reverse=True)[:limit]
 
-    def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
+    def _counts(self, pipeline: str | None) -> dict[RunStatus, int]:
         states = [run.status for run in self._every() if pipeline in (None, run.pipeline)]
         return {status: states.count(status) for status in RunStatus}
 
-    def events(self, run_id: str) -> list[Event]:
-        self.get(run_id)
+    def _events(self, run_id: str) -> list[Event]:
+        self._get(run_id)
         return list(self._store.events[run_id])
 
     def _every(self) -> list[Run]:
@@ -120,5 +113,5 @@ class ModelLedger:
         return 1 + max((run.attempt for run in self._every() if run.task_id == task_id), default=0)
 
     def _check(self, run: Run) -> None:
-        if self.get(run.run_id).version != run.version:
+        if self._get(run.run_id).version != run.version:
             raise StaleRun(f"{run.run_id} has moved on")

@@ -7,13 +7,17 @@ Its programs are found on the PATH, or where Debian puts them. It refuses to run
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+
+import pytest
 
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
@@ -40,45 +44,90 @@ def programs(environ: Mapping[str, str] = os.environ) -> Path:
     raise NoServer(MISSING)
 
 
+class Server:
+    """A server with its data in `folder`; it can be killed and started again. `base` is the URL of its databases,
+    without a name."""
+
+    def __init__(self, folder: str, *options: str) -> None:
+        self._place, self._owner, self._folder, self._options = programs(), _owner(), folder, options
+        self._data = Path(folder, "data")
+        self._port = 0
+        self.running = False
+        if self._owner:
+            os.chown(folder, self._owner.pw_uid, self._owner.pw_gid)
+        given = ("-U", "retake", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        _run(self._owner, self._place / "initdb", "-D", self._data, *given)
+        for _ in range(5):
+            self._port = free_port()
+            with suppress(NoServer):  # somebody else took the port
+                self._start()
+                return
+        raise NoServer(f"PostgreSQL does not start: {self._log()}")
+
+    @property
+    def base(self) -> str:
+        return f"postgresql://retake@127.0.0.1:{self._port}/"
+
+    def start(self) -> None:
+        """Start it again, on the same port. What is left of one that was killed may take a moment to go."""
+        for _ in range(100):
+            with suppress(NoServer):
+                return self._start()
+            time.sleep(0.1)
+        raise NoServer(f"PostgreSQL does not start again: {self._log()}")
+
+    def stop(self) -> None:
+        """Stop it without a farewell, as after a failure of the machine: «immediate»."""
+        self.running = False
+        self._ctl("-m", "immediate", "stop")
+
+    def kill(self) -> None:
+        """Kill the postmaster by SIGKILL: its children find that out by themselves."""
+        self.running = False
+        os.kill(int(Path(self._data, "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+
+    def _start(self) -> None:
+        settings = (f"port={self._port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self._folder}")
+        flags = " ".join(f"-c {setting}" for setting in (*settings, *self._options))
+        self._ctl("-t", "60", "-l", Path(self._folder, "log"), "-o", flags, "start")
+        self.running = True
+
+    def _ctl(self, *arguments: object) -> None:
+        _run(self._owner, self._place / "pg_ctl", "-D", self._data, "-w", *arguments)
+
+    def _log(self) -> str:
+        return Path(self._folder, "log").read_text()[-500:]
+
+
+@contextmanager
+def running(*options: str) -> Iterator[Server]:
+    """A server that runs meanwhile, unless it is stopped. Raises NoServer."""
+    programs()
+    with tempfile.TemporaryDirectory(prefix="retake-postgres-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        started = Server(folder, *options)
+        try:
+            yield started
+        finally:
+            if started.running:
+                started.stop()
+
+
 @contextmanager
 def server(*options: str) -> Iterator[str]:
     """A server that runs meanwhile: the URL of its database «postgres», without the name. Raises NoServer."""
-    place, owner = programs(), _owner()
-    with tempfile.TemporaryDirectory(prefix="retake-postgres-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        if owner:
-            os.chown(folder, owner.pw_uid, owner.pw_gid)
-        data = Path(folder, "data")
-        _run(
-            owner, place / "initdb", "-D", data, "-U", "retake", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
-        )
-        for _ in range(5):
-            port = free_port()
-            settings = (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={folder}", *options)
-            flags = " ".join(f"-c {setting}" for setting in settings)
-            try:
-                _run(
-                    owner,
-                    place / "pg_ctl",
-                    "-D",
-                    data,
-                    "-w",
-                    "-t",
-                    "60",
-                    "-l",
-                    Path(folder, "log"),
-                    "-o",
-                    flags,
-                    "start",
-                )
-                break
-            except NoServer:  # somebody else took the port
-                continue
-        else:
-            raise NoServer(f"PostgreSQL does not start: {Path(folder, 'log').read_text()[-500:]}")
-        try:
-            yield f"postgresql://retake@127.0.0.1:{port}/"
-        finally:
-            _run(owner, place / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+    with running(*options) as started:
+        yield started.base
+
+
+@contextmanager
+def or_skipped() -> Iterator[None]:
+    """Where there is no PostgreSQL its tests are skipped, and say what to install; on a build machine they fail."""
+    try:
+        yield
+    except NoServer as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 def new_database(base: str) -> str:

@@ -17,9 +17,9 @@ from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StateError, StorageError
 from retake.runs import bucket_tally
 from retake.runs.bucket_ledger import PATIENCE_S, BucketLedger
-from retake.runs.bucket_names import ENDED, OPEN, TALLY
-from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun
-from retake.runs.run_document import DROPPED, MOST_EVENTS, OLDEST_KEPT, bounded
+from retake.runs.bucket_names import ENDED, OPEN, TALLY, segment_key
+from retake.runs.run import CHANGED, ERROR, Event, Run, StaleRun, UnknownRun
+from retake.runs.run_document import DROPPED, LARGEST_DOCUMENT
 from retake.runs.states import RunStatus, Trigger
 
 
@@ -84,6 +84,8 @@ def test_keys_that_nobody_knows_stay(ledger: BucketLedger, bucket: MemoryBucket)
         ("run_id", "run-0123456789abcdef"),
         ("idempotency_key", "another"),
         ("resumes", None),
+        ("retries", -1),
+        ("segments", ["../../config"]),
     ],
 )
 def test_a_document_without_sense_is_named_and_left_as_it_is(
@@ -133,30 +135,127 @@ def test_what_is_no_runs_id_names_no_run(ledger: BucketLedger) -> None:
 # --- how far a document grows -----------------------------------------------------------------------------------
 
 
-def test_a_document_does_not_grow_without_end(ledger: BucketLedger, bucket: MemoryBucket, clock: FakeClock) -> None:
+def documents_of(bucket: MemoryBucket, run: Run) -> list[list[int]]:
+    """The numbers of the events in each segment, and in the run's document."""
+    document = json.loads(bucket.read(key_of(run))[0])
+    found = [bucket.read(segment_key(run.run_id, name))[0] for name in document.get("segments", [])]
+    return [[event["seq"] for event in it["events"]] for it in (*map(json.loads, found), document)]
+
+
+def retried(ledger: BucketLedger, clock: FakeClock, times: int, notes: int = 0) -> Run:
+    """A run that failed so often, with so many notes before each failure."""
     run = ledger.create_for_task("t", "t#1", actor="cron")
-    early = [Note("run.note", {"number": number}) for number in range(2, OLDEST_KEPT + 10)]
-    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron", notes=early)
-    run = ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=clock.now(), notes=_many(clock, 860))
-    for number in range(50):
+    run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
+    for number in range(times):
         clock.sleep(1)
-        ledger.note(run, "run.note", {"number": number}, actor="cron")
-    run = ledger.move(run, Trigger.CANCEL_COMMAND, actor="cron")
+        for text in range(notes):
+            ledger.note(run, "run.note", {"text": f"{number}.{text}"}, actor="cron")
+        record = {"error_code": "ERR_TEMPORARY_X", "message": str(number)}
+        run = ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=clock.now(), error=record)
+        run = ledger.move(run, Trigger.RETRY_DUE, actor="cron", worker="w")
+    return run
+
+
+def test_older_events_move_into_segments_and_all_of_them_are_told(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock, most_events=8)
+    run = retried(ledger, clock, times=10, notes=1)
+    *segments, last = documents_of(bucket, run)
+    assert len(segments) > 3
+    assert len(last) <= 8
+    assert [seq for part in (*segments, last) for seq in part] == list(range(1, 43))
+    for reader in (ledger, BucketLedger(bucket, clock)):
+        assert [event.seq for event in reader.events(run.run_id)] == list(range(1, 43))
+    assert (run.retries, ledger.get(run.run_id).retries) == (10, 10)
+
+
+def test_a_segment_is_written_before_the_document_that_names_it_and_never_again(
+    bucket: MemoryBucket, clock: FakeClock
+) -> None:
+    failing = FailingBucket(bucket)
+    run = retried(BucketLedger(failing, clock, most_events=8), clock, times=10)
+    writes = [key for operation, key in failing.operations if operation == "write"]
+    segments = [key for key in writes if key.startswith("runs/events/")]
+    assert len(segments) == len(set(segments)) > 0
+    for key in segments:
+        assert writes[writes.index(key) + 1] == key_of(run)
+
+
+def test_a_document_of_few_but_large_events_is_divided_too(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock)
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    for number in range(8):
+        ledger.note(run, "run.note", {"number": number, "text": "x" * 400_000}, actor="cron")
+    assert len(bucket.read(key_of(run))[0]) <= LARGEST_DOCUMENT
+    assert [event.payload.get("number") for event in ledger.events(run.run_id)] == [None, *range(8)]
+
+
+def test_a_segment_that_is_gone_is_named_and_the_run_can_still_be_worked_on(
+    bucket: MemoryBucket, clock: FakeClock
+) -> None:
+    ledger = BucketLedger(bucket, clock, most_events=8)
+    run = retried(ledger, clock, times=10)
+    (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
+    bucket.delete(segment_key(run.run_id, first))
+    with pytest.raises(StateError, match=f"{segment_key(run.run_id, first)}: is gone"):
+        ledger.events(run.run_id)
+    assert ledger.move(run, Trigger.COMPLETED, actor="cron").ended
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"run_id": "run-0123456789abcdef", "events": []}', b'{"events": 3}'])
+def test_a_segment_without_sense_is_named(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
+    ledger = BucketLedger(bucket, clock, most_events=8)
+    run = retried(ledger, clock, times=10)
+    (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
+    bucket.write(segment_key(run.run_id, first), data, ANY)
+    with pytest.raises(StateError, match=segment_key(run.run_id, first)):
+        ledger.events(run.run_id)
+
+
+def test_beyond_the_bound_notes_are_dropped_and_events_says_so_but_no_transition_ever(
+    bucket: MemoryBucket, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retake.runs.run_document.MOST_SEGMENTS", 2)
+    ledger = BucketLedger(bucket, clock, most_events=8)
+    run = retried(ledger, clock, times=20, notes=9)
     events = ledger.events(run.run_id)
-    assert len(events) == MOST_EVENTS
-    assert [event.seq for event in events[:OLDEST_KEPT]] == list(range(1, OLDEST_KEPT + 1))
-    assert events[-1].payload["status"] == "cancelled"
-    assert events[-1].seq > MOST_EVENTS
-    (gap,) = (event for event in events if event.kind == DROPPED)
-    after = events[events.index(gap) + 1]
-    assert after.seq == gap.seq + gap.payload["count"]
-    assert gap.payload["until"] == f"{clock.now() - timedelta(seconds=50):%Y-%m-%dT%H:%M:%S}Z"
+    changes = [event.payload for event in events if event.kind == CHANGED]
+    assert len(changes) == run.version == 42
+    assert len([event for event in events if event.kind == ERROR]) == 20
+    dropped = [event.payload for event in events if event.kind == DROPPED]
+    notes = [event for event in events if event.kind == "run.note"]
+    assert sum(it["count"] for it in dropped) + len(notes) == 180
+    assert dropped[0]["text"].startswith(f"{dropped[0]['count']} notes were dropped, the last of them of 2026-01-01T")
+    assert [event.seq for event in events] == sorted({event.seq for event in events})
+    assert len(json.loads(bucket.read(key_of(run))[0])["events"]) <= 8
 
 
-def _many(clock: FakeClock, number: int) -> list[Note]:
-    """Notes of one moment, a second after all before them."""
-    clock.sleep(1)
-    return [Note("run.note", {"number": it}) for it in range(number)]
+def test_notes_alone_do_not_make_a_run_grow_without_end(
+    bucket: MemoryBucket, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retake.runs.run_document.MOST_SEGMENTS", 2)
+    ledger = BucketLedger(bucket, clock, most_events=8)
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    for number in range(300):
+        ledger.note(run, "run.note", {"number": number}, actor="cron")
+    assert len(documents_of(bucket, run)) == 3
+    (mark,) = (event.payload for event in ledger.events(run.run_id) if event.kind == DROPPED)
+    assert mark["count"] > 270
+    assert ledger.events(run.run_id)[-1].seq == 301
+
+
+def test_a_document_of_an_older_version_is_counted_from_its_events(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock)
+    run = retried(ledger, clock, times=3)
+    run = ledger.move(run, Trigger.PROCESS_RESTART, actor="worker")
+    run = ledger.move(run, Trigger.RECOVERY_RESUME, actor="cron")
+    run = ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
+    document = json.loads(bucket.read(key_of(run))[0])
+    assert (document.pop("retries"), document.pop("crashes")) == (3, 1)
+    bucket.write(key_of(run), json.dumps(document).encode(), ANY)
+    assert ledger.get(run.run_id) == run
+    after = ledger.move(run, Trigger.RECOVERY_RESUME, actor="cron")
+    assert (after.retries, after.crashes) == (3, 1)
+    assert json.loads(bucket.read(key_of(run))[0])["crashes"] == 1
 
 
 def test_signs_of_life_are_no_events(ledger: BucketLedger, bucket: MemoryBucket) -> None:
@@ -164,12 +263,6 @@ def test_signs_of_life_are_no_events(ledger: BucketLedger, bucket: MemoryBucket)
     for _ in range(20):
         run = ledger.beat(run)
     assert len(ledger.events(run.run_id)) == 2
-
-
-def test_up_to_the_bound_nothing_is_let_go() -> None:
-    events = [{"seq": n, "kind": "x", "at": "", "trace_id": "", "payload": {}} for n in range(1, MOST_EVENTS + 1)]
-    assert bounded(events) == events
-    assert len(bounded([*events, events[-1]])) == MOST_EVENTS
 
 
 # --- what is asked of the bucket --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.bucket_names import ENDED, OPEN, TALLY, ended, ended_key, open_key, opened, tag_of
 from retake.runs.bucket_tally import closed_counts, read_tally, uncounted
 from retake.runs.run import CHANGED, Run, StaleRun
+from retake.runs.run_document import MOST_EVENTS
 from retake.runs.states import FINAL, START, TRANSITIONS, RunStatus, Trigger
 
 ENDS = {
@@ -34,9 +35,10 @@ DAY = timedelta(days=1)
 class World:
     """A bucket, and a clock that goes on whoever dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
+        self.most_events = most_events  # in a run's document, before older ones go into a segment
 
     def bucket(self) -> MemoryBucket:
         return MemoryBucket(self.store)
@@ -44,7 +46,7 @@ class World:
     def live(self, bucket: Bucket, *, own_lease: bool) -> None:
         """Lead every run to its end, a day a run. Can be called again after any death."""
         lease = None if own_lease else bucket.lease("story", "a tick")
-        ledger = BucketLedger(bucket, self.clock, lease=lease)
+        ledger = BucketLedger(bucket, self.clock, lease=lease, most_events=self.most_events)
         for name, end in ENDS.items():
             task = name.partition("-")[0]
             run = ledger.create_for_task(task, name, actor="cron", pipeline=f"of/{task}")
@@ -107,6 +109,9 @@ def check_history(ledger: BucketLedger, run: Run) -> None:
         assert after in {it for (start, _), it in TRANSITIONS.items() if start is status} or after is START
         status = after
     assert (status, len(changes)) == (run.status, run.version)
+    retried = [it for it in changes if it["status"] == RunStatus.RETRY_SCHEDULED]
+    cut = [it for it in changes if it["status"] == RunStatus.INTERRUPTED]
+    assert (run.retries, run.crashes) == (len(retried), len(cut))
 
 
 def check_names(world: World) -> None:
@@ -131,9 +136,9 @@ def check_names(world: World) -> None:
 READING = ("read", "list")
 
 
-def points(*, own_lease: bool) -> Iterator[tuple[int, bool]]:
+def points(*, own_lease: bool, most_events: int = MOST_EVENTS) -> Iterator[tuple[int, bool]]:
     """Every operation of a life, and whether before or after its effect: of a question both are the same."""
-    world = World()
+    world = World(most_events)
     counted = FailingBucket(world.bucket())
     world.live(counted, own_lease=own_lease)
     counted.end_leases()
@@ -145,10 +150,11 @@ def points(*, own_lease: bool) -> Iterator[tuple[int, bool]]:
             yield number, True
 
 
+@pytest.mark.parametrize("most_events", [MOST_EVENTS, 3], ids=["no segments", "segments"])
 @pytest.mark.parametrize("own_lease", [True, False], ids=["a lease a change", "one lease given"])
-def test_a_death_at_any_operation_loses_nothing_and_heals(own_lease: bool) -> None:
-    for number, after in points(own_lease=own_lease):
-        world = World()
+def test_a_death_at_any_operation_loses_nothing_and_heals(own_lease: bool, most_events: int) -> None:
+    for number, after in points(own_lease=own_lease, most_events=most_events):
+        world = World(most_events)
         dying = FailingBucket(world.bucket(), Fault(Crash, number=number, after=after))
         with suppress(Crash):
             world.live(dying, own_lease=own_lease)
@@ -165,6 +171,12 @@ def test_a_death_at_any_operation_loses_nothing_and_heals(own_lease: bool) -> No
 
 
 PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "13"))
+
+
+def test_a_life_with_segments_has_some() -> None:
+    world = World(3)
+    world.live(world.bucket(), own_lease=True)
+    assert len([key for key in world.store.objects if key.startswith("runs/events/")]) > len(ENDS)
 
 
 def test_two_deaths_heal_too() -> None:
@@ -184,10 +196,11 @@ def test_two_deaths_heal_too() -> None:
             check_names(world)
 
 
+@pytest.mark.parametrize("most_events", [MOST_EVENTS, 3], ids=["no segments", "segments"])
 @pytest.mark.parametrize("own_lease", [True, False], ids=["a lease a change", "one lease given"])
-def test_a_store_that_fails_once_is_asked_again_and_nothing_happens_twice(own_lease: bool) -> None:
-    for number, after in points(own_lease=own_lease):
-        world = World()
+def test_a_store_that_fails_once_is_asked_again_and_nothing_happens_twice(own_lease: bool, most_events: int) -> None:
+    for number, after in points(own_lease=own_lease, most_events=most_events):
+        world = World(most_events)
         failing = FailingBucket(world.bucket(), Fault(StorageError, number=number, after=after))
         insist(lambda: world.live(failing, own_lease=own_lease), world.store)  # noqa: B023  called at once
         world.store.end_leases()

@@ -21,7 +21,7 @@ GOOD = {
     "run_id": "'run-1'", "task_id": "'task'", "attempt": "1", "idempotency_key": "'key'", "run_status": "'queued'",
     "created_at": "'2026-01-01T00:00:00.000000Z'", "updated_at": "'2026-01-01T00:00:00.000000Z'", "version": "1",
     "pipeline": "''", "next_retry_at": "NULL", "error_code": "NULL", "worker": "NULL", "heartbeat_at": "NULL",
-    "resumes": "0", "last_seq": "1",
+    "resumes": "0", "last_seq": "1", "retries": "0", "crashes": "0",
 }  # fmt: skip
 SOON = "'2026-01-01T00:01:00.000000Z'"
 RETRY = {"run_status": "'retry_scheduled'", "next_retry_at": SOON}
@@ -50,6 +50,8 @@ BROKEN: dict[str, dict[str, str]] = {
     "a sign of life of nobody": {"heartbeat_at": SOON},
     "version 0": {"version": "0"},
     "fewer resumes than none": {"resumes": "-1"},
+    "fewer retries than none": {"retries": "-1"},
+    "crashes that are a word": {"crashes": "'many'"},
     "no event": {"last_seq": "0"},
 }
 

@@ -2,6 +2,8 @@
 made by the migrations is what retake/runs/tables.py says."""
 
 import ast
+import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -23,7 +25,7 @@ from retake.clock import FakeClock
 from retake.errors import StateError
 from retake.runs import schema
 from retake.runs.database import Database, open_database
-from retake.runs.run import Run
+from retake.runs.run import Run, run_id_of
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 from retake.runs.states import RunStatus
 from retake.runs.tables import metadata
@@ -100,11 +102,12 @@ def test_the_very_text_of_the_schema_is_the_same(url: str, clock: FakeClock, rea
 
 
 def rules(connection: Connection) -> set[str]:
-    """Every table, constraint and index, as the database itself words it; columns in whatever order."""
+    """Every table, constraint and index, as the database itself words it; columns in whatever order. SQLite writes a
+    column that was added later on the line of the one before it."""
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         made = [sql for (sql,) in found if schema.VERSION_TABLE not in sql]
-        return {line.strip(" \t,") for sql in made for line in sql.splitlines()}
+        return {line.strip(" \t") for sql in made for line in re.split(r"\n|,(?![^(]*\))", sql)}
     found = connection.exec_driver_sql("""
         SELECT conname || ': ' || pg_get_constraintdef(oid) FROM pg_constraint
         WHERE conrelid IN ('task_runs'::regclass, 'events'::regclass)
@@ -176,6 +179,39 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_its_rows(
     assert opened[0].claim("w") is not None
 
 
+def test_what_was_counted_by_events_is_counted_on_the_run(
+    url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, opened: list[SqlLedger], reach: Reach
+) -> None:
+    """From version 0001 to 0002. An actor that PostgreSQL cannot read by itself does not stop it."""
+    with monkeypatch.context() as older:
+        older.setattr(schema, "REVISIONS", ("0001",))
+        schema.bring_up_to_date(reach(url))
+    rows: list[tuple[str, str, str]] = [
+        *(("retry_scheduled", "running", "worker"), ("running", "retry_scheduled", "worker")) * 3,
+        *(("interrupted", "running", "worker"), ("interrupted", "running", "recovery")),
+        *(("interrupted", "running", "a\0b"), ("running", "interrupted", "worker")),
+    ]
+    at = "2026-01-01T00:00:00.000000Z"
+    with reach(url).engine.begin() as connection:
+        for name in ("a", "b"):
+            row = (run_id_of(name), "t", ord(name), name, "queued", at, at, 9, "", None, None, None, None, 2, 9)
+            insert(connection, "task_runs", *row)
+        for seq, (status, previous, actor) in enumerate(rows, 1):
+            payload = json.dumps({"status": status, "previous_status": previous, "actor": actor})
+            event = (run_id_of("a"), seq, "run.status.changed", at, "tr", payload)
+            insert(connection, "events", *event)
+        note = (run_id_of("b"), 1, "run.note", at, "tr", '{"status": "interrupted"}')
+        insert(connection, "events", *note)
+    opened.append(open_sql_ledger(url, clock))
+    counted = {it.idempotency_key: (it.retries, it.crashes, it.resumes) for it in opened[0].runs()}
+    assert counted == {"a": (3, 2, 2), "b": (0, 0, 2)}
+
+
+def insert(connection: Connection, table: str, *values: object) -> None:
+    row = ", ".join("NULL" if it is None else repr(it).replace("\\\\", "\\") for it in values)
+    connection.exec_driver_sql(f"INSERT INTO {table} VALUES ({row})")  # noqa: S608  our own words
+
+
 def test_several_who_open_it_at_once_change_it_once(
     url: str, clock: FakeClock, newer: Callable[[], None], opened: list[SqlLedger]
 ) -> None:
@@ -219,7 +255,7 @@ def test_who_only_reads_changes_no_tables(url: str, clock: FakeClock, newer: Cal
     filled(url, clock)
     newer()
     with pytest.raises(
-        StateError, match=r"version 0001, older than 9002: a tick of the manager brings them up to date"
+        StateError, match=r"version 0002, older than 9002: a tick of the manager brings them up to date"
     ):
         open_sql_ledger(url, clock, read_only=True)
 

@@ -26,7 +26,7 @@ from retake.runs.hold import Hold
 from retake.runs.recovery import MAX_RESUMES
 from retake.runs.run import CHANGED, ERROR, Run, StaleRun
 from retake.runs.states import RunStatus, Trigger
-from retake.runs.worker import LATE, RESULT, SAVE_PAUSES_S, Job, Worker, coded
+from retake.runs.worker import LATE, NOT_STORABLE, RESULT, SAVE_PAUSES_S, Job, Worker, coded
 
 POLICY = RetryPolicy(max_retries=2, backoff=Exponential(5.0, 2.0))
 
@@ -108,6 +108,26 @@ def test_a_failure_is_repeated_as_the_policy_says_and_then_no_more(world: World)
     assert errors[0]["details"]["input_data"] == {"task_id": "t", "attempt": 1, "idempotency_key": "t#1"}
 
 
+def test_however_many_repeats_there_may_be_there_are_no_more(world: World) -> None:
+    """More than the run's document keeps events of: repeats are counted on the run, not by its events."""
+    run, calls = world.queue(), []
+    policy = RetryPolicy(max_retries=340, backoff=Fixed(1.0))
+    ledger = BucketLedger(MemoryBucket(world.store), world.clock, most_events=20)
+
+    def job(hold: Hold) -> None:
+        calls.append(hold.run.retries)
+        raise Refused(Code.UNAVAILABLE, "503")
+
+    worker = Worker(ledger, job, policy, world.clock, name="host:1")
+    while not (worker.work_once() or run).ended:
+        world.clock.sleep(1)
+    assert calls == list(range(341))
+    events = world.ledger.events(run.run_id)
+    statuses = [event.payload["status"] for event in events if event.kind == CHANGED]
+    assert statuses == ["queued", *["running", "retry_scheduled"] * 340, "running", "failed"]
+    assert len([event for event in events if event.kind == ERROR]) == 341
+
+
 def test_a_new_run_of_a_task_has_repeats_of_its_own(world: World) -> None:
     """An operator lets a task be done anew that has failed: its attempts go on, its repeats begin again."""
     worker = world.worker(raising(Refused(Code.UNAVAILABLE, "503")))
@@ -166,6 +186,70 @@ def test_cannot_know_is_an_answer_of_its_own() -> None:
     assert not decision.used_up
     named = always._replace(retry_if=RetryIf(codes=frozenset({Code.TIMEOUT})))
     assert isinstance(decide_on_paid(named, unknown, 1, lambda: 0), Retry)
+
+
+class Unreadable(dict[str, Any]):
+    """Says no to whoever looks into it."""
+
+    def __bool__(self) -> bool:
+        raise ZeroDivisionError("whether there is anything in it")
+
+    def items(self) -> Any:
+        raise ZeroDivisionError("what is in it")
+
+
+class Filled(Unreadable):
+    def __bool__(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("result", [Unreadable(), Filled(), "done", 7, [1], object(), iter("ab")])
+def test_what_is_no_result_at_all_ends_the_run_and_not_the_worker(world: World, result: Any) -> None:
+    run, other = world.queue(), world.queue("other")
+    worker = world.worker(lambda hold: result if hold.run.task_id == "t" else None)
+    assert worker.work(until_idle=True) == 2
+    assert world.ledger.get(run.run_id).status is RunStatus.FAILED
+    assert world.ledger.get(other.run_id).status is RunStatus.SUCCEEDED
+    assert world.ledger.events(run.run_id)[-1].payload["error_code"] == NOT_STORABLE
+
+
+@pytest.mark.parametrize("result", [None, {}, "", 0, []])
+def test_nothing_is_a_result_too(world: World, result: Any) -> None:
+    run = world.queue()
+    world.worker(lambda hold: result).work_once()
+    assert world.kinds(run) == ["queued", "running", "succeeded"]
+
+
+def test_a_result_that_cannot_be_stored_is_in_the_record_as_far_as_it_can(world: World) -> None:
+    """It may have been paid for."""
+    run = world.queue()
+    world.worker(lambda hold: {"picture": "https://files/1.png", "size": {1, 2}, "n": float("nan")}).work_once()
+    context = world.ledger.events(run.run_id)[-1].payload["details"]["system_context"]
+    assert context["result"] == {"picture": "https://files/1.png", "size": "{1, 2}", "n": "nan"}
+
+
+def test_an_error_whose_code_no_store_takes_is_on_record_all_the_same(world: World) -> None:
+    run = world.queue()
+    world.worker(raising(CodedError("ERR_BUSINESS_\0", "odd"))).work_once()
+    after = world.ledger.get(run.run_id)
+    assert (after.status, after.error_code) == (RunStatus.FAILED, r"'ERR_BUSINESS_\x00'")
+
+
+def test_a_late_result_that_cannot_be_stored_is_noted_all_the_same(world: World) -> None:
+    run = world.queue()
+
+    def job(hold: Hold) -> Mapping[str, Any]:
+        world.ledger.move(world.ledger.get(run.run_id), Trigger.CANCEL_COMMAND, actor="operator")
+        return {"size": {1, 2}}
+
+    assert world.worker(job).work(until_idle=True) == 1
+    assert world.kinds(run) == ["queued", "running", "cancelled", LATE]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\0", "\ud800"])
+def test_a_worker_has_a_name(world: World, name: str) -> None:
+    with pytest.raises(ValueError, match=r"^name: "):
+        world.worker(nothing, name=name)
 
 
 # --- signs of life, and what was taken away ---------------------------------------------------------------------
@@ -312,6 +396,18 @@ def test_an_end_that_could_not_be_saved_at_once_is_saved_a_moment_later(world: W
     assert world.kinds(run) == ["queued", "running", "succeeded"]
 
 
+def test_an_end_whose_answer_got_lost_is_looked_for_until_the_ledger_is_back(world: World) -> None:
+    """It was saved; the next try finds that, but the ledger is away when it looks whose move that was."""
+    run = world.queue()
+    lost = document_writes(2, after=True)(run)
+    key = f"runs/{run.run_id}.json"
+    away = Fault(operation="read", key=key, number=4, times=1)
+    done = world.worker(nothing, POLICY, lost, away).work_once()
+    assert done is not None
+    assert done.status is RunStatus.SUCCEEDED
+    assert world.kinds(run) == ["queued", "running", "succeeded"]
+
+
 def test_an_end_that_cannot_be_saved_is_no_end(world: World) -> None:
     run = world.queue()
     fault = document_writes(2, after=False, times=100)(run)
@@ -362,3 +458,13 @@ def test_it_waits_for_what_is_due_and_for_a_ledger_that_is_away(world: World) ->
     assert worker.work(idle_s=1.0) == 2
     changes = [event.at for event in world.ledger.events(run.run_id) if event.kind == CHANGED]
     assert [(at - changes[0]).total_seconds() for at in changes] == [0, 3, 3, 8, 8]
+
+
+def test_a_ledger_that_is_away_is_not_one_in_which_nothing_waits(world: World) -> None:
+    world.queue()
+    before = world.clock.now()
+    worker = world.worker(nothing, POLICY, Fault(operation="list", number=1, times=3))
+    assert worker.work(until_idle=True) == 1
+    assert (world.clock.now() - before).total_seconds() == 3
+    with pytest.raises(StorageError):
+        world.worker(nothing, POLICY, Fault(operation="list", number=1, times=1000)).work(until_idle=True)

@@ -1,0 +1,52 @@
+"""Robots that work one after another. One that fails fast stops the chain: no robot after it runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from retake.robots.robot import Result, Robot
+
+_log = getLogger(__name__)
+
+Results = Mapping[str, Result[Any]]
+"""What came of each robot's work, by the robot's id."""
+
+
+class Link(NamedTuple):
+    """One robot of a chain."""
+
+    robot: Robot
+    work: Callable[[Robot, Results], Result[Any]]
+    """Have the robot do its work (`run`, `create`, `validate`, …), with what came of the robots before it."""
+
+
+class Ended(NamedTuple):
+    """How far a chain came."""
+
+    results: Results  # of the robots that ran, in their order
+    stopped_by: str | None  # the robot that failed fast; None: every robot ran
+    not_run: tuple[str, ...]  # the robots after it
+
+    @property
+    def done(self) -> bool:
+        """Whether every robot ran, and did its work."""
+        return self.stopped_by is None and all(result.done for result in self.results.values())
+
+
+def run_chain(links: Sequence[Link]) -> Ended:
+    """Have each robot do its work, in this order, until one fails fast (`fail_fast` in its policy).
+
+    A robot that fails in another way keeps none after it from running: they see its result. Raises what a robot's work
+    raises, and ValueError for a chain in which a robot stands twice.
+    """
+    ids = [link.robot.policy.id for link in links]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"a robot stands twice in this chain: {', '.join(ids)}")
+    results: dict[str, Result[Any]] = {}
+    for number, (robot_id, link) in enumerate(zip(ids, links, strict=True), 1):
+        results[robot_id] = result = link.work(link.robot, results)
+        if result.fails_fast:
+            not_run = tuple(ids[number:])
+            _log.error("%s failed fast: %s not run", robot_id, ", ".join(not_run) or "no other robot is")
+            return Ended(results, robot_id, not_run)
+    return Ended(results, None, ())

@@ -1,0 +1,137 @@
+"""Work that is to be done again later: kept until it is due, and until it was done.
+
+A robot of which the policy says `deferred_retry` keeps the work here when its own repeats are used up. It lies in the
+robot's register, under ID.deferred: with a register in a bucket it outlives the process. There are no timers: who runs
+now and then asks what is due.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from retake.clock import Clock, parse_stamp
+from retake.retrying.idempotency import key_of
+from retake.retrying.register import Cell, Raw, Register
+
+TAKEN_S = 3600.0
+"""So long nobody else takes up work that somebody has taken up: who is not done by then has died."""
+
+
+class Deferred(NamedTuple):
+    """A piece of work that waits."""
+
+    key: str  # made from what follows
+    correlation_id: str
+    input_data: Mapping[str, Any]
+    due_at: datetime
+    since: datetime  # when it was first deferred
+    times: int  # how often it was
+    code: str  # of its last error
+    taken_until: datetime | None = None  # somebody is at it
+
+    def is_due(self, now: datetime) -> bool:
+        return self.due_at <= now and (self.taken_until is None or self.taken_until <= now)
+
+
+class Deferrals:
+    """The deferred work of one robot. Every method may raise StateError, StorageError."""
+
+    def __init__(self, register: Register, robot_id: str, clock: Clock) -> None:
+        self._cell = Cell(register, f"{robot_id}.deferred", decoded, encoded)
+        self._clock = clock
+
+    def put(self, correlation_id: str, input_data: Mapping[str, Any], after_s: float, code: str) -> Deferred:
+        """Keep a piece of work for `after_s` seconds. One that is there already (the same id and data) is deferred
+        anew. Raises ValueError for data that are no JSON."""
+        key = key_of({"correlation_id": correlation_id, "input_data": dict(input_data)})
+        now = self._clock.now()
+        due_at = now + timedelta(seconds=after_s)
+
+        def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], Deferred]:
+            before = known.get(key)
+            since, times = (before.since, before.times + 1) if before else (now, 1)
+            new = Deferred(key, correlation_id, dict(input_data), due_at, since, times, code)
+            return {**known, key: new}, new
+
+        return self._cell.change(step)
+
+    def all(self) -> list[Deferred]:
+        """All that waits, what is due first at the front."""
+        return sorted(self._cell.get().values(), key=lambda it: (it.due_at, it.key))
+
+    def due(self, now: datetime) -> list[Deferred]:
+        """What is due at `now`, and nobody is at."""
+        return [it for it in self.all() if it.is_due(now)]
+
+    def take(self, key: str) -> Deferred | None:
+        """Take that work up, for an hour; None if it is not due any more, or somebody else was faster."""
+        now = self._clock.now()
+
+        def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], Deferred | None]:
+            it = known.get(key)
+            if it is None or not it.is_due(now):
+                return known, None
+            taken = it._replace(taken_until=now + timedelta(seconds=TAKEN_S))
+            return {**known, key: taken}, taken
+
+        return self._cell.change(step)
+
+    def done(self, taken: Deferred) -> None:
+        """Strike off what was taken up; what was deferred anew meanwhile stays."""
+        self._cell.change(lambda known: (_without(known, taken), None))
+
+    def give_back(self, taken: Deferred) -> None:
+        """Leave to others what was taken up and not done."""
+        back = {taken.key: taken._replace(taken_until=None)}
+        self._cell.change(lambda known: ({**known, **back} if _is_taken(known, taken) else known, None))
+
+
+def _is_taken(known: Mapping[str, Deferred], taken: Deferred) -> bool:
+    it = known.get(taken.key)
+    return it is not None and (it.times, it.taken_until) == (taken.times, taken.taken_until)
+
+
+def _without(known: Mapping[str, Deferred], taken: Deferred) -> Mapping[str, Deferred]:
+    return {key: it for key, it in known.items() if key != taken.key} if _is_taken(known, taken) else known
+
+
+def encoded(known: Mapping[str, Deferred]) -> Raw:
+    return {
+        it.key: {
+            "correlation_id": it.correlation_id,
+            "input_data": it.input_data,
+            "due_at": _exact(it.due_at),
+            "since": _exact(it.since),
+            "times": it.times,
+            "code": it.code,
+            "taken_until": _exact(it.taken_until) if it.taken_until else None,
+        }
+        for it in known.values()
+    }
+
+
+def decoded(raw: Raw | None) -> Mapping[str, Deferred]:
+    """Raises ValueError, naming the field."""
+    return {key: _deferred(key, value) for key, value in (raw or {}).items()}
+
+
+def _deferred(key: str, value: Any) -> Deferred:
+    try:
+        due_at, since, until = (_moment(value[name]) for name in ("due_at", "since", "taken_until"))
+        texts, data, times = (value["correlation_id"], value["code"]), value["input_data"], value["times"]
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError(f"{key}: is no deferred work ({error})") from error
+    if due_at is None or since is None or type(times) is not int:
+        raise ValueError(f"{key}: has no due_at, since or times")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(data, Mapping):
+        raise ValueError(f"{key}: has no correlation_id, code or input_data")
+    return Deferred(key, texts[0], data, due_at, since, times, texts[1], until)
+
+
+def _moment(value: Any) -> datetime | None:
+    return None if value is None else parse_stamp(value)
+
+
+def _exact(moment: datetime) -> str:
+    """To the microsecond, so that nothing is due before its time."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

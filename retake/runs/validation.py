@@ -1,0 +1,256 @@
+"""What a ledger takes in: one set of rules in front of every store, so that all of them refuse the same things.
+
+Names (task_id, idempotency_key, actor, worker, kind, …) are short texts that every store can keep in a column and find
+again. Payloads are JSON objects of a bounded size and depth. What is refused is refused before a store is touched.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from retake.errors import RunError
+
+LONGEST_NAME = 2_000
+"""Bytes of UTF-8 in a name: what an index entry of PostgreSQL holds, with room to spare."""
+
+LARGEST_PAYLOAD = 1_000_000
+"""Bytes of a payload as JSON."""
+
+DEEPEST_PAYLOAD = 100
+"""Levels of objects and lists in a payload."""
+
+MOST_NOTES = 1_000
+"""Notes that go with one transition."""
+
+_MOST_DIGITS = 10**1000
+_MENDED_CHARACTERS = 100_000
+_MENDED_TEXT = 10_000
+
+
+class InvalidField(RunError, ValueError):
+    """A value that no store keeps: `field` says which, `reason` why. Nothing was changed."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}. Nothing was changed")
+        self.field = field
+        self.reason = reason
+
+
+def name(field: str, value: object) -> str:
+    """Return `value` if it is a name: a text that is not blank and that every store keeps as it is."""
+    text = column(field, value)
+    if not text.strip():
+        raise InvalidField(field, "has to be a text that is not empty")
+    return text
+
+
+def optional_name(field: str, value: object) -> str | None:
+    """Return `value` if it is None or a name."""
+    return None if value is None else name(field, value)
+
+
+def column(field: str, value: object) -> str:
+    """Return `value` if it is a text that a column of every store can hold; it may be empty."""
+    if not isinstance(value, str):
+        raise InvalidField(field, f"is no text but {type(value).__name__}")
+    if "\0" in value:
+        raise InvalidField(field, "has a NUL character in it, which PostgreSQL cannot store")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidField(field, "has half of a surrogate pair in it, which UTF-8 cannot encode") from None
+    if size > LONGEST_NAME:
+        raise InvalidField(field, f"is {size:,} bytes long, and {LONGEST_NAME:,} are allowed")
+    return str(value)
+
+
+def is_column(value: str) -> bool:
+    """Whether a store can have `value` in a column at all."""
+    try:
+        column("", value)
+    except InvalidField:
+        return False
+    return True
+
+
+def moment(field: str, value: object) -> datetime:
+    """Return the time `value`, in UTC."""
+    if not isinstance(value, datetime):
+        raise InvalidField(field, f"is no time but {type(value).__name__}")
+    if value.tzinfo is None:
+        raise InvalidField(field, "is a time without a time zone")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidField(field, "is a time that UTC does not have") from None
+
+
+def payload(field: str, value: object) -> dict[str, Any]:
+    """Return a copy of the JSON object `value`: plain dicts and lists, and what is read back later is equal to it."""
+    return _copied(field, value).result
+
+
+def result(field: str, value: object) -> dict[str, Any]:
+    """Return a copy of what a job returned, held to more than other payloads: it is for other programs to read, so its
+    text has neither NUL characters nor halves of surrogate pairs in it.
+
+    Nothing at all (None, what is empty) is an empty object. Raises InvalidField also where the object itself fails
+    while it is read.
+    """
+    try:
+        if not value:
+            return {}
+        copy = _copied(field, value)
+    except InvalidField:
+        raise
+    except Exception as error:
+        raise InvalidField(field, f"cannot be read: {type(error).__name__}: {error}") from error
+    if copy.odd:
+        raise InvalidField(copy.odd, "has a NUL character or half of a surrogate pair in it")
+    return copy.result
+
+
+def record(value: object, *, needs_code: bool) -> dict[str, Any]:
+    """Return a copy of the error record `value`. With `needs_code`, it has to name its own error_code."""
+    found = payload("error", value)
+    if needs_code or "error_code" in found:
+        name("error.error_code", found.get("error_code"))
+    return found
+
+
+def notes(given: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the notes that go with a transition, each as kind and payload."""
+    if len(given) > MOST_NOTES:
+        raise InvalidField("notes", f"are {len(given):,}, and {MOST_NOTES:,} are allowed with one transition")
+    return [
+        (name(f"notes[{number}].kind", kind), payload(f"notes[{number}].payload", value))
+        for number, (kind, value) in enumerate(given)
+    ]
+
+
+def mended(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `value` as a payload that every store takes, cut and replaced where it has to be.
+
+    For what must be put on record whatever is in it: errors, and what foreign documents say.
+    """
+    try:
+        return payload("", value)
+    except Exception:  # noqa: BLE001  what is foreign may fail in any way while it is read
+        found = _mended(value, _MENDED_CHARACTERS, 0)
+        return found if isinstance(found, dict) else {"value": found}
+
+
+def mended_record(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the error record `error` as one that every store takes."""
+    found = mended(error)
+    code = found.get("error_code")
+    if not isinstance(code, str) or not code.strip() or not is_column(code):
+        found["error_code"] = ascii(code)[:200]
+    return found
+
+
+class _Copy:
+    """A copy in the making, which stops as soon as it is too large."""
+
+    def __init__(self) -> None:
+        self.result: dict[str, Any] = {}
+        self.odd = ""  # where there is text that is valid in JSON alone
+        self._left = LARGEST_PAYLOAD
+
+    def of(self, value: Any, where: str, depth: int = 0) -> Any:
+        self._count(where, 1)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(value, where)
+        if isinstance(value, int):
+            if abs(value) >= _MOST_DIGITS:
+                raise InvalidField(where, "is a number of more than 1,000 digits")
+            return int(value)
+        if isinstance(value, float):
+            if value - value != 0:
+                raise InvalidField(where, f"is {value}, and JSON has no such number")
+            return float(value)
+        if depth == DEEPEST_PAYLOAD:
+            raise InvalidField(where, f"is nested deeper than {DEEPEST_PAYLOAD} levels")
+        if isinstance(value, list | tuple):
+            return [self.of(part, f"{where}[{number}]", depth + 1) for number, part in enumerate(value)]
+        if isinstance(value, Mapping):
+            return {self._key(key, where): self.of(part, _within(where, key), depth + 1) for key, part in value.items()}
+        raise InvalidField(where, f"is no JSON but {type(value).__name__}")
+
+    def _key(self, key: Any, where: str) -> str:
+        if not isinstance(key, str):
+            raise InvalidField(where, f"has the key {key!a:.60}, which is no text")
+        return self._text(key, where)
+
+    def _text(self, value: str, where: str) -> str:
+        self._count(where, len(value))
+        if not self.odd and ("\0" in value or not _is_unicode(value)):
+            self.odd = where
+        return str(value)
+
+    def _count(self, where: str, number: int) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise InvalidField(where, f"makes a payload of more than {LARGEST_PAYLOAD:,} bytes")
+
+
+def _copied(field: str, value: object) -> _Copy:
+    if not isinstance(value, Mapping):
+        raise InvalidField(field, f"is no JSON object but {type(value).__name__}")
+    copy = _Copy()
+    copy.result = copy.of(value, field)
+    if len(value) and (size := len(json.dumps(copy.result))) > LARGEST_PAYLOAD:
+        raise InvalidField(field, f"is {size:,} bytes of JSON, and {LARGEST_PAYLOAD:,} are allowed")
+    return copy
+
+
+def _within(where: str, key: object) -> str:
+    short = str(key)[:60]
+    return f"{where}.{short if short.isprintable() else ascii(short)}"
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _mended(value: Any, most: int, depth: int) -> Any:
+    """`value` in about `most` characters: of what it has, the beginning. Each part gets half of what is left."""
+    if isinstance(value, str):
+        return value[: min(most, _MENDED_TEXT)].encode("utf-8", "replace").decode()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value) if value - value == 0 else str(value)
+    if isinstance(value, int):
+        return int(value) if abs(value) < _MOST_DIGITS else "a number of more than 1,000 digits"
+    if depth == DEEPEST_PAYLOAD // 4 or most < 16:
+        return "…"
+    try:
+        if isinstance(value, Mapping):
+            return _mended_parts(value.items(), most, depth)
+        if isinstance(value, list | tuple):
+            parts = _mended_parts(((str(number), part) for number, part in enumerate(value)), most, depth)
+            return list(parts.values())
+        return _mended(repr(value), min(most, 1_000), depth)
+    except Exception as error:  # noqa: BLE001  the object's own code
+        return f"what cannot be read: {type(error).__name__}"
+
+
+def _mended_parts(parts: Any, most: int, depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, part in parts:
+        if most < 16:
+            break
+        written = _mended(str(key)[:200], 200, depth)
+        found[written] = _mended(part, most // 2, depth + 1)
+        most -= len(json.dumps({written: found[written]}))
+    return found

@@ -1,0 +1,106 @@
+"""Jobs that take longer than the policy's `timeout_s`: the run goes on without them, and they can pay no more."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.errors import Code
+from retake.retrying.backoff import Fixed
+from retake.retrying.policy import RetryPolicy
+from retake.retrying.time_limit import abandoned
+from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.hold import Hold
+from retake.runs.run import StaleRun
+from retake.runs.states import RunStatus
+from retake.runs.worker import Worker
+
+LIMIT_S = 0.5
+LONG_S = 30.0  # only reached where something is broken
+
+
+class SlowJob:
+    """Hangs in its first call until the test lets it go on, and then wants to pay."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.paid: list[int] = []
+        self.refused: list[str] = []
+
+    def __call__(self, hold: Hold) -> Mapping[str, Any]:
+        number = hold.run.retries
+        if number == 0:
+            self.thread = threading.current_thread()
+            assert self.go_on.wait(LONG_S)
+        try:
+            hold.check()
+        except StaleRun as error:
+            self.refused.append(str(error))
+            raise
+        self.paid.append(number)
+        return {"attempt": number}
+
+    def end(self) -> None:
+        self.go_on.set()
+        assert self.thread
+        self.thread.join(LONG_S)
+
+
+@pytest.fixture
+def job() -> Iterator[SlowJob]:
+    job = SlowJob()
+    yield job
+    job.end()
+    assert abandoned() == 0
+
+
+@pytest.fixture
+def ledger() -> BucketLedger:
+    return BucketLedger(MemoryBucket(MemoryStore()), FakeClock())
+
+
+def kinds(ledger: BucketLedger, run_id: str) -> list[str]:
+    return [event.payload.get("status", event.kind) for event in ledger.events(run_id)]
+
+
+def test_a_job_that_hangs_fails_for_nobody_knows_what_it_has_paid_for(ledger: BucketLedger, job: SlowJob) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    worker = Worker(ledger, job, RetryPolicy(5, Fixed(0.0), timeout_s=LIMIT_S), FakeClock(), name="host:1")
+    assert worker.work(until_idle=True) == 1
+    failed = ledger.get(run.run_id)
+    assert (failed.status, failed.error_code) == (RunStatus.FAILED, Code.TIMEOUT)
+    assert "within 0.5 s" in ledger.events(run.run_id)[-1].payload["message"]
+    before = ledger.events(run.run_id)
+    job.end()
+    assert (job.paid, len(job.refused)) == ([], 1)
+    assert (ledger.get(run.run_id), ledger.events(run.run_id)) == (failed, before)
+
+
+def test_where_the_policy_names_the_error_the_job_is_tried_again_and_pays_once(
+    ledger: BucketLedger, job: SlowJob
+) -> None:
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    policy = RetryPolicy(5, Fixed(0.0), timeout_s=LIMIT_S, timeout_code=Code.TIMEOUT)
+    assert Worker(ledger, job, policy, FakeClock(), name="host:1").work(until_idle=True) == 2
+    job.end()
+    assert (job.paid, len(job.refused)) == ([1], 1)
+    assert kinds(ledger, run.run_id) == [
+        *("queued", "running", "retry_scheduled", "run.error", "running", "run.result", "succeeded")
+    ]
+
+
+def test_a_worker_whose_job_hangs_goes_on_with_the_next_run(ledger: BucketLedger, job: SlowJob) -> None:
+    ledger.create_for_task("hangs", "hangs#1", actor="cron")
+    ledger.create_for_task("other", "other#1", actor="cron")
+
+    def either(hold: Hold) -> Mapping[str, Any]:
+        return job(hold) if hold.run.task_id == "hangs" else {"done": True}
+
+    worker = Worker(ledger, either, RetryPolicy(0, timeout_s=LIMIT_S), FakeClock(), name="host:1")
+    assert worker.work(until_idle=True) == 2
+    counts = ledger.counts()
+    assert (counts[RunStatus.FAILED], counts[RunStatus.SUCCEEDED]) == (1, 1)
