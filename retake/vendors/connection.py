@@ -161,6 +161,9 @@ def _on(line: Line, kind: Any) -> Any:
 
         def connect(self) -> None:
             super().connect()
+            # urllib3 would give the whole request the time of connecting, too little for a picture on a slow line. What
+            # is sent is bounded by the line, which is cut.
+            self.sock.settimeout(None)
             line.opened()
 
     return Connection

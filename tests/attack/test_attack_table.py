@@ -6,6 +6,8 @@ makes the first test fail.
 
 import gzip
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +15,10 @@ from typing import NamedTuple
 
 import pytest
 from clients import ASKING, CALLS, KEY, MAKERS, MAX_FILE, Call, made, there_are
-from hostile import OK, Act, Hostile, answers, drips, gzip_bomb, packed, pours, says, silent
+from hostile import OK, Act, Hostile, answers, drips, gzip_bomb, packed, pours, read_request, says, silent
 
 from retake.errors import VendorError
+from retake.vendors import http
 
 TIMEOUT_S = 0.4
 AMPLE_S = 10.0  # where the call is to end by itself
@@ -216,6 +219,22 @@ def test_early_hints_are_passed_over(call: Call, hostile: Callable[..., Hostile]
     head = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: %d\r\n\r\n" % len(body)
     plain, hinted = hostile(says(head + body)), hostile(says(INTERIM + HINTS * 3 + head + body))
     assert outcome(call, hinted.url, 5.0).came == outcome(call, plain.url, 5.0).came
+
+
+def test_a_slow_upload_has_all_the_time_of_the_call(
+    hostile: Callable[..., Hostile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """urllib3 bounds what is sent by the time of connecting: a picture on a slow line would be cut, and paid for."""
+
+    def reads_slowly(connection: socket.socket, stop: threading.Event) -> None:
+        stop.wait(1.0)  # longer than connecting may take; the buffers in between are full
+        read_request(connection)
+        answers({"id": "t-1"})(connection, stop)
+
+    monkeypatch.setattr(http, "CONNECT_TIMEOUT_S", 0.3)
+    [call] = [call for call in ASKING if str(call) == "Runway.create"]
+    found = outcome(call, hostile(reads_slowly, reads=False).url, 20.0)
+    assert found.came == "result", found.message
 
 
 def test_a_download_as_large_as_allowed_comes_whole(hostile: Callable[..., Hostile]) -> None:
