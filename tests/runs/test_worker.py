@@ -401,7 +401,7 @@ def test_an_end_whose_answer_got_lost_is_looked_for_until_the_ledger_is_back(wor
     run = world.queue()
     lost = document_writes(2, after=True)(run)
     key = f"runs/{run.run_id}.json"
-    away = Fault(operation="read", key=key, number=4, times=1)
+    away = Fault(operation="read", key=key, number=6, times=1)
     done = world.worker(nothing, POLICY, lost, away).work_once()
     assert done is not None
     assert done.status is RunStatus.SUCCEEDED
