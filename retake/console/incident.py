@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.console.timeline import Moment
+from retake.console.timeline import HANDED_OVER, TAKEN_BY_HAND, Moment
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
 from retake.story.chronicle import STEP_DONE
@@ -144,7 +144,7 @@ _BY_STATUS: Mapping[tuple[str, bool], str] = {
     (RunStatus.FAILED, False): "gave up: no repeat could help, or none was left",
 }
 
-_PLAIN = frozenset({"created", "work began", "done", "failed"})
+_PLAIN = frozenset({"created", "work began", "done", "failed", HANDED_OVER, TAKEN_BY_HAND})
 
 
 def _action(moment: Moment) -> str:

@@ -8,7 +8,7 @@ from retake.clock import stamp
 from retake.console.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
-from retake.story.chronicle import STEP_DONE
+from retake.story.chronicle import OPERATOR, STEP_DONE
 
 
 class Moment(NamedTuple):
@@ -78,6 +78,8 @@ def as_document(moment: Moment, start: datetime) -> dict[str, Any]:
     }
 
 
+HANDED_OVER, TAKEN_BY_HAND = "waits for the next tick", "made due at once"
+
 _CHANGES: Mapping[tuple[str | None, str], str] = {
     (None, RunStatus.QUEUED): "created",
     (RunStatus.QUEUED, RunStatus.RUNNING): "work began",
@@ -86,6 +88,12 @@ _CHANGES: Mapping[tuple[str | None, str], str] = {
     (RunStatus.RUNNING, RunStatus.INTERRUPTED): "interrupted: whoever worked on it was gone",
     (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
 }
+
+_BY_HAND: Mapping[tuple[str | None, str], str] = {
+    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): HANDED_OVER,
+    (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): TAKEN_BY_HAND,
+}
+"""What the operator's hand makes of a run: nothing failed, and nothing is worked on yet."""
 
 _ENDS: Mapping[str, str] = {
     RunStatus.SUCCEEDED: "done",
@@ -96,7 +104,9 @@ _ENDS: Mapping[str, str] = {
 
 def _of_change(event: Event) -> Moment:
     previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
-    what = _CHANGES.get((previous, status)) or _ENDS.get(status) or f"{previous} → {status}"
+    by_hand = event.payload.get("actor") == OPERATOR and not event.payload.get("error_code")
+    what = (_BY_HAND.get((previous, status)) if by_hand else None) or _CHANGES.get((previous, status))
+    what = what or _ENDS.get(status) or f"{previous} → {status}"
     attempt = event.payload.get("attempt")
     return Moment(
         event.at,
