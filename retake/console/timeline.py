@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
+from retake.console.attempts import of_failure
 from retake.console.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
@@ -18,7 +19,7 @@ class Moment(NamedTuple):
     run_id: str
     what: str
     actor: str  # «cron», «operator», «recovery», «worker»
-    attempt: int | None  # of a transition
+    attempt: int | None  # of a transition: how often the run was taken up
     kind: str  # of the event
     status: str | None = None  # which the run came to, of a transition
     step: str | None = None  # which had its result, or failed
@@ -29,6 +30,11 @@ class Moment(NamedTuple):
     def told(self) -> str:
         """What happened, in words."""
         return f"{self.step} {self.what}" if self.step and self.error else self.what
+
+    @property
+    def step_attempt(self) -> int | None:
+        """Which attempt at the step failed here; None where nothing failed, or the record does not say."""
+        return of_failure(self.error)
 
     @property
     def failure(self) -> str:
@@ -73,6 +79,7 @@ def as_document(moment: Moment, start: datetime) -> dict[str, Any]:
         **moment._asdict(),
         "at": stamp(moment.at),
         "what": moment.told,
+        "step_attempt": moment.step_attempt,
         "next_retry_at": stamp(moment.next_retry_at) if moment.next_retry_at else None,
         "since_start_s": round((moment.at - start).total_seconds(), 3),
     }
