@@ -11,6 +11,7 @@ from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone
 from retake.console.day import day_before_paying
 from retake.console.desk import CONTEXT, Desk, Pipeline, console_command
+from retake.console.group import CommandGroup
 from retake.console.target import Target, done, intervention
 from retake.console.words import ago, code_of, moment, one_line, usd
 from retake.errors import RetakeError, RunError
@@ -20,7 +21,7 @@ from retake.story.operator import Refusal, next_tick
 from retake.story.prices import prices
 
 
-@click.group("dead-letters", context_settings=CONTEXT)
+@click.group("dead-letters", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
     """What failed for good, or was cancelled: kept whole in dead_letters/ until somebody decides what becomes of it."""
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from retake.clock import stamp
+from retake.console import watch
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
 from retake.console.attempts import present
 from retake.console.day import the_day
@@ -24,6 +25,7 @@ from retake.story.shift import vendor_of
 
 
 @console_command("status")
+@watch.option
 def command(desk: Desk) -> Answer:
     """How each pipeline stands: what is under way, what it waits for, what failed last, and what the next tick does.
 
