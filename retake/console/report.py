@@ -47,7 +47,7 @@ def command(desk: Desk, run: str) -> Answer:
     """The incident report of a run, as Markdown: what happened and how bad it was, timeline, cause, time to recovery,
     actions taken, what was paid in vain, recommendations.
 
-    RUN is the id of a run, the beginning of one, or the id of a generation.
+    RUN is the id of a run or of a generation, or the beginning of one.
     """
     report = made(desk, run)
     return Answer(document(report), [Raw("\n".join(lines(report)))])

@@ -26,7 +26,7 @@ NOTHING = Evidence([], [], None)
 def command(desk: Desk, run: str) -> Answer:
     """All that happened to a run: when, what, by whom, which attempt, and what went wrong; its files; what was paid.
 
-    RUN is the id of a run, the beginning of one, or the id of a generation: then all of its runs are told.
+    RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are told.
     """
     found = find(desk, run)
     moments = timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
