@@ -44,11 +44,13 @@ class Facts(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows below named columns; `right` are the columns whose text stands at their right edge (numbers)."""
+    """Rows below named columns; `right` are the columns whose text stands at their right edge (numbers),
+    `brief` those that are cut short on a terminal. In a pipe nothing is cut."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
     right: Sequence[str] = ()
+    brief: Sequence[str] = ()
 
 
 class Raw(NamedTuple):

@@ -10,6 +10,7 @@ import click
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Tone
 from retake.console.desk import CONTEXT, Desk, console_command
+from retake.console.group import CommandGroup
 from retake.console.words import ago, code_of, moment, span
 from retake.errors import SettingsError
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, within
@@ -20,7 +21,7 @@ from retake.story.shell import owner
 _TONES = {Phase.CLOSED: Tone.GOOD, Phase.OPEN: Tone.BAD, Phase.HALF_OPEN: Tone.WARN}
 
 
-@click.group("breaker", context_settings=CONTEXT)
+@click.group("breaker", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
     """Circuit breakers: what has failed again and again is left alone for a while, then tried by one call alone."""
 

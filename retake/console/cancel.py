@@ -1,11 +1,10 @@
 """`python -m retake cancel RUN`: end what is not wanted any more."""
 
-import click
-
 from retake.console import consent
 from retake.console.answer import Answer, Line, Tone
-from retake.console.desk import Desk, console_command
+from retake.console.desk import Desk
 from retake.console.overview import run_document
+from retake.console.several import command_for_each
 from retake.console.target import Target, done, has_ended, target
 from retake.runs import open_ledger
 from retake.runs.run import Run
@@ -13,11 +12,11 @@ from retake.runs.states import Trigger
 from retake.story.operator import ACTOR, Refusal, Verb
 
 
-@console_command("cancel")
-@click.argument("run")
+@command_for_each("cancel", "run", "RUN")
 @consent.option
 def command(desk: Desk, run: str, yes: bool) -> Answer:
-    """End a generation, or a run of another pipeline. RUN is a run's id, the beginning of one, or a generation's id.
+    """End a generation, or a run of another pipeline. RUN is a run's id, a generation's, or the beginning of one;
+    there may be several.
 
     Everything that there is of a generation is kept in dead_letters/, from where it can be taken up again. It does not
     count as failed. What is in flight at a vendor stays paid for, and nobody fetches it.

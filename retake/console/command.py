@@ -4,7 +4,9 @@ from importlib import import_module
 
 import click
 
+from retake import __version__
 from retake.console.desk import CONTEXT
+from retake.console.group import AS_JSON, CHANNEL, RootGroup
 
 READING = {
     "status": "One look: how each pipeline stands, and what it waits for.",
@@ -27,7 +29,7 @@ ACTING = {
 """The commands that change something, under the lease."""
 
 
-class Console(click.Group):
+class Console(RootGroup):
     """The commands by name; a command lies in the module of its name, as `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -48,7 +50,11 @@ class Console(click.Group):
 
 
 @click.command(cls=Console, context_settings=CONTEXT)
-def main() -> None:
+@click.version_option(__version__, "--version", prog_name="retake", message="%(prog)s %(version)s")
+@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, whichever the command.")
+@click.option("--channel", metavar="NAME", help="Only this one of the CHANNELS.")
+@click.pass_context
+def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
     """The operator's console: see how the pipelines stand, and act where a person is needed.
 
     Settings come from config/config.json (or the file that RETAKE_CONFIG names), as for the scripts. Every command
@@ -63,4 +69,6 @@ def main() -> None:
         75  the lease is held, or the bucket is away: try again
         78  settings or a key are missing, wrong or refused
         70  a bug
+        130 Ctrl-C
     """
+    ctx.meta[AS_JSON], ctx.meta[CHANNEL] = as_json, channel

@@ -11,6 +11,8 @@ from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone
 from retake.console.day import day_before_paying
 from retake.console.desk import CONTEXT, Desk, Pipeline, console_command
+from retake.console.group import CommandGroup
+from retake.console.several import Item, command_for_each
 from retake.console.target import Target, done, intervention
 from retake.console.words import ago, code_of, moment, one_line, usd
 from retake.errors import RetakeError, RunError
@@ -21,7 +23,7 @@ from retake.story.operator import Refusal, next_tick
 from retake.story.prices import prices
 
 
-@click.group("dead-letters", context_settings=CONTEXT)
+@click.group("dead-letters", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
     """What failed for good, or was cancelled: kept whole in dead_letters/ until somebody decides what becomes of it."""
 
@@ -44,7 +46,7 @@ def list_letters(desk: Desk, limit: int) -> Answer:
     many = len(desk.pipelines) > 1
     rows = [(letter.id, *((pipeline.channel or "",) if many else ()), *_row(letter, now)) for pipeline, letter in found]
     columns = ("id", *(("channel",) if many else ()), "ended", "at", "step", "error", "paid", "files")
-    return Answer(document, [Table(columns, rows, right=("paid", "files"))])
+    return Answer(document, [Table(columns, rows, right=("paid", "files"), brief=("error",))])
 
 
 @console_command("show")
@@ -64,12 +66,25 @@ def show_letter(desk: Desk, letter_id: str) -> Answer:
     return Answer(document, blocks)
 
 
-@console_command("requeue")
-@click.argument("letter_id", metavar="ID")
+def _to_requeue(desk: Desk) -> list[Item]:
+    """The generations among the dead letters, the oldest first; not what is only the remains of one."""
+    found = []
+    for pipeline in desk.pipelines:
+        letters = [it for it in DeadLetters(pipeline.bucket, desk.clock).list(_MOST) if _how(it) in _TAKEN_UP]
+        letters.sort(key=lambda it: (it.failed_at.timestamp() if it.failed_at else 0.0, it.id))
+        found += [Item(letter.id, pipeline.channel) for letter in letters]
+    return found
+
+
+_MOST, _TAKEN_UP = 10_000, ("failed", "cancelled")
+
+
+@command_for_each("requeue", "letter_id", "ID", _to_requeue)
 def requeue_letter(desk: Desk, letter_id: str) -> Answer:
     """Take a failed or cancelled generation up again, at the step where it ended, with attempts anew.
 
-    Everything before that step is kept and not paid for again. One generation is under way at a time.
+    Everything before that step is kept and not paid for again. One generation is under way at a time, in each of the
+    CHANNELS: of several the first is taken up, and the others are refused until it has ended.
     """
     pipeline, hands, letter = _letter(desk, letter_id)
     hands.check_requeue(letter.id, hands.look())
@@ -78,8 +93,7 @@ def requeue_letter(desk: Desk, letter_id: str) -> Answer:
     return done(desk, Target(pipeline, letter.id, None, hands), "requeue", what, after)
 
 
-@console_command("drop")
-@click.argument("letter_id", metavar="ID")
+@command_for_each("drop", "letter_id", "ID")
 @consent.option
 def drop_letter(desk: Desk, letter_id: str, yes: bool) -> Answer:
     """Remove a dead letter for good. What it cost stays on record."""
@@ -149,7 +163,7 @@ def _row(letter: DeadLetter, now: datetime) -> Sequence[str | Cell]:
         Cell(_how(letter), Tone.BAD if failed else Tone.FAINT),
         moment(letter.failed_at, now) if letter.failed_at else "",
         str(letter.report.get("failed_step") or ""),
-        letter.fault or f"{code_of(letter.error_code)} {one_line(letter.error.get('message') or '', 60)}".strip(),
+        letter.fault or f"{code_of(letter.error_code)} {one_line(letter.error.get('message') or '', 2000)}".strip(),
         usd(_paid(letter)),
         str(len(letter.files)),
     )

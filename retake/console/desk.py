@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import click
 
 from retake.bucket import Bucket
-from retake.clock import Clock, SystemClock
-from retake.console.answer import Answer
+from retake.clock import Clock, SystemClock, stamp
+from retake.console import watch
+from retake.console.answer import Answer, Line, Tone
+from retake.console.group import AS_JSON, CHANNEL
 from retake.console.paper import abandon, complain, show
 from retake.errors import RetakeError
 from retake.keys import Keys
@@ -112,6 +114,12 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
     def decorate(work: Callable[..., Answer]) -> click.Command:
         @wraps(work)
         def run(as_json: bool, channel: str | None, **options: Any) -> None:
+            context = click.get_current_context()
+            as_json = as_json or bool(context.meta.get(AS_JSON))
+            channel = channel or context.meta.get(CHANNEL)
+            every_s = watch.seconds(context)
+            if every_s is not None:
+                sys.exit(_watched(lambda desk: work(desk, **options), channel, every_s, as_json=as_json))
             desk = Desk(dict(os.environ), channel=channel)
             sys.exit(answered(lambda: work(desk, **options), as_json=as_json))
 
@@ -126,11 +134,27 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
     return decorate
 
 
+def _watched(work: Callable[[Desk], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
+    """Answer again and again, each time from a desk of its own: settings may change, a connection may be lost."""
+    looks = 0
+
+    def answer() -> Answer:
+        nonlocal looks
+        found = work(Desk(dict(os.environ), channel=channel))
+        if not as_json:
+            watch.make_room(sys.stdout, first=not looks)
+        looks += 1
+        told = Line(f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it", Tone.FAINT)
+        return found._replace(blocks=[*found.blocks, told])
+
+    return watch.repeated(lambda: answered(answer, as_json=as_json, indent=None), every_s)
+
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """What each command tells click."""
 
 
-def answered(work: Callable[[], Answer], *, as_json: bool) -> int:
+def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
     """Show what `work` answers; the exit code. What a person can mend is told in a sentence, never a traceback; in JSON
     it is a document too: {"error", "exit_code"}."""
     setup_logging(sys.stderr, human=True, level="WARNING")
@@ -147,7 +171,7 @@ def answered(work: Callable[[], Answer], *, as_json: bool) -> int:
         getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
         return 70
     try:
-        show(answer, sys.stdout, as_json=as_json)
+        show(answer, sys.stdout, as_json=as_json, indent=indent)
     except BrokenPipeError:  # nobody reads any more, which click takes care of
         raise
     except OSError as error:

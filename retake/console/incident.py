@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.console.timeline import Moment
+from retake.console.timeline import HANDED_OVER, TAKEN_BY_HAND, Moment
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
 from retake.story.chronicle import STEP_DONE
@@ -28,6 +28,9 @@ _MADE_GOOD: Mapping[str, frozenset[str]] = {
 """Whose result says that a step works again: its own, or that of a step that needs it."""
 
 
+_NO_STEP = "the run"
+
+
 class Outage(NamedTuple):
     """A step that failed, until it worked again."""
 
@@ -40,6 +43,10 @@ class Outage(NamedTuple):
     def seconds(self) -> float | None:
         return (self.ended - self.began).total_seconds() if self.ended else None
 
+    def lasted_s(self, until: datetime) -> float:
+        """Return its length in seconds; where it did not recover, so far as it is known."""
+        return max(0.0, ((self.ended or until) - self.began).total_seconds())
+
 
 class Incident(NamedTuple):
     """What is known of it."""
@@ -49,9 +56,10 @@ class Incident(NamedTuple):
     failures: tuple[Moment, ...]
     interruptions: tuple[Moment, ...]
     step: str | None  # the one that failed
-    cause: Moment | None  # that step's first failure
+    cause: Moment | None  # the first failure of that step, of the kind that ended the run or came most often
     outages: tuple[Outage, ...]
     actions: tuple[tuple[str, str, int], ...]  # (who, what, how often)
+    until: datetime  # the end of the run, or so far as it is known
 
     @property
     def happened(self) -> bool:
@@ -69,9 +77,16 @@ class Incident(NamedTuple):
 
     @property
     def mttr_s(self) -> float | None:
-        """The mean time to recovery of the steps that recovered, in seconds; None if none did."""
-        spans = [seconds for outage in self.outages if (seconds := outage.seconds) is not None]
-        return sum(spans) / len(spans) if spans else None
+        """The mean time to recovery in seconds; None if nothing recovered. A step that did not recover counts with the
+        time that it has failed for: leaving it out would make the worst incidents look best."""
+        if all(outage.ended is None for outage in self.outages):
+            return None
+        return sum(outage.lasted_s(self.until) for outage in self.outages) / len(self.outages)
+
+    @property
+    def mttr_at_least(self) -> bool:
+        """Whether the mean is a lower bound, for something did not recover."""
+        return self.mttr_s is not None and any(outage.ended is None for outage in self.outages)
 
     @property
     def codes(self) -> Counter[str]:
@@ -79,11 +94,14 @@ class Incident(NamedTuple):
         return Counter(str((it.error or {}).get("error_code") or "") for it in self.failures)
 
 
-def incident(runs: Sequence[Run], moments: Sequence[Moment]) -> Incident:
-    """What went wrong with these runs of one task; at least one of each."""
+def incident(runs: Sequence[Run], moments: Sequence[Moment], now: datetime | None = None) -> Incident:
+    """What went wrong with these runs of one task; at least one of each. A run under way has lasted until `now`."""
     failures = tuple(it for it in moments if it.error)
-    step = _failed_step(runs[-1], failures)
-    cause = next((it for it in failures if it.step == step), None)
+    main = _main_failure(runs[-1], failures)
+    step = main.step if main else None
+    cause = next((it for it in failures if main and _kind(it) == _kind(main)), None)
+    last = moments[-1].at
+    until = max(last, runs[-1].updated_at) if runs[-1].ended else max(last, now or last)
     return Incident(
         runs[-1],
         moments[0].at,
@@ -93,6 +111,7 @@ def incident(runs: Sequence[Run], moments: Sequence[Moment]) -> Incident:
         cause,
         outages(moments),
         actions(moments),
+        until,
     )
 
 
@@ -101,9 +120,10 @@ def outages(moments: Sequence[Moment]) -> tuple[Outage, ...]:
     under_way: dict[str, Outage] = {}
     over: list[Outage] = []
     for it in moments:
-        if it.error and it.step:
-            known = under_way.get(it.step) or Outage(it.step, it.at, None, 0)
-            under_way[it.step] = known._replace(failures=known.failures + 1)
+        if it.error:
+            step = it.step or _NO_STEP
+            known = under_way.get(step) or Outage(step, it.at, None, 0)
+            under_way[step] = known._replace(failures=known.failures + 1)
         working = [step for step in under_way if _works_again(step, it)]
         over += [under_way.pop(step)._replace(ended=it.at) for step in working]
     return tuple(sorted((*over, *under_way.values()), key=lambda outage: outage.began))
@@ -118,14 +138,24 @@ def actions(moments: Sequence[Moment]) -> tuple[tuple[str, str, int], ...]:
     return tuple((who, what, number) for (who, what), number in done.items())
 
 
-def _failed_step(run: Run, failures: Sequence[Moment]) -> str | None:
-    """The step that the run failed at; of a run that did not fail, the one that failed most often."""
+def _main_failure(run: Run, failures: Sequence[Moment]) -> Moment | None:
+    """The failure that ended the run; of a run that did not fail, one of the step and code that failed most often."""
     if not failures:
         return None
     if run.status is RunStatus.FAILED:
-        return failures[-1].step
-    times = Counter(it.step for it in failures)
-    return times.most_common(1)[0][0]
+        own = [it for it in failures if it.run_id == run.run_id]
+        ending = [it for it in own if (it.error or {}).get("error_code") == run.error_code]
+        return (ending or own or [*failures])[-1]
+    steps = Counter(it.step for it in failures)
+    step = steps.most_common(1)[0][0]
+    kinds = Counter(_kind(it) for it in failures if it.step == step)
+    kind = kinds.most_common(1)[0][0]
+    return next(it for it in failures if _kind(it) == kind)
+
+
+def _kind(failure: Moment) -> tuple[str | None, str]:
+    """What makes two failures the same one come again: the step and the code."""
+    return failure.step, str((failure.error or {}).get("error_code") or "")
 
 
 def _works_again(step: str, moment: Moment) -> bool:
@@ -144,7 +174,7 @@ _BY_STATUS: Mapping[tuple[str, bool], str] = {
     (RunStatus.FAILED, False): "gave up: no repeat could help, or none was left",
 }
 
-_PLAIN = frozenset({"created", "work began", "done", "failed"})
+_PLAIN = frozenset({"created", "work began", "done", "failed", HANDED_OVER, TAKEN_BY_HAND})
 
 
 def _action(moment: Moment) -> str:
@@ -155,7 +185,7 @@ def _action(moment: Moment) -> str:
     return moment.what if moment.actor == "operator" else ""
 
 
-def as_document(outage: Outage) -> dict[str, Any]:
+def as_document(outage: Outage, until: datetime) -> dict[str, Any]:
     """An outage as JSON has it."""
     from retake.clock import stamp
 
@@ -165,4 +195,5 @@ def as_document(outage: Outage) -> dict[str, Any]:
         "recovered": stamp(outage.ended) if outage.ended else None,
         "seconds": outage.seconds,
         "failures": outage.failures,
+        "lasted_s": outage.lasted_s(until),
     }

@@ -1,4 +1,4 @@
-"""Finding a run by what a person types: its id, the beginning of one, or the id of a generation."""
+"""Finding a run by what a person types: the id of a run or of a generation, or the beginning of one."""
 
 from typing import NamedTuple
 
@@ -65,13 +65,35 @@ def _runs_of_generation(desk: Desk, text: str) -> list[Found]:
         runs = [run for name in sorted(names) for run in ledger.of_task(name) if run.pipeline in ("", pipeline.name)]
         if runs:
             found.append(Found(pipeline, ledger, runs))
-    return found or _runs_of_task(desk, text)
+    return found or _runs_of_task(desk, text) or _generations_beginning(desk, text)
 
 
 def _runs_of_task(desk: Desk, text: str) -> list[Found]:
     """A task of another pipeline on the same ledger."""
     found = ((pipeline, ledger, ledger.of_task(text)) for pipeline, ledger in ledgers(desk))
     return [Found(pipeline, ledger, runs) for pipeline, ledger, runs in found if runs]
+
+
+def _generations_beginning(desk: Desk, text: str) -> list[Found]:
+    """The generations whose id begins like that, or channel and id; those of other pipelines too."""
+    if not text.strip():
+        return []
+    found = []
+    for pipeline, ledger in ledgers(desk):
+        runs = ledger.runs(limit=_SEARCHED_IN_BUCKET if desk.settings.storage.ledger is None else _SEARCHED)
+        tasks = dict.fromkeys((run.task_id, run.pipeline) for run in runs if _begins(run.task_id, text))
+        for task_id, name in [*tasks][:_NAMED]:
+            of_it = _pipeline_named(desk, name, pipeline)
+            if desk.channel is None or of_it.name == name:
+                found.append(Found(of_it, ledger, ledger.of_task(task_id)))
+    return found
+
+
+def _begins(task_id: str, text: str) -> bool:
+    return task_id.startswith(text) or ("/" not in text and task_id.rpartition("/")[2].startswith(text))
+
+
+_SEARCHED_IN_BUCKET = 2_000  # of its last runs, each of which is a document to be read
 
 
 def _runs_called(desk: Desk, text: str) -> list[Found]:
@@ -97,4 +119,8 @@ def _beginning(desk: Desk, pipeline: Pipeline, ledger: Ledger, text: str) -> lis
 
 
 def _pipeline_of(desk: Desk, run: Run, other: Pipeline) -> Pipeline:
-    return next((it for it in desk.pipelines if it.name == run.pipeline), other)
+    return _pipeline_named(desk, run.pipeline, other)
+
+
+def _pipeline_named(desk: Desk, name: str, other: Pipeline) -> Pipeline:
+    return next((it for it in desk.pipelines if it.name == name), other)

@@ -1,12 +1,13 @@
 """How one pipeline stands: read in a few operations however much there is in the bucket, nothing written, no lease
 taken."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.bucket import Bucket, Holder
 from retake.clock import Clock, stamp
+from retake.console.attempts import present
 from retake.console.day import as_seen_by
 from retake.console.words import read_moment
 from retake.errors import ErrorClass, RetakeError, StateError
@@ -19,6 +20,7 @@ from retake.settings import Settings
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import DEAD_LETTERS
+from retake.story.operator import why
 from retake.story.prices import prices
 from retake.story.shell import LEASE
 from retake.story.shift import tidy_plan
@@ -76,6 +78,11 @@ class Overview(NamedTuple):
         return self.documents.midjourney if self.documents else MidjourneyDocument({})
 
     @property
+    def sums(self) -> Sums | None:
+        """What the pipeline has spent today. None: not known, for its document may know more than the book."""
+        return self.today.sums if self.today and self.documents else None
+
+    @property
     def generation_id(self) -> str | None:
         return self.documents.gen.generation_id if self.documents else None
 
@@ -118,6 +125,7 @@ def overview(
     *,
     ended: int = ENDED_SHOWN,
     today: Today | StateError | None = None,
+    shut: Callable[[Action], str] = lambda action: "",
 ) -> Overview:
     """Look at the pipeline called `name` («story/CHANNEL») in its part of the bucket. A ledger that could not be opened
     comes as its error, and so does a book of the day (`today`) that makes no sense. Raises StorageError if the bucket
@@ -132,7 +140,7 @@ def overview(
         channel,
         read.documents,
         action,
-        _told(store, action, first) if action else "stops at the document that cannot be made sense of",
+        _next_tick(store, action, first, shut, read.holder),
         _waiting(read.documents, action) if read.documents else None,
         action.until if action and read.documents and read.documents.midjourney.status in FAILED_STEP else None,
         read.holder,
@@ -179,16 +187,30 @@ def _read(store: DocumentStore, name: str, ledger: Ledger | RetakeError, ended: 
     return _Read(documents, unreadable, holder, len(graves), counts, last, away)
 
 
-def _told(store: DocumentStore, action: Action, over_cap: str) -> str:
-    """What the next tick does. `over_cap` says why nothing new can be paid for, if so."""
-    if action.act is Act.REST:
-        return f"rests: {action.why}"
-    if action.act is not Act.BEGIN:
-        return f"{action.act} ({action.why})"
+def _next_tick(
+    store: DocumentStore, action: Action | None, over_cap: str, shut: Callable[[Action], str], holder: Holder | None
+) -> str:
+    """What the next tick does. `over_cap` says why nothing new can be paid for, if so; `shut` why the vendor that an
+    action asks is left alone; `holder` is at work now."""
+    if action is None:
+        told = "stops at the document that cannot be made sense of"
+    elif action.act is Act.REST:
+        told = f"rests: {why(action)}"
+    elif action.act is Act.BEGIN:
+        told = _beginning(store, over_cap, shut(Action(Act.WRITE, Step.CONTENT, "")))
+    elif alone := shut(action):
+        told = f"rests: {alone}; due then: {action.act} ({why(action)})"
+    else:
+        told = f"{action.act} ({why(action)})"
+    return f"leaves it to {holder.owner}, who is at work; as things stand after that, {told}" if holder else told
+
+
+def _beginning(store: DocumentStore, over_cap: str, shut: str) -> str:
     plan = tidy_plan(store)
     moved = sum(map(len, plan.moves))
     tidying = f"move {moved} files, then " if moved else ""
-    begin = f"begin nothing: {over_cap}" if over_cap else "begin a new generation"
+    begin = f"begin a new generation, then rest: {shut}" if shut else "begin a new generation"
+    begin = f"begin nothing: {over_cap}" if over_cap else begin
     return f"{tidying}{begin if plan.room else f'begin nothing: {store.paths.folder_666} holds a ready group'}"
 
 
@@ -247,7 +269,8 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
     """The overview as JSON has it."""
     doc, action = seen.doc, seen.action
     step = doc.present_step if seen.generation_id else None
-    sums = seen.today.sums if seen.today else Sums()
+    at = present(doc, settings.workflow)
+    sums = seen.sums
     return {
         "channel": seen.channel,
         "needs": list(seen.needs),
@@ -256,8 +279,8 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
         "step": step,
         "status": doc.status,
         "status_in_words": seen.words,
-        "attempt": _attempt(doc, step) if step else None,
-        "max_attempts": settings.workflow.max_retries + 1 if step else None,
+        "attempt": at.number if step else None,
+        "max_attempts": at.most if step else None,
         "next_retry_at": _stamped(seen.next_retry_at),
         "waiting_for": seen.waiting
         and {"whom": seen.waiting.whom, "what": seen.waiting.what, "since": _stamped(seen.waiting.since)},
@@ -273,8 +296,8 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
         "dead_letters": seen.dead_letters,
         "failed_in_a_row": seen.documents.gen.failed_in_a_row if seen.documents else None,
         "spend_today": {
-            "settled_usd": sums.settled,
-            "reserved_usd": sums.reserved,
+            "settled_usd": sums.settled if sums else None,
+            "reserved_usd": sums.reserved if sums else None,
             "cap_usd": settings.workflow.daily_cap_usd,
         },
         "runs": {status.value: n for status, n in seen.counts.items()},
@@ -285,11 +308,6 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
 def run_document(run: Run) -> dict[str, Any]:
     """A run as JSON has it."""
     return {field: stamp(it) if isinstance(it, datetime) else it for field, it in run._asdict().items()}
-
-
-def _attempt(doc: MidjourneyDocument, step: Step) -> int:
-    """Which attempt at the step is under way, or was the last."""
-    return doc.retries_of(step) + 1
 
 
 def _stamped(moment: datetime | None) -> str | None:

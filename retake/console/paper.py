@@ -44,12 +44,13 @@ def _plainer(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("retake.plainer", _plainer)
 
 
-def show(answer: Answer, stream: TextIO, *, as_json: bool) -> None:
-    """Write `answer` to `stream`, as fits it. Raises BrokenPipeError if nobody reads it any more."""
+def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 2) -> None:
+    """Write `answer` to `stream`, as fits it. JSON is indented by `indent`, or on one line without it. Raises
+    BrokenPipeError if nobody reads it any more."""
     _forgive(stream)
     if as_json:
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        stream.write(json_lines(json.dumps(answer.document, ensure_ascii=not unicode, indent=2)) + "\n")
+        stream.write(json_lines(json.dumps(answer.document, ensure_ascii=not unicode, indent=indent)) + "\n")
     elif stream.isatty():
         _show_on_terminal(answer.blocks, stream)
     else:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from retake.console.incident import TARGET_S, Incident
 from retake.console.words import count, span
 from retake.errors import Code
+from retake.runs.states import RunStatus
 from retake.settings import SECTIONS
 
 
@@ -21,25 +22,25 @@ class Advice(NamedTuple):
 TABLE: tuple[Advice, ...] = (
     Advice(
         Code.NETWORK,
-        2,
-        "The network failed more than once: look at this machine's connection, its name server and its proxy",
+        1,
+        "The network failed: look at this machine's connection, its name server and its proxy",
     ),
     Advice(
         Code.TIMEOUT,
         2,
-        "The vendor was too slow more than once: give a call more time, or ask less at once",
+        "The vendor was too slow: give a call more time, or ask less at once",
         ("WORKFLOW.call_timeout_seconds",),
     ),
     Advice(
         Code.UNAVAILABLE,
         2,
-        "The vendor was not there more than once: wait longer between repeats, and look at its status page",
+        "The vendor was not there: wait longer between repeats, and look at its status page",
         ("RETRYING.strategy", "RETRYING.first_seconds"),
     ),
     Advice(
         Code.RATE_LIMIT,
         2,
-        "The vendor's rate limit was met more than once: wait longer between repeats, work on fewer channels at a "
+        "The vendor's rate limit was met: wait longer between repeats, work on fewer channels at a "
         "time, or raise the limit with the vendor",
         ("RETRYING.strategy", "RETRYING.first_seconds", "WORKFLOW.channel_concurrency"),
     ),
@@ -51,14 +52,14 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.BAD_ANSWER,
         2,
-        "Answers were of no use more than once: check the endpoint and the model; a text that is cut at its length "
+        "Answers were of no use: check the endpoint and the model; a text that is cut at its length "
         "needs a higher max_tokens in the prompts file",
         ("API_KEYS.openai.model",),
     ),
     Advice(
         Code.TASK_FAILED,
         2,
-        "The vendor's own tasks failed more than once: try another mode or model, or a simpler prompt, and ask the "
+        "The vendor's own tasks failed: try another mode or model, or a simpler prompt, and ask the "
         "vendor whether such tasks are billed",
         ("API_KEYS.midjourney.process_mode", "API_KEYS.runwayml.model_name"),
     ),
@@ -124,13 +125,23 @@ MANY_RUNS = 3
 
 
 def recommendations(
-    it: Incident, calls: Sequence[Mapping[str, Any]], others: Mapping[str, int], on_unknown_outcome: str
+    it: Incident,
+    calls: Sequence[Mapping[str, Any]],
+    others: Mapping[str, int],
+    on_unknown_outcome: str,
+    held: str = "",
 ) -> list[str]:
-    """What to change, a sentence each, the most urgent first. `others` says in how many other runs each code was the
-    last error."""
+    """What to change, a sentence each, the most urgent first: what a person must decide (`held`), then what is to be
+    done about the failure that ended the run. `others` says in how many other runs each code was the last error."""
     codes = it.codes
-    found = [_told(advice) for advice in TABLE if codes[advice.code] >= advice.times]
-    return [*dict.fromkeys([*_patterns(it, calls, others, on_unknown_outcome), *found])]
+    main = str((it.cause.error or {}).get("error_code") or "") if it.cause else ""
+    ended = it.run.status is RunStatus.FAILED
+    found = [advice for advice in TABLE if codes[advice.code] >= advice.times or (ended and advice.code == main)]
+    found.sort(key=lambda advice: advice.code != main)
+    told = [_told(advice) for advice in found]
+    of_main = told[:1] if found and found[0].code == main and ended else []
+    patterns = _patterns(it, calls, others, on_unknown_outcome)
+    return [*dict.fromkeys([*filter(None, [held]), *of_main, *patterns, *told])]
 
 
 def _patterns(
@@ -148,6 +159,11 @@ def _patterns(
     if len(it.interruptions) > 1:
         ends = "look for what ends the process: memory, a shutdown, a time limit of the schedule"
         yield f"Whoever worked on it was gone {len(it.interruptions)} times: {ends}"
+    unknown = [call for call in calls if call.get("outcome") == "unknown" and not call.get("possible_duplicate")]
+    if unknown:
+        steps = ", ".join(dict.fromkeys(str(call.get("step") or "?") for call in unknown))
+        look = "look in the vendor's account whether it was billed, and whether its result is there to be used"
+        yield f"Nobody knows what became of {count(len(unknown), 'paid call')} ({steps}): {look}"
     duplicates = sum(bool(call.get("possible_duplicate")) for call in calls)
     if duplicates:
         look = f"{count(duplicates, 'call')} may have been paid for twice: look in the vendor's account"

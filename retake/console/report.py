@@ -10,6 +10,7 @@ import click
 from retake.clock import stamp
 from retake.console import markdown
 from retake.console.answer import Answer, Raw
+from retake.console.attempts import TAKEN_UP, Attempt, times_taken_up
 from retake.console.desk import Desk, console_command
 from retake.console.evidence import Evidence, total_usd, unsure
 from retake.console.incident import TARGET_S, Incident, incident
@@ -18,10 +19,11 @@ from retake.console.lookup import Found, find
 from retake.console.markdown import code, section, table, text
 from retake.console.overview import run_document
 from retake.console.recommendations import recommendations
-from retake.console.show import gather
+from retake.console.show import at_attempt, gather
 from retake.console.timeline import Moment, as_document, timeline
 from retake.console.words import count, span, usd
 from retake.runs.states import FINAL, RunStatus
+from retake.story.documents import UNKNOWN
 
 LAST_RUNS = 50
 """How many other runs are looked at for a pattern."""
@@ -36,6 +38,7 @@ class Report(NamedTuple):
     known: Evidence
     advice: Sequence[str]
     now: datetime
+    now_at: Attempt | None  # of the generation under way
 
 
 @console_command("report")
@@ -44,7 +47,7 @@ def command(desk: Desk, run: str) -> Answer:
     """The incident report of a run, as Markdown: what happened and how bad it was, timeline, cause, time to recovery,
     actions taken, what was paid in vain, recommendations.
 
-    RUN is the id of a run, the beginning of one, or the id of a generation.
+    RUN is the id of a run or of a generation, or the beginning of one.
     """
     report = made(desk, run)
     return Answer(document(report), [Raw("\n".join(lines(report)))])
@@ -54,9 +57,22 @@ def made(desk: Desk, run: str) -> Report:
     """Raises RunError for a run that is not there."""
     found = find(desk, run)
     moments = timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
-    what, known = incident(found.runs, moments), gather(desk, found)
-    advice = recommendations(what, known.calls, _others(found), desk.settings.workflow.on_unknown_outcome)
-    return Report(found, what, moments, known, advice, desk.clock.now())
+    what, known = incident(found.runs, moments, desk.clock.now()), gather(desk, found)
+    asked = desk.settings.workflow.on_unknown_outcome
+    advice = recommendations(what, known.calls, _others(found), asked, held=_held(found, known))
+    return Report(found, what, moments, known, advice, desk.clock.now(), at_attempt(desk, known))
+
+
+def _held(found: Found, known: Evidence) -> str:
+    """What a person has to decide about a paid call that is held; "" if none is."""
+    pending = known.doc.pending if known.doc else None
+    if pending is None or pending.outcome != UNKNOWN:
+        return ""
+    name = found.generation_id
+    return (
+        f"Nobody can tell whether the {pending.step} call was carried out: look at the vendor's account, then "
+        f"`retry {name}` (it is made again) or `skip {name}`"
+    )
 
 
 def _others(found: Found) -> Mapping[str, int]:
@@ -76,6 +92,7 @@ def document(report: Report) -> dict[str, Any]:
     return {
         "task_id": report.found.task_id,
         "runs": [run_document(run) for run in report.found.runs],
+        **(report.now_at.document() if report.now_at else {"step": None, "step_attempt": None, "max_attempts": None}),
         "summary": summary(report),
         "recovered": it.recovered,
         "first_trouble": stamp(it.first_trouble) if it.first_trouble else None,
@@ -84,8 +101,9 @@ def document(report: Report) -> dict[str, Any]:
         "failures": len(it.failures),
         "failures_by_code": dict(it.codes),
         "interruptions": len(it.interruptions),
-        "outages": [outage_document(outage) for outage in it.outages],
+        "outages": [outage_document(outage, it.until) for outage in it.outages],
         "mttr_s": it.mttr_s,
+        "mttr_at_least": it.mttr_at_least,
         "mttr_target_s": TARGET_S,
         "actions": [{"who": who, "what": what, "times": times} for who, what, times in it.actions],
         "paid_usd": total_usd(calls),
@@ -145,7 +163,7 @@ def _head(report: Report) -> list[str]:
     rows = [
         ("What", text(summary(report))),
         ("Run", ", ".join(code(run.run_id) for run in report.found.runs)),
-        ("Status", f"{it.run.status}, attempt {it.run.attempt}"),
+        ("Status", _status(report)),
         ("Began", stamp(it.began)),
         ("First trouble", stamp(trouble) if trouble else "none"),
         ("Ended" if it.run.ended else "Seen", f"{stamp(end)}, after {span((end - it.began).total_seconds())}"),
@@ -153,6 +171,12 @@ def _head(report: Report) -> list[str]:
         ("Cost", _cost(calls)),
     ]
     return [*table(("", ""), [(f"**{name}**", told) for name, told in rows]), ""]
+
+
+def _status(report: Report) -> str:
+    run = report.incident.run
+    step = [text(report.now_at.words)] if report.now_at else []
+    return "; ".join([str(run.status), *step, f"{TAKEN_UP} {times_taken_up(run)}"])
 
 
 def _cost(calls: Sequence[Mapping[str, Any]]) -> str:
@@ -167,7 +191,7 @@ def _timeline(report: Report) -> list[str]:
             stamp(it.at),
             f"+{span((it.at - report.incident.began).total_seconds())}",
             text(it.actor),
-            str(it.attempt or ""),
+            str(it.step_attempt or ""),
             text(f"{it.told}. {it.failure}" if it.failure else it.told),
         )
         for it in report.moments
@@ -182,7 +206,7 @@ def _cause(it: Incident) -> list[str]:
         return ["No failure is on record."]
     error = it.cause.error
     said = [
-        f"The first failure of {text(it.step)}, at {stamp(it.cause.at)}:",
+        f"{_which(it)} of {text(it.step or 'the run')}, at {stamp(it.cause.at)}:",
         "",
         f"- class {text(error.get('error_class') or '?')}, code {code(error.get('error_code') or '?')}",
         f"- said: {code(error.get('message') or 'nothing')}",
@@ -191,18 +215,24 @@ def _cause(it: Incident) -> list[str]:
     return [*said, f"- all failures of the run, by code: {', '.join(others)}"]
 
 
+def _which(it: Incident) -> str:
+    return "The first failure of the kind that ended it," if it.run.status is RunStatus.FAILED else "The first failure"
+
+
 def _recovery(it: Incident) -> list[str]:
     if not it.outages:
         return ["No step failed."]
     rows = []
     for outage in it.outages:
-        took = "not recovered" if outage.seconds is None else span(outage.seconds)
+        took = f"not recovered in {span(outage.lasted_s(it.until))}" if outage.seconds is None else span(outage.seconds)
         late = outage.seconds is not None and outage.seconds > TARGET_S
         rows.append(
             (text(outage.step), stamp(outage.began), str(outage.failures), f"{took}{', too long' if late else ''}")
         )
-    mean = it.mttr_s
+    mean, still = it.mttr_s, ", ".join(text(outage.step) for outage in it.outages if outage.ended is None)
     told = "nothing recovered" if mean is None else f"{span(mean)} on average"
+    if mean is not None and still:
+        told = f"at least {told}, as {still} did not recover"
     return [*table(("Step", "First failure", "Failures", "Worked again after"), rows), "",
             f"Mean time to recovery: {told}; the target is less than {span(TARGET_S)}."]  # fmt: skip
 

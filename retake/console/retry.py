@@ -1,10 +1,9 @@
 """`python -m retake retry RUN`: what failed is tried again now."""
 
-import click
-
 from retake.console.answer import Answer, Line, Tone
-from retake.console.desk import Desk, console_command
+from retake.console.desk import Desk
 from retake.console.overview import run_document
+from retake.console.several import command_for_each
 from retake.console.target import Target, done, has_ended, target
 from retake.runs import open_ledger
 from retake.runs.run import Run
@@ -12,10 +11,10 @@ from retake.runs.states import RunStatus
 from retake.story.operator import ACTOR, Refusal, Verb
 
 
-@console_command("retry")
-@click.argument("run")
+@command_for_each("retry", "run", "RUN")
 def command(desk: Desk, run: str) -> Answer:
-    """Try again what failed. RUN is a run's id, the beginning of one, or a generation's id.
+    """Try again what failed. RUN is a run's id, a generation's, or the beginning of one;
+    there may be several.
 
     A step that waits for its next attempt is tried at the next tick; it gets no more attempts by that. What waits for
     a person (a refused key) goes on. A held paid call is made again, and may then be paid for twice. A failed

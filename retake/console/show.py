@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
+from retake.console.attempts import TAKEN_UP, Attempt, present, times_taken_up
 from retake.console.desk import Desk, console_command
 from retake.console.evidence import Evidence, evidence, total_usd
 from retake.console.lookup import Found, find
@@ -25,14 +26,16 @@ NOTHING = Evidence([], [], None)
 def command(desk: Desk, run: str) -> Answer:
     """All that happened to a run: when, what, by whom, which attempt, and what went wrong; its files; what was paid.
 
-    RUN is the id of a run, the beginning of one, or the id of a generation: then all of its runs are told.
+    RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are told.
     """
     found = find(desk, run)
     moments = timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
     known = gather(desk, found)
+    now_at = at_attempt(desk, known)
     start = moments[0].at if moments else found.runs[0].created_at
     document = {
         "task_id": found.task_id,
+        **(now_at.document() if now_at else {"step": None, "step_attempt": None, "max_attempts": None}),
         "runs": [run_document(it) for it in found.runs],
         "timeline": [as_document(it, start) for it in moments],
         "files": [{"key": it.key, "size": it.size} for it in known.files],
@@ -40,7 +43,7 @@ def command(desk: Desk, run: str) -> Answer:
         "paid_usd": total_usd(known.calls),
         "where": found.pipeline.bucket.url,
     }
-    return Answer(document, _blocks(found, moments, known, start, desk.clock.now()))
+    return Answer(document, _blocks(found, moments, known, now_at, start, desk.clock.now()))
 
 
 def gather(desk: Desk, found: Found) -> Evidence:
@@ -50,12 +53,20 @@ def gather(desk: Desk, found: Found) -> Evidence:
     return evidence(desk.store(found.pipeline), found.generation_id)
 
 
-def _blocks(found: Found, moments: Sequence[Moment], known: Evidence, start: datetime, now: datetime) -> list[Block]:
+def at_attempt(desk: Desk, known: Evidence) -> Attempt | None:
+    """Return the attempt that the generation is at; None where it is not under way."""
+    return present(known.doc, desk.settings.workflow) if known.doc else None
+
+
+def _blocks(
+    found: Found, moments: Sequence[Moment], known: Evidence, now_at: Attempt | None, start: datetime, now: datetime
+) -> list[Block]:
     last = found.runs[-1]
     facts: list[tuple[str, str | Cell]] = [
         ("run" if len(found.runs) == 1 else "runs", ", ".join(run.run_id for run in found.runs)),
         ("status", Cell(last.status, TONES.get(last.status, Tone.PLAIN))),
-        ("attempt", str(last.attempt)),
+        *([("step", now_at.words)] if now_at else []),
+        (TAKEN_UP, times_taken_up(last)),
         ("began", f"{moment(start, now)} ({ago(start, now)})"),
     ]
     if last.ended:
@@ -82,8 +93,8 @@ def _happened(moments: Sequence[Moment], start: datetime, now: datetime) -> list
         told = f"{it.told} at {moment(due, now)}" if due else it.told
         what = f"{told}. {it.failure}" if it.failure else told
         since = f"+{span((it.at - start).total_seconds())}"
-        rows.append((moment(it.at, now), since, it.actor, str(it.attempt or ""), Cell(what, tone)))
-    return [Heading("What happened"), Table(("when", "since", "who", "no.", "what"), rows, ("since", "no."))]
+        rows.append((moment(it.at, now), since, it.actor, str(it.step_attempt or ""), Cell(what, tone)))
+    return [Heading("What happened"), Table(("when", "since", "who", "attempt", "what"), rows, ("since", "attempt"))]
 
 
 def _paid(calls: Sequence[Mapping[str, Any]]) -> list[Block]:

@@ -1,17 +1,16 @@
 """`python -m retake skip RUN`: go on without what failed."""
 
-import click
-
 from retake.console.answer import Answer
-from retake.console.desk import Desk, console_command
+from retake.console.desk import Desk
+from retake.console.several import command_for_each
 from retake.console.target import done, has_ended, target
 from retake.story.operator import Refusal, Verb
 
 
-@console_command("skip")
-@click.argument("run")
+@command_for_each("skip", "run", "RUN")
 def command(desk: Desk, run: str) -> Answer:
-    """Go on without what failed. RUN is a run's id, the beginning of one, or a generation's id.
+    """Go on without what failed. RUN is a run's id, a generation's, or the beginning of one;
+    there may be several.
 
     A picture or a video that cannot be had is replaced by a mock made on this machine; its error stays on record as
     skipped. A held paid call is not made again: the generation then ends as one whose attempts are used up. The text

@@ -1,12 +1,14 @@
 """`python -m retake status`: one look tells how it stands, and whether a person is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
 from retake.clock import stamp
+from retake.console import watch
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
+from retake.console.attempts import present
 from retake.console.day import the_day
 from retake.console.desk import Desk, Pipeline, console_command
 from retake.console.overview import ENDED_SHOWN, Overview, as_document, overview
@@ -14,22 +16,27 @@ from retake.console.runs import TONES
 from retake.console.words import ago, code_of, moment, one_line, read_moment, span, usd
 from retake.errors import RetakeError, StateError
 from retake.paid.caps import Today
+from retake.retrying.breaker import BreakerState, Phase, breakers_of, decoded
 from retake.runs import Ledger
-from retake.story.decision import Act
+from retake.story.breakers import refusal
+from retake.story.decision import Act, Action
 from retake.story.documents import FAILED_STEP
+from retake.story.shift import vendor_of
 
 
 @console_command("status")
+@watch.option
 def command(desk: Desk) -> Answer:
     """How each pipeline stands: what is under way, what it waits for, what failed last, and what the next tick does.
 
     Takes no lease and changes nothing. Ends with 69 if a person is needed, and says what for.
     """
-    seen = look(desk)
+    standing = breaker_states(desk)
+    seen = look(desk, standing)
     now = desk.clock.now()
     pipelines = [as_document(it, desk.settings, now) for it in seen]
     healthy = not any(it.needs for it in seen)
-    breakers = open_breakers(desk)
+    breakers = open_breakers(desk, standing)
     day = next((it.today for it in seen if it.today), None)
     document = {
         "at": stamp(now),
@@ -46,11 +53,21 @@ def command(desk: Desk) -> Answer:
     return Answer(document, blocks, 0 if healthy else 69)
 
 
-def look(desk: Desk) -> list[Overview]:
+def look(desk: Desk, breakers: Mapping[str, BreakerState | str] | None = None) -> list[Overview]:
     """Each pipeline, as many at once as a tick works on. Raises SettingsError, StorageError."""
     many = len(desk.pipelines) > 1
     desk.bucket, desk.settings  # noqa: B018  opened here, once, rather than by each thread
     today = _today(desk)
+    standing = breaker_states(desk) if breakers is None else breakers
+
+    def shut(action: Action) -> str:
+        vendor = vendor_of(action)
+        state = standing.get(vendor) if vendor else None
+        if vendor is None or state is None or desk.settings.breaker.failures is None:
+            return ""
+        if isinstance(state, str):
+            return f"the breaker {vendor} cannot be made sense of: {state}"
+        return refusal(desk.settings, state, vendor, desk.clock.now())
 
     def one(pipeline: Pipeline) -> Overview:
         return overview(
@@ -62,6 +79,7 @@ def look(desk: Desk) -> list[Overview]:
             desk.clock,
             ended=0 if many else ENDED_SHOWN,
             today=today,
+            shut=shut,
         )
 
     if not many:
@@ -89,18 +107,23 @@ def _caps(today: Today) -> dict[str, Any]:
     }
 
 
-def open_breakers(desk: Desk) -> list[dict[str, Any]]:
-    """The circuit breakers that do not let everything through."""
-    from retake.retrying.breaker import Phase, breakers_of, decoded
-
-    register, now, found = breakers_of(desk.bucket, desk.clock), desk.clock.now(), []
+def breaker_states(desk: Desk) -> dict[str, BreakerState | str]:
+    """Return each breaker on record by name: its state, or what is wrong with its document."""
+    register, found = breakers_of(desk.bucket, desk.clock), dict[str, BreakerState | str]()
     for name in register.names():
         try:
-            state = decoded(register.read(name))
+            found[name] = decoded(register.read(name))
         except (RetakeError, ValueError) as error:
-            found.append(
-                {"name": name, "phase": "unreadable", "opened_at": None, "open_until": None, "code": str(error)}
-            )
+            found[name] = str(error)
+    return found
+
+
+def open_breakers(desk: Desk, states: Mapping[str, BreakerState | str] | None = None) -> list[dict[str, Any]]:
+    """The circuit breakers that do not let everything through."""
+    now, found = desk.clock.now(), []
+    for name, state in (breaker_states(desk) if states is None else states).items():
+        if isinstance(state, str):
+            found.append({"name": name, "phase": "unreadable", "opened_at": None, "open_until": None, "code": state})
             continue
         if (phase := state.phase(now)) is not Phase.CLOSED:
             opened, until = (stamp(it) if it else None for it in (state.opened_at, state.open_until))
@@ -131,12 +154,11 @@ def _one(seen: Overview, document: dict[str, Any], now: datetime) -> list[Block]
                 moment(run.updated_at, now),
                 run.task_id,
                 Cell(run.status, TONES.get(run.status, Tone.PLAIN)),
-                str(run.attempt),
                 code_of(run.error_code),
             )
             for run in seen.ended
         ]
-        blocks += [Heading("The last that ended"), Table(("ended", "task", "how", "attempt", "last error"), rows)]
+        blocks += [Heading("The last that ended"), Table(("ended", "task", "how", "last error"), rows)]
     return blocks
 
 
@@ -153,7 +175,7 @@ def _facts(seen: Overview, document: dict[str, Any], now: datetime) -> list[tupl
     facts += _error_facts(seen, now)
     facts.append(("lease", _lease(seen, now)))
     facts.append(("next tick", seen.next_tick))
-    facts.append(("spent today", _spent(seen.today)))
+    facts.append(("spent today", _spent(seen)))
     if seen.counts:
         shown = ", ".join(f"{n} {status}" for status, n in seen.counts.items() if n)
         facts.append(("runs", shown or "none yet"))
@@ -183,11 +205,13 @@ def _lease(seen: Overview, now: datetime) -> str:
     return f"held by {holder.owner}{since}{until}"
 
 
-def _spent(today: Today | None) -> str:
+def _spent(seen: Overview) -> str:
     """What the pipeline has spent, and what is spent of the caps."""
-    if today is None:
-        return "not known: the day's book cannot be read"
-    sums, cap, own_cap = today.sums, today.limits.bucket_usd, today.limits.pipeline_usd
+    today, sums = seen.today, seen.sums
+    if today is None or sums is None:
+        what = "the day's book" if today is None else "the pipeline's document"
+        return f"not known: {what} cannot be read"
+    cap, own_cap = today.limits.bucket_usd, today.limits.pipeline_usd
     parts = [f"{usd(sums.settled)}, no cap" if cap is None and own_cap is None else usd(sums.settled)]
     if cap is not None and today.book.spent == sums.spent:
         parts = [f"{sums.settled:.3f} of {usd(cap)}"]
@@ -228,9 +252,9 @@ def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
 
 
 def _row(seen: Overview, desk: Desk, now: datetime) -> list[str | Cell]:
-    doc, limit = seen.doc, desk.settings.workflow.max_retries + 1
+    doc = seen.doc
     stands = _stands(seen, now)
-    step = f"{doc.present_step} {doc.retries_of(doc.present_step) + 1}/{limit}"
+    step = present(doc, desk.settings.workflow).short
     return [
         Cell(seen.channel or "", stands.tone if stands.tone is not Tone.FAINT else Tone.PLAIN),
         seen.generation_id or "",

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
+from retake.console.attempts import of_failure
 from retake.console.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
-from retake.story.chronicle import STEP_DONE
+from retake.story.chronicle import OPERATOR, STEP_DONE
 
 
 class Moment(NamedTuple):
@@ -18,7 +19,7 @@ class Moment(NamedTuple):
     run_id: str
     what: str
     actor: str  # «cron», «operator», «recovery», «worker»
-    attempt: int | None  # of a transition
+    attempt: int | None  # of a transition: how often the run was taken up
     kind: str  # of the event
     status: str | None = None  # which the run came to, of a transition
     step: str | None = None  # which had its result, or failed
@@ -29,6 +30,11 @@ class Moment(NamedTuple):
     def told(self) -> str:
         """What happened, in words."""
         return f"{self.step} {self.what}" if self.step and self.error else self.what
+
+    @property
+    def step_attempt(self) -> int | None:
+        """Which attempt at the step failed here; None where nothing failed, or the record does not say."""
+        return of_failure(self.error)
 
     @property
     def failure(self) -> str:
@@ -73,10 +79,13 @@ def as_document(moment: Moment, start: datetime) -> dict[str, Any]:
         **moment._asdict(),
         "at": stamp(moment.at),
         "what": moment.told,
+        "step_attempt": moment.step_attempt,
         "next_retry_at": stamp(moment.next_retry_at) if moment.next_retry_at else None,
         "since_start_s": round((moment.at - start).total_seconds(), 3),
     }
 
+
+HANDED_OVER, TAKEN_BY_HAND = "waits for the next tick", "made due at once"
 
 _CHANGES: Mapping[tuple[str | None, str], str] = {
     (None, RunStatus.QUEUED): "created",
@@ -87,6 +96,12 @@ _CHANGES: Mapping[tuple[str | None, str], str] = {
     (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
 }
 
+_BY_HAND: Mapping[tuple[str | None, str], str] = {
+    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): HANDED_OVER,
+    (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): TAKEN_BY_HAND,
+}
+"""What the operator's hand makes of a run: nothing failed, and nothing is worked on yet."""
+
 _ENDS: Mapping[str, str] = {
     RunStatus.SUCCEEDED: "done",
     RunStatus.FAILED: "failed for good",
@@ -96,7 +111,9 @@ _ENDS: Mapping[str, str] = {
 
 def _of_change(event: Event) -> Moment:
     previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
-    what = _CHANGES.get((previous, status)) or _ENDS.get(status) or f"{previous} → {status}"
+    by_hand = event.payload.get("actor") == OPERATOR and not event.payload.get("error_code")
+    what = (_BY_HAND.get((previous, status)) if by_hand else None) or _CHANGES.get((previous, status))
+    what = what or _ENDS.get(status) or f"{previous} → {status}"
     attempt = event.payload.get("attempt")
     return Moment(
         event.at,

@@ -13,7 +13,7 @@ from retake.errors import Code, CodedError
 from retake.settings import Settings
 
 if TYPE_CHECKING:
-    from retake.retrying.breaker import Breaker, BreakerPolicy, Permit
+    from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Permit
 
 
 class Breakers:
@@ -38,6 +38,16 @@ class Breakers:
         except BreakerOpen as error:
             why = f"{error}; nothing is asked of it. To try it at once: python -m retake breaker probe {vendor}"
             return Shut(why, self._clock.now() + timedelta(seconds=error.retry_after_s))
+
+
+def refusal(settings: Settings, state: "BreakerState", vendor: str, now: datetime) -> str:
+    """Return why a tick would not ask the vendor, as its breaker stands; "" if it would. Nothing is noted."""
+    if settings.breaker.failures is None:
+        return ""
+    from retake.retrying.breaker import allow
+
+    _, refused = allow(state, policy(settings), now, "nobody")
+    return f"{vendor} has failed too often: {refused.why}" if refused else ""
 
 
 class Shut(NamedTuple):

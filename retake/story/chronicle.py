@@ -13,12 +13,15 @@ FINISH                                      succeeded
 RETRY, and REST until something is due      retry_scheduled, next_retry_at: when it is due
 anything else                               running
 
+An operator works on nothing: what an intervention leaves to be done waits for the next tick, queued or retry_scheduled
+and due at once (`Chronicle.hand_over`), and is claimed by the manager then.
+
 The end is on record before config_gen.json lets go of the id: no generation under way means that its run has ended,
 and a tick that finds none looks into no ledger.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -180,15 +183,21 @@ class Chronicle:
     def align(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
         """Bring the run in line; `action` is what is decided on the documents. `interrupted`: whoever was at work on it
         died. Nothing is done where no generation is under way."""
-        if documents.gen.generation_id is None:
-            return
-        try:
-            self._bring(documents, action, interrupted=interrupted)
-        except StaleRun:  # who looks after silent runs moved it just before us: once more, from where it stands now
-            self._run = None
-            self._bring(documents, action, interrupted=interrupted)
-        if self._apart and action.act in _PAYING:
+        self._persist(lambda: self._bring(documents, expected(documents, action), self._way, interrupted, resumed=True))
+        if self._apart and action.act in _PAYING and documents.gen.generation_id is not None:
             self.flush()
+
+    def witness(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
+        """As `align`, for someone who looks and claims nothing: what waits for a worker goes on waiting."""
+        wanted = expected(documents, action)
+        self._persist(lambda: self._bring(documents, wanted, self._unclaimed, interrupted, resumed=False))
+
+    def hand_over(self, documents: Documents, action: Action) -> None:
+        """As `align`, for someone who leaves the work to the next tick: what goes on waits for a claim, due now."""
+        wanted = expected(documents, action)
+        if wanted.status is RunStatus.RUNNING:
+            wanted = wanted._replace(next_retry_at=self._clock.now(), error=None)  # the error is on record
+        self._persist(lambda: self._bring(documents, wanted, self._handed_over, interrupted=False, resumed=False))
 
     def remark(self, code: str, text: str) -> None:
         """Put something on record that the documents do not tell; written with what comes next."""
@@ -206,9 +215,26 @@ class Chronicle:
 
     # --- how it is done -----------------------------------------------------------------------------------------------
 
-    def _bring(self, documents: Documents, action: Action, *, interrupted: bool) -> None:
-        self._look(documents.gen.generation_id or "")
-        wanted, run = expected(documents, action), self._run
+    def _persist(self, bring: Callable[[], None]) -> None:
+        try:
+            bring()
+        except StaleRun:  # who looks after silent runs moved it just before us: once more, from where it stands now
+            self._run = None
+            bring()
+
+    def _bring(
+        self,
+        documents: Documents,
+        wanted: Standing,
+        way: Callable[[Run, Standing], list[Trigger]],
+        interrupted: bool,
+        *,
+        resumed: bool,
+    ) -> None:
+        if documents.gen.generation_id is None:
+            return
+        self._look(documents.gen.generation_id)
+        run = self._run
         if run and run.ended:
             if run.status is wanted.status or {run.status, wanted.status} <= _ENDS_BADLY:
                 return
@@ -217,9 +243,9 @@ class Chronicle:
         if run is None:
             self._run = run = self._begun()
         if interrupted and run.status is RunStatus.RUNNING:
-            self._move(Trigger.PROCESS_RESTART, wanted)
-            self._move(Trigger.RECOVERY_RESUME, wanted)
-        for trigger in self._way(wanted):
+            run = self._move(Trigger.PROCESS_RESTART, wanted)
+            run = self._move(Trigger.RECOVERY_RESUME, wanted) if resumed else run
+        for trigger in way(run, wanted):
             self._move(trigger, wanted)
         if wanted.status is RunStatus.RUNNING and (error := self._unrecorded(wanted.error)):
             self._pending.setdefault(identity(ERROR, error), Note(ERROR, error))
@@ -257,17 +283,28 @@ class Chronicle:
         key = f"{self._task_id}#{self._ended + 1}"
         return self._ledger.create_for_task(self._task_id, key, actor=self.actor, pipeline=self._pipeline)
 
-    def _way(self, wanted: Standing) -> list[Trigger]:
-        assert self._run is not None
+    def _way(self, run: Run, wanted: Standing) -> list[Trigger]:
         scheduled = RunStatus.RETRY_SCHEDULED
-        if self._run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
+        if run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
             return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was tried again meanwhile, by hand
-        return route(self._run.status, wanted.status)
+        return route(run.status, wanted.status)
+
+    def _unclaimed(self, run: Run, wanted: Standing) -> list[Trigger]:
+        return [] if wanted.status is RunStatus.RUNNING else self._way(run, wanted)
+
+    def _handed_over(self, run: Run, wanted: Standing) -> list[Trigger]:
+        if wanted.status is not RunStatus.RUNNING:
+            return self._way(run, wanted)
+        if run.status is RunStatus.RUNNING:
+            return [Trigger.RETRYABLE_ERROR]
+        if run.next_retry_at and wanted.next_retry_at and run.next_retry_at > wanted.next_retry_at:
+            return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # no transition alone makes it due earlier
+        return []
 
     def _unrecorded(self, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return error if error and identity(ERROR, error) not in self._known else None
 
-    def _move(self, trigger: Trigger, wanted: Standing) -> None:
+    def _move(self, trigger: Trigger, wanted: Standing) -> Run:
         assert self._run is not None
         by_recovery, failed = trigger in _BY_RECOVERY, trigger in _FAILURES
         error = self._unrecorded(wanted.error) if failed else None
@@ -289,3 +326,4 @@ class Chronicle:
             self._pending = {}
         if self._run.ended:
             self._ended += 1
+        return self._run

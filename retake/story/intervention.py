@@ -211,12 +211,12 @@ class _Record(NamedTuple):
             action = Action(Act.REST, action.step, action.why, until=self.clock.now())
         elif action.act is Act.FINISH:
             action = Action(Act.REST, action.step, action.why)
-        self.chronicle.align(documents, action, interrupted=interrupted)
+        self.chronicle.witness(documents, action, interrupted=interrupted)
         self.chronicle.flush()
 
     def of_what_was_done(self, documents: Documents, code: str, text: str) -> None:
         self.chronicle.remark(code, text)
-        self.chronicle.align(documents, self._decided(documents))
+        self.chronicle.hand_over(documents, self._decided(documents))
         self.chronicle.flush()
 
     def _decided(self, documents: Documents) -> Action:

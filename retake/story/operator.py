@@ -100,8 +100,14 @@ def next_tick(
     """What the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
     action = decide(documents, limits, now, prices, today)
     if action.act is Act.REST:
-        return f"the next tick rests: {action.why}"
-    return f"the next tick: {action.act} ({action.why})"
+        return f"the next tick rests: {why(action)}"
+    return f"the next tick: {action.act} ({why(action)})"
+
+
+def why(action: Action) -> str:
+    """Return why something is done, for people. The log counts the retries of a step ("attempt 1/3 for status"); beside
+    "attempt 2 of 4", which counts the first one too, that would be one word for two numbers."""
+    return action.why.replace("attempt ", "retry ", 1) if action.why.startswith("attempt ") else action.why
 
 
 def _retry(documents: Documents, limits: Workflow, now: datetime) -> Plan:

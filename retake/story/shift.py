@@ -152,7 +152,7 @@ class Shift:
                 return self._rest(action)
             if action.act is Act.BEGIN:
                 return self._begin()
-            leave = self._breakers.leave(_vendor_of(action))
+            leave = self._breakers.leave(vendor_of(action))
             if isinstance(leave, Shut):
                 return self._rest(Action(Act.REST, action.step, leave.why, 75, leave.until))
             if action.act not in self._unflagged:
@@ -393,7 +393,7 @@ class Shift:
             self._align(actor="operator")
 
     def _need_keys(self, action: Action) -> None:
-        vendor = _vendor_of(action)
+        vendor = vendor_of(action)
         if vendor:
             self._need((vendor,))
 
@@ -441,8 +441,8 @@ _VENDOR_OF_STEP = {
 }
 
 
-def _vendor_of(action: Action) -> str | None:
-    """Whom the action asks; None where it asks nobody."""
+def vendor_of(action: Action) -> str | None:
+    """Return the vendor that the action asks, or None."""
     return _VENDOR.get(action.act) or (_VENDOR_OF_STEP[action.step] if action.act is Act.SETTLE else None)
 
 

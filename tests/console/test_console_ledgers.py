@@ -38,7 +38,7 @@ def test_with_a_database_the_operators_doings_are_on_record_there(tmp_path: Path
     act(cancel, world, run=ID, yes=True)
     act(requeue_letter, world, letter_id=ID)
     first, second = ledger(world).of_task(ID)
-    assert (first.status, second.status) == (RunStatus.CANCELLED, RunStatus.RUNNING)
+    assert (first.status, second.status) == (RunStatus.CANCELLED, RunStatus.QUEUED)
     assert not world.keys_of("runs/")
     act(cancel, world, run=ID, yes=True)
     act(drop_letter, world, letter_id=ID, yes=True)
@@ -78,7 +78,7 @@ def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation()
     assert work(desk(world, "b"), run=ID).document["done"] == "retry"
     assert (of(world, "a").status, of(world, "b").status) == ("imagine_trigger_failed", None)
     [run] = open_ledger(None, of(world, "b").bucket, world.clock).of_task(f"b/{ID}")
-    assert (run.pipeline, run.status) == ("story/b", RunStatus.RUNNING)
+    assert (run.pipeline, run.status) == ("story/b", RunStatus.RETRY_SCHEDULED)
     with pytest.raises(Refusal, match="nothing of it has failed"):
         work(desk(world), run=run.run_id)  # its id says whose it is
 

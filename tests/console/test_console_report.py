@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from operator_states import ID, STATES
 from reading_world import World, ask, clear, desk_of, shown
 from rich.markdown import Markdown
 from test_console_runs import eventful
@@ -141,6 +142,59 @@ def test_a_run_of_which_nothing_is_wrong_says_so() -> None:
     assert tale.told()["summary"] == "Nothing went wrong: the run is succeeded."
     assert tale.told()["recommendations"] == []
     assert "None: what there is did its work." in tale.text()
+
+
+def test_the_advice_is_on_the_failure_that_ended_the_run() -> None:
+    tale = Tale().fails(Code.NETWORK).fails(Code.NETWORK).fails(Code.RATE_LIMIT, step="imagine")
+    told = tale.moves(Trigger.NON_RETRYABLE_ERROR, error=failure(Code.REJECTED)).told()
+    assert (told["failed_step"], told["cause"]["error_code"]) == ("upscale", Code.REJECTED)
+    assert told["recommendations"][0].startswith("The prompt was refused")
+
+
+def test_one_failure_that_ended_a_run_has_its_advice_whatever_its_code() -> None:
+    for code in Code:
+        told = Tale().moves(Trigger.NON_RETRYABLE_ERROR, error=failure(code)).told()
+        assert told["recommendations"], code
+
+
+def test_one_network_error_is_enough_to_say_something() -> None:
+    [told] = Tale().fails(Code.NETWORK).does("upscale").moves(Trigger.COMPLETED).told()["recommendations"]
+    assert "this machine's connection" in told
+
+
+def test_a_failure_that_did_not_recover_counts_in_the_time_to_recovery() -> None:
+    tale = Tale().fails(step="imagine").does("imagine").fails(minutes=60)
+    tale.moves(Trigger.NON_RETRYABLE_ERROR, error=failure(Code.UNAVAILABLE, message="last"))
+    told = tale.told()
+    assert [it["seconds"] for it in told["outages"]] == [90.0, None]
+    assert told["outages"][1]["lasted_s"] == 90.0
+    assert (told["mttr_s"], told["mttr_at_least"]) == (90.0, True)
+    assert "at least 1 min 30 s on average, as upscale did not recover" in tale.text()
+    assert "not recovered in 1 min 30 s" in tale.text()
+
+
+def test_a_failure_of_no_step_counts_too() -> None:
+    tale = Tale()
+    error = {"error_id": "x", "error_class": "A", "error_code": Code.SCRIPT_DIED, "message": "no"}
+    due = tale.clock.now() + timedelta(minutes=1)
+    tale.moves(Trigger.RETRYABLE_ERROR, error=error, next_retry_at=due)
+    tale.moves(Trigger.RETRY_DUE, worker="w").moves(Trigger.COMPLETED)
+    assert [(it["step"], it["seconds"]) for it in tale.told()["outages"]] == [("the run", 120.0)]
+
+
+def test_an_unknown_outcome_has_its_advice() -> None:
+    tale = Tale()
+    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)))
+    [told] = recommendations(it, [{"step": "imagine", "outcome": "unknown"}], {}, "hold")
+    assert told.startswith("Nobody knows what became of 1 paid call (imagine): look in the vendor's account")
+
+
+def test_a_held_call_is_what_is_advised_on_first() -> None:
+    world = STATES["video held"]()
+    world.tick()
+    [first, *_] = ask(report, world, run=ID).document["recommendations"]
+    assert first.startswith("Nobody can tell whether the runway call was carried out")
+    assert f"`retry {ID}`" in first
 
 
 # --- recommendations --------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_a_failed_generation_is_taken_up_again_where_it_failed() -> None:
     answer = act(retry, world, run=runs(world)[0].run_id)
     assert answer.document["done"] == "requeue"
     assert world.generation_id == ID
-    assert [run.status for run in runs(world)] == [RunStatus.FAILED, RunStatus.RUNNING]
+    assert [run.status for run in runs(world)] == [RunStatus.FAILED, RunStatus.QUEUED], "it waits for a manager"
     world.tick()
     assert world.ended[-1] == "done"
     assert world.vendors.billed == {"upscale": 1, "create": 1}

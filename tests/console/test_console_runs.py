@@ -1,14 +1,19 @@
 """`runs` and `show`: what is on the ledger, found again by what a person types, and told in its order."""
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import click
 import pytest
+from operator_states import STATES
 from reading_world import World, ask, clear, desk_of, shown
 
 from retake.clock import stamp
+from retake.console.report import command as report
 from retake.console.runs import command as runs
 from retake.console.show import command as show
+from retake.console.since import moment_of, read_since
 from retake.console.status import command as status
 from retake.console.timeline import timeline
 from retake.errors import RunError
@@ -16,6 +21,7 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import Trigger
 from retake.settings import Settings, Storage
+from retake.story.intervention import Intervention
 from retake.story.shift import Orders
 
 
@@ -51,7 +57,7 @@ def test_runs_are_listed_the_last_changed_first() -> None:
     assert ids(world, statuses=("failed", "succeeded")) == ["20260101-0005", "20260101-0000"]
     text = shown(ask(runs, world, statuses=(), limit=20, pipeline=None))
     assert text.startswith("Runs of story\nRUN")
-    assert "20260101-0005        1  failed     00:05:00  B REJECTED" in text
+    assert re.search(r"20260101-0005  failed +00:05:00  B REJECTED$", text, re.MULTILINE)
 
 
 def test_runs_of_another_pipeline_are_there_when_asked_for() -> None:
@@ -65,8 +71,87 @@ def test_runs_of_another_pipeline_are_there_when_asked_for() -> None:
 
 def test_an_empty_ledger_says_so() -> None:
     answer = ask(runs, World(), statuses=(), limit=20, pipeline=None)
-    assert shown(answer) == "There is no such run on record.\n"
-    assert answer.document == {"runs": []}
+    assert "No run is on record yet" in shown(answer)
+    assert "b2_storage_manager.py" in shown(answer)
+    assert "make run" in shown(answer)
+    assert (answer.document, answer.exit_code) == ({"runs": []}, 0)
+    none = ask(runs, World(), statuses=("failed",), limit=20, pipeline=None)
+    assert shown(none) == "There is no such run on record.\n"
+
+
+def test_the_error_stands_in_its_column_and_when_it_is_due_beside_the_state() -> None:
+    world = World()
+    world.vendors.plan("imagine", "refused", "refused")
+    world.tick()
+    [line] = shown(ask(runs, world, statuses=(), limit=20, pipeline=None)).splitlines()[2:]
+    assert line.endswith("A UNAVAILABLE")
+    assert "retry_scheduled, due now, imagine 1/4" in line
+    waiting = STATES["pictures failed and wait"]()
+    waiting.tick()
+    [line] = shown(ask(runs, waiting, statuses=(), limit=20, pipeline=None)).splitlines()[2:]
+    assert "retry_scheduled, due in " in line
+    assert line.endswith("A UNAVAILABLE")
+
+
+def test_attempts_are_counted_in_one_way_on_every_screen() -> None:
+    world = World()
+    world.vendors.plan("imagine", "refused", "refused", "rejected")
+    while not world.ended:
+        world.tick()
+    Intervention(world.settings, world.bucket, world.clock, owner="console:7").requeue("20260101-0000")
+    [told] = ask(status, world).document["pipelines"]
+    assert (told["step"], told["attempt"], told["max_attempts"]) == ("imagine", 1, 4)
+    listed = ask(runs, world, statuses=(), limit=20, pipeline=None)
+    [run, failed] = sorted(listed.document["runs"], key=lambda it: it["status"], reverse=True)
+    assert (run["step"], run["step_attempt"], run["max_attempts"]) == ("imagine", 1, 4)
+    assert (failed["step"], failed["step_attempt"]) == (None, None)
+    assert run["attempt"] == 4, "the run's own counter: how often the task was taken up"
+    assert "queued, imagine 1/4" in shown(listed)
+    for command in (show, report):
+        answer = ask(command, world, run="20260101-0000")
+        assert (answer.document["step_attempt"], answer.document["max_attempts"]) == (1, 4)
+        assert "imagine, attempt 1 of 4" in shown(answer)
+        assert "taken up" in shown(answer)
+        failures = [it["step_attempt"] for it in answer.document["timeline"] if it["error"]]
+        assert failures == [1, 2, 3]
+    assert "imagine, attempt 1 of 4" in shown(ask(status, world))
+
+
+def test_runs_are_chosen_by_time_and_by_error() -> None:
+    world = eventful()
+    last = "20260101-0006"
+    assert ids(world, since=timedelta(minutes=1)) == [last]
+    assert ids(world, since=moment_of(timedelta(days=1), world.clock.now())) == [last, "20260101-0005", "20260101-0000"]
+    for code in ("REJECTED", "B REJECTED", "err_business_rejected", "rejected"):
+        assert ids(world, code=code) == ["20260101-0005"]
+        assert ids(world, code=code, limit=1) == ["20260101-0005"], "found beyond the first of all"
+    assert ids(world, code="NETWORK") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("30m", timedelta(minutes=30)),
+        ("2 h", timedelta(hours=2)),
+        ("2d", timedelta(days=2)),
+        ("1w", timedelta(weeks=1)),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+    ],
+)
+def test_a_time_is_read_as_people_type_it(text: str, meant: object) -> None:
+    assert read_since(None, None, text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "soon", "d", "-2d", "2026-13-01", "0001-01-01T00:00+14:00"])
+def test_what_is_no_time_is_a_usage_error_that_says_what_is(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="30m, 2h, 2d"):
+        read_since(None, None, text)
+
+
+def test_a_time_before_all_time_is_the_beginning() -> None:
+    assert moment_of(timedelta(weeks=999_999), World().clock.now()).year == 1
 
 
 def test_a_run_is_found_by_its_id_its_beginning_and_its_generation() -> None:
@@ -108,7 +193,9 @@ def test_a_timeline_tells_failures_repeats_results_and_the_end() -> None:
         "done",
     ]
     text = shown(ask(show, world, run="20260101-0000"))
-    assert "00:02:00  +2 min  cron    2  imagine failed, to be tried again. A TIMEOUT: imagine: no answer" in text
+    assert re.search(
+        r"00:02:00 +\+2 min  cron +2  imagine failed, to be tried again. A TIMEOUT: imagine: no answer", text
+    )
     assert "Paid: 0.610 USD for 5 calls" in text
     assert "unknown, possible duplicate" in text
 

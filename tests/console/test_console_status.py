@@ -151,6 +151,42 @@ def test_an_open_breaker_is_told() -> None:
     assert "breaker piapi is open" in shown(ask(status, world))
 
 
+def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
+    world = World()
+    world.settings = world.settings._replace(breaker=world.settings.breaker._replace(failures=3))
+    world.vendors.plan("fetch", *["running"] * 9)
+    world.ticks(3)
+    until = stamp(world.clock.now() + timedelta(minutes=5))
+    world.put("breakers/midjourney.json", {"open_until": until, "opened_at": stamp(world.clock.now())})
+    [told] = ask(status, world).document["pipelines"]
+    assert told["next_tick"].startswith("rests: midjourney has failed too often: open until")
+    assert world.tick().exit_code == 75
+    world.put("breakers/midjourney.json", {"open_until": until, "probe_ordered": True})
+    assert ask(status, world).document["pipelines"][0]["next_tick"].startswith("ask Midjourney")
+
+
+def test_a_breaker_that_is_turned_off_holds_nothing_back() -> None:
+    world = World()
+    world.put("breakers/openai.json", {"open_until": stamp(world.clock.now() + timedelta(minutes=5))})
+    assert "rest" not in ask(status, world).document["pipelines"][0]["next_tick"]
+
+
+def test_what_the_next_tick_does_knows_of_a_manager_at_work() -> None:
+    world = World()
+    world.bucket.lease("story", "host-a:17")
+    told = ask(status, world).document["pipelines"][0]["next_tick"]
+    assert told == "leaves it to host-a:17, who is at work; as things stand after that, begin a new generation"
+
+
+def test_what_today_has_cost_is_not_known_while_a_document_cannot_be_read() -> None:
+    world = World(daily_cap_usd=5.0)
+    world.ticks(2)
+    world.put("config/config_midjourney.json", b"{")
+    answer = ask(status, world)
+    assert "spent today  not known: the pipeline's document cannot be read" in shown(answer)
+    assert answer.document["pipelines"][0]["spend_today"]["settled_usd"] is None
+
+
 def test_looking_changes_nothing() -> None:
     world = World()
     world.vendors.plan("imagine", "refused", "rejected")

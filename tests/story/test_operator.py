@@ -131,7 +131,7 @@ def test_retry_does_not_wait_until_the_step_is_due() -> None:
     assert world.status == "imagine_trigger_failed"
     assert runs(world)[0].next_retry_at is not None
     carried_out(world, Verb.RETRY)
-    assert runs(world)[0].next_retry_at is None
+    assert runs(world)[0].next_retry_at == world.clock.now()
     world.tick()
     assert world.vendors.billed["imagine"] == 1
 
@@ -335,23 +335,39 @@ def test_what_is_retried_or_skipped_goes_on_as_the_same_run(name: str, verb: Ver
     if name.endswith("held") and verb is Verb.SKIP:
         assert run.status is RunStatus.FAILED
         return
-    assert run.status is RunStatus.RUNNING
-    changes = transitions(world, run)
-    assert changes[-1] == ("running", "operator")
+    assert (run.worker, run.status in WAITING) == (None, True), "nobody has it before the next tick"
     if not name.endswith("held"):
-        assert changes[-2] == ("retry_scheduled", "operator"), "the failure is on record before it is lifted"
+        due = run.next_retry_at
+        assert due is not None
+        assert due <= world.clock.now()
         errors = [event for event in BucketLedger(world.bucket, world.clock).events(run.run_id) if event.kind == ERROR]
         assert [event.payload["error_code"] for event in errors] == [STATES[name]().doc.raw["last_error"]["error_code"]]
+    world.tick()
+    [run] = runs(world)
+    assert run.status not in WAITING or run.error_code, "a manager claims it at its next tick"
+
+
+WAITING = (RunStatus.QUEUED, RunStatus.RETRY_SCHEDULED)
 
 
 def test_what_is_taken_up_again_is_a_run_of_its_own_with_the_next_attempt() -> None:
     world = STATES["buried"]()
     operator(world).requeue(ID)
     first, second = runs(world)
-    assert (first.status, second.status) == (RunStatus.FAILED, RunStatus.RUNNING)
+    assert (first.status, second.status, second.worker) == (RunStatus.FAILED, RunStatus.QUEUED, None)
     assert second.attempt == first.attempt + 1
-    assert transitions(world, second) == [("queued", "operator"), ("running", "operator")]
+    assert transitions(world, second) == [("queued", "operator")]
     assert "requeue" in remarks(world, second)
+    world.tick()
+    assert transitions(world, second)[1] == ("running", "cron"), "the next tick claims it"
+
+
+def test_a_generation_taken_up_again_and_cancelled_at_once_was_never_running() -> None:
+    world = STATES["buried"]()
+    operator(world).requeue(ID)
+    carried_out(world, Verb.CANCEL)
+    _, second = runs(world)
+    assert transitions(world, second) == [("queued", "operator"), ("cancelled", "operator")]
 
 
 # --- the flag ---------------------------------------------------------------------------------------------------------
@@ -374,10 +390,11 @@ def test_a_flag_that_is_lowered_on_purpose_leaves_the_interruption_on_record() -
     world.put(PUBLIC, {"processing_lock": True})
     assert operator(world).lower_flag()
     [run] = runs(world)
-    assert transitions(world, run)[-2:] == [("interrupted", "recovery"), ("running", "recovery")]
+    assert transitions(world, run)[-1] == ("interrupted", "recovery")
     world.vendors.plan("fetch", "running")
     world.tick()
-    assert runs(world) == [run], "the next tick does not take it for a second crash"
+    assert transitions(world, run)[-2:] == [("interrupted", "recovery"), ("running", "recovery")]
+    assert runs(world)[0].resumes == 1, "the next tick does not take it for a second crash"
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""`--watch SECONDS`: the same look again and again, until Ctrl-C.
+
+On a terminal each look takes the place of the one before; in a pipe one follows the other, with --json one document a
+line. What may pass (a bucket that is away) is told, and looked at again; what does not (wrong settings, a bug) ends it.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import click
+
+from retake.clock import Clock, SystemClock
+
+INTERRUPTED = 130
+"""The exit code of Ctrl-C, as shells have it."""
+
+_FINAL = (70, 78, INTERRUPTED)
+_KEPT = "retake.watch"
+_CLEARED = "\x1b[H\x1b[2J\x1b[3J"
+
+
+def _keep(ctx: click.Context, _: click.Parameter, value: float | None) -> None:
+    ctx.meta[_KEPT] = value
+
+
+option: Callable[[Any], Any] = click.option(
+    "--watch",
+    type=click.FloatRange(min=0.1, max=86_400),
+    metavar="SECONDS",
+    callback=_keep,
+    expose_value=False,
+    help="Look again every so many seconds, until Ctrl-C.",
+)
+"""Of a command that only looks."""
+
+
+def seconds(ctx: click.Context) -> float | None:
+    """Return how often to look; None: once."""
+    value: float | None = ctx.meta.get(_KEPT)
+    return value
+
+
+def repeated(look: Callable[[], int], every_s: float, *, clock: Clock | None = None, times: int | None = None) -> int:
+    """Call `look`, which shows an answer and returns its exit code, every `every_s` seconds: so many times, or until
+    Ctrl-C, which makes it 130. Return the last exit code otherwise."""
+    clock, code = clock or SystemClock(), 0
+    try:
+        while True:
+            code = look()
+            times = None if times is None else times - 1
+            if code in _FINAL or times == 0:
+                return code
+            clock.sleep(every_s)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def make_room(stream: TextIO, *, first: bool) -> None:
+    """Have the next look take the place of the one before on a terminal, and follow an empty line elsewhere."""
+    if not stream.isatty():
+        stream.write("" if first else "\n")
+    elif os.environ.get("TERM", "dumb") != "dumb":
+        stream.write(_CLEARED)
