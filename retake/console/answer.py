@@ -54,12 +54,18 @@ class Table(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """A text that is written as it stands, line by line: Markdown."""
+    """A text that is written as it stands, line by line."""
 
     text: str
 
 
-Block = Heading | Line | Facts | Table | Raw
+class Markdown(NamedTuple):
+    """A text in Markdown: as it stands in a pipe, rendered on a terminal."""
+
+    text: str
+
+
+Block = Heading | Line | Facts | Table | Raw | Markdown
 
 
 class Answer(NamedTuple):

@@ -163,7 +163,7 @@ def _row(letter: DeadLetter, now: datetime) -> Sequence[str | Cell]:
         Cell(_how(letter), Tone.BAD if failed else Tone.FAINT),
         moment(letter.failed_at, now) if letter.failed_at else "",
         str(letter.report.get("failed_step") or ""),
-        letter.fault or f"{code_of(letter.error_code)} {one_line(letter.error.get('message') or '', 2000)}".strip(),
+        letter.fault or f"{code_of(letter.error_code)} {one_line(letter.error.get('message') or '', 100_000)}".strip(),
         usd(_paid(letter)),
         str(len(letter.files)),
     )

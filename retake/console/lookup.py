@@ -93,7 +93,7 @@ def _begins(task_id: str, text: str) -> bool:
     return task_id.startswith(text) or ("/" not in text and task_id.rpartition("/")[2].startswith(text))
 
 
-_SEARCHED_IN_BUCKET = 2_000  # of its last runs, each of which is a document to be read
+_SEARCHED_IN_BUCKET = 500  # of its last runs, each of which is a document to be read
 
 
 def _runs_called(desk: Desk, text: str) -> list[Found]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone, cell
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Markdown, Raw, Table, Tone, cell
+from retake.console.layout import columns_of, cut, fold, widths
 from retake.foreign_text import json_lines, one_line, several_lines
 
 _PLAINER = {
@@ -98,7 +99,7 @@ def plain(blocks: Sequence[Block]) -> Iterator[str]:
             case Table(columns, rows, right):
                 texts = [[name.upper() for name in columns], *([cell(value).text for value in row] for row in rows)]
                 yield from _aligned(texts, [columns.index(name) for name in right])
-            case Raw(text):
+            case Raw(text) | Markdown(text):
                 yield from map(one_line, text.split("\n")[: -1 if text.endswith("\n") else None])
 
 
@@ -113,15 +114,6 @@ def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[st
         yield _GAP.join(cells).rstrip()
 
 
-def columns_of(text: str) -> int:
-    """How many columns of a terminal `text` takes."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width
-
-    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)
-
-
 # --- on a terminal ------------------------------------------------------------------------------------------------
 
 
@@ -131,44 +123,75 @@ def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(_drawn(blocks)):
         match block:
             case Heading(text):
                 console.print(*([] if not number else ["\n"]), Text(one_line(text), "bold"), sep="")
             case Line(text, tone, indent):
-                console.print(Padding(Text(one_line(text), tone.value), (0, 0, 0, indent)))
+                folded = "\n".join(fold(one_line(text), console.width - indent))
+                console.print(Padding(Text(folded, tone.value), (0, 0, 0, indent)))
             case Facts(rows):
-                console.print(_grid(rows))
+                console.print(_grid(rows, console.width))
             case Table():
-                console.print(_table(block))
+                for part in _table(block, console.width):
+                    console.print(part)
             case Raw(text):
                 console.print(Text(several_lines(text.rstrip("\n"))), soft_wrap=True)
 
 
-def _grid(rows: Sequence[tuple[str, str | Cell]]) -> object:
+def _drawn(blocks: Sequence[Block]) -> Iterator[Block]:
+    for block in blocks:
+        if isinstance(block, Markdown):
+            from retake.console.rendered import blocks_of
+
+            yield from blocks_of(block.text)
+        else:
+            yield block
+
+
+def _grid(rows: Sequence[tuple[str, str | Cell]], width: int) -> object:
     from rich.table import Table as RichTable
     from rich.text import Text
 
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, value in rows:
+    grid.add_column(no_wrap=True, overflow="ignore")
+    labels = [one_line(label) for label, _ in rows]
+    room = width - max(map(columns_of, labels), default=0) - 2
+    for label, (_, value) in zip(labels, rows, strict=True):
         shown = cell(value)
-        grid.add_row(Text(one_line(label), Tone.FAINT.value), Text(one_line(shown.text), shown.tone.value))
+        grid.add_row(Text(label, Tone.FAINT.value), Text("\n".join(fold(one_line(shown.text), room)), shown.tone.value))
     return grid
 
 
-def _table(table: Table) -> object:
+def _table(table: Table, width: int) -> Iterator[object]:
+    """The table; where the terminal is too narrow for it, each row as lines of its own."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    rows = [[_shown(value, name in table.brief) for value, name in zip(row, table.columns, strict=True)]
+            for row in table.rows]  # fmt: skip
+    texts = [[name, *(row[number].text for row in rows)] for number, name in enumerate(table.columns)]
+    chosen = widths(texts, width)
+    if chosen is None:
+        for number, row in enumerate(rows):
+            yield from [""] if number else []
+            yield _grid([(name, it) for name, it in zip(table.columns, row, strict=True) if it.text], width)
+        return
     shown = RichTable(box=SIMPLE_HEAD, header_style="dim", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, name in enumerate(table.columns):
-        last = number == len(table.columns) - 1
+    for name, size in zip(table.columns, chosen, strict=True):
         justify = "right" if name in table.right else "left"
-        head = Text(one_line(name))
-        shown.add_column(head, justify=justify, overflow="fold", ratio=1 if last and len(table.rows) else None)  # type: ignore[arg-type]
-    for row in table.rows:
-        shown.add_row(*(Text(one_line(cell(value).text), cell(value).tone.value) for value in row))
-    return shown
+        shown.add_column(Text(one_line(name)), justify=justify, min_width=size, max_width=size, overflow="ignore")  # type: ignore[arg-type]
+    for row in rows:
+        folded = ("\n".join(fold(it.text, size)) for it, size in zip(row, chosen, strict=True))
+        shown.add_row(*(Text(text, it.tone.value) for text, it in zip(folded, row, strict=True)))
+    yield shown
+
+
+def _shown(value: str | Cell, brief: bool) -> Cell:
+    it = cell(value)
+    return Cell(cut(one_line(it.text)) if brief else one_line(it.text), it.tone)
+
+
+__all__ = ["abandon", "columns_of", "complain", "plain", "show"]

@@ -9,7 +9,7 @@ import click
 
 from retake.clock import stamp
 from retake.console import markdown
-from retake.console.answer import Answer, Raw
+from retake.console.answer import Answer, Markdown, Raw
 from retake.console.attempts import TAKEN_UP, Attempt, times_taken_up
 from retake.console.desk import Desk, console_command
 from retake.console.evidence import Evidence, total_usd, unsure
@@ -43,14 +43,16 @@ class Report(NamedTuple):
 
 @console_command("report")
 @click.argument("run", metavar="RUN")
-def command(desk: Desk, run: str) -> Answer:
+@click.option("--markdown", "as_markdown", is_flag=True, help="Markdown on a terminal too, not rendered.")
+def command(desk: Desk, run: str, as_markdown: bool = False) -> Answer:
     """The incident report of a run, as Markdown: what happened and how bad it was, timeline, cause, time to recovery,
     actions taken, what was paid in vain, recommendations.
 
     RUN is the id of a run or of a generation, or the beginning of one.
     """
     report = made(desk, run)
-    return Answer(document(report), [Raw("\n".join(lines(report)))])
+    words = "\n".join(lines(report))
+    return Answer(document(report), [Raw(words) if as_markdown else Markdown(words)])
 
 
 def made(desk: Desk, run: str) -> Report:

@@ -110,7 +110,7 @@ def at_work(machine: BucketMachine, kind: str) -> tuple["subprocess.Popen[str]",
             asked.set()
             answer.wait(_PATIENCE_S)
 
-    machine.set(WORKFLOW={"call_timeout_seconds": 2 * _PATIENCE_S})
+    machine.set(WORKFLOW={"call_timeout_seconds": 2 * _PATIENCE_S, "lock_ttl_seconds": 4 * _PATIENCE_S})
     machine.vendors.on_call = hold
     manager = machine.start(MANAGER)
     assert asked.wait(_PATIENCE_S)

@@ -1,0 +1,79 @@
+"""How text is laid out on a terminal of few columns: what is folded where, and when a table is no table any more. Pure.
+
+A time is never broken: "2026-01-31 12:00:00 UTC" stays on one line, however narrow the terminal is.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+GAP = 2
+"""Columns between two columns of a table."""
+
+BRIEF = 60
+"""So many characters of a brief cell are shown on a terminal."""
+
+_LEAST = 14  # columns that a cell of words is folded to at most, unless it is shorter
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")
+_GLUE = "\ue000"  # stands for a space at which nothing is folded
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Return `text` in lines of `width` columns at most, but for a time, which stays whole."""
+    glued = _TIME.sub(lambda time: time[0].replace(" ", _GLUE), text)
+    lines: list[str] = []
+    for line in textwrap.wrap(glued, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]:
+        lines += _parted(line.replace(_GLUE, " "), max(1, width))
+    return lines
+
+
+def _parted(line: str, width: int) -> Iterator[str]:
+    """A word that is too long for a line is broken, unless it is a time."""
+    if columns_of(line) <= width or _TIME.search(line):
+        yield line
+        return
+    part = ""
+    for sign in line:
+        if part and columns_of(part + sign) > width:
+            yield part
+            part = ""
+        part += sign
+    yield part
+
+
+def widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Return how wide the columns of a table are, in which they all have room; None where it would be no table any
+    more. `columns` are the texts of each, its name first."""
+    natural = [max(map(columns_of, column)) for column in columns]
+    least = [min(full, _least(column)) for full, column in zip(natural, columns, strict=True)]
+    room -= GAP * (len(columns) - 1)
+    if sum(least) > room:
+        return None
+    chosen = list(natural)
+    while (over := sum(chosen) - room) > 0:  # the widest that may still be folded gives way
+        able = [number for number in range(len(chosen)) if chosen[number] > least[number]]
+        widest = max(able, key=lambda number: chosen[number])
+        others = max((chosen[number] for number in able if number != widest), default=0)
+        chosen[widest] = max(least[widest], min(chosen[widest] - 1, max(chosen[widest] - over, others)))
+    return chosen
+
+
+def _least(column: Sequence[str]) -> int:
+    """How narrow a column may become: its name, its times and its shorter words stay whole."""
+    times = [columns_of(time[0]) for text in column for time in _TIME.finditer(text)]
+    words = [min(columns_of(word), _LEAST) for text in column for word in text.split()]
+    return max([1, *times, *words])
+
+
+def cut(text: str, limit: int = BRIEF) -> str:
+    """Return `text`, shortened."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal `text` takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)
