@@ -55,6 +55,8 @@ class S3ClaimStore:
             if isinstance(error, Answered) and error.status not in (409, 412):
                 raise self._wire.failed(f"store the claim {name}", error) from error
             found = self.nonce(name)
+            if found is None and isinstance(error, Answered) and error.status == 412:
+                return False  # somebody had it, and has given it back since
             if found is None:  # refused because others were at it, or never arrived: nobody has it, and we withdraw
                 raise self._wire.failed(f"store the claim {name}", error) from error
             return found == nonce

@@ -1,0 +1,48 @@
+"""What the store's answers to a conditional claim mean."""
+
+from typing import Any, cast
+
+import pytest
+
+from retake.bucket.s3_claims import S3ClaimStore
+from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.errors import StorageError
+
+
+class Answers:
+    """A wire on which the claim is answered with `error`, and after which there is the claim `left`, or none."""
+
+    def __init__(self, error: Exception, left: bytes | None) -> None:
+        self._error, self._left = error, left
+
+    def once(self, operation: str, **request: Any) -> dict[str, Any]:
+        raise self._error
+
+    def ask(self, doing: str, operation: str, **request: Any) -> dict[str, Any]:
+        if self._left is None:
+            raise Answered(404, "NoSuchKey", "there is no such key")
+        return {"Body": self._left}
+
+    def failed(self, doing: str, error: Exception) -> StorageError:
+        return StorageError(f"{doing}: {error}")
+
+
+def claimed(error: Exception, left: bytes | None) -> bool:
+    wire = cast(Wire, Answers(error, left))
+    return S3ClaimStore(wire, Place("bucket", "", "http://127.0.0.1:1", None)).claim_if_absent("claim", "ours")
+
+
+def test_a_claim_that_was_refused_and_is_gone_since_was_somebody_elses() -> None:
+    assert claimed(Answered(412, "PreconditionFailed", "it is there"), None) is False
+
+
+def test_whose_claim_is_there_says_the_nonce() -> None:
+    for error in (Answered(412, "PreconditionFailed", "it is there"), Lost("cut")):
+        assert claimed(error, b"theirs") is False
+        assert claimed(error, b"ours") is True
+
+
+@pytest.mark.parametrize("error", [Lost("cut"), Answered(409, "ConditionalRequestConflict", "at it")])
+def test_a_claim_of_which_nobody_knows_is_a_failure_of_the_store(error: Exception) -> None:
+    with pytest.raises(StorageError):
+        claimed(error, None)
