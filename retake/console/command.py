@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from retake import __version__
+import retake
 from retake.console.desk import CONTEXT
 from retake.console.group import AS_JSON, CHANNEL, RootGroup
 
@@ -50,7 +50,7 @@ class Console(RootGroup):
 
 
 @click.command(cls=Console, context_settings=CONTEXT)
-@click.version_option(__version__, "--version", prog_name="retake", message="%(prog)s %(version)s")
+@click.version_option(retake.__version__, "--version", prog_name="retake", message="%(prog)s %(version)s")
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, whichever the command.")
 @click.option("--channel", metavar="NAME", help="Only this one of the CHANNELS.")
 @click.pass_context
