@@ -182,7 +182,8 @@ def _table(table: Table, width: int) -> Iterator[object]:
     shown = RichTable(box=SIMPLE_HEAD, header_style="dim", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name, size in zip(table.columns, chosen, strict=True):
         justify = "right" if name in table.right else "left"
-        shown.add_column(Text(one_line(name)), justify=justify, min_width=size, max_width=size, overflow="ignore")  # type: ignore[arg-type]
+        head = Text(one_line(name))
+        shown.add_column(head, justify=justify, min_width=size, max_width=size, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         folded = ("\n".join(fold(it.text, size)) for it, size in zip(row, chosen, strict=True))
         shown.add_row(*(Text(text, it.tone.value) for text, it in zip(folded, row, strict=True)))

@@ -166,8 +166,9 @@ class Watch:
                     )
             console.print(f"  {'total':<10} {bill.total:.3f} USD")
         console.print("\n[bold]To look closer[/bold]")
-        for command in ("status", f"show {self._generation_id}", "--help") if self._generation_id else ("status",):
-            console.print(f"  {console_command_line(command, os.environ)}", markup=False)
+        shown = quote(one_line(self._generation_id or ""))
+        for command in ("status", f"show {shown}", "--help") if self._generation_id else ("status",):
+            console.print(f"  {one_line(console_command_line(command, os.environ))}", markup=False)
 
     def _print_files(self, console: Console) -> None:
         if not self._generation_id:
