@@ -1,6 +1,7 @@
 """Nothing is paid for twice: intents, answers that got lost, a bucket that is away just then, and the operator."""
 
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from story_world import CONTENT, Heard, World
 
 from retake.bucket import Conflict
 from retake.bucket.failing import Crash, FailingBucket, Fault
-from retake.bucket.memory import MemoryBucket
+from retake.bucket.memory import MemoryBucket, MemoryLease
 from retake.errors import Code, LeaseLost, OutcomeUnknown, PollFailed, Refused, StorageError
 from retake.story.documents import Status, Step
 from retake.story.media import make_media
@@ -265,6 +266,21 @@ def test_where_the_bucket_stays_away_the_answer_is_logged_and_the_call_is_pendin
     assert sum(wanted in record.getMessage() for record in log.records if record.levelname == "ERROR") == 5
     outage.world.tick()
     assert outage.world.vendors.billed[kind] == 1, "it is found out about first"
+
+
+@pytest.mark.parametrize("kind", BEFORE)
+def test_where_the_lease_runs_out_an_answer_is_tried_to_be_saved_for_as_long_as_it_lasts(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(kind, 12)
+    began = outage.world.clock.now()
+    end = began + timedelta(seconds=10_000)
+    monkeypatch.setattr(MemoryLease, "left", lambda lease: (end - outage.world.clock.now()).total_seconds())
+    outage.world.tick()
+    assert outage.world.doc.pending is None
+    assert outage.world.vendors.billed[kind] == 1
+    assert not [call for call in outage.world.doc.paid_calls if call.get("possible_duplicate")]
+    assert (outage.world.clock.now() - began).total_seconds() >= 30 + 6 * 15, "longer than half a minute"
 
 
 @pytest.mark.parametrize("kind", BEFORE)
