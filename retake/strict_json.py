@@ -18,7 +18,7 @@ def parse(data: str | bytes) -> Any:
     try:
         value = json.loads(data, object_pairs_hook=_object)
     except RecursionError as error:
-        raise ValueError(f"nested too deeply ({error})") from error
+        raise ValueError(f"not JSON that can be read: nested too deeply ({error})") from error
     if _deeper_than(DEEPEST, value):
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     return value

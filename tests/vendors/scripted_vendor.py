@@ -108,8 +108,8 @@ class ScriptedVendor:
                 self.seen.append(_read(connection))
                 act = self.script.pop(0) if self.script else cut
                 act(connection, self._stop)
-            except OSError:
-                pass  # the client went away: that is its right
+            except (OSError, ValueError):
+                pass  # the client went away, perhaps without a request: that is its right
 
 
 def _read(connection: socket.socket) -> Seen:
