@@ -35,7 +35,7 @@ class Reservation(NamedTuple):
     """What was set aside for one call."""
 
     account: str
-    name: str  # «ACCOUNT/NONCE»
+    name: str  # "ACCOUNT/NONCE"
     day: str  # the day on which it counts
 
 
