@@ -4,13 +4,14 @@ Everything here is looked at when a client is made, before anything is paid for,
 with it is a setting to mend, not a call of unknown outcome.
 """
 
+import errno
 import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 from urllib3.exceptions import LocationParseError
@@ -85,16 +86,32 @@ def _variable_of(url: str, proxy: str, environ: Mapping[str, str]) -> str:
     return "the system's proxy settings"
 
 
+class ClosingSocket(ssl.SSLSocket):
+    """Closes itself where its peer is gone before the handshake: CPython (`SSLSocket._create`) then raises and leaves
+    the socket open, out of anybody's reach."""
+
+    def getpeername(self) -> Any:
+        """Return the peer's address. Raises ConnectionResetError where there is no peer any more."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
+
+
 @cache  # some 20 ms each time, and each channel's client asks
 def _context(trust: _Trust) -> ssl.SSLContext:
     kinds: dict[bool, Callable[[str], ssl.SSLContext]] = {True: _of_folder, False: _of_file}
     is_folder = trust.variable == "SSL_CERT_DIR" or os.path.isdir(trust.path)
     try:
-        return kinds[is_folder](trust.path)
+        context = kinds[is_folder](trust.path)
     except ssl.SSLError:
         why = "holds no certificates that can be read (PEM)"
     except OSError as error:
         why = f"cannot be read: {error.strerror or 'it holds no certificates'}"
+    else:
+        context.sslsocket_class = ClosingSocket
+        return context
     named = trust.variable or "the certificates that come with requests"
     raise SettingsError(f"{named}: the file or folder that it names {why}; correct it, or unset it")
 

@@ -5,12 +5,14 @@ Until the connection is made, with TLS and tunnel, nothing was sent and nothing 
 
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -109,6 +111,7 @@ def over_tls(certificate: tuple[Path, Path], act: Act) -> Act:
     """`act`, once a request has come over TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
+    context.sslsocket_class = route.ClosingSocket
 
     def secured(connection: socket.socket, stop: threading.Event) -> None:
         with context.wrap_socket(connection, server_side=True) as tls:
@@ -267,3 +270,19 @@ def test_making_a_client_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
     for client in MAKERS:
         MAKERS[client]("https://vendor.example", 1.0)
+
+
+def test_a_peer_that_resets_before_the_handshake_leaves_no_socket_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()  # at once, with a reset
+        found: list[ssl.SSLSocket] = []
+        with pytest.raises(OSError) as caught:
+            route.trusted().wrap_socket(client, server_hostname="127.0.0.1").do_handshake()
+        for frame, _ in walk_tb(caught.value.__traceback__):
+            held = frame.f_locals.get("self")
+            found += [held] if isinstance(held, ssl.SSLSocket) else []
+        assert found
+        assert {held.fileno() for held in found} == {-1}, "closed, though CPython alone would not"
