@@ -23,9 +23,9 @@ from retake.bucket.b2_url import parse_url
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
 from retake.settings import Settings, sandboxed
-from retake.story.manager import Manager
-from retake.story.shell import SANDBOX_KEYS
-from retake.story.shift import Ended
+from retake.story.environment import SANDBOX_KEYS
+from retake.story.runner import StoryRunner
+from retake.ticking.scripts import ScriptResult
 
 ROUNDS = 6
 ROUND_S = 0.4  # of ticks, and then as many by the bare client
@@ -148,7 +148,7 @@ def recorded(bucket: Bucket, recording: Callable[[Calls], AbstractContextManager
 
 
 def idle_tick(bucket: Bucket) -> None:
-    tick = Manager(Settings(), bucket, NoScripts(), SANDBOX_KEYS, SystemClock(), owner="bench").tick()
+    tick = StoryRunner(Settings(), bucket, NoScripts(), SANDBOX_KEYS, SystemClock(), owner="bench").tick()
     if not tick.resting or tick.exit_code:
         raise RuntimeError(f"the tick was not idle: {tick}")
 
@@ -156,7 +156,7 @@ def idle_tick(bucket: Bucket) -> None:
 class NoScripts:
     """An idle tick runs none."""
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         raise NotImplementedError(script)
 
 

@@ -29,7 +29,7 @@ class FakeVendors:
     def midjourney(self) -> "FakeVendors":
         return self
 
-    filmmaker = writer = downloader = midjourney
+    video_generator = writer = downloader = midjourney
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         return CONTENT

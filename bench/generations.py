@@ -18,10 +18,10 @@ from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.settings import Settings
 from retake.story.content import Prompt, load_prompts
+from retake.story.environment import SANDBOX_KEYS
 from retake.story.inprocess import InProcessScripts
-from retake.story.manager import Manager
-from retake.story.shell import SANDBOX_KEYS
-from retake.story.stage import Stage
+from retake.story.runner import StoryRunner
+from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 
 ROUNDS = 5  # of a few generations, and then as many bare writes
@@ -104,13 +104,13 @@ def generate(bucket: CountingBucket) -> None:
     """One tick, from nothing under way to a finished generation."""
     settings, vendors, studio = Settings(), FakeVendors(), FakeStudio()
 
-    def stage(lease: Lease) -> Stage:
+    def context(lease: Lease) -> StepContext:
         store = DocumentStore(bucket, settings.paths, lease, SystemClock())
         store.read()
-        return Stage(settings, store, vendors, studio, SystemClock())
+        return StepContext(settings, store, vendors, studio, SystemClock())
 
-    scripts = InProcessScripts(stage, prompts())
-    tick = Manager(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench").tick()
+    scripts = InProcessScripts(context, prompts())
+    tick = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench").tick()
     if tick.ended != "done":
         raise RuntimeError(f"no generation was made: {tick}")
 

@@ -12,11 +12,12 @@ from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
 from retake.settings import Settings, sandboxed
+from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import load_prompts
+from retake.story.environment import SANDBOX_KEYS
 from retake.story.inprocess import InProcessScripts
-from retake.story.manager import Manager
-from retake.story.shell import SANDBOX_KEYS
-from retake.story.stage import RealStudio, RealVendors, Stage
+from retake.story.runner import StoryRunner
+from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 
 KINDS = ("read", "list", "write", "replace", "delete", "copy")
@@ -42,19 +43,19 @@ def counted(folder: Path, settings: Settings) -> Counter[str]:
     """What one tick does to the bucket in `folder`."""
     bucket = CountingBucket(DirectoryBucket(str(folder)))
 
-    def stage(lease: Lease) -> Stage:
+    def context(lease: Lease) -> StepContext:
         return on_stage(bucket, settings, lease)
 
-    scripts = InProcessScripts(stage, load_prompts(str(ROOT / "config" / "prompts.json")))
-    manager = Manager(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench")
+    scripts = InProcessScripts(context, load_prompts(str(ROOT / "config" / "prompts.json")))
+    manager = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench")
     tick = manager.tick()
     if tick.exit_code:
         raise RuntimeError(f"the tick failed: {json.dumps(tick)}")
     return bucket.counts
 
 
-def on_stage(bucket: Bucket, settings: Settings, lease: Lease) -> Stage:
-    """A stage as a script sets it up."""
+def on_stage(bucket: Bucket, settings: Settings, lease: Lease) -> StepContext:
+    """A context as a script sets it up."""
     store = DocumentStore(bucket, settings.paths, lease, SystemClock())
     store.read()
-    return Stage(settings, store, RealVendors(settings, SANDBOX_KEYS), RealStudio(settings), SystemClock())
+    return StepContext(settings, store, RealVendors(settings, SANDBOX_KEYS), LocalMedia(settings), SystemClock())

@@ -28,11 +28,12 @@ Classes and codes are those of the error protocol: A temporary, B business, C cr
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from retake.clock import stamp
+from retake.clock import parse_stamp, stamp
+from retake.exit_codes import ExitCode
 
 
 class ErrorClass(StrEnum):
@@ -83,68 +84,72 @@ class Code(StrEnum):
         return class_of(self.value)
 
 
-_EXIT_CODES = {ErrorClass.TEMPORARY: 75, ErrorClass.BUSINESS: 69, ErrorClass.CRITICAL: 78}
+_EXIT_CODES = {
+    ErrorClass.TEMPORARY: ExitCode.TRY_LATER,
+    ErrorClass.BUSINESS: ExitCode.FAILED,
+    ErrorClass.CRITICAL: ExitCode.CONFIG,
+}
 
 
 class RetakeError(Exception):
     """Something that a person can understand and mend. `exit_code` is what a command ends with (sysexits.h)."""
 
-    exit_code = 70
+    exit_code: int = ExitCode.BUG
 
 
 class SettingsError(RetakeError):
     """The settings, or a key in the environment, are wrong or missing. Nothing has been changed."""
 
-    exit_code = 78
+    exit_code = ExitCode.CONFIG
 
 
 class StateError(RetakeError):
     """A document in the bucket is unreadable or makes no sense. It is never overwritten."""
 
-    exit_code = 65
+    exit_code = ExitCode.BAD_STATE
 
 
 class StorageError(RetakeError):
     """The bucket is not there, not writable, full, or does not answer."""
 
-    exit_code = 75
+    exit_code = ExitCode.TRY_LATER
 
 
 class StorageKeyRefused(StorageError):
     """The store does not take the key: nothing works until a person mends that."""
 
-    exit_code = 78
+    exit_code = ExitCode.CONFIG
 
 
 class LeaseHeld(RetakeError):
     """Somebody else holds the lease. Not a fault: the next tick will find it free."""
 
-    exit_code = 75
+    exit_code = ExitCode.TRY_LATER
 
 
 class LeaseLost(RetakeError):
     """The lease ran out or was taken over: no further write, no further payment."""
 
-    exit_code = 75
+    exit_code = ExitCode.TRY_LATER
 
 
 class Stopped(RetakeError):
     """Asked to stop by a signal, between two pieces of work: nothing is half done, the next tick goes on."""
 
-    exit_code = 75
+    exit_code = ExitCode.TRY_LATER
 
 
 class CapReached(RetakeError):
     """What may be spent in a day is spent. Tasks that are paid for are still polled; the rest waits for tomorrow."""
 
-    exit_code = 75
+    exit_code = ExitCode.TRY_LATER
 
 
 class RunError(RetakeError):
     """A run cannot do what it was asked to do: it is unknown, moved on meanwhile, or has no such transition. Nothing
     has been changed."""
 
-    exit_code = 65
+    exit_code = ExitCode.BAD_STATE
 
 
 class CodedError(RetakeError):
@@ -233,8 +238,79 @@ def _without_query(url: re.Match[str]) -> str:
     return f"{place}?…" if mark and query else url[0]
 
 
+class ErrorRecord:
+    """A standard error record (`error_record`), as it was read from a document.
+
+    Documents may be edited by hand or written by other programs, so every property tolerates a missing or malformed
+    field. A record that is not there is an empty one, and false. `raw` is the JSON object, unknown keys included.
+    """
+
+    def __init__(self, raw: Mapping[str, Any] | None = None) -> None:
+        self.raw: dict[str, Any] = dict(raw or {})
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ErrorRecord) and other.raw == self.raw
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ErrorRecord({self.raw!r})"
+
+    @property
+    def id(self) -> str | None:
+        return self._text("error_id")
+
+    @property
+    def code(self) -> str | None:
+        return self._text("error_code")
+
+    @property
+    def message(self) -> str:
+        return self._text("message") or ""
+
+    @property
+    def error_class(self) -> ErrorClass | None:
+        text = self._text("error_class")
+        return ErrorClass(text) if text in list(ErrorClass) else None
+
+    @property
+    def critical(self) -> bool:
+        """Whether nothing works until a person has fixed what the record names."""
+        return self.error_class is ErrorClass.CRITICAL
+
+    @property
+    def alerted(self) -> bool:
+        """Whether the operator has been told of it."""
+        return bool(self.raw.get("alerted"))
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened."""
+        try:
+            return parse_stamp(self._text("timestamp") or "")
+        except (ValueError, OverflowError):
+            return None
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """When the recovery action RETRY is due; None if the record has no such action."""
+        at = self.at
+        try:
+            delays = [it["delay_seconds"] for it in self.raw["recovery_actions"] if it["action"] == "RETRY"]
+            return at + timedelta(seconds=delays[0]) if at else None
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+            return None
+
+    def _text(self, key: str) -> str | None:
+        value = self.raw.get(key)
+        return value if isinstance(value, str) else None
+
+
 def retry_in(delay_s: float) -> dict[str, Any]:
-    """The recovery action «try again in so many seconds»."""
+    """Return the recovery action "try again in so many seconds"."""
     return {"action": "RETRY", "delay_seconds": delay_s}
 
 

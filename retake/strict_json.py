@@ -1,7 +1,7 @@
-"""JSON as documents and settings may hold it: each name once in an object, and no deeper than it can be written again.
+"""JSON as documents and settings hold it: read strictly, and always written the same way.
 
-Python's reader keeps the last of two equal names and drops the other without a word. A document that somebody mended by
-hand, and that says two things at once, must be refused instead.
+Python's reader keeps the last of two equal names in an object and silently drops the other. A document that was edited
+by hand and contradicts itself must be refused instead. Nesting is limited to what can be written again.
 """
 
 import json
@@ -24,8 +24,19 @@ def parse(data: str | bytes) -> Any:
     return value
 
 
+def encode(value: Any) -> bytes:
+    """Return `value` as a document is stored: readable JSON, UTF-8, keys in their order, a newline at the end.
+
+    A lone surrogate, which JSON can carry and UTF-8 cannot, is kept: the whole document is then written in ASCII.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=2).encode() + b"\n"
+
+
 def what_is_wrong(error: ValueError) -> str:
-    """Return in words why `parse` refused something."""
+    """Return why `parse` refused something, in words."""
     return str(error) if type(error) is ValueError else f"not JSON ({error})"
 
 

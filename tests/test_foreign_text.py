@@ -15,14 +15,14 @@ from retake.bucket import Entry
 from retake.clock import SystemClock
 from retake.console import markdown
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table
-from retake.console.paper import complain, show
+from retake.console.rendering import complain, show
 from retake.errors import Code, PollFailed
 from retake.foreign_text import json_lines, one_line, several_lines
 from retake.logs import alert, bind, relay, setup_logging
 from retake.settings import Settings
 from retake.story.command import Options, manage
-from retake.story.manager import Manager
 from retake.story.progress import Event, Watch
+from retake.story.runner import StoryRunner
 from retake.vendors.answers import quote
 
 SIGNS = [
@@ -175,7 +175,7 @@ def test_a_dry_run_rules_no_terminal(
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Manager, "dry_run", lambda self: [f"would retry ({HOSTILE})", "would move"])
+    monkeypatch.setattr(StoryRunner, "dry_run", lambda self: [f"would retry ({HOSTILE})", "would move"])
     assert manage(str(tmp_path), Options(dry_run=True)) == 0
     setup_logging(None, human=True)
     out = capsys.readouterr().out

@@ -14,9 +14,10 @@ from retake.console.group import CommandGroup
 from retake.console.words import ago, code_of, moment, span
 from retake.errors import SettingsError
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, within
-from retake.story.breakers import policy
-from retake.story.operator import Refusal
-from retake.story.shell import owner
+from retake.retrying.vendor_breakers import vendor_policy
+from retake.settings import Settings
+from retake.story.operator_rules import Refusal
+from retake.ticking.process import owner
 
 _TONES = {Phase.CLOSED: Tone.GOOD, Phase.OPEN: Tone.BAD, Phase.HALF_OPEN: Tone.WARN}
 
@@ -89,8 +90,14 @@ def _known(desk: Desk, name: str) -> str:
 
 def _breaker(desk: Desk, name: str) -> Breaker:
     register = breakers_of(desk.bucket, desk.clock)
-    otherwise = policy(desk.settings) if desk.settings.breaker.failures else BreakerPolicy()  # a vendor's
+    otherwise = _vendor_policy(desk.settings)
     return Breaker(name, register, _policies().get(name, otherwise), clock=desk.clock, owner=owner())
+
+
+def _vendor_policy(settings: Settings) -> BreakerPolicy:
+    if settings.breaker.failures is None:
+        return BreakerPolicy()
+    return vendor_policy(settings.breaker, settings.workflow.script_timeout_seconds)
 
 
 def _policies() -> Mapping[str, BreakerPolicy]:

@@ -2,14 +2,19 @@
 
 from retake.console.desk import Desk, Pipeline
 from retake.errors import RetakeError
-from retake.paid.caps import Today
+from retake.paid.caps import Caps, Today
 from retake.story.documents import MidjourneyDocument
-from retake.story.spending import Spending, caps_of, known
+from retake.story.spending import known, story_spending
+
+
+def caps_of(desk: Desk) -> Caps:
+    """Return the books of the bucket's days."""
+    return story_spending(desk.settings, desk.bucket, desk.clock).caps()
 
 
 def the_day(desk: Desk) -> Today:
     """Return the present day, read once for all pipelines. Raises StateError, StorageError."""
-    return caps_of(desk.settings, desk.bucket, desk.clock).today("")
+    return caps_of(desk).today("")
 
 
 def as_seen_by(today: Today, name: str, doc: MidjourneyDocument) -> Today:
@@ -19,9 +24,9 @@ def as_seen_by(today: Today, name: str, doc: MidjourneyDocument) -> Today:
 
 def day_before_paying(desk: Desk, pipeline: Pipeline, doc: MidjourneyDocument) -> Today | None:
     """Return the day that the pipeline's next payment is held against; None where there is no cap, or the book cannot
-    be read: what will be done next is told without it."""
-    spending = Spending(desk.settings, desk.bucket, desk.clock, pipeline.name)
+    be read: the next action is then told without it."""
+    spending = story_spending(desk.settings, desk.bucket, desk.clock, pipeline.name)
     try:
-        return spending.today(doc) if spending.capped else None
+        return spending.today(known(doc)) if spending.capped else None
     except RetakeError:
         return None

@@ -18,8 +18,8 @@ from retake.console.words import ago, code_of, moment, one_line, usd
 from retake.errors import RetakeError, RunError
 from retake.foreign_text import json_lines
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
-from retake.story.intervention import Intervention
-from retake.story.operator import Refusal, next_tick
+from retake.story.operator_actions import OperatorActions
+from retake.story.operator_rules import Refusal, next_tick
 from retake.story.prices import prices
 
 
@@ -111,7 +111,7 @@ for each in (list_letters, show_letter, requeue_letter, drop_letter):
     command.add_command(each)
 
 
-def _letter(desk: Desk, letter_id: str) -> tuple[Pipeline, Intervention, DeadLetter]:
+def _letter(desk: Desk, letter_id: str) -> tuple[Pipeline, OperatorActions, DeadLetter]:
     """Raises Refusal where there is none, RunError where several channels have one."""
     found = []
     for pipeline in desk.pipelines:
@@ -127,7 +127,7 @@ def _letter(desk: Desk, letter_id: str) -> tuple[Pipeline, Intervention, DeadLet
     return found[0]
 
 
-def _foretold(desk: Desk, pipeline: Pipeline, hands: Intervention, letter: DeadLetter) -> tuple[str, bool]:
+def _foretold(desk: Desk, pipeline: Pipeline, hands: OperatorActions, letter: DeadLetter) -> tuple[str, bool]:
     """What taking it up again would lead to, and whether that is possible now."""
     try:
         hands.check_requeue(letter.id, hands.look())

@@ -14,13 +14,13 @@ from retake.clock import Clock, SystemClock, stamp
 from retake.console import watch
 from retake.console.answer import Answer, Line, Tone
 from retake.console.group import AS_JSON, CHANNEL
-from retake.console.paper import abandon, complain, show
+from retake.console.rendering import abandon, complain, show
 from retake.errors import RetakeError
 from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.runs import Ledger, open_ledger
 from retake.settings import Settings
-from retake.story.shell import CHANNEL_VARIABLE, open_storage, part_of, read_settings
+from retake.story.environment import CHANNEL_VARIABLE, open_storage, part_of, read_settings
 from retake.story.store import DocumentStore
 
 

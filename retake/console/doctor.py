@@ -9,7 +9,7 @@ from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
 from retake.console.desk import Desk, console_command
 from retake.console.finding import Finding, Verdict, of_error, ok, warn
-from retake.console.house_checks import disk_checks, ffmpeg_check, key_checks, prompts_check, settings_checks
+from retake.console.host_checks import disk_checks, ffmpeg_check, key_checks, prompts_check, settings_checks
 from retake.console.status import open_breakers
 from retake.console.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
 from retake.console.vendor_checks import vendor_checks

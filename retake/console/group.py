@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from retake.console.answer import Answer
-from retake.console.paper import show
+from retake.console.rendering import show
 
 AS_JSON = "retake.json"
 CHANNEL = "retake.channel"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from retake.console.timeline import HANDED_OVER, TAKEN_BY_HAND, Moment
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
-from retake.story.chronicle import STEP_DONE
+from retake.story.run_mirror import STEP_DONE
 
 TARGET_S = 30 * 60.0
 """Seconds within which what failed is to work again (seed 003, «Время восстановления (MTTR) < 30 минут»)."""

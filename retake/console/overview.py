@@ -9,21 +9,20 @@ from retake.bucket import Bucket, Holder
 from retake.clock import Clock, stamp
 from retake.console.attempts import present
 from retake.console.day import as_seen_by
-from retake.console.words import read_moment
-from retake.errors import ErrorClass, RetakeError, StateError
+from retake.errors import RetakeError, StateError
 from retake.paid.caps import Today
 from retake.paid.day_book import Sums
 from retake.runs import Ledger
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
 from retake.settings import Settings
+from retake.story.beginning import tidy_plan
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.environment import LEASE
 from retake.story.generation import DEAD_LETTERS
-from retake.story.operator import why
+from retake.story.operator_rules import why
 from retake.story.prices import prices
-from retake.story.shell import LEASE
-from retake.story.shift import tidy_plan
 from retake.story.store import DocumentStore
 
 OPERATOR = "the operator"
@@ -46,6 +45,15 @@ _WORDS: Mapping[Status | None, str] = {
     Status.TIMED_OUT_MOCK_NEEDED: "the vendors were given up on; a mock is made",
     Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick puts it among the dead letters",
 }
+
+_NEXT_ACTS = {
+    Act.WAIT: "rest",
+    Act.RECONCILE: "settle",
+    Act.DEAD_LETTER: "bury",
+    Act.ORDER_VIDEO: "film",
+    Act.POLL_VIDEO: "film",
+}
+"""`next_act` where programs read other names than the code has."""
 
 
 class Waiting(NamedTuple):
@@ -95,7 +103,7 @@ class Overview(NamedTuple):
             return "no generation is under way"
         if self.doc.cancelled:
             return "it was cancelled; the next tick puts it among the dead letters"
-        resting = self.action is not None and self.action.act is Act.REST
+        resting = self.action is not None and self.action.act is Act.WAIT
         if resting and self.doc.pending:
             return "a paid call of unknown outcome is held"
         if resting and self.waiting and self.waiting.whom == OPERATOR:
@@ -194,7 +202,7 @@ def _next_tick(
     action asks is left alone; `holder` is at work now."""
     if action is None:
         told = "stops at the document that cannot be made sense of"
-    elif action.act is Act.REST:
+    elif action.act is Act.WAIT:
         told = f"rests: {why(action)}"
     elif action.act is Act.BEGIN:
         told = _beginning(store, over_cap, shut(Action(Act.WRITE, Step.CONTENT, "")))
@@ -218,11 +226,10 @@ def _waiting(documents: Documents, action: Action | None) -> Waiting | None:
     doc = documents.midjourney
     if documents.gen.generation_id is None:
         return None
-    if doc.pending and action and action.act is Act.REST:
+    if doc.pending and action and action.act is Act.WAIT:
         return Waiting(OPERATOR, f"what became of the {doc.pending.step} call", doc.pending.requested_at)
-    error = doc.last_error or {}
-    if error.get("error_class") == ErrorClass.CRITICAL:
-        return Waiting(OPERATOR, advice(error) or "what the error names", read_moment(error.get("timestamp")))
+    if doc.error.critical:
+        return Waiting(OPERATOR, advice(doc.error.raw) or "what the error names", doc.error.at)
     if doc.runway_task:
         return Waiting("Runway", f"task {doc.runway_task.task_id}", doc.runway_task.requested_at)
     if doc.task:
@@ -237,17 +244,16 @@ def _needs(read: _Read, action: Action | None, most_failed: int) -> list[str]:
     if not read.documents or not action:
         return needs
     doc, name = read.documents.midjourney, read.documents.gen.generation_id
-    error = doc.last_error or {}
     failed = read.documents.gen.failed_in_a_row
     if not name and failed >= most_failed:
         needs.append(f"the last {failed} generations all failed; mend the cause, then run the manager with --resume")
-    if name and doc.pending and doc.pending.outcome == UNKNOWN and action.act is Act.REST:
+    if name and doc.pending and doc.pending.outcome == UNKNOWN and action.act is Act.WAIT:
         needs.append(
             f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
             f"account, then retry {name} (make it again) or skip {name}"
         )
-    elif name and error.get("error_class") == ErrorClass.CRITICAL:
-        needs.append(f"{error.get('message', '')} Then: retry {name}".strip())
+    elif name and doc.error.critical:
+        needs.append(f"{doc.error.message} Then: retry {name}".strip())
     return needs
 
 
@@ -284,7 +290,7 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
         "next_retry_at": _stamped(seen.next_retry_at),
         "waiting_for": seen.waiting
         and {"whom": seen.waiting.whom, "what": seen.waiting.what, "since": _stamped(seen.waiting.since)},
-        "last_error": doc.last_error if seen.generation_id else None,
+        "last_error": (doc.error.raw or None) if seen.generation_id else None,
         "lease": seen.holder
         and {
             "owner": seen.holder.owner,
@@ -292,7 +298,7 @@ def as_document(seen: Overview, settings: Settings, now: datetime) -> dict[str, 
             "until": _stamped(seen.holder.until),
         },
         "next_tick": seen.next_tick,
-        "next_act": action.act.name.lower() if action else None,
+        "next_act": _NEXT_ACTS.get(action.act, action.act.name.lower()) if action else None,
         "dead_letters": seen.dead_letters,
         "failed_in_a_row": seen.documents.gen.failed_in_a_row if seen.documents else None,
         "spend_today": {

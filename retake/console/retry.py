@@ -8,7 +8,7 @@ from retake.console.target import Target, done, has_ended, target
 from retake.runs import open_ledger
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
-from retake.story.operator import ACTOR, Refusal, Verb
+from retake.story.operator_rules import ACTOR, Refusal, Verb
 
 
 @command_for_each("retry", "run", "RUN")

@@ -4,7 +4,7 @@ from retake.console.answer import Answer
 from retake.console.desk import Desk
 from retake.console.several import command_for_each
 from retake.console.target import done, has_ended, target
-from retake.story.operator import Refusal, Verb
+from retake.story.operator_rules import Refusal, Verb
 
 
 @command_for_each("skip", "run", "RUN")

@@ -11,15 +11,14 @@ import click
 from retake.bucket import Bucket, NotFound
 from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
-from retake.console.day import as_seen_by, the_day
+from retake.console.day import as_seen_by, caps_of, the_day
 from retake.console.desk import Desk, Pipeline, console_command
 from retake.console.evidence import total_usd, unsure
 from retake.console.words import count, read_moment, usd
 from retake.errors import StateError
 from retake.paid.caps import Today
 from retake.story.generation import DEAD_LETTERS, SPEND
-from retake.story.operator import Refusal
-from retake.story.spending import caps_of
+from retake.story.operator_rules import Refusal
 
 SHOWN = 20
 """How many generations are told one by one; JSON has all of them."""
@@ -70,7 +69,7 @@ def command(desk: Desk, days: int = 30, latest_day: datetime | None = None, yes:
 
 def _corrected(desk: Desk, day: str, *, yes: bool) -> Answer:
     """Make `day` the latest on record. Raises Refusal."""
-    caps = caps_of(desk.settings, desk.bucket, desk.clock)
+    caps = caps_of(desk)
     later, clock_day = caps.later(day), caps.clock_day()
     if day > clock_day:
         raise Refusal(f"{day} has not come: the clock says {clock_day}. Set the clock first if that is wrong")

@@ -13,15 +13,14 @@ from retake.console.day import the_day
 from retake.console.desk import Desk, Pipeline, console_command
 from retake.console.overview import ENDED_SHOWN, Overview, as_document, overview
 from retake.console.runs import TONES
-from retake.console.words import ago, code_of, moment, one_line, read_moment, span, usd
+from retake.console.words import ago, code_of, moment, one_line, span, usd
 from retake.errors import RetakeError, StateError
 from retake.paid.caps import Today
 from retake.retrying.breaker import BreakerState, Phase, breakers_of, decoded
+from retake.retrying.vendor_breakers import refusal
 from retake.runs import Ledger
-from retake.story.breakers import refusal
-from retake.story.decision import Act, Action
+from retake.story.decision import Act, Action, vendor_of
 from retake.story.documents import FAILED_STEP
-from retake.story.shift import vendor_of
 
 
 @console_command("status")
@@ -67,7 +66,9 @@ def look(desk: Desk, breakers: Mapping[str, BreakerState | str] | None = None) -
             return ""
         if isinstance(state, str):
             return f"the breaker {vendor} cannot be made sense of: {state}"
-        return refusal(desk.settings, state, vendor, desk.clock.now())
+        return refusal(
+            desk.settings.breaker, state, vendor, desk.clock.now(), desk.settings.workflow.script_timeout_seconds
+        )
 
     def one(pipeline: Pipeline) -> Overview:
         return overview(
@@ -185,11 +186,11 @@ def _facts(seen: Overview, document: dict[str, Any], now: datetime) -> list[tupl
 
 
 def _error_facts(seen: Overview, now: datetime) -> list[tuple[str, str | Cell]]:
-    error = seen.doc.last_error if seen.generation_id else None
-    if not error:
+    error = seen.doc.error
+    if not error or not seen.generation_id:
         return []
-    when = read_moment(error.get("timestamp"))
-    told = f"{code_of(error.get('error_code'))}: {error.get('message', '')}"
+    when = error.at
+    told = f"{code_of(error.code)}: {error.message}"
     facts: list[tuple[str, str | Cell]] = [
         ("last error", Cell(one_line(told, 400) + (f" ({ago(when, now)})" if when else ""), Tone.WARN))
     ]
@@ -260,7 +261,7 @@ def _row(seen: Overview, desk: Desk, now: datetime) -> list[str | Cell]:
         seen.generation_id or "",
         step if seen.generation_id else "",
         stands,
-        code_of((doc.last_error or {}).get("error_code")) if seen.generation_id else "",
+        code_of(doc.error.code) if seen.generation_id else "",
         str(seen.dead_letters or ""),
     ]
 
@@ -281,4 +282,4 @@ def _stands(seen: Overview, now: datetime) -> Cell:
     if seen.waiting:
         since = f", {span((now - seen.waiting.since).total_seconds())}" if seen.waiting.since else ""
         return Cell(f"waits for {seen.waiting.whom}{since}")
-    return Cell("rests" if seen.action and seen.action.act is Act.REST else "goes on")
+    return Cell("rests" if seen.action and seen.action.act is Act.WAIT else "goes on")

@@ -18,14 +18,15 @@ from retake.console.finding import Finding, fault, of_error, ok, warn
 from retake.console.overview import advice
 from retake.console.timeline import step_of
 from retake.console.words import ago, code_of, count, moment, span
-from retake.errors import ErrorClass, RetakeError, StateError
+from retake.errors import RetakeError, StateError
 from retake.runs import Ledger
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
 from retake.story.content import KEYS, checked
 from retake.story.documents import Documents
-from retake.story.shell import LEASE, owner
+from retake.story.environment import LEASE
 from retake.story.store import DocumentStore
+from retake.ticking.process import owner
 
 SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
 """Seconds by which this machine's clock may differ from the store's: times on record get hard to compare, and beyond
@@ -145,10 +146,10 @@ def _documents(store: DocumentStore, pipeline: Pipeline) -> Iterator[Finding]:
     except RetakeError as error:
         yield of_error(check, error)
         return
-    record = documents.midjourney.last_error if documents.gen.generation_id else None
+    last = documents.midjourney.error
     what = documents.gen.generation_id or "no generation"
-    if record and record.get("error_class") == ErrorClass.CRITICAL:
-        yield fault(check, f"{what}: {record.get('message', '')}", advice(record))
+    if documents.gen.generation_id and last.critical:
+        yield fault(check, f"{what}: {last.message}", advice(last.raw))
     else:
         yield ok(check, f"all readable; {what} is under way")
     if "json" in documents.files:

@@ -8,15 +8,15 @@ from retake.console.desk import Desk, Pipeline
 from retake.console.lookup import Found, find
 from retake.errors import RetakeError, RunError
 from retake.runs import Ledger
+from retake.runs.ledgers import Ledgers
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus
 from retake.story.documents import Documents, safe_id
 from retake.story.generation import DEAD_LETTERS
-from retake.story.intervention import Intervention
-from retake.story.ledgers import Ledgers
-from retake.story.operator import Refusal, next_tick
+from retake.story.operator_actions import OperatorActions
+from retake.story.operator_rules import Refusal, next_tick
 from retake.story.prices import prices
-from retake.story.shell import owner
+from retake.ticking.process import owner
 
 
 class Target(NamedTuple):
@@ -25,7 +25,7 @@ class Target(NamedTuple):
     pipeline: Pipeline
     generation_id: str | None  # None: of another pipeline
     run: Run | None  # the one that was named, or the generation's last; None: none is on record
-    hands: Intervention
+    hands: OperatorActions
 
     @property
     def other(self) -> Run | None:
@@ -54,9 +54,9 @@ def target(desk: Desk, text: str) -> Target:
     return Target(found.pipeline, found.generation_id, run, hands)
 
 
-def intervention(desk: Desk, pipeline: Pipeline) -> Intervention:
+def intervention(desk: Desk, pipeline: Pipeline) -> OperatorActions:
     """Who acts on the pipeline."""
-    return Intervention(
+    return OperatorActions(
         desk.settings,
         desk.leasable(pipeline),
         desk.clock,

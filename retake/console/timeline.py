@@ -9,7 +9,7 @@ from retake.console.attempts import of_failure
 from retake.console.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
-from retake.story.chronicle import OPERATOR, STEP_DONE
+from retake.story.run_mirror import OPERATOR, STEP_DONE
 
 
 class Moment(NamedTuple):

@@ -8,8 +8,9 @@ from retake.console.desk import Desk, console_command
 from retake.console.target import intervention
 from retake.console.words import ago
 from retake.errors import LeaseHeld, StateError
-from retake.story.operator import ACTOR, Refusal
-from retake.story.shell import LEASE, owner
+from retake.story.environment import LEASE
+from retake.story.operator_rules import ACTOR, Refusal
+from retake.ticking.process import owner
 
 
 @console_command("unlock")

@@ -8,7 +8,7 @@ from retake.console.finding import Finding, fault, of_error, ok, warn
 from retake.errors import ErrorClass, RetakeError, VendorError
 from retake.keys import Keys
 from retake.settings import Settings
-from retake.story.stage import RealVendors
+from retake.story.clients import RealVendors
 from retake.vendors.health import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
@@ -22,7 +22,7 @@ def vendor_checks(settings: Settings, keys: Keys, *, test_request: bool) -> Iter
     vendors = RealVendors(quick, keys)
     clients: dict[str, tuple[str, Callable[[], Any]]] = {
         f"pictures ({settings.midjourney.provider})": ("midjourney", vendors.midjourney),
-        "videos (runway)": ("runway", vendors.filmmaker),
+        "videos (runway)": ("runway", vendors.video_generator),
         "texts (chat API)": ("openai", vendors.writer),
     }
     asked = {name: client for name, (key, client) in clients.items() if getattr(keys, key)}

@@ -54,18 +54,25 @@ class RetryPolicy(NamedTuple):
     retry_if: RetryIf = RetryIf()
     timeout_s: float | None = None  # what one call may take; it is abandoned then (time_limit.py)
     timeout_code: str | None = None  # the error that such a call has ended with; None: nobody knows how it ended
+    deadline_s: float | None = None  # no further attempt once this many seconds have passed since the work began
+    longest_asked_s: float = LONGEST_S  # how much of a Retry-After is obeyed
 
-    def decide(self, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
-        """What follows on `error` of attempt number `attempt` (from 1). `random()` gives 0 … 1, for the jitter.
+    def decide(
+        self, error: CodedError, attempt: int, random: Callable[[], float], *, elapsed_s: float = 0.0
+    ) -> Decision:
+        """Return what follows on `error` of attempt number `attempt` (from 1), `elapsed_s` after the work began.
 
-        Where the other side said how long to leave it alone, the wait is at least that, whatever the ceiling, but a
-        year at most.
+        `random()` returns 0 … 1, for the jitter. Where the other side said how long to leave it alone, the wait is at
+        least that, whatever the ceiling, up to `longest_asked_s`.
         """
         if not self.retry_if.holds_for(error):
             return GiveUp(f"{error.code} is not an error that another try can mend", used_up=False)
         if self.max_retries is not None and attempt > self.max_retries:
             return GiveUp(f"{error.code} after {attempt} attempts", used_up=True)
-        return Retry(max(self.wait_s(attempt, random), min(error.retry_after_s or 0.0, LONGEST_S)), attempt + 1)
+        if self.deadline_s is not None and elapsed_s > self.deadline_s:
+            return GiveUp(f"{error.code} after {elapsed_s:.0f} s", used_up=True)
+        asked = min(error.retry_after_s or 0.0, self.longest_asked_s)
+        return Retry(max(self.wait_s(attempt, random), asked), attempt + 1)
 
     def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
         """Seconds before repeat number `repeat` (from 1), jitter and ceiling included."""

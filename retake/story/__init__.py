@@ -8,7 +8,7 @@ prices.py       what a paid call costs
 store.py        reading and saving the documents in a bucket, under the lease
 generation.py   how a generation begins, ends, and is taken up again
 intent.py       write ahead of every paid call: save what is asked, ask, save the id
-content.py  media.py  fetch.py   the steps, one script each; stage.py is what they work with
+content.py  media.py  fetch.py   the steps, one script each; context.py is what they work with
 manager.py      one tick: take the lease; shift.py: decide, act, until there is reason to rest
 runner.py       the scripts as subprocesses; inprocess.py: in this process
 channels.py     many pipelines in one tick

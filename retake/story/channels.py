@@ -1,36 +1,25 @@
-"""Many pipelines in one tick: each channel below a prefix of its own, with its own documents and its own lease.
+"""One tick of many channels. What asks a vendor how a task stands runs in threads of this process, so that a thousand
+channels which wait cost little more than their polls; what pays runs in a subprocess, as ever."""
 
-Channels know nothing of one another, and neither do machines: several may run the same tick over one bucket, each takes
-the channels whose lease it finds free. What asks a vendor how a task stands runs in threads of this process, so that a
-thousand channels which wait cost little more than their polls; what pays runs in a subprocess, as ever.
-"""
-
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from logging import getLogger
-from random import SystemRandom
 from typing import Protocol
 
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.keys import Keys
 from retake.logs import bind
+from retake.runs.ledgers import Ledgers
 from retake.settings import Settings
-from retake.story.breakers import Breakers
-from retake.story.decision import Act
+from retake.story.clients import LocalMedia, RealVendors
+from retake.story.decision import FETCH_SCRIPT, Act
+from retake.story.environment import part_of, pipeline_of
 from retake.story.inprocess import InProcessScripts
-from retake.story.ledgers import Ledgers
-from retake.story.manager import Manager
-from retake.story.shell import guarded, part_of, pipeline_of
-from retake.story.shift import Ended, Scripts
-from retake.story.spending import Spending
-from retake.story.stage import RealStudio, RealVendors, Stage
+from retake.story.runner import StoryRunner, story_breakers
+from retake.story.spending import story_spending
+from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
-
-_log = getLogger(__name__)
-
-_GRAVITY = (70, 78, 65, 69, 75, 0)
-"""Exit codes, the gravest first: a tick over many channels ends with the gravest of theirs."""
+from retake.ticking.channels import each, worst
+from retake.ticking.process import exit_code_of
+from retake.ticking.scripts import ScriptResult, Scripts
 
 
 class ScriptsOfChannels(Protocol):
@@ -42,47 +31,28 @@ class ScriptsOfChannels(Protocol):
 def tick_channels(
     settings: Settings, keys: Keys, bucket: Bucket, scripts: ScriptsOfChannels, clock: Clock, owner: str
 ) -> int:
-    """One tick of each channel, `channel_concurrency` at a time; returns the gravest exit code."""
-    ledgers, breakers = Ledgers(settings.storage.ledger, clock), Breakers(settings, bucket, clock, owner)
+    """Run one tick of each channel, `channel_concurrency` at a time; return the most severe exit code."""
+    ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, owner)
 
     def tick(channel: str) -> int:
-        part = part_of(bucket, settings, channel)
-        manager = Manager(
+        part, pipeline = part_of(bucket, settings, channel), pipeline_of(channel)
+        runner = StoryRunner(
             settings,
             part,
             PollsInProcess(settings, keys, part, clock, scripts.of(channel)),
             keys,
             clock,
             owner=owner,
-            pipeline=pipeline_of(channel),
+            pipeline=pipeline,
             ledgers=ledgers,
             breakers=breakers,
-            spending=Spending(settings, bucket, clock, pipeline_of(channel)),
+            spending=story_spending(settings, bucket, clock, pipeline),
             unflagged=(Act.FETCH,),
         )
         with bind(channel=channel):
-            return guarded(lambda: manager.tick().exit_code)
+            return exit_code_of(lambda: runner.tick().exit_code)
 
-    return gravest(each(settings.channels, tick, settings.workflow.channel_concurrency))
-
-
-def each(channels: tuple[str, ...], tick: Callable[[str], int], concurrency: int) -> dict[str, int]:
-    """The exit code of each channel's tick. They are begun in an order of chance: machines that start together then
-    meet at few of the leases."""
-    order = SystemRandom().sample(channels, len(channels))
-    with ThreadPoolExecutor(concurrency) as pool:
-        return dict(zip(order, pool.map(tick, order), strict=True))
-
-
-def gravest(codes: Mapping[str, int]) -> int:
-    """The gravest exit code; which channels have it is said in the log."""
-    for code in _GRAVITY:
-        channels = sorted(channel for channel, found in codes.items() if found == code)
-        if channels and code:
-            _log.error("%d of %d channels ended with %d: %s", len(channels), len(codes), code, ", ".join(channels[:20]))
-        if channels:
-            return code
-    return 0
+    return worst(each(settings.channels, tick, settings.workflow.channel_concurrency))
 
 
 class PollsInProcess:
@@ -95,13 +65,13 @@ class PollsInProcess:
         self._clock = clock
         self._others = others
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
-        if script != "fetch_media":
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        if script != FETCH_SCRIPT:
             return self._others.run(script, arguments, lease)
-        return InProcessScripts(self._stage, []).run(script, arguments, lease)
+        return InProcessScripts(self._context, []).run(script, arguments, lease)
 
-    def _stage(self, lease: Lease) -> Stage:
+    def _context(self, lease: Lease) -> StepContext:
         store = DocumentStore(self._bucket, self._settings.paths, lease, self._clock)
         store.read()
-        vendors, studio = RealVendors(self._settings, self._keys), RealStudio(self._settings)
-        return Stage(self._settings, store, vendors, studio, self._clock)
+        vendors, media = RealVendors(self._settings, self._keys), LocalMedia(self._settings)
+        return StepContext(self._settings, store, vendors, media, self._clock)

@@ -6,38 +6,35 @@ display) is loaded where it is used.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
 
 from retake.bucket import Bucket, Lease
 from retake.clock import SystemClock
 from retake.errors import SettingsError
+from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
+from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.settings import Settings
-from retake.story.breakers import Breakers
-from retake.story.manager import Manager, Observer
-from retake.story.shell import (
+from retake.story.environment import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
-    StopSignal,
-    guarded,
-    is_terminal,
     open_storage,
-    owner,
     part_of,
     pipeline_of,
     read_settings,
 )
-from retake.story.shift import Ended, Orders
-from retake.story.spending import Spending
+from retake.story.pipeline import Observer
+from retake.story.runner import StoryRunner, story_breakers, unobserved
+from retake.story.spending import story_spending
+from retake.ticking.process import StopSignal, exit_code_of, is_terminal, owner
+from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import Orders
 
 if TYPE_CHECKING:
     from retake.sandbox import Sandbox
-
-_log = getLogger(__name__)
 
 
 class Options(NamedTuple):
@@ -54,15 +51,19 @@ class Options(NamedTuple):
     channel: str | None = None  # None: all of CHANNELS, or the one pipeline where there are none
 
     @property
+    def orders(self) -> Orders:
+        return Orders(self.resume, self.resolve, self.retake)
+
+    @property
     def about_one(self) -> bool:
         """What makes sense for one pipeline at a time."""
         return self.until_done or self.dry_run or self.resume or bool(self.resolve) or bool(self.retake)
 
 
 def manage(folder: str, options: Options) -> int:
-    """Run the manager; returns the exit code. `folder` is where the scripts lie."""
+    """Run the tick that the options ask for; return the exit code. `folder` is where the scripts lie."""
     setup_logging(sys.stderr, human=is_terminal())
-    return guarded(lambda: _manage(folder, options))
+    return exit_code_of(lambda: _manage(folder, options))
 
 
 def _manage(folder: str, options: Options) -> int:
@@ -84,51 +85,57 @@ def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sa
     if many:
         from retake.story.channels import tick_channels
 
-        scripts.stopping()  # signals can be answered by the main thread alone, and channels tick in others
+        scripts.stopping()  # only the main thread can answer signals, and channels tick in others
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
     channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
-    part = part_of(bucket, settings, channel)
-    if channel:
-        scripts = scripts.of(channel)
+    tick = _OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts)
+    if options.until_done and not options.dry_run:
+        return _until_done(options, tick, sandbox)
+    runner = tick.runner()
+    if options.dry_run:
+        print("\n".join(map(one_line, runner.dry_run())))  # noqa: T201 (what was asked for)
+        return ExitCode.OK
+    return runner.tick(options.orders).exit_code
 
-    def manager(observe: Observer = lambda documents, action: None) -> Manager:
-        clock, pipeline, name = SystemClock(), pipeline_of(channel), owner()
-        return Manager(
-            settings,
-            part,
-            scripts,
-            keys,
+
+class _OneTick(NamedTuple):
+    """What ticks of one pipeline are made of."""
+
+    settings: Settings
+    keys: Keys
+    bucket: Bucket  # all of it
+    channel: str | None
+    scripts: "_Scripts"
+
+    @property
+    def part(self) -> Bucket:
+        return part_of(self.bucket, self.settings, self.channel)
+
+    def runner(self, observe: Observer = unobserved) -> StoryRunner:
+        clock, pipeline, name = SystemClock(), pipeline_of(self.channel), owner()
+        return StoryRunner(
+            self.settings,
+            self.part,
+            self.scripts,
+            self.keys,
             clock,
             owner=name,
             pipeline=pipeline,
-            breakers=Breakers(settings, bucket, clock, name),
-            spending=Spending(settings, bucket, clock, pipeline),
+            breakers=story_breakers(self.settings, self.bucket, clock, name),
+            spending=story_spending(self.settings, self.bucket, clock, pipeline),
             observe=observe,
         )
 
-    if options.until_done and not options.dry_run:
-        return _until_done(options, settings, part, scripts.stopping(), manager, sandbox)
-    if options.dry_run:
-        print("\n".join(map(one_line, manager().dry_run())))  # noqa: T201 (what was asked for)
-        return 0
-    return manager().tick(Orders(options.resume, options.resolve, options.retake)).exit_code
 
-
-def _until_done(
-    options: Options,
-    settings: Settings,
-    bucket: Bucket,
-    stopping: StopSignal,
-    manager: Callable[[Observer], Manager],
-    sandbox: "Sandbox | None",
-) -> int:
+def _until_done(options: Options, tick: _OneTick, sandbox: "Sandbox | None") -> int:
     from retake.story.progress import Watch
-    from retake.story.until_done import until_done
+    from retake.ticking.until_done import until_done
 
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
-    clock, orders = SystemClock(), Orders(options.resume, options.resolve, options.retake)
-    with Watch(settings, bucket, clock, terminal=is_terminal()) as watch:
-        exit_code = until_done(manager(watch.observe), orders, interval, clock, lambda: stopping.count > 0)
+    clock, stopping = SystemClock(), tick.scripts.stopping()
+    with Watch(tick.settings, tick.part, clock, terminal=is_terminal()) as watch:
+        runner = tick.runner(watch.observe)
+        exit_code = until_done(runner.tick, options.orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
     return exit_code
 
@@ -145,13 +152,13 @@ class _Scripts:
         return self._stopping
 
     def of(self, channel: str) -> "_Scripts":
-        """The same, for one of the channels."""
+        """Return the same, for one of the channels."""
         scripts = _Scripts(self._folder, self._timeout_s, {**self._environ, CHANNEL_VARIABLE: channel})
         scripts._stopping = self._stopping
         return scripts
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
-        from retake.story.runner import SubprocessScripts
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        from retake.ticking.subprocess_scripts import SubprocessScripts
 
         stopping = self.stopping()
         runner = SubprocessScripts(self._folder, self._timeout_s, self._environ, lambda: stopping.count)

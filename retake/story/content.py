@@ -16,10 +16,11 @@ from retake.clock import stamp
 from retake.errors import Code, SettingsError, StateError, TaskFailed
 from retake.settings import Settings
 from retake.story import transitions
+from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
-from retake.story.intent import pay, settle
-from retake.story.stage import Stage
+from retake.story.step_context import StepContext
+from retake.strict_json import encode
 
 _log = getLogger(__name__)
 
@@ -45,50 +46,50 @@ class Prompt(NamedTuple):
     max_tokens: int
 
 
-def write_content(stage: Stage, generation_id: str, prompts: list[Prompt]) -> None:
+def write_content(context: StepContext, generation_id: str, prompts: list[Prompt]) -> None:
     """Write 666/ID.json and raise the flag for the picture. With no generation under way, this one is begun. On a
     failure the document says so, and the error is raised."""
-    _check_generation(stage, generation_id)
-    if stage.store.documents.midjourney.pending:
-        settle(stage)
+    _check_generation(context, generation_id)
+    if next_step(context.store.documents).act is Act.RECONCILE:
+        context.paid.reconcile()
         return
-    topics = (stage.store.read_object(TOPICS) or {}).get("topics") or {}
+    topics = (context.store.read_object(TOPICS) or {}).get("topics") or {}
     if not isinstance(topics, dict):
         raise StateError(f"{TOPICS}: topics: is no object; mend it or remove the file")
     for prompt in prompts:
-        if not set(prompt.keys) <= set(stage.store.documents.midjourney.draft):
-            _ask(stage, prompt, list(topics.values()))
-    _save(stage, generation_id, stage.store.documents.midjourney.draft, topics)
+        if not set(prompt.keys) <= set(context.store.documents.midjourney.draft):
+            _ask(context, prompt, list(topics.values()))
+    _save(context, generation_id, context.store.documents.midjourney.draft, topics)
 
 
-def _check_generation(stage: Stage, generation_id: str) -> None:
+def _check_generation(context: StepContext, generation_id: str) -> None:
     if not safe_id(generation_id):
         raise StateError(f"{generation_id!r} is no generation id; one looks like 20260131-0930")
-    doc, paths = stage.store.documents.midjourney, stage.store.paths
-    if not stage.generation_id:
-        if stage.store.files(generation_id):
+    doc, paths = context.store.documents.midjourney, context.store.paths
+    if not context.generation_id:
+        if context.store.files(generation_id):
             raise StateError(f"{generation_id} has files in {paths.folder_666} already. Nothing was changed")
-        begin(stage.store, generation_id)
-    elif stage.generation_id != generation_id:
+        begin(context.store, generation_id)
+    elif context.generation_id != generation_id:
         raise StateError(
             f"generation {generation_id} is not under way: {paths.config_gen} names "
-            f"{stage.generation_id}. Nothing was changed"
+            f"{context.generation_id}. Nothing was changed"
         )
     elif doc.task or doc.results or doc.runway_task:
         raise StateError(f"pictures of {generation_id} are ordered; another text would not fit. Nothing was changed")
 
 
-def _ask(stage: Stage, prompt: Prompt, topics: list[Any]) -> None:
-    known = {key: _as_text(value) for key, value in stage.store.documents.midjourney.draft.items()}
+def _ask(context: StepContext, prompt: Prompt, topics: list[Any]) -> None:
+    known = {key: _as_text(value) for key, value in context.store.documents.midjourney.draft.items()}
     known["used_topics"] = "\n".join(f"- {topic}" for topic in topics[-_TOPICS_SHOWN:]) or "(none)"
     system, user = Template(prompt.system).safe_substitute(known), Template(prompt.user).safe_substitute(known)
-    writer = stage.vendors.writer()
+    writer = context.vendors.writer()
 
     def ask() -> dict[str, Any]:
         answer = writer.write(system, user, temperature=prompt.temperature, max_tokens=prompt.max_tokens)
         return checked(answer, prompt.keys)
 
-    pay(stage, Step.CONTENT, {"call": prompt.name}, ask, transitions.answered)
+    context.paid.call(Step.CONTENT, {"call": prompt.name}, ask)
     _log.info("the writer answered: %s", prompt.name, extra={"step": Step.CONTENT.value})
 
 
@@ -113,14 +114,14 @@ def _usable(key: str, value: Any) -> bool:
     return texts and _usable("question", poll.get("question"))
 
 
-def _save(stage: Stage, generation_id: str, draft: Mapping[str, Any], topics: dict[str, Any]) -> None:
-    store = stage.store
+def _save(context: StepContext, generation_id: str, draft: Mapping[str, Any], topics: dict[str, Any]) -> None:
+    store = context.store
     content = {"generation_id": generation_id, **{key: draft[key] for key in KEYS}}
-    content["created_at"] = stamp(stage.clock.now())
+    content["created_at"] = stamp(context.clock.now())
     topics = dict(list({**topics, generation_id: draft["topic"]}.items())[-_TOPICS_KEPT:])
     store.save_object(TOPICS, {"topics": topics})
     key = store.file_key(generation_id, "json")
-    store.save_file(key, json.dumps(content, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n")
+    store.save_file(key, encode(content))
     store.save_midjourney(transitions.content_ready(store.documents.midjourney))
     _log.info("the text is saved as %s: %s", key, draft["topic"], extra={"step": Step.CONTENT.value})
 

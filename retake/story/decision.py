@@ -1,34 +1,38 @@
 """What to do next: a pure, total function of the documents, the limits and the time.
 
-row  what the documents say                                        what is done
+row  what the documents say                                        action
 ───  ────────────────────────────────────────────────────────────  ──────────────────────────────────────────────
      no generation under way (`generation_id` null)
  1     `generation: true`                                           LOWER_FLAG
- 2     the last `max_failed_in_a_row` generations all failed        REST, exit 69, until the operator says go on
+ 2     the last `max_failed_in_a_row` generations all failed        WAIT, exit 69, until the operator resumes
  3     else                                                         BEGIN (tidy up; new content if 666/ has room)
      a generation under way
- 4     `task_failed_max_retries`                                    BURY (dead letter, clear the id)
- 5     `pending_call`, held for the operator (and «hold» is set,    REST, exit 75
-       or finding out what became of it failed too often)
- 6     `pending_call`                                               SETTLE (what became of it?)
- 7     an error status, attempts left, the next not due yet         REST, exit 0, until `retry_at`
+ 4     `task_failed_max_retries`                                    DEAD_LETTER (keep everything, clear the id)
+ 5     `pending_call`, held for the operator (and "hold" is set,    WAIT, exit 75
+       or reconciling it failed too often)
+ 6     `pending_call`                                               RECONCILE (what became of it?)
+ 7     an error status, attempts left, the next not due yet         WAIT, exit 0, until `retry_at`
  8     an error status, attempts left                               RETRY (count, reset; the step runs next tick)
- 9     an error status, none left, `on_exhausted: mock`             SUBSTITUTE (from where there is content)
+ 9     an error status, none left, `on_exhausted: mock`             SUBSTITUTE (once there is content)
 10     an error status, none left                                   FAIL
 11     `timed_out_mock_needed`                                      MAKE_MOCK (FAIL when that has failed too often)
 12     .json, .png and .mp4 are there                               FINISH
-13     a Runway task in flight                                      FILM (poll it)
+13     a Runway task in flight                                      POLL_VIDEO
 14     a Midjourney task in flight for too long                     TIME_OUT
 15     a Midjourney task in flight                                  FETCH
-16     results of an upscale                                        FILM (order the video)
+16     results of an upscale                                        ORDER_VIDEO
 17     results of an imagine                                        ORDER_UPSCALE
 18     no .json                                                     WRITE
 19     `generation: true`                                           ORDER_IMAGINE
 20     .json is there, all else empty                               RAISE_FLAG
 
-Where the last error is one that only a person can mend (class C), whatever would run a script rests instead, exit
-78, until `critical_retry_minutes` have passed. Results in hand come after a task in flight: while an upscale is in
-flight the results of the imagine are kept, and must not start a second one.
+After an error that only a person can fix (class C), an action that would run a script becomes WAIT, exit 78, until
+`critical_retry_minutes` have passed. Tasks in flight come before results in hand: while an upscale is in flight the
+results of the imagine are kept, and must not start a second one.
+
+This is the only place that says what comes next. The tick carries out an Action itself or runs the script that does
+(`script_of`), and the script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
+counting that only a tick does.
 """
 
 from collections.abc import Mapping
@@ -36,8 +40,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from retake.clock import parse_stamp
-from retake.errors import ErrorClass
+from retake.exit_codes import ExitCode
 from retake.settings import Workflow
 from retake.story.documents import (
     FAILED_STEP,
@@ -49,6 +52,7 @@ from retake.story.documents import (
     PendingCall,
     Status,
     Step,
+    Task,
 )
 
 if TYPE_CHECKING:
@@ -56,30 +60,26 @@ if TYPE_CHECKING:
 
 
 class Act(StrEnum):
-    """The things that a tick can do."""
+    """What a tick can do."""
 
-    REST = "rest"
+    WAIT = "wait"
     LOWER_FLAG = "lower the flag `generation`, which no generation raised"
     BEGIN = "tidy up and begin a new generation"
-    BURY = "put the failed generation among the dead letters"
-    SETTLE = "find out what became of a paid call"
+    DEAD_LETTER = "move the failed generation to the dead letters"
+    RECONCILE = "find out what became of a paid call"
     RETRY = "grant one more attempt"
-    SUBSTITUTE = "make do with a mock: no attempt is left"
+    SUBSTITUTE = "fall back to a mock: no attempt is left"
     FAIL = "give up: no attempt is left"
     MAKE_MOCK = "make the mock"
     FINISH = "finish: all files are there"
-    FILM = "make the video"
+    POLL_VIDEO = "wait for the video"
     TIME_OUT = "give up on Midjourney: it took too long"
-    FETCH = "ask Midjourney how the task stands"
+    FETCH = "ask Midjourney for the task's state"
+    ORDER_VIDEO = "order the video"
     ORDER_UPSCALE = "order the upscale"
     ORDER_IMAGINE = "order the pictures"
     WRITE = "write the content"
     RAISE_FLAG = "raise the flag `generation`, which a crash lost"
-
-
-RUNS_A_SCRIPT = frozenset(
-    {Act.SETTLE, Act.MAKE_MOCK, Act.FILM, Act.FETCH, Act.ORDER_UPSCALE, Act.ORDER_IMAGINE, Act.WRITE}
-)
 
 
 class Action(NamedTuple):
@@ -88,8 +88,8 @@ class Action(NamedTuple):
     act: Act
     step: Step
     why: str
-    exit_code: int = 0  # of a REST
-    until: datetime | None = None  # of a RETRY, and of a REST that ends by itself: when what failed is due again
+    exit_code: int = ExitCode.OK  # of a WAIT
+    until: datetime | None = None  # of a RETRY, and of a WAIT that ends by itself: when the failed step is due again
 
 
 COUNTED_AFTER = timedelta(minutes=3)
@@ -98,8 +98,52 @@ COUNTED_AFTER = timedelta(minutes=3)
 ASK_TO_RESOLVE = "say --resolve retry (it may be billed twice) or --resolve skip"
 """What an operator is asked to do about a paid call that is held."""
 
-PAYS = {Act.WRITE: Step.CONTENT, Act.ORDER_IMAGINE: Step.IMAGINE, Act.ORDER_UPSCALE: Step.UPSCALE}
-"""The actions that make a paid call, whatever else the documents say; FILM is one too where it orders."""
+PAYS = {
+    Act.WRITE: Step.CONTENT,
+    Act.ORDER_IMAGINE: Step.IMAGINE,
+    Act.ORDER_UPSCALE: Step.UPSCALE,
+    Act.ORDER_VIDEO: Step.RUNWAY,
+}
+"""The actions that make a paid call, and the step it is made for."""
+
+CONTENT_SCRIPT, MEDIA_SCRIPT, FETCH_SCRIPT = "generate_content", "generate_media", "fetch_media"
+
+_SCRIPTS = {
+    Act.WRITE: CONTENT_SCRIPT,
+    Act.RECONCILE: MEDIA_SCRIPT,
+    Act.ORDER_IMAGINE: MEDIA_SCRIPT,
+    Act.ORDER_UPSCALE: MEDIA_SCRIPT,
+    Act.ORDER_VIDEO: MEDIA_SCRIPT,
+    Act.POLL_VIDEO: MEDIA_SCRIPT,
+    Act.MAKE_MOCK: MEDIA_SCRIPT,
+    Act.FETCH: FETCH_SCRIPT,
+}
+
+_VENDORS = {
+    Step.CONTENT: "openai",
+    Step.IMAGINE: "midjourney",
+    Step.UPSCALE: "midjourney",
+    Step.FETCH: "midjourney",
+    Step.RUNWAY: "runway",
+    Step.RUNWAY_POLL: "runway",
+}
+
+
+def script_of(action: Action) -> str | None:
+    """Return the script that carries the action out, or None where the tick does so itself."""
+    if action.act is Act.RECONCILE and action.step is Step.CONTENT:
+        return CONTENT_SCRIPT
+    return _SCRIPTS.get(action.act)
+
+
+def vendor_of(action: Action) -> str | None:
+    """Return the vendor that the action calls, or None."""
+    return _VENDORS.get(action.step) if script_of(action) else None
+
+
+def paid_step(action: Action) -> Step | None:
+    """Return the step that the action makes a paid call for, or None."""
+    return PAYS.get(action.act)
 
 
 def decide(
@@ -109,40 +153,41 @@ def decide(
     prices: Mapping[Step, float] | None = None,
     today: "Today | None" = None,
 ) -> Action:
-    """The next action. Total: every parsed set of documents has one. `prices` are US dollars of one paid call of each
-    step, `today` is what the day has cost; without both the caps are not looked at."""
+    """Return the next action. Total: every parsed set of documents has one.
+
+    `prices` are US dollars of one paid call of each step, `today` is what the day has cost; without both the caps are
+    not looked at.
+    """
     doc = documents.midjourney
     if documents.gen.generation_id is None:
         return _without_generation(documents.gen, doc, limits)
     action = _with_generation(documents, limits, now)
     until = held_until(doc, limits)
-    if action.act in RUNS_A_SCRIPT and until and now < until:
-        message = (doc.last_error or {}).get("message", "")
-        why = f"a person is needed, tried again at {until:%H:%M} UTC: {message}"
-        return Action(Act.REST, action.step, why, 78, until)
+    if script_of(action) and until and now < until:
+        why = f"a person is needed, tried again at {until:%H:%M} UTC: {doc.error.message}"
+        return Action(Act.WAIT, action.step, why, ExitCode.CONFIG, until)
     paying = paid_step(action)
     over = today.over(prices[paying]) if prices and paying and today else ""
-    return rest_of_day(action, over) if over else action
+    return capped(action, over) if over else action
 
 
-def paid_step(action: Action) -> Step | None:
-    """The step whose paid call the action makes; None where it makes none."""
-    if action.act is Act.FILM:
-        return Step.RUNWAY if action.step is Step.RUNWAY else None
-    return PAYS.get(action.act)
+def next_step(documents: Documents) -> Action:
+    """Return the work that the documents of a generation call for, whatever has failed or is not due yet."""
+    call = documents.midjourney.pending
+    return _reconcile(call) if call else _work(documents)
 
 
-def rest_of_day(action: Action, over: str) -> Action:
-    """What is done instead of an action that a cap holds back; `over` says which and why."""
-    return Action(Act.REST, action.step, over, 75)
+def capped(action: Action, over: str) -> Action:
+    """Return the WAIT that takes the place of an action which a cap holds back; `over` says which cap and why."""
+    return Action(Act.WAIT, action.step, over, ExitCode.TRY_LATER)
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:
     if doc.generation:
-        return Action(Act.LOWER_FLAG, Step.IMAGINE, "«generation: true», but no generation is under way")
+        return Action(Act.LOWER_FLAG, Step.IMAGINE, "`generation` is true, but no generation is under way")
     if gen.failed_in_a_row >= limits.max_failed_in_a_row:
-        why = f"the last {gen.failed_in_a_row} generations all failed; mend the cause, then run with --resume"
-        return Action(Act.REST, Step.CONTENT, why, 69)
+        why = f"the last {gen.failed_in_a_row} generations all failed; fix the cause, then run with --resume"
+        return Action(Act.WAIT, Step.CONTENT, why, ExitCode.FAILED)
     return Action(Act.BEGIN, Step.CONTENT, "no generation is under way")
 
 
@@ -150,22 +195,28 @@ def _with_generation(documents: Documents, limits: Workflow, now: datetime) -> A
     doc = documents.midjourney
     status = doc.status
     if status is Status.TASK_FAILED_MAX_RETRIES:
-        return Action(Act.BURY, doc.present_step, "the generation failed for good")
+        return Action(Act.DEAD_LETTER, doc.present_step, "the generation failed for good")
     if doc.pending:
-        return _pending(doc, limits, now)
+        return _pending(doc.pending, limits, now)
     if status is not None and status in FAILED_STEP:
         return _failed(documents, status, limits, now)
     if status is Status.TIMED_OUT_MOCK_NEEDED:
         if doc.retries_of(Step.MOCK) > limits.max_retries:
             return Action(Act.FAIL, Step.MOCK, f"the mock failed {doc.retries_of(Step.MOCK)} times")
         return Action(Act.MAKE_MOCK, Step.MOCK, "the vendors were given up on")
-    if documents.complete:
-        return Action(Act.FINISH, Step.RUNWAY, "text, picture and video are there")
-    return _in_flight(documents, limits, now) or _next_order(documents)
+    action = _work(documents)
+    late = action.act is Act.FETCH and doc.task and _older(doc.task, limits.mj_timeout_seconds, now)
+    if late and doc.task:
+        return Action(Act.TIME_OUT, Step.FETCH, f"no {doc.task.task_type} after {limits.mj_timeout_seconds} s")
+    return action
+
+
+def _older(task: Task, seconds: float, now: datetime) -> bool:
+    return task.requested_at is not None and now - task.requested_at > timedelta(seconds=seconds)
 
 
 def comparable(call: PendingCall, now: datetime) -> bool:
-    """Whether the vendor's counts, saved with a held call, can say now that it was not carried out."""
+    """Return whether the vendor's counts, saved with a held call, can tell by now that it was not carried out."""
     asked = call.requested_at
     return (
         bool(call.raw.get("usage"))
@@ -175,59 +226,48 @@ def comparable(call: PendingCall, now: datetime) -> bool:
     )
 
 
-def _pending(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> Action:
-    call = doc.pending
-    assert call is not None
-    if call.failed_settles > limits.max_retries:
-        why = f"finding out what became of the call for {call.step} failed {call.failed_settles} times"
-        return Action(Act.REST, call.step, f"{why}: {ASK_TO_RESOLVE}", 75)
+def _pending(call: PendingCall, limits: Workflow, now: datetime) -> Action:
+    if call.failed_reconciles > limits.max_retries:
+        why = f"finding out what became of the call for {call.step} failed {call.failed_reconciles} times"
+        return Action(Act.WAIT, call.step, f"{why}: {ASK_TO_RESOLVE}", ExitCode.TRY_LATER)
     if call.outcome == UNKNOWN and limits.on_unknown_outcome == "hold" and not comparable(call, now):
         why = f"nobody can tell whether the call for {call.step} was carried out: --resolve retry, or --resolve skip"
-        return Action(Act.REST, call.step, why, 75)
-    return Action(Act.SETTLE, call.step, f"the call for {call.step} has no result on record")
+        return Action(Act.WAIT, call.step, why, ExitCode.TRY_LATER)
+    return _reconcile(call)
+
+
+def _reconcile(call: PendingCall) -> Action:
+    return Action(Act.RECONCILE, call.step, f"the call for {call.step} has no result on record")
 
 
 def _failed(documents: Documents, status: Status, limits: Workflow, now: datetime) -> Action:
+    from retake.story.retry_policy import attempt_left
+
     doc, step = documents.midjourney, FAILED_STEP[status]
-    used, due = doc.retries_of(step), retry_at(doc)
-    if used < limits.max_retries and not _overdue(doc, step, limits, now):
+    used, due = doc.retries_of(step), doc.error.retry_at
+    if attempt_left(doc, step, limits, now):
         why = f"attempt {used + 1}/{limits.max_retries} for status {status}"
         if due and now < due:
-            return Action(Act.REST, step, f"{why} is due at {due:%Y-%m-%d %H:%M:%S} UTC", until=due)
+            return Action(Act.WAIT, step, f"{why} is due at {due:%Y-%m-%d %H:%M:%S} UTC", until=due)
         return Action(Act.RETRY, step, why, until=due or now)
     if limits.on_exhausted == "mock" and step is not Step.CONTENT and "json" in documents.files:
         return Action(Act.SUBSTITUTE, step, f"{status} after {used} retries")
     return Action(Act.FAIL, step, f"{status} after {used} retries")
 
 
-def _overdue(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetime) -> bool:
-    """Answered polls clear the counter of failed ones, so that polls which fail and answer by turns never use it up:
-    what bounds them is the time since the task was ordered."""
-    task = doc.runway_task
-    if step is not Step.RUNWAY_POLL or task is None or task.requested_at is None:
-        return False
-    return now - task.requested_at > timedelta(seconds=limits.runway_timeout_seconds)
-
-
-def _in_flight(documents: Documents, limits: Workflow, now: datetime) -> Action | None:
-    doc = documents.midjourney
+def _work(documents: Documents) -> Action:
+    """Return what comes next where nothing has failed: rows 12, 13 and 15 to 20."""
+    doc, results = documents.midjourney, documents.midjourney.results
+    if documents.complete:
+        return Action(Act.FINISH, Step.RUNWAY, "text, picture and video are there")
     if doc.runway_task:
-        return Action(Act.FILM, Step.RUNWAY_POLL, f"task {doc.runway_task.task_id} is in flight")
-    task = doc.task
-    if task is None:
-        return None
-    if task.requested_at and now - task.requested_at > timedelta(seconds=limits.mj_timeout_seconds):
-        return Action(Act.TIME_OUT, Step.FETCH, f"no {task.task_type} after {limits.mj_timeout_seconds} s")
-    return Action(Act.FETCH, Step.FETCH, f"{task.task_type} task {task.task_id}")
-
-
-def _next_order(documents: Documents) -> Action:
-    doc = documents.midjourney
-    results = doc.results
+        return Action(Act.POLL_VIDEO, Step.RUNWAY_POLL, f"task {doc.runway_task.task_id} is in flight")
+    if doc.task:
+        return Action(Act.FETCH, Step.FETCH, f"{doc.task.task_type} task {doc.task.task_id}")
     if results and results.task_type == IMAGINE:
         return Action(Act.ORDER_UPSCALE, Step.UPSCALE, "the pictures are there")
     if results:
-        return Action(Act.FILM, Step.RUNWAY, "the upscaled picture is there")
+        return Action(Act.ORDER_VIDEO, Step.RUNWAY, "the upscaled picture is there")
     if "json" not in documents.files:
         return Action(Act.WRITE, Step.CONTENT, "there is no text yet")
     if doc.generation:
@@ -236,22 +276,9 @@ def _next_order(documents: Documents) -> Action:
 
 
 def held_until(doc: MidjourneyDocument, limits: Workflow) -> datetime | None:
-    """Until when nothing is asked of a vendor that refused for a reason only a person can mend (class C)."""
-    error = doc.last_error or {}
-    if error.get("error_class") != ErrorClass.CRITICAL:
-        return None
+    """Return until when no vendor is called after a failure that only a person can fix (class C), or None."""
+    at = doc.error.at if doc.error.critical else None
     try:
-        return parse_stamp(error["timestamp"]) + timedelta(minutes=limits.critical_retry_minutes)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-
-
-def retry_at(doc: MidjourneyDocument) -> datetime | None:
-    """When what failed is due again: so many seconds after its failure as the record's recovery action RETRY says.
-    None where it says nothing."""
-    error = doc.last_error or {}
-    try:
-        delays = [it["delay_seconds"] for it in error["recovery_actions"] if it["action"] == "RETRY"]
-        return parse_stamp(error["timestamp"]) + timedelta(seconds=delays[0])
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+        return at + timedelta(minutes=limits.critical_retry_minutes) if at else None
+    except OverflowError:
         return None

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from retake.clock import parse_stamp
-from retake.strict_json import parse, what_is_wrong
+from retake.errors import ErrorRecord
+from retake.strict_json import encode, parse, what_is_wrong
 
 
 class Step(StrEnum):
@@ -101,7 +102,7 @@ class PendingCall(NamedTuple):
     attempt: int  # 1 for the first
     requested_at: datetime | None
     outcome: str | None  # None: nobody has looked yet; "unknown": held for the operator
-    failed_settles: int  # how many times finding out what became of it has failed
+    failed_reconciles: int  # how many times finding out what became of it has failed
     raw: dict[str, Any]
 
 
@@ -133,11 +134,8 @@ class _Document:
         return f"{type(self).__name__}({self.raw!r})"
 
     def encode(self) -> bytes:
-        """The document as it is stored: readable JSON, UTF-8, keys in their order."""
-        try:
-            return json.dumps(self.raw, ensure_ascii=False, indent=2).encode() + b"\n"
-        except UnicodeEncodeError:  # a lone surrogate, which JSON can carry and UTF-8 cannot
-            return json.dumps(self.raw, indent=2).encode() + b"\n"
+        """Return the document as it is stored."""
+        return encode(self.raw)
 
     def updated(self, **changes: Any) -> Self:
         return type(self)({**self.raw, **changes})
@@ -225,8 +223,9 @@ class MidjourneyDocument(_Document):
         return PendingCall(step, attempt, moment, raw.get("outcome"), failed, raw)
 
     @property
-    def last_error(self) -> dict[str, Any] | None:
-        return self.raw.get("last_error") or None
+    def error(self) -> ErrorRecord:
+        """The last failure; an empty record if there is none."""
+        return ErrorRecord(self.raw.get("last_error"))
 
     @property
     def failed_step(self) -> Step | None:

@@ -1,15 +1,14 @@
 """How a generation begins and ends. Each order of writes is chosen for the crash in between."""
 
-import json
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from retake.clock import stamp
 from retake.errors import StateError
 from retake.story import transitions
 from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
+from retake.strict_json import encode
 
 DEAD_LETTERS = "dead_letters/"
 """Where the documents and files of a failed generation are kept, a folder each, with a report."""
@@ -50,7 +49,7 @@ def finish(store: DocumentStore, now: datetime) -> None:
     store.save_gen(store.documents.gen.without("failed_in_a_row").updated(generation_id=None))
 
 
-def bury(store: DocumentStore, now: datetime) -> int:
+def dead_letter(store: DocumentStore, now: datetime) -> int:
     """Keep everything of a failed generation among the dead letters; returns how many failed in a row now. One that was
     cancelled does not count as failed."""
     gen, doc = store.documents.gen, store.documents.midjourney
@@ -68,13 +67,13 @@ def bury(store: DocumentStore, now: datetime) -> int:
         "generation_id": generation_id,
         "failed_at_utc": stamp(now),
         "failed_step": doc.present_step.value,
-        "last_error": doc.last_error,
+        "last_error": doc.error.raw or None,
         "retries": doc.retries,
         "paid_calls": doc.paid_calls,
         "files": kept,  # as they lie there: a burial that died may have deleted some of where they were
         **({"cancelled": doc.cancelled, "tasks_in_flight": in_flight(doc)} if doc.cancelled else {}),
     }
-    store.save_file(f"{grave}report.json", _encoded(report))
+    store.save_file(f"{grave}report.json", encode(report))
     for suffix in files:
         store.check_lease()
         store.bucket.delete(store.file_key(generation_id, suffix))
@@ -88,7 +87,7 @@ def in_flight(doc: MidjourneyDocument) -> list[str]:
     return [task.task_id for task in (doc.task, doc.runway_task) if task]
 
 
-def take_up(store: DocumentStore, generation_id: str) -> None:
+def requeue(store: DocumentStore, generation_id: str) -> None:
     """Take a failed generation up again from its dead letter. The files come first, then the document, then the id,
     and the dead letter goes last: a crash in between leaves it whole. Raises StateError."""
     gen, grave = store.documents.gen, f"{DEAD_LETTERS}{generation_id}/"
@@ -104,7 +103,7 @@ def take_up(store: DocumentStore, generation_id: str) -> None:
             store.check_lease()
             store.bucket.copy(key, f"{store.paths.folder_666}{_name(key)}")
     _keep_what_is_nobodys(store, generation_id)
-    store.save_midjourney(transitions.taken_up_again(buried, store.documents.midjourney))
+    store.save_midjourney(transitions.requeued(buried, store.documents.midjourney))
     store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
     for key in keys:
         store.check_lease()
@@ -126,11 +125,7 @@ def _save_spend(store: DocumentStore, generation_id: str, outcome: str, now: dat
     if not calls:
         return
     value = {"generation_id": generation_id, "outcome": outcome, "ended_at_utc": stamp(now), "paid_calls": calls}
-    store.save_file(f"{SPEND}{generation_id}.json", _encoded(value))
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"
+    store.save_file(f"{SPEND}{generation_id}.json", encode(value))
 
 
 def _name(key: str) -> str:

@@ -8,35 +8,35 @@ from retake.errors import RetakeError
 from retake.story.content import Prompt, write_content
 from retake.story.fetch import fetch
 from retake.story.media import make_media
-from retake.story.shift import Ended
-from retake.story.stage import Stage
+from retake.story.step_context import StepContext
+from retake.ticking.scripts import ScriptResult
 
 _log = getLogger(__name__)
 
 
 class InProcessScripts:
-    """`Scripts` that do their work on a stage which `set_up` makes anew each time, its documents read."""
+    """`Scripts` that work in a context which `set_up` makes anew each time, its documents read."""
 
-    def __init__(self, set_up: Callable[[Lease], Stage], prompts: list[Prompt]) -> None:
+    def __init__(self, set_up: Callable[[Lease], StepContext], prompts: list[Prompt]) -> None:
         self._set_up = set_up
         self._prompts = prompts
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         """A RetakeError becomes the exit code that the script would end with; anything else is raised."""
         try:
             self._work(script, arguments, self._set_up(lease))
         except RetakeError as error:
             _log.error("%s", error, extra={"exit_code": error.exit_code})
-            return Ended(error.exit_code)
-        return Ended(0)
+            return ScriptResult(error.exit_code)
+        return ScriptResult(0)
 
-    def _work(self, script: str, arguments: list[str], stage: Stage) -> None:
+    def _work(self, script: str, arguments: list[str], context: StepContext) -> None:
         match script:
             case "generate_content":
-                write_content(stage, arguments[1], self._prompts)
+                write_content(context, arguments[1], self._prompts)
             case "generate_media":
-                make_media(stage, arguments[1], use_mock="--use-mock" in arguments)
+                make_media(context, arguments[1], use_mock="--use-mock" in arguments)
             case "fetch_media":
-                fetch(stage)
+                fetch(context)
             case _:
                 raise ValueError(f"there is no script called {script!r}")

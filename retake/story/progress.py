@@ -55,21 +55,21 @@ def row_of(documents: Documents, step: Step) -> str:
 def told(documents: Documents, action: Action) -> str | None:
     """What an action is worth telling of; None for the everyday ones."""
     doc = documents.midjourney
-    message = (doc.last_error or {}).get("message", "")
+    message = doc.error.message
     match action.act:
         case Act.RETRY:
             return f"{action.step} failed: {message}\n{action.why}: taken again"
         case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
             return f"{action.act}: {action.why}\n{message}".rstrip()
-        case Act.SETTLE:
+        case Act.RECONCILE:
             return f"{action.why}: the vendor is asked"
-        case Act.BURY:
+        case Act.DEAD_LETTER:
             return "the generation failed for good: kept in dead_letters/"
         case Act.ORDER_UPSCALE if not doc.retries_of(Step.UPSCALE):
             return "the four pictures are there"
         case Act.ORDER_IMAGINE if not doc.retries_of(Step.IMAGINE):
             return "the text is there"
-        case Act.FILM if action.step is Step.RUNWAY and not doc.retries_of(Step.RUNWAY):
+        case Act.ORDER_VIDEO if not doc.retries_of(Step.RUNWAY):
             return "the upscaled picture is there"
         case Act.FINISH:
             return "the video is there: the generation is finished"

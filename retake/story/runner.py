@@ -1,138 +1,112 @@
-"""The scripts as subprocesses, one at a time, under the manager's lease and with a time limit.
+"""Runs ticks of one story pipeline, and says what a tick would do."""
 
-Each script has a session of its own, so that it can be ended together with everything it started. It inherits the
-lease (on a directory, the lock's file descriptor), so that a killed manager's script is still alone in the pipeline
-while it ends. Its output goes, line by line, into the manager's log.
-"""
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
 
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from tempfile import TemporaryDirectory
+from retake.bucket import Bucket, Lease
+from retake.clock import Clock
+from retake.keys import Keys
+from retake.paid.spending import Spending
+from retake.retrying.vendor_breakers import VendorBreakers
+from retake.runs.ledgers import Ledgers
+from retake.settings import Settings
+from retake.story.beginning import tidy_plan
+from retake.story.decision import Act, Action, capped, decide, paid_step
+from retake.story.documents import Documents, Step
+from retake.story.environment import LEASE
+from retake.story.generation import new_id, taken_ids
+from retake.story.pipeline import Observer, StoryPipeline
+from retake.story.spending import known, story_spending
+from retake.story.store import DocumentStore
+from retake.ticking.scripts import Scripts
+from retake.ticking.tick import NO_ORDERS, Orders, Tick, TickRunner
 
-from retake.bucket import Lease
-from retake.logs import relay
-from retake.story.shell import LEASE_VARIABLE
-from retake.story.shift import Ended
-
-_GRACE_S = 5.0  # between asking a script whose time is over to end, and ending it
-_LOOK_S = 0.2  # how often a signal to us is looked for
-_LINE = 64 * 1024  # bytes of a line that are worth keeping
+if TYPE_CHECKING:
+    from retake.story.run_mirror import RunMirror
 
 
-class SubprocessScripts:
-    """Runs `folder`/NAME.py with this Python. `stopping` says how many signals asked the manager to stop: at the first
-    the script is asked to end when nothing is half done, at the second it is ended."""
+def unobserved(documents: Documents, action: Action) -> None:
+    """Nobody watches."""
+
+
+class StoryRunner:
+    """Drives one story pipeline; on the ledger its runs are called `pipeline` ("story", "story/CHANNEL"). For `observe`
+    and `unflagged` see `StoryPipeline`."""
 
     def __init__(
         self,
-        folder: str,
-        timeout_s: float,
-        environ: Mapping[str, str],
-        stopping: Callable[[], int] = lambda: 0,
+        settings: Settings,
+        bucket: Bucket,
+        scripts: Scripts,
+        keys: Keys,
+        clock: Clock,
+        *,
+        owner: str,
+        pipeline: str = "story",
+        ledgers: Ledgers | None = None,
+        breakers: VendorBreakers | None = None,
+        spending: Spending | None = None,
+        observe: Observer = unobserved,
+        unflagged: Container[Act] = (),
     ) -> None:
-        self._folder = folder
-        self._timeout_s = timeout_s
-        self._environ = environ
-        self._stopping = stopping
+        self._settings = settings
+        self._bucket = bucket
+        self._scripts = scripts
+        self._keys = keys
+        self._clock = clock
+        self._owner = owner
+        self._pipeline = pipeline
+        self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
+        self._breakers = breakers or story_breakers(settings, bucket, clock, owner)
+        self._spending = spending or story_spending(settings, bucket, clock, pipeline)
+        self._observe = observe
+        self._unflagged = unflagged
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
-        if self._stopping():  # the script before this one came to a good end all the same; no other is begun
-            return Ended(75, stopped=True)
-        with TemporaryDirectory(prefix="retake-", ignore_cleanup_errors=True) as scratch:  # gone even if it is killed
-            return self._run(script, arguments, lease, scratch)
+    def tick(self, orders: Orders = NO_ORDERS) -> Tick:
+        """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again."""
+        return TickRunner(self._bucket, LEASE, self._owner, self._open, self._breakers).tick(orders)
 
-    def _run(self, script: str, arguments: list[str], lease: Lease, scratch: str) -> Ended:
-        handover = lease.handover()
-        process = subprocess.Popen(
-            [sys.executable, os.path.join(self._folder, f"{script}.py"), *arguments],
-            env={**self._environ, LEASE_VARIABLE: handover.text, "TMPDIR": scratch},
-            pass_fds=handover.fds,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+    def _open(self, lease: Lease) -> StoryPipeline:
+        return StoryPipeline(
+            self._settings,
+            DocumentStore(self._bucket, self._settings.paths, lease, self._clock),
+            lease,
+            scripts=self._scripts,
+            keys=self._keys,
+            clock=self._clock,
+            spending=self._spending,
+            open_mirror=lambda: self._mirror(lease),
+            observe=self._observe,
+            unflagged=self._unflagged,
         )
-        try:
-            return self._follow(process)
-        finally:
-            _end(process.pid, signal.SIGKILL)  # whatever it left behind
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
 
-    def _follow(self, process: "subprocess.Popen[bytes]") -> Ended:
-        assert process.stdout is not None
-        output = _Lines(process.stdout.fileno())
-        end = time.monotonic() + self._timeout_s
-        asked = 0
-        while process.poll() is None:
-            output.relay_within(_LOOK_S)
-            if time.monotonic() > end:
-                _end_politely(process)
-                output.relay_rest()
-                return Ended(process.returncode, timed_out=True)
-            if self._stopping() > asked:
-                asked = self._stopping()
-                process.terminate() if asked == 1 else _end(process.pid, signal.SIGKILL)
-        output.relay_rest()
-        return Ended(process.returncode, stopped=asked > 0 and process.returncode != 0)
+    def _mirror(self, lease: Lease) -> "RunMirror":
+        from retake.story.run_mirror import CRON, RunMirror
 
+        ledger, apart = self._ledgers.of(self._bucket, lease), self._ledgers.apart
+        return RunMirror(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, apart=apart)
 
-class _Lines:
-    """The lines that arrive on a pipe."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._open = True
-        self._begun = b""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(fd, selectors.EVENT_READ)
-        os.set_blocking(fd, False)
-
-    def relay_within(self, seconds: float) -> None:
-        """Wait for output, so long at most, and relay what came. Once the pipe is closed this is just a wait."""
-        if not self._open:
-            time.sleep(min(seconds, 0.02))
-        elif self._selector.select(seconds):
-            self._take()
-
-    def relay_rest(self) -> None:
-        while self._open and self._selector.select(0):
-            self._take()
-        self._pass_on(b"\n")
-
-    def _take(self) -> None:
-        data = os.read(self._fd, _LINE)
-        if not data:
-            self._open = False
-            self._selector.close()
-        self._pass_on(data)
-
-    def _pass_on(self, data: bytes) -> None:
-        *lines, self._begun = (self._begun + data).split(b"\n")
-        if len(self._begun) > _LINE:
-            lines, self._begun = [*lines, self._begun], b""
-        for line in lines:
-            if line.strip():
-                relay(line.decode("utf-8", "replace"))
+    def dry_run(self) -> list[str]:
+        """Return what a tick would do, in words; nothing is changed."""
+        store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
+        documents = store.read()
+        over: Callable[[Step], str] = lambda step: self._spending.over(lambda: known(documents.midjourney), step)  # noqa: E731
+        action = decide(documents, self._settings.workflow, self._clock.now())
+        step = paid_step(action)
+        if step and (why := over(step)):
+            action = capped(action, why)
+        about = documents.gen.generation_id or "no generation"
+        lines = [f"{about}: would {action.act} ({action.why})"]
+        if action.act is Act.BEGIN:
+            plan = tidy_plan(store)
+            lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
+            why = over(Step.CONTENT) if plan.room else ""
+            first = f"would begin {new_id(self._clock.now(), taken_ids(store))}"
+            first = f"would begin nothing: {why}" if why else first
+            lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
+        return lines
 
 
-def _end_politely(process: "subprocess.Popen[bytes]") -> None:
-    _end(process.pid, signal.SIGTERM)
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        _end(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _end(session: int, number: signal.Signals) -> None:
-    """Signal a script and everything that it started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(session, number)
+def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> VendorBreakers:
+    """Return the vendors' breakers. `bucket` is the whole bucket, whatever the channel."""
+    return VendorBreakers(settings.breaker, bucket, clock, owner, settings.workflow.script_timeout_seconds)

@@ -31,7 +31,7 @@ def content(generation_id: str, channel: str | None) -> None:
 
     sys.exit(
         run_script(
-            lambda stage: write_content(stage, generation_id, load_prompts(prompts_file(stage.settings))), channel
+            lambda context: write_content(context, generation_id, load_prompts(prompts_file(context.settings))), channel
         )
     )
 
@@ -48,7 +48,7 @@ def media(generation_id: str, use_mock: bool, channel: str | None) -> None:
     """
     from retake.story.media import make_media
 
-    sys.exit(run_script(lambda stage: make_media(stage, generation_id, use_mock=use_mock), channel))
+    sys.exit(run_script(lambda context: make_media(context, generation_id, use_mock=use_mock), channel))
 
 
 @click.command("fetch", context_settings=CONTEXT)

@@ -1,94 +1,45 @@
-"""What the story pays, held against the caps: which price, for which pipeline, and what its document says of it.
+"""What the story spends: its prices and caps, and what its document says of the last reservation."""
 
-The book itself is in retake/paid/caps.py; nothing of it is loaded unless something is about to be paid for.
-"""
-
+from collections.abc import Callable
 from logging import getLogger
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket
 from retake.clock import Clock
-from retake.errors import RetakeError
+from retake.paid.spending import Spending
 from retake.settings import Settings
 from retake.story.documents import MidjourneyDocument, Step
 
 if TYPE_CHECKING:
-    from retake.paid.caps import Caps, Reservation, Today
     from retake.paid.day_book import Known
 
 _log = getLogger(__name__)
 
-_told: set[str] = set()  # doubts about prices that this process has logged
+_warned: set[str] = set()  # guessed prices that this process has warned of
 
 
-class Spending:
-    """What the pipeline called `pipeline` pays («story», «story/CHANNEL»). `bucket` is all of the bucket, whatever the
-    channel."""
+def story_spending(settings: Settings, bucket: Bucket, clock: Clock, pipeline: str = "story") -> Spending:
+    """Return the spending of one pipeline. `bucket` is the whole bucket, whatever the channel."""
+    workflow = settings.workflow
+    caps = {"bucket_usd": workflow.daily_cap_usd, "pipeline_usd": workflow.channel_cap_usd}
+    return Spending(bucket, clock, pipeline, _price(settings), **caps)
 
-    def __init__(self, settings: Settings, bucket: Bucket, clock: Clock, pipeline: str = "story") -> None:
-        self._settings = settings
-        self._bucket = bucket
-        self._clock = clock
-        self._pipeline = pipeline
 
-    @property
-    def capped(self) -> bool:
-        """Whether there is a cap that a payment could exceed."""
-        workflow = self._settings.workflow
-        return workflow.daily_cap_usd is not None or workflow.channel_cap_usd is not None
-
-    def price(self, step: Step) -> float:
-        """Return what a paid call of the step costs, in US dollars. A price that is a guess is warned of once."""
+def _price(settings: Settings) -> Callable[[str], float]:
+    def price(step: str) -> float:
         from retake.story.prices import guessed, prices
 
-        for doubt in guessed(self._settings):
-            if doubt not in _told:
-                _told.add(doubt)
-                _log.warning("%s", doubt)
-        return prices(self._settings)[step]
+        for warning in guessed(settings):
+            if warning not in _warned:
+                _warned.add(warning)
+                _log.warning("%s", warning)
+        return prices(settings)[Step(step)]
 
-    def today(self, doc: MidjourneyDocument) -> "Today":
-        """Return what the day has cost so far. Raises StateError, StorageError."""
-        return self._caps().today(self._pipeline, known(doc))
-
-    def over(self, doc: MidjourneyDocument, step: Step) -> str:
-        """Return why a paid call of the step is not to be made now, "" if it may be. The bucket is asked only where
-        there is a cap. Raises StateError, StorageError."""
-        return self.today(doc).over(self.price(step)) if self.capped else ""
-
-    def reserve(self, doc: MidjourneyDocument, step: Step) -> "Reservation":
-        """Set the price of a call of the step aside. Raises CapReached, StateError, StorageError: nothing may be paid
-        for then."""
-        return self._caps().reserve(self._pipeline, self.price(step), known(doc))
-
-    def settle(self, doc: MidjourneyDocument) -> None:
-        """Tell the book what became of the last reservation. Never raises: until it is told, the price counts."""
-        self._tell(doc, lambda caps, it: caps.settle(self._pipeline, it))
-
-    def heal(self, doc: MidjourneyDocument) -> None:
-        """`settle` after something died: what was reserved for a call that was never begun is released too."""
-        self._tell(doc, lambda caps, it: caps.heal(self._pipeline, it))
-
-    def _tell(self, doc: MidjourneyDocument, tell: Any) -> None:
-        try:
-            tell(self._caps(), known(doc))
-        except RetakeError as error:
-            _log.warning("the day's book is not told what became of a call, the next payment makes up: %s", error)
-
-    def _caps(self) -> "Caps":
-        return caps_of(self._settings, self._bucket, self._clock)
-
-
-def caps_of(settings: Settings, bucket: Bucket, clock: Clock) -> "Caps":
-    """The books of `bucket`, which is all of the bucket, with the caps of the settings."""
-    from retake.paid.caps import Caps, Limits
-
-    workflow = settings.workflow
-    return Caps(bucket, clock, Limits(workflow.daily_cap_usd, workflow.channel_cap_usd))
+    return price
 
 
 def known(doc: MidjourneyDocument) -> "Known":
-    """What the document says of its last reservation. A `spend.reservation` of some other shape says nothing."""
+    """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
     from retake.paid.day_book import Fate, Known
 
     raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend

@@ -1,6 +1,5 @@
 """Reading and saving the documents of one pipeline in its bucket, under its lease."""
 
-import json
 from collections.abc import Callable
 from logging import getLogger
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from retake.story.documents import (
     parse_midjourney,
     parse_public,
 )
-from retake.strict_json import parse, what_is_wrong
+from retake.strict_json import encode, parse, what_is_wrong
 
 UNREADABLE = "unreadable/"
 """Where copies of unreadable documents are kept, by name and content."""
@@ -140,9 +139,11 @@ class DocumentStore:
             raise RuntimeError("a store that was opened for reading was asked to write")
         self._lease.check()
 
-    def lease_left(self) -> float | None:
-        """See `Lease.left`."""
-        return self._lease.left() if self._lease else None
+    @property
+    def lease(self) -> Lease:
+        """The lease under which the store writes."""
+        assert self._lease is not None, "this store is for reading"
+        return self._lease
 
     def set_aside(self) -> Room:
         """Room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
@@ -167,7 +168,7 @@ class DocumentStore:
 
     def save_object(self, key: str, value: dict[str, Any]) -> None:
         """Save what `read_object` read before. Raises LeaseLost, Conflict, StorageError."""
-        self._save(key, json.dumps(value, ensure_ascii=True, indent=2).encode() + b"\n")
+        self._save(key, encode(value))
 
     def save_file(self, key: str, data: bytes) -> None:
         """A file of a generation, whatever is there. Raises LeaseLost, StorageError."""

@@ -134,10 +134,10 @@ def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyD
     return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=dict(record))
 
 
-def settle_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+def reconcile_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Finding out what became of the pending call has failed once more; the call itself stays as it is."""
     pending = _pending(doc)
-    call = {**pending.raw, "failed_settles": pending.failed_settles + 1}
+    call = {**pending.raw, "failed_settles": pending.failed_reconciles + 1}
     return doc.updated(pending_call=call, last_error=dict(record))
 
 
@@ -227,13 +227,9 @@ def video_polled(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
     return _poll_answered(doc, Step.RUNWAY_POLL)
 
 
-def video_not_had(
-    doc: MidjourneyDocument, status: Status, polls_failed: int, record: Mapping[str, Any]
-) -> MidjourneyDocument:
-    """Polling ended without the video though polls were answered (time was up, or the download failed): the counter
-    is put back to `polls_failed`, what it was when the polling began. Else a task that answers «still running» for
-    ever would be polled for ever."""
-    return failed(doc.updated(retries={**doc.retries, Step.RUNWAY_POLL.value: polls_failed}), status, record)
+def polls_counted(doc: MidjourneyDocument, polls_failed: int) -> MidjourneyDocument:
+    """Set the counter of failed polls, which answered polls have cleared, to what it was when the polling began."""
+    return doc.updated(retries={**doc.retries, Step.RUNWAY_POLL.value: polls_failed})
 
 
 def video_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -284,7 +280,7 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
     """Somebody does without what the failed step was to make: a mock takes its place. The error stays on record."""
-    entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.last_error}
+    entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.error.raw or None}
     return mock_instead(doc.without("last_error").updated(skipped=[*doc.skipped, entry]))
 
 
@@ -302,7 +298,7 @@ def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 def alerted(doc: MidjourneyDocument) -> MidjourneyDocument:
     """The operator was told of the last error: once is enough."""
-    return doc.updated(last_error={**(doc.last_error or {}), "alerted": True})
+    return doc.updated(last_error={**doc.error.raw, "alerted": True})
 
 
 def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -312,10 +308,10 @@ def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 def wait_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
     """The operator says that what failed is to be tried again at once."""
-    return doc.updated(last_error={**(doc.last_error or {}), "recovery_actions": [retry_in(0)]})
+    return doc.updated(last_error={**doc.error.raw, "recovery_actions": [retry_in(0)]})
 
 
-def taken_up_again(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
+def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
     """A generation that failed for good goes on at its failed step, with that step's attempts unused and everything
     before it kept. What the day has cost is what the `present` document says: the old one's day is over."""
     step = doc.present_step
@@ -356,8 +352,7 @@ def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
 
 def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
     """A vendor that answers no longer needs mending: should it refuse again, that is to be told anew."""
-    critical = (doc.last_error or {}).get("error_class") == ErrorClass.CRITICAL
-    return _cleared(hold_lifted(doc) if critical else doc, step)
+    return _cleared(hold_lifted(doc) if doc.error.critical else doc, step)
 
 
 def _over(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:

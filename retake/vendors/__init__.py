@@ -55,7 +55,7 @@ class Midjourney(Protocol):
         ...
 
 
-class Filmmaker(Protocol):
+class VideoGenerator(Protocol):
     """A video from a picture (Runway)."""
 
     @property

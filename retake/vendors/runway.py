@@ -46,7 +46,7 @@ _OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding",
 
 
 class Runway:
-    """`retake.vendors.Filmmaker` on Runway.
+    """`retake.vendors.VideoGenerator` on Runway.
 
     `base_url` is None for the vendor's own. `ratio` («1280:720») and `duration_s` are fitted to what `model` offers;
     `adjusted` says what was changed, a sentence each, for the log. `min_poll_s` is how many seconds to leave between
@@ -75,7 +75,7 @@ class Runway:
         self.min_poll_s = MIN_POLL_SECONDS if "runwayml.com" in bare(self._url) else 0.0
 
     def create(self, image: str, prompt: str) -> str:
-        """See `Filmmaker.create`."""
+        """See `VideoGenerator.create`."""
         text = fit_prompt(prompt)
         self._check(image, text)
         order: dict[str, Any] = {"model": self._model, "prompt_image": image, "ratio": self._ratio}
@@ -88,7 +88,7 @@ class Runway:
         return submitted(self._vendor, what, reply, _task_id)
 
     def poll(self, task_id: str) -> TaskState:
-        """See `Filmmaker.poll`."""
+        """See `VideoGenerator.poll`."""
         what = f"tell the state of task {task_id}"
         try:
             reply = self._exchange(lambda client: client.tasks.with_raw_response.retrieve(task_id))
@@ -101,8 +101,8 @@ class Runway:
         return TaskState(result=task) if status == "SUCCEEDED" else TaskState(progress=_progress(task))
 
     def usage(self) -> dict[str, int] | None:
-        """See `Filmmaker.usage`. The day's count alone may stand still while an old task leaves its rolling window, so
-        the balance goes along."""
+        """See `VideoGenerator.usage`. The day's count alone may stand still while an old task leaves its rolling
+        window, so the balance goes along."""
         try:
             reply = self._exchange(lambda client: client.organization.with_raw_response.retrieve())
             found = answered(self._vendor, "tell its usage", reply, lambda body: _usage(body, self._model))

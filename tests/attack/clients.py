@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import retake.vendors
-from retake.vendors import Downloader, Filmmaker, Midjourney, Writer
+from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
 from retake.vendors.download import HttpDownloader
 from retake.vendors.health import Healthy
 from retake.vendors.legnext import LegNext
@@ -16,7 +16,7 @@ from retake.vendors.writer import ChatWriter
 
 KEY = "key_0123456789abcdef"
 MAX_FILE = 2 * 2**20
-PROTOCOLS = (Midjourney, Filmmaker, Writer, Downloader)
+PROTOCOLS = (Midjourney, VideoGenerator, Writer, Downloader)
 LARGE_IMAGE = "data:image/png;base64," + "A" * 4_900_000
 """More than the buffers between two sockets hold: a peer that never reads is noticed."""
 

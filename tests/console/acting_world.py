@@ -22,7 +22,7 @@ from story_world import KEYS, World
 from retake.bucket import Bucket
 from retake.console.answer import Answer
 from retake.console.desk import Desk
-from retake.console.paper import show
+from retake.console.rendering import show
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
 

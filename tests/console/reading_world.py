@@ -26,7 +26,7 @@ from story_world import KEYS, Heard, World
 from retake.bucket import Bucket
 from retake.console.answer import Answer
 from retake.console.desk import Desk
-from retake.console.paper import show
+from retake.console.rendering import show
 
 __all__ = ["CHECKOUT", "KEYS", "Heard", "World", "ask", "clear", "desk_of", "in_terminal", "run_console", "shown"]
 

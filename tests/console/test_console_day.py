@@ -13,8 +13,8 @@ from retake.console.spend import command as spend
 from retake.console.status import command as status
 from retake.errors import StateError
 from retake.settings import Settings
-from retake.story.operator import Refusal
-from retake.story.shift import Orders
+from retake.story.operator_rules import Refusal
+from retake.ticking.tick import Orders
 
 OUTCOMES = {
     **dict.fromkeys(

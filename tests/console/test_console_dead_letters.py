@@ -12,7 +12,7 @@ from retake.console.dead_letters import drop_letter, list_letters, requeue_lette
 from retake.errors import LeaseHeld
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_ledger import BucketLedger
-from retake.story.operator import Refusal
+from retake.story.operator_rules import Refusal
 
 
 def letters(world: World) -> list[dict[str, Any]]:

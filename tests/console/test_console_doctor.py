@@ -19,7 +19,7 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrapper import Wrapper
 from retake.clock import FakeClock, SystemClock
-from retake.console import house_checks
+from retake.console import host_checks as house_checks
 from retake.console.answer import Answer
 from retake.console.desk import Desk
 from retake.console.doctor import command as doctor

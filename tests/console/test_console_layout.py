@@ -12,7 +12,7 @@ from test_console_runs import eventful
 from retake.console.answer import Answer, Cell, Facts, Heading, Line, Markdown, Table
 from retake.console.dead_letters import list_letters
 from retake.console.layout import columns_of, fold, widths
-from retake.console.paper import show
+from retake.console.rendering import show
 from retake.console.report import command as report
 from retake.console.runs import command as runs
 from retake.console.show import command as show_run

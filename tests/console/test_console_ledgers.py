@@ -14,7 +14,7 @@ from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
 from retake.runs import Ledger, open_ledger
 from retake.runs.states import RunStatus
-from retake.story.operator import Refusal
+from retake.story.operator_rules import Refusal
 
 
 def on_sqlite(name: str, folder: Path) -> World:

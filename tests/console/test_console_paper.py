@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone
-from retake.console.paper import columns_of, complain, plain, show
+from retake.console.rendering import columns_of, complain, plain, show
 
 TABLE = Table(("name", "n"), [("short", "1"), (Cell("quite long", Tone.BAD), "1000")], ("n",))
 

@@ -22,7 +22,7 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
 from retake.runs.states import Trigger
 from retake.settings import SECTIONS
-from retake.story.shift import Orders
+from retake.ticking.tick import Orders
 
 
 def failure(code: str, step: str = "upscale", message: str = "no") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from retake.errors import LeaseHeld, RunError
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import RunStatus, Trigger
-from retake.story.operator import Refusal
+from retake.story.operator_rules import Refusal
 
 
 @pytest.mark.parametrize("name", TABLE)

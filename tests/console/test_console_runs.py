@@ -21,8 +21,8 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import Trigger
 from retake.settings import Settings, Storage
-from retake.story.intervention import Intervention
-from retake.story.shift import Orders
+from retake.story.operator_actions import OperatorActions
+from retake.ticking.tick import Orders
 
 
 def eventful() -> World:
@@ -98,7 +98,7 @@ def test_attempts_are_counted_in_one_way_on_every_screen() -> None:
     world.vendors.plan("imagine", "refused", "refused", "rejected")
     while not world.ended:
         world.tick()
-    Intervention(world.settings, world.bucket, world.clock, owner="console:7").requeue("20260101-0000")
+    OperatorActions(world.settings, world.bucket, world.clock, owner="console:7").requeue("20260101-0000")
     [told] = ask(status, world).document["pipelines"]
     assert (told["step"], told["attempt"], told["max_attempts"]) == ("imagine", 1, 4)
     listed = ask(runs, world, statuses=(), limit=20, pipeline=None)

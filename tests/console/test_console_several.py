@@ -17,7 +17,7 @@ from retake.console.several import Item, each
 from retake.console.show import command as show
 from retake.errors import RetakeError, RunError, SettingsError, StorageError
 from retake.runs.run import UnknownRun
-from retake.story.operator import Refusal
+from retake.story.operator_rules import Refusal
 
 
 def work(**errors: BaseException) -> Answer:

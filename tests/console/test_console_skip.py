@@ -5,7 +5,7 @@ from acting_world import ID, STATES, TABLE, act, failed_run, papers, runs
 
 from retake.console.skip import command as skip
 from retake.errors import LeaseHeld
-from retake.story.operator import Refusal
+from retake.story.operator_rules import Refusal
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -9,7 +9,7 @@ from retake.bucket.counting import CountingBucket
 from retake.console.spend import command as spend
 from retake.errors import StateError
 from retake.settings import Settings
-from retake.story.shift import Orders
+from retake.ticking.tick import Orders
 
 
 def finish(world: World, *plans: tuple[str, str]) -> None:

@@ -18,7 +18,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import parse_stamp
 from retake.console.unlock import command as unlock
 from retake.errors import LeaseHeld, LeaseLost
-from retake.story.operator import Refusal
+from retake.story.operator_rules import Refusal
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,7 +107,7 @@ def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> N
 MANAGER = dedent("""
     import subprocess, sys, time
     from retake.bucket.directory import DirectoryBucket
-    from retake.story.shell import owner
+    from retake.ticking.process import owner
 
     lease = DirectoryBucket(sys.argv[1]).lease("story", owner())
     if sys.argv[2] == "with a script":

@@ -15,7 +15,7 @@ from retake.clock import FakeClock
 from retake.errors import LeaseLost, RobotError, StateError, error_record
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
 from retake.settings import FilePaths
-from retake.story.generation import bury, take_up
+from retake.story.generation import dead_letter, requeue
 from retake.story.store import DocumentStore
 
 NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
@@ -313,7 +313,7 @@ def failed_generation() -> MemoryBucket:
         f"666/{GENERATION}.json": {},
     }.items():
         bucket.write(key, json.dumps(value).encode(), ANY)
-    with_store(bucket, lambda store: bury(store, NOW))
+    with_store(bucket, lambda store: dead_letter(store, NOW))
     return bucket
 
 
@@ -340,7 +340,7 @@ def test_a_failed_generation_is_taken_up_by_the_story_itself() -> None:
     bucket = failed_generation()
 
     def again(letter: DeadLetter) -> None:
-        with_store(bucket, lambda store: take_up(store, letter.id))
+        with_store(bucket, lambda store: requeue(store, letter.id))
 
     DeadLetters(bucket, FakeClock()).requeue(GENERATION, again)
     assert bucket.list("dead_letters/") == []

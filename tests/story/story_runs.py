@@ -10,9 +10,9 @@ from retake.bucket.wrapper import Wrapper
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, Event, Run
 from retake.runs.states import FINAL, OPEN, TRANSITIONS, RunStatus
-from retake.story.chronicle import expected
 from retake.story.decision import decide
 from retake.story.prices import prices
+from retake.story.run_mirror import expected
 from retake.story.store import DocumentStore
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 from story_world import CONTENT, World
 
 from retake.bucket import Lease
-from retake.story.shift import Ended
+from retake.ticking.scripts import ScriptResult
 
 ID = "20260101-0000"
 PUBLIC, GEN, DOCUMENT = "config/config_public.json", "config/config_gen.json", "config/config_midjourney.json"
@@ -23,10 +23,10 @@ class Scripted(World):
 
     def __init__(self, bucket: Any = None, **workflow: Any) -> None:
         super().__init__(bucket, **workflow)
-        self.endings: deque[Ended | Callable[[], Ended]] = deque()
+        self.endings: deque[ScriptResult | Callable[[], ScriptResult]] = deque()
         self.runs: list[tuple[str, list[str]]] = []
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         self.runs.append((script, arguments))
         if not self.endings:
             return super().run(script, arguments, lease)

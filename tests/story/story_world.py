@@ -26,12 +26,14 @@ from retake.media import MediaError
 from retake.settings import Settings
 from retake.story.content import Prompt
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
+from retake.story.environment import LEASE
 from retake.story.inprocess import InProcessScripts
-from retake.story.manager import Manager
-from retake.story.shell import LEASE
-from retake.story.shift import NO_ORDERS, Ended, Orders, Tick
-from retake.story.stage import Stage
+from retake.story.runner import StoryRunner
+from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
+from retake.ticking.process import Process
+from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.vendors import TaskState
 
 KEYS = Keys("key", "key", "key")
@@ -123,7 +125,7 @@ class FakeVendors:
     def midjourney(self) -> FakeVendors:
         return self
 
-    filmmaker = writer = downloader = midjourney
+    video_generator = writer = downloader = midjourney
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         self.pay("write")
@@ -241,7 +243,7 @@ class World:
         self.bucket = bucket or MemoryBucket()
         self.clock = FakeClock()
         self.vendors = FakeVendors()
-        self.studio = FakeStudio()
+        self.media = FakeStudio()
         self.keys = KEYS
         self.interval_s = 60.0
         self.ended: list[str] = []
@@ -263,34 +265,34 @@ class World:
     def ticks(self, number: int) -> list[Tick]:
         return [self.tick() for _ in range(number)]
 
-    def manager(self) -> Manager:
-        return Manager(self.settings, self.bucket, self, self.keys, self.clock, owner="test")
+    def manager(self) -> StoryRunner:
+        return StoryRunner(self.settings, self.bucket, self, self.keys, self.clock, owner="test")
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         """The scripts, in this process."""
         try:
-            return InProcessScripts(self.stage, self.prompts).run(script, arguments, lease)
+            return InProcessScripts(self.context, self.prompts).run(script, arguments, lease)
         except Died:
-            return Ended(-9)
+            return ScriptResult(-9)
 
-    def stage(self, lease: Lease) -> Stage:
+    def context(self, lease: Lease) -> StepContext:
         store = DocumentStore(self.bucket, self.settings.paths, lease, self.clock)
         store.read()
-        return Stage(
+        return StepContext(
             self.settings,
             store,
             self.vendors,
-            self.studio,
+            self.media,
             self.clock,
-            stopping=lambda: self.stopping(),
-            random_nonce=lambda: 7,
+            process=Process(self.clock, stopping=lambda: self.stopping()),
+            nonce=lambda: 7,
         )
 
-    def by_hand(self, work: Callable[[Stage], None]) -> None:
+    def by_hand(self, work: Callable[[StepContext], None]) -> None:
         """A step's work under a lease of its own, as when its script is run by hand; its errors are raised."""
         lease = self.bucket.lease(LEASE, "somebody")
         try:
-            work(self.stage(lease))
+            work(self.context(lease))
         finally:
             lease.release()
 

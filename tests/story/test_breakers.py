@@ -10,10 +10,11 @@ from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.retrying.breaker import Breaker, BreakerState, breakers_of
+from retake.retrying.vendor_breakers import VendorBreakers, vendor_policy
 from retake.settings import BreakerSettings
-from retake.story.breakers import Breakers, policy
-from retake.story.shift import Ended, Orders, Tick
-from retake.story.until_done import until_done
+from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import Orders, Tick
+from retake.ticking.until_done import until_done
 
 
 def protected(world: World, **breaker: Any) -> World:
@@ -33,7 +34,13 @@ def upscaling(**breaker: Any) -> World:
 
 def breaker_of(world: World, vendor: str) -> Breaker:
     register = breakers_of(world.bucket, world.clock)
-    return Breaker(vendor, register, policy(world.settings), clock=world.clock, owner="operator")
+    return Breaker(
+        vendor,
+        register,
+        vendor_policy(world.settings.breaker, world.settings.workflow.script_timeout_seconds),
+        clock=world.clock,
+        owner="operator",
+    )
 
 
 def state_of(world: World, vendor: str) -> BreakerState:
@@ -131,7 +138,7 @@ def test_what_is_not_the_vendors_fault_does_not_count() -> None:
     while world.status != "runway_poll_timeout":
         world.tick()
     assert isinstance(world, Scripted)
-    world.endings.append(Ended(-9))
+    world.endings.append(ScriptResult(-9))
     world.ticks(2)
     assert world.status == "runway_poll_failed", "the script died"
     assert world.keys_of("breakers/") == []
@@ -157,7 +164,7 @@ def test_a_probe_that_was_stopped_lets_another_one_try() -> None:
     world, _ = opened()
     world.later(minutes=10)
     assert isinstance(world, Scripted)
-    world.endings.append(Ended(75, stopped=True))
+    world.endings.append(ScriptResult(75, stopped=True))
     world.tick()
     world.vendors.plans.clear()
     assert world.tick().ended == "done"
@@ -167,15 +174,18 @@ def test_ticks_one_after_another_wait_for_it() -> None:
     world, _ = opened()
     world.vendors.plans.clear()
     before = world.clock.now()
-    assert until_done(world.manager(), Orders(), 1.0, world.clock, lambda: False) == 0
+    assert until_done(world.manager().tick, Orders(), 1.0, world.clock, lambda: False) == 0
     assert (world.clock.now() - before).total_seconds() > 400
 
 
 def test_channels_share_it() -> None:
     world, _ = opened()
     clock, other = FakeClock(world.clock.now()), MemoryBucket(world.bucket.store)
-    breakers = Breakers(world.settings, other, clock, "another machine")
-    shut = breakers.leave("midjourney")
+    breakers = VendorBreakers(world.settings.breaker, other, clock, "another machine", 900)
+    shut = breakers.permit("midjourney")
     assert shut is not None
     assert "midjourney" in getattr(shut, "why", "")
-    assert Breakers(world.settings, MemoryBucket(MemoryStore()), clock, "x").leave("midjourney") is not shut
+    assert (
+        VendorBreakers(world.settings.breaker, MemoryBucket(MemoryStore()), clock, "x", 900).permit("midjourney")
+        is not shut
+    )

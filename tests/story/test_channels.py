@@ -14,11 +14,12 @@ from retake.clock import FakeClock
 from retake.errors import SettingsError
 from retake.sandbox import Pace, Sandbox
 from retake.settings import Settings, sandboxed
-from retake.story.channels import each, gravest, tick_channels
+from retake.story.channels import tick_channels
+from retake.story.environment import LEASE, SANDBOX_KEYS, part_of
 from retake.story.inprocess import InProcessScripts
-from retake.story.shell import LEASE, SANDBOX_KEYS, part_of
-from retake.story.stage import Stage
+from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
+from retake.ticking.channels import each, worst
 
 NAMES = ("north", "south", "west")
 
@@ -31,13 +32,13 @@ class Channels:
         self.vendors = {name: FakeVendors() for name in settings.channels}
 
     def of(self, channel: str) -> InProcessScripts:
-        def stage(lease: Lease) -> Stage:
+        def context(lease: Lease) -> StepContext:
             part, clock = PrefixedBucket(self.bucket, f"{channel}/"), FakeClock()
             store = DocumentStore(part, self.settings.paths, lease, clock)
             store.read()
-            return Stage(self.settings, store, self.vendors[channel], FakeStudio(), clock)
+            return StepContext(self.settings, store, self.vendors[channel], FakeStudio(), clock)
 
-        return InProcessScripts(stage, PROMPTS)
+        return InProcessScripts(context, PROMPTS)
 
 
 def settings(**workflow: object) -> Settings:
@@ -123,7 +124,7 @@ def test_as_many_channels_at_a_time_as_the_settings_say() -> None:
     [({"a": 0, "b": 75}, 75), ({"a": 69, "b": 75}, 69), ({"a": 78, "b": 65}, 78), ({"a": 0}, 0), ({}, 0)],
 )
 def test_the_gravest_exit_code_is_that_of_the_tick(codes: dict[str, int], expected: int) -> None:
-    assert gravest(codes) == expected
+    assert worst(codes) == expected
 
 
 @pytest.mark.parametrize("channel", [None, "east"])

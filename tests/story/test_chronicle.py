@@ -13,9 +13,9 @@ from story_ticks import PICTURES, UPSCALED
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, TRANSITIONS, RunStatus, Trigger
 from retake.settings import Workflow
-from retake.story.chronicle import REMARK, STEP_DONE, Standing, expected, facts, identity, route
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Step
+from retake.story.run_mirror import REMARK, STEP_DONE, Standing, expected, facts, identity, route
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECORD = {"error_id": "e1", "error_code": "ERR_TEMPORARY_NETWORK", "timestamp": "2026-01-01T00:00:00Z"}
@@ -24,7 +24,7 @@ RECORD = {"error_id": "e1", "error_code": "ERR_TEMPORARY_NETWORK", "timestamp": 
 # --- where a run should stand ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", [act for act in Act if act not in (Act.BURY, Act.FAIL, Act.FINISH)])
+@pytest.mark.parametrize("act", [act for act in Act if act not in (Act.DEAD_LETTER, Act.FAIL, Act.FINISH)])
 @pytest.mark.parametrize("until", [None, NOON])
 def test_work_that_goes_on_is_running_and_what_waits_for_its_time_is_scheduled(
     act: Act, until: datetime | None
@@ -37,8 +37,8 @@ def test_work_that_goes_on_is_running_and_what_waits_for_its_time_is_scheduled(
 @pytest.mark.parametrize(
     ("act", "document", "standing"),
     [
-        (Act.BURY, {"last_error": RECORD}, Standing(RunStatus.FAILED, error=RECORD)),
-        (Act.BURY, {"cancelled": {"by": "operator"}}, Standing(RunStatus.CANCELLED)),
+        (Act.DEAD_LETTER, {"last_error": RECORD}, Standing(RunStatus.FAILED, error=RECORD)),
+        (Act.DEAD_LETTER, {"cancelled": {"by": "operator"}}, Standing(RunStatus.CANCELLED)),
         (Act.FAIL, {"last_error": RECORD}, Standing(RunStatus.FAILED, error=RECORD)),
         (Act.FAIL, {"last_error": {"message": "by hand"}}, Standing(RunStatus.FAILED)),
         (Act.FINISH, {"last_error": RECORD}, Standing(RunStatus.SUCCEEDED)),

@@ -16,10 +16,10 @@ from retake.bucket.memory import MemoryBucket
 from retake.errors import Code, Refused, StorageError, error_record
 from retake.runs.run import ERROR
 from retake.runs.states import RunStatus, Trigger
-from retake.story.chronicle import Chronicle
 from retake.story.decision import Act, Action
 from retake.story.documents import Step
-from retake.story.shift import Orders
+from retake.story.run_mirror import RunMirror
+from retake.ticking.tick import Orders
 
 BEGUN = ["queued cron", "running cron"]
 CLEAN = [
@@ -90,7 +90,7 @@ def test_when_a_step_is_tried_again_stands_on_its_run() -> None:
     assert run.next_retry_at == datetime(2026, 1, 1, tzinfo=UTC)
     assert run.error_code == "ERR_TEMPORARY_UNAVAILABLE"
     error = next(event for event in ledger_of(world).events(run.run_id) if event.kind == ERROR)
-    assert error.payload == world.doc.last_error
+    assert error.payload == world.doc.raw.get("last_error")
 
 
 def test_what_always_fails_ends_as_failed_with_each_of_its_errors() -> None:
@@ -338,13 +338,13 @@ def test_a_run_that_somebody_moved_in_between_is_read_again() -> None:
     world.vendors.plan("fetch", "running")
     world.tick()
     lease = world.bucket.lease("story", "test")
-    ledger = world.manager()._chronicle(lease)._ledger
-    chronicle = Chronicle(ledger, "story", world.clock, actor="cron", worker="test")
+    ledger = world.manager()._mirror(lease)._ledger
+    chronicle = RunMirror(ledger, "story", world.clock, actor="cron", worker="test")
     documents = world.documents._replace(files=frozenset({"json"}))
-    chronicle.align(documents, Action(Act.FETCH, Step.FETCH, ""))
+    chronicle.sync(documents, Action(Act.FETCH, Step.FETCH, ""))
     [run] = ledger.runs()
     ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
-    chronicle.align(documents, Action(Act.FAIL, Step.FETCH, ""))
+    chronicle.sync(documents, Action(Act.FAIL, Step.FETCH, ""))
     lease.release()
     assert all_told(world)[-2:] == ["running recovery", "failed cron"]
 
@@ -355,7 +355,7 @@ def test_a_run_that_somebody_moved_in_between_is_read_again() -> None:
 def test_the_runs_of_a_channel_are_called_after_it() -> None:
     world = World()
     ledger, documents = ledger_of(world), shaped()
-    Chronicle(ledger, "story/north", world.clock, actor="cron", worker="w").align(
+    RunMirror(ledger, "story/north", world.clock, actor="cron", worker="w").sync(
         documents, Action(Act.WRITE, Step.CONTENT, "")
     )
     [run] = ledger.runs()

@@ -11,7 +11,7 @@ from retake.errors import OutcomeUnknown, Refused, SettingsError, StateError, Ta
 from retake.settings import FilePaths, Settings
 from retake.story.content import KEYS, TOPICS, Prompt, checked, load_prompts, prompts_file, write_content
 from retake.story.documents import Status, Step
-from retake.story.stage import Stage
+from retake.story.step_context import StepContext
 
 ID = "20260101-0000"
 FILE = f"666/{ID}.json"
@@ -48,7 +48,7 @@ def writing(prompts: list[Prompt] | None = None) -> World:
 
 
 def write(world: World, generation_id: str = ID) -> None:
-    world.by_hand(lambda stage: write_content(stage, generation_id, world.prompts))
+    world.by_hand(lambda context: write_content(context, generation_id, world.prompts))
 
 
 # --- a text that is written -------------------------------------------------------------------------------------------
@@ -186,8 +186,8 @@ def test_a_refused_key_leaves_the_draft_and_says_what_to_mend() -> None:
     doc = world.doc
     assert (doc.status, doc.pending) == (None, None)
     assert set(doc.draft) == {"topic", "short_topic"}
-    assert doc.last_error is not None
-    assert (doc.last_error["error_class"], doc.last_error["correlation_id"]) == ("C", ID)
+    assert doc.raw.get("last_error") is not None
+    assert (doc.raw.get("last_error")["error_class"], doc.raw.get("last_error")["correlation_id"]) == ("C", ID)
 
 
 @pytest.mark.parametrize("step", range(4))
@@ -371,9 +371,9 @@ def test_a_pending_call_is_settled_before_anything_is_asked() -> None:
     world = writing()
     world.put("config/config_midjourney.json", {"pending_call": {"step": "content", "call": "topic"}})
 
-    def settle(stage: Stage) -> None:
+    def settle(context: StepContext) -> None:
         with pytest.raises(OutcomeUnknown):
-            write_content(stage, ID, SEVERAL)
+            write_content(context, ID, SEVERAL)
 
     world.by_hand(settle)
     assert world.vendors.questions == []

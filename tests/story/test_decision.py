@@ -14,7 +14,7 @@ from retake.clock import parse_stamp, stamp
 from retake.errors import retry_in
 from retake.settings import Workflow
 from retake.story import decision
-from retake.story.decision import RUNS_A_SCRIPT, Act, decide, held_until
+from retake.story.decision import Act, Action, decide, held_until, script_of
 from retake.story.documents import (
     FAILED_STEP,
     IMAGINE,
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        error = self.doc.last_error
+        error = self.doc.raw.get("last_error")
         return bool(error and parse_stamp(error["timestamp"]) + timedelta(seconds=30) > self.now)
 
     @property
@@ -83,25 +83,25 @@ class Row(NamedTuple):
 IDLE: Callable[[Case], bool] = lambda case: case.documents.gen.generation_id is None  # noqa: E731
 ROWS = [
     Row(1, Act.LOWER_FLAG, lambda case: IDLE(case) and case.doc.generation),
-    Row(2, Act.REST, lambda case: IDLE(case) and case.documents.gen.failed_in_a_row >= case.limits.max_failed_in_a_row),
+    Row(2, Act.WAIT, lambda case: IDLE(case) and case.documents.gen.failed_in_a_row >= case.limits.max_failed_in_a_row),
     Row(3, Act.BEGIN, IDLE),
-    Row(4, Act.BURY, lambda case: case.doc.status is Status.TASK_FAILED_MAX_RETRIES),
+    Row(4, Act.DEAD_LETTER, lambda case: case.doc.status is Status.TASK_FAILED_MAX_RETRIES),
     Row(
         5,
-        Act.REST,
+        Act.WAIT,
         lambda case: case.doc.pending and case.doc.pending.outcome and case.limits.on_unknown_outcome == "hold",
     ),
-    Row(6, Act.SETTLE, lambda case: case.doc.pending),
-    Row(7, Act.REST, lambda case: case.failed and case.attempts_left and case.waits),
+    Row(6, Act.RECONCILE, lambda case: case.doc.pending),
+    Row(7, Act.WAIT, lambda case: case.failed and case.attempts_left and case.waits),
     Row(8, Act.RETRY, lambda case: case.failed and case.attempts_left),
     Row(9, Act.SUBSTITUTE, lambda case: case.failed and case.substitute),
     Row(10, Act.FAIL, lambda case: case.failed),
     Row(11, Act.MAKE_MOCK, lambda case: case.doc.status is Status.TIMED_OUT_MOCK_NEEDED),
     Row(12, Act.FINISH, lambda case: case.documents.files >= {"json", "png", "mp4"}),
-    Row(13, Act.FILM, lambda case: case.doc.runway_task),
+    Row(13, Act.POLL_VIDEO, lambda case: case.doc.runway_task),
     Row(14, Act.TIME_OUT, lambda case: case.late),
     Row(15, Act.FETCH, lambda case: case.doc.task),
-    Row(16, Act.FILM, lambda case: case.results_of(UPSCALE)),
+    Row(16, Act.ORDER_VIDEO, lambda case: case.results_of(UPSCALE)),
     Row(17, Act.ORDER_UPSCALE, lambda case: case.results_of(IMAGINE)),
     Row(18, Act.WRITE, lambda case: "json" not in case.documents.files),
     Row(19, Act.ORDER_IMAGINE, lambda case: case.doc.generation),
@@ -265,18 +265,18 @@ def test_a_mock_stands_in_only_where_there_is_a_text() -> None:
 def test_a_held_call_rests_and_says_what_the_operator_can_do() -> None:
     held = shaped(pending_call={"step": "imagine", "outcome": "unknown"})
     action = decide(held, LIMITS._replace(on_unknown_outcome="hold"), NOW)
-    assert (action.act, action.exit_code) == (Act.REST, 75)
+    assert (action.act, action.exit_code) == (Act.WAIT, 75)
     assert "--resolve retry" in action.why
     assert "--resolve skip" in action.why
-    assert decide(held, LIMITS, NOW).act is Act.SETTLE, "the rule was changed to «retry» since"
+    assert decide(held, LIMITS, NOW).act is Act.RECONCILE, "the rule was changed to «retry» since"
 
 
-@pytest.mark.parametrize(("failed", "act"), [(0, Act.BEGIN), (2, Act.BEGIN), (3, Act.REST), (9, Act.REST)])
+@pytest.mark.parametrize(("failed", "act"), [(0, Act.BEGIN), (2, Act.BEGIN), (3, Act.WAIT), (9, Act.WAIT)])
 def test_too_many_failed_generations_stop_the_pipeline(failed: int, act: Act) -> None:
     documents = shaped()._replace(gen=GenDocument({"failed_in_a_row": failed}))
     action = decide(documents, LIMITS, NOW)
     assert action.act is act
-    assert action.exit_code == (69 if act is Act.REST else 0)
+    assert action.exit_code == (69 if act is Act.WAIT else 0)
 
 
 def test_a_task_in_flight_is_given_up_only_after_its_time() -> None:
@@ -320,9 +320,10 @@ def critical(moment: datetime, **more: Any) -> dict[str, Any]:
 
 
 SCRIPT_SHAPES = {
-    Act.SETTLE: {"pending_call": {"step": "imagine"}},
+    Act.RECONCILE: {"pending_call": {"step": "imagine"}},
     Act.MAKE_MOCK: {"status": "timed_out_mock_needed"},
-    Act.FILM: {"runway_task": {"task_id": "r"}},
+    Act.POLL_VIDEO: {"runway_task": {"task_id": "r"}},
+    Act.ORDER_VIDEO: {"midjourney_results": {"task_id": "u", "task_type": "upscale"}},
     Act.FETCH: {"midjourney_task": {"task_id": "t"}},
     Act.ORDER_UPSCALE: {"midjourney_results": {"task_id": "i", "task_type": "imagine"}},
     Act.ORDER_IMAGINE: {"generation": True},
@@ -332,12 +333,12 @@ SCRIPT_SHAPES = {
 
 @pytest.mark.parametrize("act", SCRIPT_SHAPES, ids=lambda act: act.name)
 def test_after_a_refused_key_no_script_runs_until_the_waiting_time_is_over(act: Act) -> None:
-    assert set(SCRIPT_SHAPES) == RUNS_A_SCRIPT
+    assert set(SCRIPT_SHAPES) == {it for it in Act if script_of(Action(it, Step.IMAGINE, ""))}
     files = frozenset() if act is Act.WRITE else frozenset({"json"})
     documents = shaped(files, **SCRIPT_SHAPES[act], last_error=critical(NOW))
     wait = timedelta(minutes=LIMITS.critical_retry_minutes)
     action = decide(documents, LIMITS, NOW + wait - timedelta(seconds=1))
-    assert (action.act, action.exit_code) == (Act.REST, 78)
+    assert (action.act, action.exit_code) == (Act.WAIT, 78)
     assert "HTTP 401" in action.why
     assert "13:30 UTC" in action.why
     assert decide(documents, LIMITS, NOW + wait).act is act

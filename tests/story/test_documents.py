@@ -61,7 +61,7 @@ def test_an_empty_document_says_that_nothing_is_under_way() -> None:
     assert (public.processing_lock, public.published, public.empty) == (False, [], None)
     assert (gen.generation_id, gen.failed_in_a_row, gen.warned, gen.remembered) == (None, 0, [], [])
     assert (doc.status, doc.generation, doc.task, doc.runway_task, doc.results) == (None, False, None, None, None)
-    assert (doc.pending, doc.last_error, doc.failed_step, doc.retries, doc.draft) == (None, None, None, {}, {})
+    assert (doc.pending, doc.error.raw, doc.failed_step, doc.retries, doc.draft) == (None, {}, None, {}, {})
     assert doc.present_step is Step.CONTENT
     assert doc.blank
 

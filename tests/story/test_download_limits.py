@@ -25,7 +25,7 @@ def limits(pick: str = "first", **doc: Any) -> list[tuple[str, int | None]]:
         return download(url)
 
     world.vendors.download = noted
-    world.by_hand(lambda stage: make_media(stage, ID))
+    world.by_hand(lambda context: make_media(context, ID))
     return asked
 
 

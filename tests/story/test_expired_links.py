@@ -7,7 +7,7 @@ from story_world import World
 from test_intent import ID, before
 
 from retake.errors import Code, PollFailed
-from retake.story.shift import Orders
+from retake.ticking.tick import Orders
 from retake.vendors import TaskState
 
 OLD, NEW = "https://cdn/full.png", "https://cdn/renewed.png"

@@ -16,7 +16,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseLost
 from retake.settings import FilePaths
 from retake.story.documents import Status
-from retake.story.generation import begin, bury, finish, new_id, taken_ids
+from retake.story.generation import begin, dead_letter, finish, new_id, taken_ids
 from retake.story.store import DocumentStore
 
 NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
@@ -177,7 +177,7 @@ FAILED = {
 
 def buried(files: str = "json png", **gen: Any) -> tuple[World, int]:
     world = world_with(files, gen=gen, **FAILED)
-    return world, bury(opened(world.bucket), NOW)
+    return world, dead_letter(opened(world.bucket), NOW)
 
 
 def test_a_dead_letter_holds_the_files_the_document_and_a_report() -> None:
@@ -211,7 +211,7 @@ def test_a_burial_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -
     def prepare() -> World:
         return world_with("json png mp4", **FAILED)
 
-    for where, world in each_death(prepare, lambda store: bury(store, NOW)):
+    for where, world in each_death(prepare, lambda store: dead_letter(store, NOW)):
         if world.generation_id:
             world.tick()
         assert world.generation_id is None, where
@@ -236,7 +236,7 @@ def test_a_burial_whose_lease_is_lost_deletes_nothing(last: str) -> None:
             store.end_leases()
 
     with pytest.raises(LeaseLost):
-        bury(opened(MemoryBucket(store, meanwhile=lose)), NOW)
+        dead_letter(opened(MemoryBucket(store, meanwhile=lose)), NOW)
     assert world.keys_of("666/") == [f"666/{ID}.json", f"666/{ID}.png"]
     assert world.generation_id == ID
 
@@ -244,7 +244,7 @@ def test_a_burial_whose_lease_is_lost_deletes_nothing(last: str) -> None:
 def test_texts_that_cannot_be_encoded_do_not_keep_a_generation_from_its_end() -> None:
     world = world_with("json", **{**FAILED, "last_error": {"message": "\ud800"}})
     store = opened(world.bucket)
-    bury(store, NOW)
+    dead_letter(store, NOW)
     assert world.json(f"dead_letters/{ID}/report.json")["last_error"] == {"message": "?"}
     assert json.loads(world.bucket.read(f"dead_letters/{ID}/config_midjourney.json")[0])["last_error"] == {
         "message": "\ud800"

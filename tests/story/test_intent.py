@@ -13,7 +13,7 @@ from retake.bucket.memory import MemoryBucket, MemoryLease
 from retake.errors import Code, LeaseLost, OutcomeUnknown, PollFailed, Refused, StorageError
 from retake.story.documents import Status, Step
 from retake.story.media import make_media
-from retake.story.shift import Orders
+from retake.ticking.tick import Orders
 
 ID = "20260101-0000"
 DOCUMENT = "config/config_midjourney.json"
@@ -186,7 +186,7 @@ def test_a_death_at_any_touch_of_the_bucket_pays_at_most_once_unseen(kind: str) 
     """After the crash the next ticks go on; whatever was billed twice is on record as a possible duplicate."""
 
     def make(world: World) -> None:
-        world.by_hand(lambda stage: make_media(stage, ID))
+        world.by_hand(lambda context: make_media(context, ID))
 
     counted = FailingBucket(MemoryBucket())
     with suppress(PollFailed):  # the film is not had in time: of no interest here
@@ -288,7 +288,7 @@ def test_a_save_that_went_through_though_its_answer_was_lost_is_no_failed_attemp
     outage = Outage(kind, 1, after=True)
     tick = outage.world.tick()
     doc = outage.world.doc
-    assert (doc.pending, doc.retries, doc.last_error and doc.last_error["error_code"]) == (
+    assert (doc.pending, doc.retries, doc.raw.get("last_error") and doc.raw.get("last_error")["error_code"]) == (
         None,
         {},
         "ERR_TEMPORARY_POLL_TIMEOUT" if kind == "create" else None,
@@ -312,9 +312,9 @@ def test_where_the_intent_cannot_be_saved_nothing_is_asked(kind: str) -> None:
 def test_where_somebody_else_wrote_the_document_nothing_is_asked(kind: str) -> None:
     world = before(kind)
 
-    def work(stage: Any) -> None:
+    def work(context: Any) -> None:
         world.put(DOCUMENT, {**BEFORE[kind], "theirs": 1})
-        make_media(stage, ID)
+        make_media(context, ID)
 
     if kind != "write":
         with pytest.raises(Conflict):
@@ -336,7 +336,7 @@ def test_a_lease_that_is_lost_between_intent_and_call_stops_the_payment(kind: st
 
     world.bucket = Losing(bucket.store)
     with pytest.raises(LeaseLost):
-        world.by_hand(lambda stage: make_media(stage, ID))
+        world.by_hand(lambda context: make_media(context, ID))
     assert world.vendors.asked[kind] == 0
 
 
@@ -353,8 +353,8 @@ def test_a_refused_key_is_told_once_and_asked_again_once_an_hour(kind: str) -> N
     assert world.vendors.asked[kind] == 3, "at 0:00, 1:00 and 2:00"
     assert log.alerts == ["ERR_CRITICAL_UNAUTHORIZED"]
     assert (world.doc.status, world.doc.retries, world.doc.pending) == (None, {}, None)
-    assert world.doc.last_error is not None
-    assert "--resume" in world.doc.last_error["recovery_actions"][0]["what"]
+    assert world.doc.raw.get("last_error") is not None
+    assert "--resume" in world.doc.raw.get("last_error")["recovery_actions"][0]["what"]
 
 
 def test_another_reason_to_call_a_person_is_told_too() -> None:
@@ -376,7 +376,7 @@ def test_when_the_key_is_mended_the_operator_need_not_wait(kind: str) -> None:
     assert world.tick().exit_code == 78
     world.tick(Orders(resume=True))
     assert world.vendors.billed[kind] == 1
-    assert world.doc.last_error is None or world.doc.last_error["error_class"] != "C"
+    assert world.doc.raw.get("last_error") is None or world.doc.raw.get("last_error")["error_class"] != "C"
 
 
 def test_an_alert_names_the_step_and_what_to_do() -> None:
@@ -393,8 +393,8 @@ def test_an_error_on_record_says_what_happened_where_and_what_follows() -> None:
     world = before("upscale")
     world.vendors.plan("upscale", "refused")
     with pytest.raises(Refused):
-        world.by_hand(lambda stage: make_media(stage, ID))
-    error = world.doc.last_error
+        world.by_hand(lambda context: make_media(context, ID))
+    error = world.doc.raw.get("last_error")
     assert error is not None
     assert (error["robot_id"], error["correlation_id"], error["error_class"]) == ("story.upscale", ID, "A")
     assert error["message"] == "upscale: HTTP 500"
@@ -405,6 +405,6 @@ def test_settling_by_hand_says_that_nobody_knows() -> None:
     world = before("create")
     world.put(DOCUMENT, {**BEFORE["create"], "pending_call": {"step": "runway"}})
     with pytest.raises(OutcomeUnknown, match="not on record"):
-        world.by_hand(lambda stage: make_media(stage, ID))
+        world.by_hand(lambda context: make_media(context, ID))
     assert world.doc.status is Status.RUNWAY_TRIGGER_FAILED
     assert world.vendors.asked["create"] == 0

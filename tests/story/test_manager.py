@@ -13,7 +13,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseLost, SettingsError, StateError, StorageError
 from retake.keys import Keys
 from retake.story.documents import FAILURE_STATUS, Status, Step
-from retake.story.shift import Ended
+from retake.ticking.scripts import ScriptResult
 
 # --- a tick that goes well ------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ def test_what_is_published_while_one_task_is_done_is_tidied_up_before_the_next()
     world.put(PUBLIC, {"generation_id": [], "empty": []})
     real_run = super(Scripted, world).run
 
-    def publish() -> Ended:
+    def publish() -> ScriptResult:
         world.put(PUBLIC, {**world.json(PUBLIC), "generation_id": ["old"]})
         return real_run("generate_content", ["--generation_id", ID], world.bucket.store.holders["story"][0])
 
@@ -166,7 +166,7 @@ def flag_seen(world: Scripted) -> list[bool]:
     seen: list[bool] = []
     run = world.run
 
-    def looking(script: str, arguments: list[str], lease: Lease) -> Ended:
+    def looking(script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         seen.append(world.documents.public.processing_lock)
         return run(script, arguments, lease)
 
@@ -209,7 +209,7 @@ def test_the_flag_is_down_after_every_kind_of_failure(kind: str, outcome: str) -
 
 def test_the_flag_is_down_after_an_error_in_the_middle_of_a_tick() -> None:
     world = at(generation=True)
-    world.endings.append(lambda: world.put(GEN, b"nonsense") or Ended(0))
+    world.endings.append(lambda: world.put(GEN, b"nonsense") or ScriptResult(0))
     with pytest.raises(StateError):
         world.tick()
     assert world.json(PUBLIC)["processing_lock"] is False
@@ -251,10 +251,10 @@ def test_a_flag_that_cannot_be_lowered_is_lowered_by_the_next_tick() -> None:
 def test_a_lease_that_is_lost_while_a_script_runs_ends_the_tick_before_anything_is_written() -> None:
     world = at(generation=True)
 
-    def lose() -> Ended:
+    def lose() -> ScriptResult:
         world.bucket.store.end_leases()
         world.before = world.everything()
-        return Ended(75)
+        return ScriptResult(75)
 
     world.endings.append(lose)
     with pytest.raises(LeaseLost):
@@ -359,20 +359,29 @@ AT_EACH_STEP: dict[Step, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    "ending", [Ended(-9), Ended(-15, timed_out=True), Ended(1), Ended(70), Ended(69), Ended(0)], ids=str
+    "ending",
+    [
+        ScriptResult(-9),
+        ScriptResult(-15, timed_out=True),
+        ScriptResult(1),
+        ScriptResult(70),
+        ScriptResult(69),
+        ScriptResult(0),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("step", AT_EACH_STEP)
-def test_a_script_that_dies_hangs_or_does_nothing_is_a_failure_of_its_step(step: Step, ending: Ended) -> None:
+def test_a_script_that_dies_hangs_or_does_nothing_is_a_failure_of_its_step(step: Step, ending: ScriptResult) -> None:
     files, doc = AT_EACH_STEP[step]
     world = at(files, **doc)
     world.endings.append(ending)
     tick = world.tick()
-    if step is Step.FETCH and ending == Ended(0):
+    if step is Step.FETCH and ending == ScriptResult(0):
         assert (tick.exit_code, tick.why) == (0, "waiting for Midjourney")
         return
     assert tick.exit_code == 75
     assert world.doc.status is FAILURE_STATUS[step]
-    error = world.doc.last_error
+    error = world.doc.raw.get("last_error")
     assert error is not None
     assert (error["error_code"], error["correlation_id"]) == ("ERR_TEMPORARY_SCRIPT_DIED", ID)
     assert ("900 s" in error["message"]) is (ending.exit_code == -15)
@@ -384,7 +393,7 @@ def test_a_script_that_dies_hangs_or_does_nothing_is_a_failure_of_its_step(step:
 def test_a_step_whose_script_always_dies_runs_four_times_and_then_the_generation_fails(step: Step) -> None:
     files, doc = AT_EACH_STEP[step]
     world = at(files, **doc)
-    world.endings.extend([Ended(-9)] * 99)
+    world.endings.extend([ScriptResult(-9)] * 99)
     ticks = world.ticks(8)
     assert [tick.exit_code for tick in ticks] == [75, 0, 75, 0, 75, 0, 75, 69]
     assert len(world.runs) == 4
@@ -396,7 +405,7 @@ def test_a_step_whose_script_always_dies_runs_four_times_and_then_the_generation
 def test_a_script_that_could_not_even_begin_is_no_failed_attempt(step: Step, code: int) -> None:
     files, doc = AT_EACH_STEP[step]
     world = at(files, **doc)
-    world.endings.append(Ended(code))
+    world.endings.append(ScriptResult(code))
     tick = world.tick()
     assert tick.exit_code == code
     assert world.doc.raw.get("status") == doc.get("status")
@@ -405,14 +414,14 @@ def test_a_script_that_could_not_even_begin_is_no_failed_attempt(step: Step, cod
 
 def test_a_script_that_could_not_begin_is_no_failed_attempt_in_the_tick_that_raised_the_flag_either() -> None:
     world = at("json")  # a crash lost «generation: true»
-    world.endings.append(Ended(75))
+    world.endings.append(ScriptResult(75))
     tick = world.tick()
     assert (tick.exit_code, world.doc.status, world.doc.generation) == (75, None, True)
 
 
 def test_a_script_that_was_stopped_by_a_signal_is_no_failed_attempt() -> None:
     world = at(generation=True)
-    world.endings.append(Ended(75, stopped=True))
+    world.endings.append(ScriptResult(75, stopped=True))
     tick = world.tick()
     assert (tick.exit_code, world.doc.status, world.doc.retries) == (75, None, {})
     assert "signal" in tick.why
@@ -422,11 +431,11 @@ def test_a_script_that_dies_after_it_had_ordered_the_film_counts_against_the_pol
     world = at("json png", midjourney_results=UPSCALED)
     real_run = super(Scripted, world).run
 
-    def half() -> Ended:
+    def half() -> ScriptResult:
         world.vendors.plan("poll", "error")
         lease = world.bucket.store.holders["story"][0]
         real_run("generate_media", ["--generation_id", ID], lease)
-        return Ended(-9)
+        return ScriptResult(-9)
 
     world.endings.append(half)
     world.tick()

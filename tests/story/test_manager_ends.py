@@ -12,8 +12,8 @@ from retake.bucket.memory import MemoryBucket
 from retake.errors import StateError
 from retake.keys import Keys
 from retake.story.decision import Act
-from retake.story.manager import Manager
-from retake.story.shift import Orders
+from retake.story.runner import StoryRunner
+from retake.ticking.tick import Orders
 
 # --- attempts, mocks, ends ------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ def test_a_task_that_takes_too_long_is_given_up_for_a_mock() -> None:
 @pytest.mark.parametrize("max_retries", [0, 3])
 def test_a_mock_that_always_fails_ends_the_generation(max_retries: int) -> None:
     world = at(status="timed_out_mock_needed", workflow={"max_retries": max_retries})
-    world.studio.broken = True
+    world.media.broken = True
     while not world.ended:
         assert world.tick().exit_code in (75, 69)
     assert len(world.runs) == max_retries + 1
@@ -399,7 +399,7 @@ def test_a_dry_run_needs_no_keys() -> None:
 def test_each_decision_is_shown_before_it_is_carried_out() -> None:
     world = Scripted()
     seen: list[Act] = []
-    manager = Manager(
+    manager = StoryRunner(
         world.settings,
         world.bucket,
         world,
@@ -410,5 +410,5 @@ def test_each_decision_is_shown_before_it_is_carried_out() -> None:
     )
     manager.tick()
     assert seen == [
-        *(Act.BEGIN, Act.WRITE, Act.ORDER_IMAGINE, Act.FETCH, Act.ORDER_UPSCALE, Act.FETCH, Act.FILM, Act.FINISH)
+        *(Act.BEGIN, Act.WRITE, Act.ORDER_IMAGINE, Act.FETCH, Act.ORDER_UPSCALE, Act.FETCH, Act.ORDER_VIDEO, Act.FINISH)
     ]

@@ -46,7 +46,7 @@ def at(
 
 
 def make(world: World, generation_id: str = ID, *, use_mock: bool = False) -> None:
-    world.by_hand(lambda stage: make_media(stage, generation_id, use_mock=use_mock))
+    world.by_hand(lambda context: make_media(context, generation_id, use_mock=use_mock))
 
 
 def file(world: World, suffix: str) -> bytes:
@@ -54,7 +54,7 @@ def file(world: World, suffix: str) -> bytes:
 
 
 def code(world: World) -> str:
-    error = world.doc.last_error
+    error = world.doc.raw.get("last_error")
     assert error is not None
     return str(error["error_code"])
 
@@ -116,8 +116,8 @@ def test_every_outcome_of_every_paid_call_has_its_status(
     assert after.status == (f"{step}_{status}" if status == "trigger_failed" else status)
     assert after.pending is None
     assert (after.task, after.runway_task) == (None, None)
-    assert after.last_error is not None
-    assert after.last_error["correlation_id"] == ID
+    assert after.raw.get("last_error") is not None
+    assert after.raw.get("last_error")["correlation_id"] == ID
     assert after.retries == {}, "a failure leaves the counters alone"
     assert after.raw.get("midjourney_results") == doc.get("midjourney_results")
     spent = [(call["step"], call["outcome"]) for call in after.paid_calls]
@@ -178,7 +178,7 @@ def test_on_any_trouble_with_the_choice_the_first_is_taken(trouble: str) -> None
     if outcome:
         world.vendors.plan(kind, outcome)
     if trouble == "quarters":
-        world.studio.quarters = lambda grid: (_ for _ in ()).throw(MediaError("no picture"))
+        world.media.quarters = lambda grid: (_ for _ in ()).throw(MediaError("no picture"))
     assert upscaled_index(world) == 1
 
 
@@ -239,7 +239,7 @@ def test_a_picture_that_cannot_be_had_is_a_failed_order_of_the_film_and_nothing_
     if trouble == "download":
         world.vendors.plan("download", "error")
     elif trouble != "no link":
-        setattr(world.studio, trouble, lambda picture: (_ for _ in ()).throw(MediaError("no picture")))
+        setattr(world.media, trouble, lambda picture: (_ for _ in ()).throw(MediaError("no picture")))
     with pytest.raises(PollFailed):
         make(world)
     assert world.doc.status is Status.RUNWAY_TRIGGER_FAILED
@@ -257,8 +257,8 @@ def test_without_its_prompt_a_step_fails_for_good_and_nothing_is_paid(data: obje
             make(world)
         assert (world.doc.status, world.doc.failed_step) == (Status.TASK_FAILED_MAX_RETRIES, status)
         assert code(world) == "ERR_BUSINESS_MISSING"
-        assert world.doc.last_error is not None
-        assert ("is not there" in world.doc.last_error["message"]) is (data is None)
+        assert world.doc.raw.get("last_error") is not None
+        assert ("is not there" in world.doc.raw.get("last_error")["message"]) is (data is None)
         assert not world.vendors.billed
 
 
@@ -386,7 +386,7 @@ def test_a_film_that_cannot_be_had_is_asked_for_again_and_not_ordered_again(trou
     if trouble == "download":
         world.vendors.plan("download", "error")
     else:
-        world.studio.check_video = lambda video: (_ for _ in ()).throw(MediaError("cut short"))
+        world.media.check_video = lambda video: (_ for _ in ()).throw(MediaError("cut short"))
     with pytest.raises(PollFailed):
         make(world)
     assert world.doc.status is Status.RUNWAY_POLL_FAILED
@@ -396,7 +396,7 @@ def test_a_film_that_cannot_be_had_is_asked_for_again_and_not_ordered_again(trou
 
 def test_a_film_that_gives_rise_to_doubt_is_kept_with_a_warning() -> None:
     world = polling("ok")
-    world.studio.check_video = lambda video: "an odd codec"
+    world.media.check_video = lambda video: "an odd codec"
     with Heard() as log:
         make(world)
     assert any("an odd codec" in warning for warning in log.warnings)
@@ -442,7 +442,7 @@ def test_a_mock_is_a_placeholder_with_the_topic_and_a_film_of_it() -> None:
 def test_a_mock_is_made_of_the_picture_where_there_is_one() -> None:
     world = at(files=("json", "png"), status="timed_out_mock_needed")
     filmed: list[bytes] = []
-    world.studio.mock_video = lambda picture: filmed.append(picture) or b"MOCK"
+    world.media.mock_video = lambda picture: filmed.append(picture) or b"MOCK"
     make(world, use_mock=True)
     assert filmed == [b"the png"] == [file(world, "png")]
 
@@ -458,7 +458,7 @@ def test_a_mock_without_a_topic_shows_the_id(content: object) -> None:
 
 def test_a_mock_that_cannot_be_made_leaves_the_document_alone() -> None:
     world = at(status="timed_out_mock_needed")
-    world.studio.broken = True
+    world.media.broken = True
     before = world.everything()
     with pytest.raises(MediaError):
         make(world, use_mock=True)

@@ -15,16 +15,16 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, ERROR, Run
 from retake.runs.states import RunStatus
 from retake.story.documents import Documents
-from retake.story.intervention import Intervention
-from retake.story.operator import Plan, Refusal, Standing, Verb, next_tick, standing
+from retake.story.operator_actions import OperatorActions
+from retake.story.operator_rules import Plan, Refusal, Standing, Verb, next_tick, standing
 from retake.story.prices import prices
 
 CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(Verb)]
 ALLOWED = [(name, verb) for name, verb, refusal in CASES if not refusal]
 
 
-def operator(world: World, bucket: Bucket | None = None) -> Intervention:
-    return Intervention(world.settings, bucket or world.bucket, world.clock, owner="operator@desk")
+def operator(world: World, bucket: Bucket | None = None) -> OperatorActions:
+    return OperatorActions(world.settings, bucket or world.bucket, world.clock, owner="operator@desk")
 
 
 def carried_out(world: World, verb: Verb) -> tuple[Plan, Documents]:
@@ -141,7 +141,7 @@ def test_retry_lifts_the_wait_for_a_person(name: str) -> None:
     world = STATES[name]()
     assert world.tick().exit_code == 78
     carried_out(world, Verb.RETRY)
-    assert world.doc.last_error is None
+    assert world.doc.raw.get("last_error") is None
     assert world.tick().exit_code == 0
 
 
@@ -159,7 +159,7 @@ def test_an_error_that_waits_for_a_person_does_not_hold_up_a_retry() -> None:
     world = STATES["pictures failed"]()
     world.put("config/config_midjourney.json", {**world.doc.raw, "last_error": {"error_class": "C"}})
     carried_out(world, Verb.RETRY)
-    assert world.doc.last_error is None
+    assert world.doc.raw.get("last_error") is None
 
 
 # --- skip -------------------------------------------------------------------------------------------------------------
@@ -178,7 +178,11 @@ def test_what_is_skipped_becomes_a_mock_and_its_error_stays_on_record(name: str)
     carried_out(world, Verb.SKIP)
     assert world.status == "timed_out_mock_needed"
     [entry] = world.doc.raw["skipped"]
-    assert (entry["step"], entry["by"], entry["error"]) == (before.present_step, "operator", before.last_error)
+    assert (entry["step"], entry["by"], entry["error"]) == (
+        before.present_step,
+        "operator",
+        before.raw.get("last_error"),
+    )
     to_its_end(world)
     assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
     assert world.vendors.billed == billed, "no vendor is asked for anything any more"
@@ -400,7 +404,7 @@ def test_a_flag_that_is_lowered_on_purpose_leaves_the_interruption_on_record() -
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-def each_death(name: str, act: Callable[[Intervention], object]) -> Iterator[tuple[str, Scripted]]:
+def each_death(name: str, act: Callable[[OperatorActions], object]) -> Iterator[tuple[str, Scripted]]:
     """The world after the operator's process died before or after each of its touches of the bucket."""
     world = STATES[name]()
     counted = FailingBucket(world.bucket)

@@ -12,8 +12,8 @@ from story_world import World
 from retake.sandbox.bill import Bill, Line
 from retake.story.decision import Act, Action
 from retake.story.documents import Step
-from retake.story.manager import Manager
 from retake.story.progress import ROWS, Watch, row_of, told
+from retake.story.runner import StoryRunner
 
 ID = "20260101-0000"
 
@@ -21,7 +21,9 @@ ID = "20260101-0000"
 def watched(world: World, ticks: int = 1, *, terminal: bool = False) -> tuple[Watch, str]:
     """The watch after these ticks, and its account."""
     watch = Watch(world.settings, world.bucket, world.clock, terminal=terminal)
-    manager = Manager(world.settings, world.bucket, world, world.keys, world.clock, owner="test", observe=watch.observe)
+    manager = StoryRunner(
+        world.settings, world.bucket, world, world.keys, world.clock, owner="test", observe=watch.observe
+    )
     for _ in range(ticks):
         manager.tick()
         world.clock.sleep(60)
@@ -84,15 +86,19 @@ def test_giving_up_is_told_with_its_reason() -> None:
 
 
 def test_everyday_actions_are_not_told() -> None:
-    for act in (Act.REST, Act.BEGIN, Act.FETCH, Act.WRITE):
+    for act in (Act.WAIT, Act.BEGIN, Act.FETCH, Act.WRITE):
         assert told(shaped(), action(act)) is None
 
 
 def test_what_has_been_reached_is_told_once_and_not_at_each_retry() -> None:
-    for act, step in ((Act.ORDER_IMAGINE, Step.IMAGINE), (Act.ORDER_UPSCALE, Step.UPSCALE), (Act.FILM, Step.RUNWAY)):
+    for act, step in (
+        (Act.ORDER_IMAGINE, Step.IMAGINE),
+        (Act.ORDER_UPSCALE, Step.UPSCALE),
+        (Act.ORDER_VIDEO, Step.RUNWAY),
+    ):
         assert told(shaped(), action(act, step))
         assert told(shaped(retries={step.value: 1}), action(act, step)) is None
-    assert told(shaped(), action(Act.FILM, Step.RUNWAY_POLL)) is None
+    assert told(shaped(), action(Act.POLL_VIDEO, Step.RUNWAY_POLL)) is None
 
 
 # --- the account ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from story_world import World
 from retake.bucket import NotFound
 from retake.bucket.failing import Crash
 from retake.errors import StateError
-from retake.story.shift import Orders
+from retake.ticking.tick import Orders
 
 
 def failed_at(kind: str, outcome: str, world: World) -> str:

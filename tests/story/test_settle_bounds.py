@@ -7,19 +7,20 @@ from story_world import Died, Heard, World
 from test_intent import BEFORE, STEPS, before
 
 from retake.bucket import Lease
-from retake.story.shift import Ended, Orders
+from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import Orders
 
 
 class Dying(World):
     """Scripts end as `end` says while a paid call is pending: they die at their start, or hang until they are ended."""
 
-    end: Ended | None = None
+    end: ScriptResult | None = None
 
-    def run(self, script: str, arguments: list[str], lease: Lease) -> Ended:
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         return self.end if self.end and self.doc.pending else super().run(script, arguments, lease)
 
 
-def left_pending(kind: str, end: Ended, **workflow: Any) -> Dying:
+def left_pending(kind: str, end: ScriptResult, **workflow: Any) -> Dying:
     """A pipeline whose paid call of that kind was cut short by a death; its scripts end like that from then on."""
     world = before(kind, **workflow)
     world.__class__ = Dying
@@ -32,17 +33,26 @@ def left_pending(kind: str, end: Ended, **workflow: Any) -> Dying:
 
 
 @pytest.mark.parametrize("rule", ["retry", "hold"])
-@pytest.mark.parametrize("end", [Ended(-9), Ended(1), Ended(70), Ended(-9, timed_out=True), Ended(75, timed_out=True)])
+@pytest.mark.parametrize(
+    "end",
+    [
+        ScriptResult(-9),
+        ScriptResult(1),
+        ScriptResult(70),
+        ScriptResult(-9, timed_out=True),
+        ScriptResult(75, timed_out=True),
+    ],
+)
 @pytest.mark.parametrize("kind", BEFORE)
-def test_a_settle_that_always_dies_is_counted_and_then_held(kind: str, end: Ended, rule: str) -> None:
+def test_a_settle_that_always_dies_is_counted_and_then_held(kind: str, end: ScriptResult, rule: str) -> None:
     world = left_pending(kind, end, on_unknown_outcome=rule, max_retries=2)
     with Heard() as log:
         for failed in (1, 2, 3):
             tick = world.tick()
-            pending, error = world.doc.pending, world.doc.last_error
+            pending, error = world.doc.pending, world.doc.raw.get("last_error")
             assert tick.exit_code == 75
             assert pending is not None
-            assert pending.failed_settles == failed
+            assert pending.failed_reconciles == failed
             assert error is not None
             assert error["error_code"] == "ERR_TEMPORARY_SCRIPT_DIED"
         assert log.alerts == ["outcome_unknown"]
@@ -51,13 +61,13 @@ def test_a_settle_that_always_dies_is_counted_and_then_held(kind: str, end: Ende
     assert all(tick.resting and "--resolve" in tick.why for tick in held)
     assert log.alerts == ["outcome_unknown"], "told once"
     assert world.doc.pending is not None
-    assert (world.doc.pending.failed_settles, world.doc.pending.outcome) == (3, "unknown")
+    assert (world.doc.pending.failed_reconciles, world.doc.pending.outcome) == (3, "unknown")
     assert world.vendors.asked[kind] == 1, "nothing was paid for again"
 
 
 @pytest.mark.parametrize("kind", BEFORE)
 def test_a_call_held_for_failed_settles_goes_on_as_the_operator_says(kind: str) -> None:
-    world = left_pending(kind, Ended(-9), max_retries=0)
+    world = left_pending(kind, ScriptResult(-9), max_retries=0)
     world.ticks(2)
     world.end = None
     world.tick(Orders(resolve="retry"))
@@ -67,14 +77,14 @@ def test_a_call_held_for_failed_settles_goes_on_as_the_operator_says(kind: str) 
 
 
 def test_a_settle_that_recovers_leaves_no_count_behind() -> None:
-    world = left_pending("imagine", Ended(-9))
+    world = left_pending("imagine", ScriptResult(-9))
     world.tick()
     world.end = None
     world.vendors.findable["imagine"] = "imagine-found"
     world.tick()
     assert world.doc.task is not None
     assert world.doc.task.task_id == "imagine-found"
-    assert (world.doc.pending, world.doc.last_error) == (None, None)
+    assert (world.doc.pending, world.doc.raw.get("last_error")) == (None, None)
 
 
 def test_the_question_itself_may_be_what_dies() -> None:
@@ -88,4 +98,4 @@ def test_the_question_itself_may_be_what_dies() -> None:
     ticks = world.ticks(5)
     assert {tick.exit_code for tick in ticks} == {75}
     assert world.doc.pending is not None
-    assert (world.doc.pending.failed_settles, world.doc.pending.outcome) == (2, "unknown")
+    assert (world.doc.pending.failed_reconciles, world.doc.pending.outcome) == (2, "unknown")

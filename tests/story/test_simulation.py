@@ -22,7 +22,7 @@ from retake.bucket.failing import Crash
 from retake.errors import RetakeError, StorageError
 from retake.story.documents import GROUP, Step
 from retake.story.prices import prices
-from retake.story.shift import Orders
+from retake.ticking.tick import Orders
 
 T = TypeVar("T")
 

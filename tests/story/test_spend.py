@@ -13,11 +13,11 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import FakeClock
 from retake.settings import Settings
 from retake.story.documents import Step
-from retake.story.manager import Manager
 from retake.story.prices import CHAT_USD, RUNWAY_SECOND_USD, prices
-from retake.story.shift import NO_ORDERS, Orders, Tick
-from retake.story.spending import Spending
-from retake.story.stage import Stage
+from retake.story.runner import StoryRunner
+from retake.story.spending import story_spending
+from retake.story.step_context import StepContext
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.vendors.runway import Runway
 from retake.vendors.runway_limits import MODELS
 
@@ -159,11 +159,11 @@ class Channel(World):
         super().__init__(**workflow)
         self.name, self.shared = name, shared
         self.bucket, self.clock = shared.bucket.part(f"{name}/"), shared.clock  # type: ignore[assignment]
-        self.spending = Spending(self.settings, shared.bucket, shared.clock, f"story/{name}")
+        self.spending = story_spending(self.settings, shared.bucket, shared.clock, f"story/{name}")
 
-    def manager(self) -> Manager:
+    def manager(self) -> StoryRunner:
         pipeline = f"story/{self.name}"
-        return Manager(
+        return StoryRunner(
             self.settings,
             self.bucket,
             self,
@@ -174,10 +174,10 @@ class Channel(World):
             spending=self.spending,
         )
 
-    def stage(self, lease: Lease) -> Stage:
-        stage = super().stage(lease)
-        stage.spending = self.spending
-        return stage
+    def context(self, lease: Lease) -> StepContext:
+        context = super().context(lease)
+        context.spending = self.spending
+        return context
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         return self.manager().tick(orders)

@@ -11,8 +11,8 @@ from story_world import World
 
 from retake.bucket.memory import MemoryLease
 from retake.errors import LeaseLost
-from retake.story.script import Life
-from retake.story.stage import Stage
+from retake.story.step_context import StepContext
+from retake.ticking.process import KillTimer
 
 
 class Timed(World):
@@ -24,10 +24,10 @@ class Timed(World):
         self.lefts = list(left)
         monkeypatch.setattr(MemoryLease, "left", lambda lease: self.lefts.pop(0) if self.lefts else 100.0)
 
-    def stage(self, lease: object) -> Stage:
-        stage = super().stage(lease)  # type: ignore[arg-type]
-        stage._switch = lambda seconds: self.switched.append((seconds, sum(self.vendors.billed.values())))
-        return stage
+    def context(self, lease: object) -> StepContext:
+        context = super().context(lease)  # type: ignore[arg-type]
+        context.process.kill_after = lambda seconds: self.switched.append((seconds, sum(self.vendors.billed.values())))
+        return context
 
 
 def test_the_kernel_would_end_it_at_the_end_of_the_term_while_a_paid_call_is_under_way(
@@ -67,9 +67,9 @@ def test_a_lease_that_ends_while_it_is_waited_for_pays_nothing(monkeypatch: pyte
 
 FROZEN = """
 import os, signal, sys
-from retake.story.script import Life
-life = Life(None)
-life.end_after(0.3)
+from retake.ticking.process import KillTimer
+life = KillTimer(None)
+life.kill_after(0.3)
 print(flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)
 print("awake", flush=True)
@@ -88,7 +88,7 @@ def test_a_script_that_was_frozen_past_its_term_does_not_wake() -> None:
 
 
 def test_a_term_never_lengthens_a_life() -> None:
-    life = Life(1000.0)
+    life = KillTimer(1000.0)
     try:
         life.end_after(5000.0)
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000

@@ -8,14 +8,14 @@ from story_world import World
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.errors import StateError, StorageError
-from retake.story.shift import NO_ORDERS, Orders, Tick
-from retake.story.until_done import until_done
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
+from retake.ticking.until_done import until_done
 
 
 def run(
     world: World, interval_s: float = 30.0, stopping: Callable[[], bool] = lambda: False, orders: Orders = NO_ORDERS
 ) -> int:
-    return until_done(world.manager(), orders, interval_s, world.clock, stopping)
+    return until_done(world.manager().tick, orders, interval_s, world.clock, stopping)
 
 
 def elapsed(world: World) -> float:
@@ -104,14 +104,14 @@ def test_an_unreadable_document_is_raised() -> None:
 @pytest.mark.parametrize("code", [65, 69, 70, 78])
 def test_exit_codes_that_need_a_person_end_it(code: int) -> None:
     told = Told(AGAIN, Tick(code, "no"))
-    assert until_done(told, NO_ORDERS, 1, World().clock, lambda: False) == code
+    assert until_done(told.tick, NO_ORDERS, 1, World().clock, lambda: False) == code
     assert len(told.orders) == 2
 
 
 def test_orders_are_given_once() -> None:
     told = Told(AGAIN, FAILING, DONE)
     orders = Orders(resume=True)
-    assert until_done(told, orders, 1, World().clock, lambda: False) == 0
+    assert until_done(told.tick, orders, 1, World().clock, lambda: False) == 0
     assert told.orders == [orders, NO_ORDERS, NO_ORDERS]
 
 
@@ -155,7 +155,7 @@ def test_a_bucket_that_is_away_at_the_first_tick_is_raised_at_once() -> None:
 def test_outages_with_good_ticks_in_between_are_borne_for_ever() -> None:
     away = StorageError("away")
     told = Told(*[AGAIN, *[away] * 20] * 5, DONE)
-    assert until_done(told, NO_ORDERS, 1, World().clock, lambda: False) == 0
+    assert until_done(told.tick, NO_ORDERS, 1, World().clock, lambda: False) == 0
 
 
 def test_a_signal_while_waiting_ends_it_within_a_moment_with_75() -> None:
@@ -167,16 +167,16 @@ def test_a_signal_while_waiting_ends_it_within_a_moment_with_75() -> None:
 
 def test_a_signal_in_a_tick_that_leaves_work_to_do_ends_it_with_75() -> None:
     told = Told(AGAIN)
-    assert until_done(told, NO_ORDERS, 1, World().clock, lambda: bool(told.orders)) == 75
+    assert until_done(told.tick, NO_ORDERS, 1, World().clock, lambda: bool(told.orders)) == 75
     assert len(told.orders) == 1
     later = Told(AGAIN, AGAIN)
-    assert until_done(later, NO_ORDERS, 1, World().clock, lambda: len(later.orders) == 2) == 75
+    assert until_done(later.tick, NO_ORDERS, 1, World().clock, lambda: len(later.orders) == 2) == 75
 
 
 @pytest.mark.parametrize("tick", [DONE, Tick(69, "failed", "failed"), Tick(0, "nothing to do", resting=True)])
 def test_a_signal_in_the_tick_that_ended_it_changes_nothing(tick: Tick) -> None:
     told = Told(tick)
-    assert until_done(told, NO_ORDERS, 1, World().clock, lambda: bool(told.orders)) == tick.exit_code
+    assert until_done(told.tick, NO_ORDERS, 1, World().clock, lambda: bool(told.orders)) == tick.exit_code
 
 
 @pytest.mark.parametrize("interval", [0.0, 0.1, 1.0, 7.3])

@@ -1,6 +1,7 @@
 """How long what failed waits before it is tried again, over ticks."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +13,18 @@ from story_world import World
 from retake.clock import parse_stamp
 from retake.errors import Code, Refused
 from retake.settings import Retrying, Settings
-from retake.story.decision import retry_at
-from retake.story.documents import MidjourneyDocument
-from retake.story.shift import Orders
-from retake.story.until_done import until_done
-from retake.story.waits import LONGEST_ASKED_S, policy, wait_s
+from retake.story.documents import MidjourneyDocument, Step
+from retake.story.retry_policy import LONGEST_ASKED_S, Failure, retry_delay, step_policy
+from retake.ticking.tick import Orders
+from retake.ticking.until_done import until_done
 
 REFUSED = Refused(Code.UNAVAILABLE, "HTTP 500")
+
+
+def wait_s(chosen: Settings, error: Refused, retries: int, since_s: float, random: Callable[[], float]) -> int | None:
+    chosen = chosen._replace(workflow=chosen.workflow._replace(max_retries=99))
+    at = datetime(2026, 1, 1, microsecond=round(since_s * 1e6), tzinfo=UTC)
+    return retry_delay(chosen, Failure(Step.IMAGINE, error, retries, at), random)
 
 
 def settings(**retrying: Any) -> Settings:
@@ -67,7 +73,7 @@ def test_no_wait_is_shorter_for_the_part_of_a_second_that_a_stamp_leaves_out() -
 
 
 def test_the_policy_has_the_attempts_of_the_workflow() -> None:
-    assert policy(settings()).max_retries == Settings().workflow.max_retries
+    assert step_policy(settings().workflow, Step.IMAGINE).max_retries == Settings().workflow.max_retries
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_what_the_vendor_asks_for_is_waited_for_under_the_default_too() -> None:
 
 def test_a_record_says_when_its_step_is_due_again() -> None:
     error = {"timestamp": "2026-01-01T00:00:10Z", "recovery_actions": [{"action": "RETRY", "delay_seconds": 50}]}
-    assert retry_at(MidjourneyDocument({"last_error": error})) == parse_stamp("2026-01-01T00:01:00Z")
+    assert MidjourneyDocument({"last_error": error}).error.retry_at == parse_stamp("2026-01-01T00:01:00Z")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_a_record_says_when_its_step_is_due_again() -> None:
 )
 def test_a_record_that_does_not_say_it_says_nothing(change: dict[str, Any]) -> None:
     error = {"timestamp": "2026-01-01T00:00:10Z", "recovery_actions": [{"action": "RETRY", "delay_seconds": 50}]}
-    assert retry_at(MidjourneyDocument({"last_error": {**error, **change}})) is None
+    assert MidjourneyDocument({"last_error": {**error, **change}}).error.retry_at is None
 
 
 # --- over ticks ------------------------------------------------------------------------------------------------------
@@ -133,7 +139,7 @@ def test_the_record_of_a_failure_says_how_long_it_waits_and_after_the_last_one_w
     seen: list[dict[str, Any]] = []
     while not world.ended:
         world.tick()
-        error = world.doc.last_error
+        error = world.doc.raw.get("last_error")
         if error and (not seen or error["error_id"] != seen[-1]["error_id"]):
             seen.append(error)
     actions = [error["recovery_actions"][0] for error in seen]
@@ -146,10 +152,10 @@ def test_a_task_that_ended_as_failed_waits_by_the_attempts_of_the_step_that_orde
     world = waiting(World(), strategy="linear", first_seconds=30)
     world.vendors.plan("fetch", "failed", "failed")
     world.tick()
-    assert world.doc.last_error
-    assert world.doc.last_error["robot_id"] == "story.imagine"
+    assert world.doc.raw.get("last_error")
+    assert world.doc.raw.get("last_error")["robot_id"] == "story.imagine"
     world.ticks(2)
-    assert world.doc.last_error["recovery_actions"] == [{"action": "RETRY", "delay_seconds": 60}]
+    assert world.doc.raw.get("last_error")["recovery_actions"] == [{"action": "RETRY", "delay_seconds": 60}]
 
 
 def test_the_operator_ends_a_wait_by_resume() -> None:
@@ -164,5 +170,5 @@ def test_ticks_one_after_another_wait_no_shorter_and_hardly_longer_than_they_hav
     world.vendors.plans["upscale"].clear()
     world.vendors.plan("upscale", "refused")
     began = world.clock.now()
-    assert until_done(world.manager(), Orders(), 30.0, world.clock, lambda: False) == 0
+    assert until_done(world.manager().tick, Orders(), 30.0, world.clock, lambda: False) == 0
     assert timedelta(seconds=600) <= world.clock.now() - began <= timedelta(seconds=700)

@@ -18,7 +18,7 @@ from story_runs import check_history
 from story_world import PAID, World
 
 from retake.clock import parse_stamp
-from retake.story.shift import Orders, Tick
+from retake.ticking.tick import Orders, Tick
 
 INTERVAL_S = 60.0
 MJ_TIMEOUT_S = 150.0  # a task is polled at most three times

@@ -21,7 +21,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from retake.errors import ErrorClass, RetakeError
+from retake.errors import RetakeError
 from retake.settings import Workflow
 from retake.story import transitions
 from retake.story.decision import Act, Action, decide
@@ -99,7 +99,7 @@ def next_tick(
 ) -> str:
     """What the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
     action = decide(documents, limits, now, prices, today)
-    if action.act is Act.REST:
+    if action.act is Act.WAIT:
         return f"the next tick rests: {why(action)}"
     return f"the next tick: {action.act} ({why(action)})"
 
@@ -218,7 +218,7 @@ def _without_waits(documents: Documents, limits: Workflow, now: datetime) -> Act
 
 
 def _critical(doc: MidjourneyDocument) -> bool:
-    return (doc.last_error or {}).get("error_class") == ErrorClass.CRITICAL
+    return doc.error.critical
 
 
 def _unheld(doc: MidjourneyDocument) -> MidjourneyDocument:

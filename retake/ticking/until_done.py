@@ -5,33 +5,37 @@ from logging import getLogger
 
 from retake.clock import Clock
 from retake.errors import StorageError
-from retake.story.manager import Manager
-from retake.story.shift import NO_ORDERS, Orders, Tick
+from retake.exit_codes import ExitCode
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
 _log = getLogger(__name__)
 
 _STORAGE_PATIENCE = 20  # ticks in a row that the bucket may be away
+_FINAL = (ExitCode.BAD_STATE, ExitCode.FAILED, ExitCode.BUG, ExitCode.CONFIG)
 
 
-def until_done(manager: Manager, orders: Orders, interval_s: float, clock: Clock, stopping: Callable[[], bool]) -> int:
-    """The exit code of the tick that ended it: 0 done (or nothing to do), 69 failed, 75 stopped or held, 65, 78."""
-    tick = manager.tick(orders)
+def until_done(
+    run_tick: Callable[[Orders], Tick], orders: Orders, interval_s: float, clock: Clock, stopping: Callable[[], bool]
+) -> int:
+    """Run ticks until the generation under way has ended; return the exit code of the last one: 0 done (or nothing to
+    do), 69 failed, 75 stopped or held, 65, 78."""
+    tick = run_tick(orders)
     away = 0
-    while not (tick.ended or tick.resting or stopping() or tick.exit_code in (65, 69, 70, 78)):
+    while not (tick.ended or tick.resting or stopping() or tick.exit_code in _FINAL):
         until_due = (tick.until - clock.now()).total_seconds() if tick.until else 0.0
         _wait(clock, max(interval_s, until_due), stopping)
         if stopping():
-            return 75
+            return ExitCode.TRY_LATER
         try:
-            tick, away = manager.tick(NO_ORDERS), 0
+            tick, away = run_tick(NO_ORDERS), 0
         except StorageError as error:
             away += 1
             if away > _STORAGE_PATIENCE:
                 raise
             _log.warning("%s", error)
-            tick = Tick(75, str(error))
+            tick = Tick(ExitCode.TRY_LATER, str(error))
     over = tick.ended or tick.resting or tick.exit_code
-    return tick.exit_code if over else 75  # stopped by a signal, with work left to do
+    return tick.exit_code if over else ExitCode.TRY_LATER  # stopped by a signal, with work left to do
 
 
 def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:

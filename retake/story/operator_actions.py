@@ -13,23 +13,23 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
+from retake.runs.ledgers import Ledgers
 from retake.settings import Settings
-from retake.story.chronicle import OPERATOR, REMARK, Chronicle
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
-from retake.story.generation import DEAD_LETTERS, bury, take_up
-from retake.story.ledgers import Ledgers
-from retake.story.operator import Plan, Refusal, Verb, plan
-from retake.story.shell import LEASE
+from retake.story.environment import LEASE
+from retake.story.generation import DEAD_LETTERS, dead_letter, requeue
+from retake.story.operator_rules import Plan, Refusal, Verb, plan
+from retake.story.run_mirror import OPERATOR, REMARK, RunMirror
 from retake.story.store import DocumentStore
-from retake.story.transitions import taken_up_again
+from retake.story.transitions import requeued
 
 _log = getLogger(__name__)
 
 _NO_LETTER = "there is no dead letter {}; dead-letters list shows those that there are"
 
 
-class Intervention:
+class OperatorActions:
     """What an operator does to the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
 
     Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it makes
@@ -64,13 +64,13 @@ class Intervention:
             chosen = self._plan(verb, generation_id, store.documents)
             if chosen.lost and chosen.lost != agreed:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
-            record = _Record(self._chronicle(lease), self._settings, self._clock)
+            record = _Record(self._mirror(lease), self._settings, self._clock)
             record.of_what_was_found(store.documents)
             with _flagged(store):
                 store.save_midjourney(chosen.doc)
                 record.of_what_was_done(store.documents, verb.value, chosen.done)
                 if chosen.ends:  # the end is on record before the documents let go of the generation
-                    bury(store, self._clock.now())
+                    dead_letter(store, self._clock.now())
             return chosen, store.read()
 
     def has_letter(self, generation_id: str) -> bool:
@@ -120,7 +120,7 @@ class Intervention:
             return None
         prefix = f"{grave}{generation_id}."
         files = frozenset(entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)).intersection(GROUP)
-        doc = taken_up_again(buried, present.midjourney)
+        doc = requeued(buried, present.midjourney)
         return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
 
     def requeue(self, generation_id: str) -> Documents:
@@ -128,9 +128,9 @@ class Intervention:
         with self._alone() as (store, lease):
             self.check_requeue(generation_id, store.documents)
             with _flagged(store):
-                take_up(store, generation_id)
+                requeue(store, generation_id)
                 documents = store.read()
-                record = _Record(self._chronicle(lease), self._settings, self._clock)
+                record = _Record(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_done(documents, "requeue", "it is taken up again from its dead letter")
             return documents
 
@@ -141,7 +141,7 @@ class Intervention:
             if letter is None:
                 raise Refusal(_NO_LETTER.format(generation_id))
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
-            self._chronicle_of_drop(lease, generation_id)
+            self._record_drop(lease, generation_id)
             return letter
 
     def lower_flag(self) -> bool:
@@ -150,16 +150,16 @@ class Intervention:
         with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
-                record = _Record(self._chronicle(lease), self._settings, self._clock)
+                record = _Record(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_found(store.documents, interrupted=True)
                 store.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 
-    def _chronicle(self, lease: Lease) -> Chronicle:
+    def _mirror(self, lease: Lease) -> RunMirror:
         ledger = self._ledgers.of(self._bucket, lease)
-        return Chronicle(ledger, self._pipeline, self._clock, actor=OPERATOR, worker=self._owner)
+        return RunMirror(ledger, self._pipeline, self._clock, actor=OPERATOR, worker=self._owner)
 
-    def _chronicle_of_drop(self, lease: Lease, generation_id: str) -> None:
+    def _record_drop(self, lease: Lease, generation_id: str) -> None:
         """On the ledger of the last run whose letter it was, if there is one."""
         ledger = self._ledgers.of(self._bucket, lease)
         channel = self._pipeline.partition("/")[2]
@@ -199,7 +199,7 @@ class Intervention:
 class _Record(NamedTuple):
     """The ledger, as it learns of an intervention."""
 
-    chronicle: Chronicle
+    mirror: RunMirror
     settings: Settings
     clock: Clock
 
@@ -208,16 +208,16 @@ class _Record(NamedTuple):
         would end is not ended: that is for the operator to say now."""
         action = self._decided(documents)
         if action.act in (Act.FAIL, Act.SUBSTITUTE):
-            action = Action(Act.REST, action.step, action.why, until=self.clock.now())
+            action = Action(Act.WAIT, action.step, action.why, until=self.clock.now())
         elif action.act is Act.FINISH:
-            action = Action(Act.REST, action.step, action.why)
-        self.chronicle.witness(documents, action, interrupted=interrupted)
-        self.chronicle.flush()
+            action = Action(Act.WAIT, action.step, action.why)
+        self.mirror.observe(documents, action, interrupted=interrupted)
+        self.mirror.flush()
 
     def of_what_was_done(self, documents: Documents, code: str, text: str) -> None:
-        self.chronicle.remark(code, text)
-        self.chronicle.hand_over(documents, self._decided(documents))
-        self.chronicle.flush()
+        self.mirror.remark(code, text)
+        self.mirror.hand_over(documents, self._decided(documents))
+        self.mirror.flush()
 
     def _decided(self, documents: Documents) -> Action:
         return decide(documents, self.settings.workflow, self.clock.now())

@@ -12,7 +12,7 @@ from retake.errors import RetakeError, SettingsError
 from retake.keys import KEYS, Keys
 from retake.settings import Settings
 from retake.story.content import load_prompts, prompts_file
-from retake.story.shell import SANDBOX_VARIABLE
+from retake.story.environment import SANDBOX_VARIABLE
 
 ROOM = 10**9
 """Bytes that should be free where videos are made and kept: some hundred of them."""
@@ -55,14 +55,14 @@ def prompts_check(settings: Settings) -> Finding:
 def ffmpeg_check(settings: Settings) -> Finding:
     """A mock video, small and short, with the encoder of the settings, made and looked at."""
     from retake.rules import Size
-    from retake.story.stage import RealStudio
+    from retake.story.clients import LocalMedia
 
     small = settings._replace(
         image=settings.image._replace(output_size=Size(64, 64)),
         video=settings.video._replace(mock_duration=0.2, mock_fps=10),
     )
     try:
-        studio = RealStudio(small)
+        studio = LocalMedia(small)
         doubtful = studio.check_video(studio.mock_video(studio.placeholder("doctor")))
     except RetakeError as error:
         return of_error("ffmpeg", error, "without it no mock is made and no video is checked")

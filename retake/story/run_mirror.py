@@ -1,7 +1,7 @@
 """Each generation is a run on the ledger; the documents stay the truth of where it stands.
 
 The ledger tells what happened: when it began, each failure, each repeat, each interruption, its end. It is written
-after the documents, so a crash in between leaves it behind: `Chronicle.align` compares the run with what the documents
+after the documents, so a crash in between leaves it behind: `RunMirror.sync` compares the run with what the documents
 say, and makes the transitions that lead there. It is called before each action of a tick and once more at its end, and
 does nothing where both agree.
 
@@ -14,7 +14,7 @@ RETRY, and REST until something is due      retry_scheduled, next_retry_at: when
 anything else                               running
 
 An operator works on nothing: what an intervention leaves to be done waits for the next tick, queued or retry_scheduled
-and due at once (`Chronicle.hand_over`), and is claimed by the manager then.
+and due at once (`RunMirror.hand_over`), and is claimed by the manager then.
 
 The end is on record before config_gen.json lets go of the id: no generation under way means that its run has ended,
 and a tick that finds none looks into no ledger.
@@ -45,7 +45,7 @@ CRON, OPERATOR, RECOVERY = "cron", "operator", "recovery"
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
 _FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})
 _BEGINS_WORK = frozenset({Trigger.WORKER_CLAIM, Trigger.RETRY_DUE, Trigger.RECOVERY_RESUME})
-_PAYING = frozenset({Act.WRITE, Act.ORDER_IMAGINE, Act.ORDER_UPSCALE, Act.FILM})
+_PAYING = frozenset({Act.WRITE, Act.ORDER_IMAGINE, Act.ORDER_UPSCALE, Act.ORDER_VIDEO, Act.POLL_VIDEO})
 _ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 
 
@@ -63,12 +63,11 @@ class Standing(NamedTuple):
 def expected(documents: Documents, action: Action) -> Standing:
     """Where the run should stand while a generation is under way; `action` is what is decided on its documents."""
     doc = documents.midjourney
-    last = doc.last_error or {}
-    error = mended_record(last) if isinstance(last.get("error_code"), str) else None
+    error = mended_record(doc.error.raw) if doc.error.code is not None else None
     match action.act:
         case Act.FINISH:
             return Standing(RunStatus.SUCCEEDED)
-        case Act.BURY:
+        case Act.DEAD_LETTER:
             return Standing(RunStatus.CANCELLED if doc.cancelled else RunStatus.FAILED, error=error)
         case Act.FAIL:
             return Standing(RunStatus.FAILED, error=error)
@@ -156,7 +155,7 @@ def _remark(code: str, text: str, **facts: Any) -> Note:
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
-class Chronicle:
+class RunMirror:
     """Keeps the run of the generation under way in line with the documents, for as long as the lease is held.
 
     `pipeline` is «story» or «story/CHANNEL»; `actor` who acts in it («cron», «operator»), `worker` who has the lease.
@@ -180,20 +179,20 @@ class Chronicle:
         self._known: set[str] = set()  # what is on record of the task, by identity
         self._pending: dict[str, Note] = {}  # what is to be, with the next transition or at the end of the tick
 
-    def align(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
+    def sync(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
         """Bring the run in line; `action` is what is decided on the documents. `interrupted`: whoever was at work on it
         died. Nothing is done where no generation is under way."""
         self._persist(lambda: self._bring(documents, expected(documents, action), self._way, interrupted, resumed=True))
         if self._apart and action.act in _PAYING and documents.gen.generation_id is not None:
             self.flush()
 
-    def witness(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
-        """As `align`, for someone who looks and claims nothing: what waits for a worker goes on waiting."""
+    def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
+        """As `sync`, for someone who looks and claims nothing: what waits for a worker goes on waiting."""
         wanted = expected(documents, action)
         self._persist(lambda: self._bring(documents, wanted, self._unclaimed, interrupted, resumed=False))
 
     def hand_over(self, documents: Documents, action: Action) -> None:
-        """As `align`, for someone who leaves the work to the next tick: what goes on waits for a claim, due now."""
+        """As `sync`, for someone who leaves the work to the next tick: what goes on waits for a claim, due now."""
         wanted = expected(documents, action)
         if wanted.status is RunStatus.RUNNING:
             wanted = wanted._replace(next_retry_at=self._clock.now(), error=None)  # the error is on record

@@ -1,0 +1,35 @@
+"""Exit codes of every command, after sysexits.h. Schedules and monitors rely on the numbers."""
+
+import os
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command ends with."""
+
+    OK = os.EX_OK  # 0: done, or nothing to do
+    BAD_STATE = os.EX_DATAERR  # 65: a document makes no sense, or what was asked for does not fit it
+    FAILED = os.EX_UNAVAILABLE  # 69: a generation failed for good
+    BUG = os.EX_SOFTWARE  # 70: a bug in Retake
+    TRY_LATER = os.EX_TEMPFAIL  # 75: a step failed and is retried, somebody else is at work, or storage is away
+    CONFIG = os.EX_CONFIG  # 78: settings or a key are wrong, missing or refused
+    INTERRUPTED = 130  # Ctrl-C
+
+
+BY_SEVERITY = (
+    ExitCode.INTERRUPTED,
+    ExitCode.BUG,
+    ExitCode.CONFIG,
+    ExitCode.BAD_STATE,
+    ExitCode.FAILED,
+    ExitCode.TRY_LATER,
+    ExitCode.OK,
+)
+"""What a tick over several channels ends with, the most severe first."""
+
+
+def most_severe(codes: Iterable[int], order: Sequence[int] = BY_SEVERITY) -> int:
+    """Return the most severe of several exit codes, for a command that does several things; OK of none."""
+    found = set(codes)
+    return next((code for code in order if code in found), ExitCode.OK)

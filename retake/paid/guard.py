@@ -1,0 +1,178 @@
+"""The guard of paid calls: write ahead, ask once, save the answer whatever it takes.
+
+    set room aside → reserve the price → record the intent → ask the vendor, once → record the answer
+
+A crash between the intent and the answer leaves a pending call. Whoever finds it reconciles: the vendor is asked what
+became of the call, and where it cannot tell, the operator's rule decides (`on_unknown`). "Refused" and "nobody can
+know" stay different answers all the way: the first may be asked again for nothing, the second may be billed already.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from logging import getLogger
+from typing import Any, Protocol
+
+from retake.bucket import Lease, Room
+from retake.clock import Clock
+from retake.errors import Code, OutcomeUnknown, Refused, StorageError, TaskFailed, VendorError
+from retake.logs import alert
+from retake.paid.journal import Budget, Intent, Journal
+
+_log = getLogger(__name__)
+
+_SAVE_PAUSES_S = (1, 2, 4, 8, 15)  # the store may be away for a moment just after the vendor took the order
+
+RETRY, HOLD, DROP = "retry", "hold", "drop"
+"""What follows when nobody can know whether a call was carried out: it may be made again, and be billed twice; the
+operator decides; or its answer is not worth a second call."""
+
+
+_WHAT_FOLLOWS = {
+    RETRY: "it will be made again, and may be billed twice",
+    HOLD: "nothing more is paid for until you say --resolve retry or --resolve skip",
+}
+
+
+class Process(Protocol):
+    """The process that pays."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises Stopped as soon as a signal asks the process to stop."""
+        ...
+
+    def check_stop(self) -> None:
+        """Raises Stopped if a signal has asked the process to stop."""
+        ...
+
+    def kill_after(self, seconds: float) -> None:
+        """Have the kernel end this process after so many seconds; 0 cancels that."""
+        ...
+
+
+class PaidCallGuard:
+    """Makes the paid calls of one pipeline.
+
+    `lease` is the pipeline's: no call is made beyond its term. `call_timeout_s` is the longest time that one call may
+    take. `on_unknown` is RETRY, HOLD or DROP.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        budget: Budget,
+        *,
+        lease: Lease,
+        clock: Clock,
+        process: Process,
+        call_timeout_s: float,
+        on_unknown: str = RETRY,
+    ) -> None:
+        self._journal = journal
+        self._budget = budget
+        self._lease = lease
+        self._clock = clock
+        self._process = process
+        self._call_timeout_s = call_timeout_s
+        self._on_unknown = on_unknown
+
+    def call(self, step: str, facts: Mapping[str, Any], ask: Callable[[], Any]) -> None:
+        """Make a paid call: `ask()` makes it, once, and returns the vendor's answer.
+
+        `facts` are what the vendor can be asked by, should the answer get lost. Raises what `ask` raises once the
+        journal says what became of the call, CapReached, Stopped, LeaseLost and StorageError.
+        """
+        self._process.check_stop()
+        with self._room() as room:
+            reservation = self._budget.reserve(step)
+            self._journal.begin(Intent(step, facts, self._budget.price(step), reservation))
+            try:
+                with self._killed_after(self._term()):
+                    answer = ask()
+            except VendorError as error:
+                self._not_accepted(error)
+            else:
+                self._save(answer, room)
+
+    def reconcile(self) -> None:
+        """Find out what became of the pending call. Returns once its answer is on record. Raises VendorError: Refused
+        where it was not carried out, OutcomeUnknown where nobody can tell."""
+        if proof := self._journal.disproved():
+            self._journal.refused(proof)
+            raise proof
+        step = self._journal.pending
+        self._unknown(OutcomeUnknown(Code.NETWORK, f"the {step} call was begun, and its answer is not on record"))
+
+    @contextmanager
+    def _room(self) -> Iterator[Room]:
+        room = self._journal.set_aside()
+        try:
+            yield room
+        finally:
+            room.release()
+
+    def _term(self) -> float | None:
+        """Return for how many seconds the lease is certainly ours, once that is longer than the call can take; None
+        where it does not run out. Raises LeaseLost.
+
+        A process that is frozen between this check and the call would make the call when it wakes, however late, beside
+        whoever holds the lease by then. The kernel's timer, set to the end of the term, ends it instead.
+        """
+        while True:
+            self._lease.check()
+            left = self._lease.left()
+            if left is None or left > self._call_timeout_s:
+                return left
+            self._process.pause(1)
+
+    @contextmanager
+    def _killed_after(self, seconds: float | None) -> Iterator[None]:
+        if seconds is None:
+            yield
+            return
+        self._process.kill_after(seconds)
+        try:
+            yield
+        finally:
+            self._process.kill_after(0)
+
+    def _not_accepted(self, error: VendorError) -> None:
+        if isinstance(error, OutcomeUnknown):
+            return self._unknown(error)
+        if isinstance(error, Refused):
+            self._journal.refused(error)
+        elif isinstance(error, TaskFailed):
+            self._journal.wasted(error)
+        raise error
+
+    def _unknown(self, error: OutcomeUnknown) -> None:
+        """Nobody here can know whether the call was carried out. The vendor may; else the operator's rule decides."""
+        step = self._journal.pending
+        answer = self._journal.find()
+        if answer is not None:
+            _log.info("the vendor knows the %s call: task %s", step, answer, extra={"step": step})
+            self._journal.accepted(answer)
+            return
+        if self._on_unknown == HOLD:
+            self._journal.held(error)
+        else:
+            self._journal.lost(error)
+        if self._on_unknown != DROP:
+            alert("outcome_unknown", f"{step}: {error}; {_WHAT_FOLLOWS[self._on_unknown]}", step=str(step))
+        raise error
+
+    def _save(self, answer: object, room: Room) -> None:
+        """Record the answer: it must not get lost to a full disk, or to a store that is away.
+
+        After the first try the room that was set aside is used. It is tried for as long as the lease lasts; where that
+        does not run out, for half a minute. Raises LeaseLost, StorageError.
+        """
+        tries = 0
+        while True:
+            try:
+                return self._journal.accepted(answer, room if tries else None)
+            except StorageError as error:
+                if tries >= len(_SAVE_PAUSES_S) and (self._lease.left() or 0.0) <= 0:
+                    raise
+                _log.error("the answer to a paid call cannot be saved yet (%s); it was: %s", error, answer)
+                self._clock.sleep(_SAVE_PAUSES_S[min(tries, len(_SAVE_PAUSES_S) - 1)])
+                tries += 1

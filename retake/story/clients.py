@@ -1,0 +1,128 @@
+"""The clients and media tools that the settings name. Each SDK is loaded when it is first needed."""
+
+from logging import getLogger
+
+from retake.keys import Keys, missing_keys
+from retake.settings import Settings
+from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
+
+_log = getLogger(__name__)
+
+
+class RealVendors:
+    """The clients that the settings name, with the keys of the environment."""
+
+    def __init__(self, settings: Settings, keys: Keys) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    def midjourney(self) -> Midjourney:
+        chosen, key = self._settings.midjourney, self._key("midjourney")
+        timeout_s = self._settings.workflow.call_timeout_seconds
+        if chosen.provider == "legnext":
+            from retake.vendors.legnext import LegNext
+
+            return LegNext(
+                chosen.endpoint,
+                key,
+                process_mode=chosen.process_mode,
+                aspect_ratio=chosen.aspect_ratio,
+                timeout_s=timeout_s,
+            )
+        from retake.vendors.piapi import PiAPI
+
+        return PiAPI(
+            chosen.endpoint,
+            chosen.task_endpoint,
+            key,
+            process_mode=chosen.process_mode,
+            aspect_ratio=chosen.aspect_ratio,
+            timeout_s=timeout_s,
+        )
+
+    def video_generator(self) -> VideoGenerator:
+        from retake.vendors.runway import Runway
+
+        chosen, video = self._settings.runwayml, self._settings.video
+        runway = Runway(
+            chosen.endpoint,
+            self._key("runway"),
+            model=chosen.model_name,
+            ratio=video.runway_ratio,
+            duration_s=video.runway_duration,
+            timeout_s=self._settings.workflow.call_timeout_seconds,
+        )
+        for adjustment in runway.adjusted:
+            _log.warning("%s", adjustment)
+        return runway
+
+    def writer(self) -> Writer:
+        from retake.vendors.writer import ChatWriter
+
+        chosen = self._settings.openai
+        return ChatWriter(
+            chosen.endpoint,
+            chosen.model,
+            self._key("openai"),
+            timeout_s=self._settings.workflow.call_timeout_seconds,
+        )
+
+    def downloader(self) -> Downloader:
+        from retake.vendors.download import HttpDownloader
+
+        return HttpDownloader(timeout_s=self._settings.workflow.call_timeout_seconds)
+
+    def _key(self, name: str) -> str:
+        missing = missing_keys(self._keys, (name,))
+        if missing:
+            raise missing
+        return str(getattr(self._keys, name))
+
+
+class LocalMedia:
+    """Pillow and ffmpeg, with the sizes and lengths of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._size = settings.image.output_size
+        self._video = settings.video
+
+    def sized(self, picture: bytes) -> bytes:
+        from retake.media.picture import Size, fit
+
+        return fit(picture, Size(*self._size))
+
+    def quarters(self, grid: bytes) -> list[bytes]:
+        from retake.media.picture import quarters
+
+        return quarters(grid)
+
+    def data_uri(self, picture: bytes) -> str:
+        from retake.media.picture import data_uri
+        from retake.vendors.runway_limits import DATA_URI_LIMIT
+
+        return data_uri(picture, DATA_URI_LIMIT)
+
+    def placeholder(self, topic: str) -> bytes:
+        from retake.media.picture import Size
+        from retake.media.placeholder import placeholder
+
+        return placeholder(topic, Size(*self._size))
+
+    def mock_video(self, picture: bytes) -> bytes:
+        from retake.media.picture import Size
+        from retake.media.video import mock_video
+
+        video = self._video
+        return mock_video(picture, Size(*self._size), video.mock_duration, video.mock_fps, video.mock_codec)
+
+    def check_video(self, video: bytes) -> str:
+        from retake.media import MediaError
+        from retake.media.video import check_video, is_video_file
+
+        try:
+            check_video(video)
+        except MediaError as error:
+            if not is_video_file(video):
+                raise
+            return str(error)
+        return ""

@@ -1,0 +1,111 @@
+"""The retry policy of the story's steps: how often a failed step is tried again, and when (settings: RETRYING).
+
+The policy is asked twice. When a step fails, the wait before its next attempt is drawn and saved in the error record;
+each later tick asks only whether an attempt is left, and takes the time from the record.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from math import ceil
+from typing import Any, NamedTuple
+
+from retake.errors import Code, CodedError, ErrorClass, error_record, escalate, retry_in
+from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Linear
+from retake.retrying.policy import GiveUp, Retry, RetryPolicy
+from retake.settings import Retrying, Settings, Workflow
+from retake.story.documents import MidjourneyDocument, Step
+
+LONGEST_ASKED_S = 3600.0
+"""The longest Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""
+
+_ASK_A_PERSON = {
+    ErrorClass.TEMPORARY: "no attempt is left: look at its dead letter, --retake takes this step up again",
+    ErrorClass.BUSINESS: "look at its dead letter, change the prompt: the same one fails again",
+    ErrorClass.CRITICAL: "fix what the message names; --resume tries again at once",
+}
+
+_STRATEGIES: dict[str, Callable[[Retrying], Backoff]] = {
+    "none": lambda chosen: Fixed(0.0),
+    "fixed": lambda chosen: Fixed(chosen.first_seconds),
+    "linear": lambda chosen: Linear(chosen.first_seconds, chosen.first_seconds),
+    "exponential": lambda chosen: Exponential(chosen.first_seconds, chosen.factor),
+    "fibonacci": lambda chosen: Fibonacci(chosen.first_seconds),
+}
+
+
+def step_policy(limits: Workflow, step: Step, retrying: Retrying = Retrying()) -> RetryPolicy:  # noqa: B008  immutable
+    """Return the policy of a step.
+
+    Answered polls clear the counter of failed ones, so the counter alone would not end polls that fail and succeed by
+    turns: polling a Runway task also has a deadline.
+    """
+    return RetryPolicy(
+        limits.max_retries,
+        _STRATEGIES[retrying.strategy](retrying),
+        jitter_percent=retrying.jitter_percent,
+        ceiling_s=retrying.max_seconds,
+        deadline_s=limits.runway_timeout_seconds if step is Step.RUNWAY_POLL else None,
+        longest_asked_s=LONGEST_ASKED_S,
+    )
+
+
+def attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetime) -> bool:
+    """Return whether the failed step has an attempt left. Only a temporary error leaves an error status behind."""
+    failed = CodedError(Code.UNAVAILABLE, "")
+    attempt, elapsed_s = doc.retries_of(step) + 1, _elapsed_s(doc, step, now)
+    return isinstance(step_policy(limits, step).decide(failed, attempt, _no_jitter, elapsed_s=elapsed_s), Retry)
+
+
+class Failure(NamedTuple):
+    """A step that failed."""
+
+    step: Step
+    error: CodedError
+    retries: int  # how often it was tried again before
+    at: datetime
+    elapsed_s: float = 0.0  # since the work began, for a policy with a deadline
+
+    @classmethod
+    def of(cls, doc: MidjourneyDocument, step: Step, error: CodedError, now: datetime) -> "Failure":
+        """Return the failure of `step` as the document counts it."""
+        return cls(step, error, doc.retries_of(step), now, _elapsed_s(doc, step, now))
+
+
+def retry_delay(settings: Settings, failure: Failure, random: Callable[[], float]) -> int | None:
+    """Return after how many whole seconds the step is tried again, or None if it is not.
+
+    The delay counts from the failure's time stamp, which has whole seconds too; what the stamp drops is added, so that
+    no wait is shorter than drawn. `random()` returns 0 … 1.
+    """
+    policy = step_policy(settings.workflow, failure.step, settings.retrying)
+    decision = policy.decide(failure.error, failure.retries + 1, random, elapsed_s=failure.elapsed_s)
+    if isinstance(decision, GiveUp):
+        return None
+    return ceil(decision.after_s + failure.at.microsecond / 1e6) if decision.after_s > 0 else 0
+
+
+def failure_record(
+    settings: Settings, failure: Failure, generation_id: str, random: Callable[[], float]
+) -> dict[str, Any]:
+    """Return the error record of a failed step. Its recovery action says when the step is tried again, or what a person
+    has to do. `random()` returns 0 … 1."""
+    delay = retry_delay(settings, failure, random)
+    todo = _ASK_A_PERSON[failure.error.error_class]
+    return error_record(
+        failure.error,
+        now=failure.at,
+        robot_id=f"story.{failure.step}",
+        correlation_id=generation_id,
+        retry_count=failure.retries,
+        recovery_actions=(escalate("operator", todo) if delay is None else retry_in(delay),),
+    )
+
+
+def _elapsed_s(doc: MidjourneyDocument, step: Step, now: datetime) -> float:
+    """Return the seconds since the Runway task was ordered; 0 for every other step."""
+    task = doc.runway_task if step is Step.RUNWAY_POLL else None
+    return (now - task.requested_at).total_seconds() if task and task.requested_at else 0.0
+
+
+def _no_jitter() -> float:
+    return 0.5

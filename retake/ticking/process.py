@@ -1,0 +1,119 @@
+"""The process that does the work: its name, the signals it answers, how long it may live, its exit code."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from logging import getLogger
+from types import FrameType
+
+from retake.clock import Clock
+from retake.errors import RetakeError, Stopped
+from retake.exit_codes import ExitCode
+from retake.logs import bind
+
+LEASE_VARIABLE = "RETAKE_LEASE"
+"""The environment variable by which a tick hands its lease to a script."""
+
+_PIECE_S = 0.25
+
+_log = getLogger(__name__)
+
+
+def is_terminal() -> bool:
+    """Return whether a person reads along."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def owner() -> str:
+    """Return who asks for a lease, for people: host:pid."""
+    return f"{os.uname().nodename}:{os.getpid()}"
+
+
+def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int:
+    """Return `work`'s exit code, or that of the error it raises. A bug keeps its traceback, in the log.
+
+    All log lines have one `run_id`. Work that is part of another program's run has none of its own: the other program
+    adds its own as it passes the lines on.
+    """
+    with bind(run_id=None if part_of_a_run else os.urandom(6).hex()):
+        return _exit_code_of(work)
+
+
+def _exit_code_of(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except RetakeError as error:
+        _log.error("%s", error, extra={"exit_code": error.exit_code})
+        return error.exit_code
+    except KeyboardInterrupt:  # Ctrl-C before a paid call could be under way: everything has been given back
+        _log.warning("interrupted; nothing was begun that is not on record", extra={"exit_code": ExitCode.INTERRUPTED})
+        return ExitCode.INTERRUPTED
+    except Exception:  # noqa: BLE001 (whatever it is goes into the log, with its traceback)
+        _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
+        return ExitCode.BUG
+
+
+class StopSignal:
+    """Counts SIGTERM and SIGINT instead of dying of them: a paid call that is under way ends, and its answer is saved,
+    before anything stops."""
+
+    def __init__(self) -> None:
+        import signal
+
+        self.count = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._count)
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+
+class KillTimer:
+    """How long this process may live, by the kernel's timer; None is no limit.
+
+    A script that outlives its tick has nobody to end it: the kernel does, a little after the tick would have. The lock
+    that it inherited is then free.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self.kill_after(0)
+
+    def kill_after(self, seconds: float) -> None:
+        """End the process in so many seconds at the latest; 0 goes back to the limit of its life."""
+        import signal
+
+        ends = [seconds] if seconds else []
+        if self._end is not None:
+            ends.append(max(0.001, self._end - time.monotonic()))
+        signal.setitimer(signal.ITIMER_REAL, min(ends, default=0))
+
+
+class Process:
+    """`retake.paid.guard.Process`: waits in short pieces, so that a signal is answered at once. `stopping` returns
+    whether a signal has asked the process to stop; `kill_after` sets the kernel's timer."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+        kill_after: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self.kill_after = kill_after
+        self._clock = clock
+        self._stopping = stopping
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises Stopped."""
+        self.check_stop()
+        while seconds > 0:
+            self._clock.sleep(min(seconds, _PIECE_S))
+            seconds -= _PIECE_S
+            self.check_stop()
+
+    def check_stop(self) -> None:
+        """Raises Stopped if a signal has asked the process to stop."""
+        if self._stopping():
+            raise Stopped("asked to stop; the next tick goes on from here")
