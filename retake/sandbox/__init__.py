@@ -14,26 +14,26 @@ From the shell: python -m retake.sandbox --help. The rooms:
     piapi  legnext  runway  chat          the vendors, as values in and values out
     studio  pictures  film                what Midjourney and Runway make
     landscape  scene  sky  hills  water  scenery  palette  noise  brush    how it is painted
-    copywriter  topics  topics_en  topics_ru    what the chat API writes
+    posts  topics  topics_en  topics_ru    what the chat API writes
 """
 
-from retake.sandbox.bill import Bill, Line
-from retake.sandbox.books import Call
+from retake.sandbox.billing import BillLine, VendorBill
+from retake.sandbox.database import RecordedCall
 from retake.sandbox.orders import FAULTS, KINDS, Order, parse_order
 from retake.sandbox.sandbox import ENVIRONMENT, Sandbox, endpoints
-from retake.sandbox.task import Pace, Task
+from retake.sandbox.task import Pace, VendorTask
 
 __all__ = [
     "ENVIRONMENT",
     "FAULTS",
     "KINDS",
-    "Bill",
-    "Call",
-    "Line",
+    "BillLine",
     "Order",
     "Pace",
+    "RecordedCall",
     "Sandbox",
-    "Task",
+    "VendorBill",
+    "VendorTask",
     "endpoints",
     "parse_order",
 ]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from retake.sandbox import ENVIRONMENT, Call, Pace, Sandbox, endpoints, parse_order
+from retake.sandbox import ENVIRONMENT, Pace, RecordedCall, Sandbox, endpoints, parse_order
 
 
 def _pace(_context: click.Context, _option: click.Parameter, text: str) -> Pace:
@@ -62,7 +62,7 @@ def _introduce(sandbox: Sandbox) -> None:
     click.echo("Any key will do. Ctrl-C ends it.")
 
 
-def _show(call: Call) -> None:
+def _show(call: RecordedCall) -> None:
     when = datetime.fromtimestamp(call.when).astimezone().strftime("%H:%M:%S")
     price = f"${call.price:.3f}" if call.price else ""
     click.echo(f"{when}  {call.kind:<12} #{call.n:<4} {call.outcome:<18} {price:<8} {call.task_id}".rstrip())

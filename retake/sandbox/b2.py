@@ -20,18 +20,18 @@ from urllib.parse import quote, unquote
 import click
 
 from retake.bucket.b2_price import PriceClass, price_class
-from retake.sandbox.b2_api import Api, name_of, refusal
+from retake.sandbox.b2_api import B2NativeApi, name_of, refusal
 from retake.sandbox.b2_orders import KINDS, parse_order
-from retake.sandbox.b2_store import Store
-from retake.sandbox.desk import Answer
-from retake.sandbox.orders import Fault, Order
+from retake.sandbox.b2_store import SimulatedAccount
+from retake.sandbox.http_messages import Request, Response, html
+from retake.sandbox.orders import Order, VendorFault
+from retake.sandbox.request_handler import Delivery
 from retake.sandbox.server import Server
-from retake.sandbox.wire import Reply, Request, html
 
 _UNDONE = ("cut-before", "hang", "status", "new-url", "expired", "caps")
 
 
-class Call(NamedTuple):
+class RecordedB2Call(NamedTuple):
     """One call that a client made."""
 
     name: str  # as the API has it: «b2_upload_file»
@@ -40,7 +40,7 @@ class Call(NamedTuple):
     price: PriceClass
 
 
-class _Placed:
+class _PlacedOrder:
     """An order, and how many calls of its kind it has seen."""
 
     def __init__(self, order: Order) -> None:
@@ -63,18 +63,18 @@ class B2Sandbox:
         now: Callable[[], float] = time.time,
         pause: Callable[[float], object] | None = None,
         meanwhile: Callable[[str, str], object] = lambda call, file: None,
-        on_call: Callable[[Call], object] = lambda call: None,
+        on_call: Callable[[RecordedB2Call], object] = lambda call: None,
     ) -> None:
         self._closing = threading.Event()
         self._server = Server(port, self._receive, self._closing)
         self._server.RequestHandlerClass = _handler(self._server.RequestHandlerClass, now)
         self.url = f"http://127.0.0.1:{self._server.port}"
-        self.store = Store(now, Random(seed))  # noqa: S311  chance, not secrecy
+        self.store = SimulatedAccount(now, Random(seed))  # noqa: S311  chance, not secrecy
         self.meanwhile, self._pause, self._on_call = meanwhile, pause or self._closing.wait, on_call
-        self._api = Api(self.store, self.url)
+        self._api = B2NativeApi(self.store, self.url)
         self._lock = threading.RLock()
-        self._calls: list[Call] = []
-        self._placed: list[_Placed] = []
+        self._calls: list[RecordedB2Call] = []
+        self._placed: list[_PlacedOrder] = []
         for name in buckets:
             self.make_bucket(name)
 
@@ -103,42 +103,42 @@ class B2Sandbox:
         """Place an order (retake.sandbox.b2_orders). Raises ValueError. Of several for one call the newest counts."""
         order = parse_order(text)
         with self._lock:
-            self._placed.append(_Placed(order))
+            self._placed.append(_PlacedOrder(order))
         return order
 
     def withdraw_orders(self) -> None:
         with self._lock:
             self._placed.clear()
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[RecordedB2Call]:
         """Every call so far that has ended."""
         with self._lock:
             return list(self._calls)
 
-    def _receive(self, request: Request) -> Answer:
+    def _receive(self, request: Request) -> Delivery:
         if request.path.startswith("/sandbox/"):
-            return Answer(self._control(request))
+            return Delivery(self._control(request))
         name, file = name_of(request), _file_of(request)
         fault = self._fault(KINDS.get(name, ""))
         self.meanwhile(name, file)
         if fault and fault.name == "slow":
             self._pause(fault.seconds)
         answer = self._answer(request, name, fault)
-        call = Call(name, file, str(answer.reply.status if answer.reply else fault), price_class(name))
+        call = RecordedB2Call(name, file, str(answer.reply.status if answer.reply else fault), price_class(name))
         with self._lock:
             self._calls.append(call)
         self._on_call(call)
         return answer
 
-    def _answer(self, request: Request, name: str, fault: Fault | None) -> Answer:
+    def _answer(self, request: Request, name: str, fault: VendorFault | None) -> Delivery:
         with self._lock:
             undone = fault if fault and fault.name in _UNDONE else None
             done = self._refused(request, name, undone) if undone else self._api.answer(request)
         if fault and fault.name in ("cut-before", "cut-after", "hang", "hang-after"):
-            return Answer(hang=fault.name.startswith("hang"))
-        return Answer(html(200) if fault and fault.name == "not-json" else done)
+            return Delivery(hang=fault.name.startswith("hang"))
+        return Delivery(html(200) if fault and fault.name == "not-json" else done)
 
-    def _refused(self, request: Request, name: str, fault: Fault) -> Reply:
+    def _refused(self, request: Request, name: str, fault: VendorFault) -> Response:
         if fault.name == "expired":
             self._api.expire(request.headers.get("authorization", ""))
             return refusal(401, "expired_auth_token", "the token has run out")
@@ -148,7 +148,7 @@ class B2Sandbox:
             return refusal(503, "service_unavailable", "no tomes available")
         return html(fault.status) if fault.html else refusal(fault.status or 500)
 
-    def _fault(self, kind: str) -> Fault | None:
+    def _fault(self, kind: str) -> VendorFault | None:
         """The fault of this call. Counts it."""
         met = None
         with self._lock:
@@ -158,20 +158,20 @@ class B2Sandbox:
                     met = placed.order.fault if placed.order.meets(placed.seen) else met
         return met
 
-    def _control(self, request: Request) -> Reply:
+    def _control(self, request: Request) -> Response:
         """What the other sandbox has under the same paths, for tests in other processes."""
         asked = (request.method, request.path)
         if asked == ("GET", "/sandbox/calls"):
-            return Reply(200, [call._asdict() for call in self.calls()])
+            return Response(200, [call._asdict() for call in self.calls()])
         if asked == ("DELETE", "/sandbox/orders"):
             self.withdraw_orders()
-            return Reply(204)
+            return Response(204)
         if asked != ("POST", "/sandbox/orders"):
-            return Reply(404, {"error": f"no {request.method} {request.path} here"})
+            return Response(404, {"error": f"no {request.method} {request.path} here"})
         try:
-            return Reply(201, {"order": str(self.order(str(request.fields.get("order", ""))))})
+            return Response(201, {"order": str(self.order(str(request.fields.get("order", ""))))})
         except ValueError as wrong:
-            return Reply(400, {"error": str(wrong)})
+            return Response(400, {"error": str(wrong)})
 
 
 def _file_of(request: Request) -> str:
@@ -215,7 +215,7 @@ def main(port: int, buckets: tuple[str, ...], orders: tuple[str, ...], seed: int
         click.echo("\nThe sandbox is closed.")
 
 
-def _show(call: Call) -> None:
+def _show(call: RecordedB2Call) -> None:
     click.echo(f"{call.outcome:<12} {call.price}  {call.name:<26} {call.file}".rstrip())
 
 

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 from b2sdk.v3 import MetadataDirectiveMode
 from b2sdk.v3 import exception as b2
 
-from retake.sandbox.b2_store import Store
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.b2_store import SimulatedAccount
+from retake.sandbox.http_messages import Request, Response
 
 _API, _INFO = "/b2api/v4/", "x-bz-info-"
 _CODES = {400: "bad_request", 401: "unauthorized", 403: "access_denied", 404: "not_found", 408: "request_timeout"}
@@ -38,15 +38,15 @@ def name_of(request: Request) -> str:
     return request.path.removeprefix(_API) if request.path.startswith(_API) else ""
 
 
-def refusal(status: int, code: str = "", message: str = "to order") -> Reply:
+def refusal(status: int, code: str = "", message: str = "to order") -> Response:
     """An error as B2 words it."""
-    return Reply(status, {"status": status, "code": code or _CODES.get(status, "error"), "message": message})
+    return Response(status, {"status": status, "code": code or _CODES.get(status, "error"), "message": message})
 
 
-class Api:
+class B2NativeApi:
     """Answers calls on `store`. `url` is where it is reached. One call at a time."""
 
-    def __init__(self, store: Store, url: str) -> None:
+    def __init__(self, store: SimulatedAccount, url: str) -> None:
         self._store, self._url = store, url
         self._calls: dict[str, Callable[[Request, str, dict[str, Any]], Any]] = {
             "b2_authorize_account": self._authorize,
@@ -66,7 +66,7 @@ class Api:
             "s3_put_object": self._s3,
         }
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request) -> Response:
         call = self._calls.get(name_of(request))
         if call is None:
             return refusal(400, "bad_request", f"no {request.method} {request.path} here")
@@ -79,7 +79,7 @@ class Api:
             return (
                 refusal(404, "not_found", "no such file") if known else refusal(401, "bad_auth_token", "unknown token")
             )
-        return done if isinstance(done, Reply) else Reply(200, done)
+        return done if isinstance(done, Response) else Response(200, done)
 
     def expire(self, token: str) -> None:
         """From now on the account's `token` is not good any more."""
@@ -155,13 +155,13 @@ class Api:
             file_info=asked.get("fileInfo"),
         )
 
-    def _download_by_id(self, request: Request, auth: str, _: Mapping[str, Any]) -> Reply:
+    def _download_by_id(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)
         file_id = request.query.get("fileId", "")
         bucket = self._store.bucket_id_to_bucket[self._store.file_id_to_bucket_id[file_id]]
         return _content(bucket.file_id_to_file[file_id], auth)
 
-    def _download_by_name(self, request: Request, auth: str, _: Mapping[str, Any]) -> Reply:
+    def _download_by_name(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)
         bucket_name, _slash, name = unquote(urlsplit(request.target).path).removeprefix("/file/").partition("/")
         bucket = self._store.bucket_name_to_bucket[bucket_name]
@@ -173,18 +173,18 @@ class Api:
     def _allowed(self, auth: str) -> None:
         self._store._assert_account_auth(self._store.API_URL, auth, self._store.account, "readFiles")
 
-    def _s3(self, request: Request, _auth: str, _asked: Mapping[str, Any]) -> Reply:
+    def _s3(self, request: Request, _auth: str, _asked: Mapping[str, Any]) -> Response:
         """B2's S3 API knows no conditional writes. (Anything else is not stood in for.)"""
         if any(name in request.headers for name in _CONDITIONS):
-            return Reply(501, _REFUSED, "application/xml")
-        return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
+            return Response(501, _REFUSED, "application/xml")
+        return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
 
 
-def _content(file: Any, auth: str) -> Reply:
+def _content(file: Any, auth: str) -> Response:
     heads = {name: str(value) for name, value in file.as_download_headers(auth).items()}
     kind = heads.pop("content-type")
     heads.pop("content-length")
-    return Reply(200, file.data_bytes, kind, heads)
+    return Response(200, file.data_bytes, kind, heads)
 
 
 def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:
     return {**bucket, "options": sorted(bucket["options"])}
 
 
-def _in_b2s_words(error: Exception, request: Request) -> Reply:
+def _in_b2s_words(error: Exception, request: Request) -> Response:
     message = str(error)
     if isinstance(error, b2.InvalidAuthToken):
         expired = error.code == "auth_token_expired"

@@ -10,7 +10,7 @@ b2-download#1=slow=2.5    2.5 s longer than usual
 
 from retake.calls import parse_parts
 from retake.sandbox import orders
-from retake.sandbox.orders import Fault, Order
+from retake.sandbox.orders import Order, VendorFault
 
 KINDS = {
     "b2_authorize_account": "b2-authorize",
@@ -50,9 +50,9 @@ def parse_order(text: str) -> Order:
     return Order(parts.kind, _fault(parts.fault), parts.spans)
 
 
-def _fault(text: str) -> Fault:
+def _fault(text: str) -> VendorFault:
     if text in FAULTS:
-        return Fault(text)
+        return VendorFault(text)
     try:
         fault = orders.parse_order(f"{_STAND_IN}={text}").fault
     except ValueError as error:

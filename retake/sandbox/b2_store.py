@@ -15,7 +15,7 @@ from b2sdk.v3 import BucketSimulator, RawSimulator
 _LAST_SECOND = 9_999_999_999
 
 
-class Files(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
+class SimulatedBucket(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
     """One bucket of the simulator's."""
 
     MAX_SIMPLE_COPY_SIZE = 5_000_000_000  # bytes; B2's own limit
@@ -41,10 +41,10 @@ class Files(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
         return bytes(stream.read())
 
 
-class Store(RawSimulator):  # type: ignore[misc]
+class SimulatedAccount(RawSimulator):  # type: ignore[misc]
     """b2sdk's simulator of a whole account. `now()` gives seconds since the epoch, `chance` orders equal seconds."""
 
-    BUCKET_SIMULATOR_CLASS = Files
+    BUCKET_SIMULATOR_CLASS = SimulatedBucket
     MIN_PART_SIZE = 100_000_000  # bytes; what B2 recommends: below it a file goes up in one piece
 
     def __init__(self, now: Callable[[], float], chance: Random) -> None:

@@ -7,10 +7,10 @@ import json
 import random
 from typing import Any
 
-from retake.sandbox import copywriter
-from retake.sandbox.bill import CHAT
-from retake.sandbox.studio import Visit
-from retake.sandbox.wire import Reply
+from retake.sandbox import posts
+from retake.sandbox.billing import CHAT
+from retake.sandbox.http_messages import Response
+from retake.sandbox.task_service import ApiCall
 
 MODELS = ("gpt-4o", "gpt-4o-mini")
 _KINDS = {
@@ -24,22 +24,22 @@ _KINDS = {
 }
 
 
-def error(status: int, message: str = "", param: str | None = None) -> Reply:
+def error(status: int, message: str = "", param: str | None = None) -> Response:
     """OpenAI's error body."""
     kind, code, text = _KINDS.get(status, ("server_error" if status >= 500 else "invalid_request_error", None, "Error"))
     body = {"error": {"message": message or text, "type": kind, "param": param, "code": code}}
-    return Reply(status, body, headers={"Retry-After": "1"} if status == 429 else {})
+    return Response(status, body, headers={"Retry-After": "1"} if status == 429 else {})
 
 
-def quota() -> Reply:
+def quota() -> Response:
     """429 with another code than the rate limit's: waiting does not help."""
     text = "You exceeded your current quota, please check your plan and billing details."
-    return Reply(
+    return Response(
         429, {"error": {"message": text, "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}}
     )
 
 
-def complete(visit: Visit) -> Reply:
+def complete(visit: ApiCall) -> Response:
     """POST /v1/chat/completions."""
     request = visit.request
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -51,17 +51,17 @@ def complete(visit: Visit) -> Reply:
     texts = [_text_of(message) for message in ask["messages"]]
     luck = random.Random(f"{visit.studio.seed}/chat/{visit.n}")  # noqa: S311 – art, not secrets
     images = sum(_images_in(message) for message in ask["messages"])
-    answer = {"index": luck.randint(1, images)} if images else copywriter.write(texts, luck)
+    answer = {"index": luck.randint(1, images)} if images else posts.write(texts, luck)
     return _reply(visit, ask, texts, json.dumps(answer, ensure_ascii=False))
 
 
-def models(visit: Visit) -> Reply:
+def models(visit: ApiCall) -> Response:
     """GET /v1/models."""
     scheme, _, key = visit.request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         return error(401)
     data = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "sandbox"} for name in MODELS]
-    return Reply(200, {"object": "list", "data": data})
+    return Response(200, {"object": "list", "data": data})
 
 
 def _wrong(ask: dict[str, Any]) -> tuple[str, str] | None:
@@ -98,7 +98,7 @@ def _images_in(message: dict[str, Any]) -> int:
     return sum(part.get("type") == "image_url" for part in _parts(message))
 
 
-def _reply(visit: Visit, ask: dict[str, Any], texts: list[str], content: str) -> Reply:
+def _reply(visit: ApiCall, ask: dict[str, Any], texts: list[str], content: str) -> Response:
     asked, answered = sum(map(len, texts)) // 4 + 1, len(content) // 4 + 1
     message = {"role": "assistant", "content": content, "refusal": None}
     body = {
@@ -109,4 +109,4 @@ def _reply(visit: Visit, ask: dict[str, Any], texts: list[str], content: str) ->
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered},
     }
-    return Reply(200, body, headers={"x-request-id": f"req_{visit.n:08d}"}, price=CHAT)
+    return Response(200, body, headers={"x-request-id": f"req_{visit.n:08d}"}, price=CHAT)

@@ -8,10 +8,10 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from retake.sandbox.bill import LEGNEXT_IMAGINE, LEGNEXT_UPSCALE, MILLS_PER_POINT
-from retake.sandbox.studio import Studio, Visit
-from retake.sandbox.task import STARTS_AT, Stage, Task
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.billing import LEGNEXT_IMAGINE, LEGNEXT_UPSCALE, MILLS_PER_POINT
+from retake.sandbox.http_messages import Request, Response
+from retake.sandbox.task import STARTS_AT, TaskStatus, VendorTask
+from retake.sandbox.task_service import ApiCall, TaskService
 
 TEXT_LIMIT = 8192  # characters
 SELLER = "legnext"  # marks a task as one of its jobs, among tasks of the same kinds that PiAPI took
@@ -37,18 +37,18 @@ _TEXTS = {
 }
 
 
-def error(status: int, message: str = "") -> Reply:
+def error(status: int, message: str = "") -> Response:
     """LegNext's error body."""
     text = message or _TEXTS.get(status, f"Request failed with status {status}")
     body = {"code": status, "message": text, "raw_message": text, "detail": None}
-    return Reply(status, body, headers={"Retry-After": "1"} if status == 429 else {})
+    return Response(status, body, headers={"Retry-After": "1"} if status == 429 else {})
 
 
-def quota() -> Reply:
+def quota() -> Response:
     return error(402)
 
 
-def diffusion(visit: Visit) -> Reply:
+def diffusion(visit: ApiCall) -> Response:
     """POST /v1/diffusion: four pictures from a text; Midjourney's parameters are flags in it."""
     if refused := _refused(visit.request):
         return refused
@@ -62,7 +62,7 @@ def diffusion(visit: Visit) -> Reply:
     return _accepted(visit, "imagine", {"prompt": text}, price, int(seed[1]) if seed else None)
 
 
-def upscale(visit: Visit) -> Reply:
+def upscale(visit: ApiCall) -> Response:
     """POST /v1/upscale: one of the four in full size."""
     if refused := _refused(visit.request):
         return refused
@@ -79,15 +79,15 @@ def upscale(visit: Visit) -> Reply:
     return _accepted(visit, "upscale", order, LEGNEXT_UPSCALE, origin.seed)
 
 
-def job(visit: Visit) -> Reply:
+def job(visit: ApiCall) -> Response:
     """GET /v1/job/{id}."""
     if not _key(visit.request):
         return error(401)
     task = _job_of(visit.studio, visit.args[0])
-    return Reply(200, _state(visit.studio, task), task_id=task.id) if task else error(404)
+    return Response(200, _state(visit.studio, task), task_id=task.id) if task else error(404)
 
 
-def _refused(request: Request) -> Reply | None:
+def _refused(request: Request) -> Response | None:
     if not _key(request):
         return error(401)
     if not request.headers.get("content-type", "").startswith("application/json") or not request.fields:
@@ -95,13 +95,13 @@ def _refused(request: Request) -> Reply | None:
     return None
 
 
-def _accepted(visit: Visit, kind: str, order: dict[str, str], price: int, seed: int | None) -> Reply:
+def _accepted(visit: ApiCall, kind: str, order: dict[str, str], price: int, seed: int | None) -> Response:
     task = visit.studio.accept(visit, kind, price=price, seed=seed, order={"seller": SELLER, "input": order})
     body = _state(visit.studio, task) | {"status": "pending", "output": _no_output()}
-    return Reply(200, body, task_id=task.id, price=price)
+    return Response(200, body, task_id=task.id, price=price)
 
 
-def _state(studio: Studio, task: Task) -> dict[str, Any]:
+def _state(studio: TaskService, task: VendorTask) -> dict[str, Any]:
     stage = studio.stage(task)
     code, failure = _FAILURES[task.fate] if stage.word == "failed" else (0, "")
     webhook = {"endpoint": str(task.request.get("callback") or ""), "secret": ""}
@@ -120,7 +120,7 @@ def _state(studio: Studio, task: Task) -> dict[str, Any]:
     }
 
 
-def _output(studio: Studio, task: Task) -> dict[str, Any]:
+def _output(studio: TaskService, task: VendorTask) -> dict[str, Any]:
     output = _no_output() | {"seed": str(task.seed)}
     if task.kind == "upscale":
         return output | {"image_url": studio.link(task, "picture.png")}
@@ -133,7 +133,7 @@ def _no_output() -> dict[str, Any]:
     return {"image_url": "", "image_urls": None, "seed": ""}
 
 
-def _meta(task: Task, stage: Stage) -> dict[str, Any]:
+def _meta(task: VendorTask, stage: TaskStatus) -> dict[str, Any]:
     points = task.price // MILLS_PER_POINT
     frozen, consumed = (0 if stage.ended else points), (points if stage.word == "completed" else 0)
     return {
@@ -144,8 +144,8 @@ def _meta(task: Task, stage: Stage) -> dict[str, Any]:
     }
 
 
-def _job_of(studio: Studio, job_id: object) -> Task | None:
-    task = studio.books.task(job_id) if isinstance(job_id, str) else None
+def _job_of(studio: TaskService, job_id: object) -> VendorTask | None:
+    task = studio.database.task(job_id) if isinstance(job_id, str) else None
     return task if task and task.request.get("seller") == SELLER else None
 
 

@@ -41,7 +41,7 @@ _STATUS = re.compile(r"([45]\d\d)(-html)?", re.ASCII)
 _SLOW = re.compile(r"slow=(\d+(?:\.\d+)?)", re.ASCII)
 
 
-class Fault(NamedTuple):
+class VendorFault(NamedTuple):
     """What happens to a call. `name` is a key of FAULTS, «status» or «slow»."""
 
     name: str
@@ -64,7 +64,7 @@ class Order(NamedTuple):
     """Calls of `kind` within `spans` meet `fault`; no spans means every call."""
 
     kind: str
-    fault: Fault
+    fault: VendorFault
     spans: tuple[Span, ...] = ()
 
     def meets(self, n: int) -> bool:
@@ -89,13 +89,13 @@ def parse_order(text: str) -> Order:
     return Order(kind, fault, spans)
 
 
-def _fault(text: str) -> Fault:
+def _fault(text: str) -> VendorFault:
     if text in FAULTS:
-        return Fault(text)
+        return VendorFault(text)
     if status := _STATUS.fullmatch(text):
-        return Fault("status", status=int(status[1]), html=bool(status[2]))
+        return VendorFault("status", status=int(status[1]), html=bool(status[2]))
     if slow := _SLOW.fullmatch(text):
-        return Fault("slow", seconds=float(slow[1]))
+        return VendorFault("slow", seconds=float(slow[1]))
     raise ValueError(f"{text!r} is no fault. {_possible()}")
 
 

@@ -8,10 +8,10 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from retake.sandbox.bill import IMAGINE, POINTS_PER_MILL, UPSCALE
-from retake.sandbox.studio import Studio, Visit
-from retake.sandbox.task import STARTS_AT, Stage, Task
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.billing import IMAGINE, POINTS_PER_MILL, UPSCALE
+from retake.sandbox.http_messages import Request, Response
+from retake.sandbox.task import STARTS_AT, TaskStatus, VendorTask
+from retake.sandbox.task_service import ApiCall, TaskService
 
 CREDIT_MILLS = 100_000  # what the account holds at first
 _RATIO = re.compile(r"[1-9]\d{0,2}:[1-9]\d{0,2}")
@@ -34,18 +34,18 @@ def kind_of(request: Request) -> str:
     return "upscale" if request.fields.get("task_type") == "upscale" else "imagine"
 
 
-def error(status: int, message: str = "") -> Reply:
+def error(status: int, message: str = "") -> Response:
     """PiAPI's error body, with `message` in both places where clients look for one."""
     text = message or _TEXTS.get(status, f"request failed with status {status}")
     data = {"task_id": "", "error": {"code": status, "raw_message": text, "message": text, "detail": None}}
-    return Reply(status, {"code": status, "data": data, "message": text}, headers=_retry_after(status))
+    return Response(status, {"code": status, "data": data, "message": text}, headers=_retry_after(status))
 
 
-def quota() -> Reply:
+def quota() -> Response:
     return error(402)
 
 
-def create(visit: Visit) -> Reply:
+def create(visit: ApiCall) -> Response:
     """POST /api/v1/task: start an imagine or an upscale."""
     body = visit.request.fields
     if refused := _refused(visit.request, body):
@@ -56,7 +56,7 @@ def create(visit: Visit) -> Reply:
     return start(visit, body["input"])
 
 
-def get(visit: Visit) -> Reply:
+def get(visit: ApiCall) -> Response:
     """GET /api/v1/task/{id}."""
     task = _midjourney_task(visit.studio, visit.args[0])
     if not _key(visit.request) or task is None:
@@ -64,17 +64,17 @@ def get(visit: Visit) -> Reply:
     return _good(_unified(visit.studio, task), task)
 
 
-def fetch(visit: Visit) -> Reply:
+def fetch(visit: ApiCall) -> Response:
     """POST /mj/v2/fetch, the older API: no envelope, «finished» for done, moments in epoch seconds."""
     if not _key(visit.request):
         return error(401)
     task = _midjourney_task(visit.studio, visit.request.fields.get("task_id"))
     if task is None:
         return error(400, "task not found: task_id is missing or unknown")
-    return Reply(200, _legacy(visit.studio, task), task_id=task.id)
+    return Response(200, _legacy(visit.studio, task), task_id=task.id)
 
 
-def histories(visit: Visit) -> Reply:
+def histories(visit: ApiCall) -> Response:
     """GET /api/open/tasks/histories: the tasks of a time window, the newest first, a page at a time."""
     if not _key(visit.request):
         return error(401)
@@ -87,24 +87,24 @@ def histories(visit: Visit) -> Reply:
     if page < 1 or not 1 <= size <= 100:
         return error(400, "page begins with 1, page_size is 1 to 100")
     wanted = query.get("model", "mj") in ("mj", "midjourney")
-    tasks = [task for task in visit.studio.books.tasks() if wanted and _is_own(task)]
+    tasks = [task for task in visit.studio.database.tasks() if wanted and _is_own(task)]
     found = [task for task in reversed(tasks) if int(start) <= int(task.created) <= end]
     items = [_history_item(visit.studio, task) for task in found[(page - 1) * size : page * size]]
     return _good({"data": items, "page": page, "size": size, "total": len(found)})
 
 
-def account(visit: Visit) -> Reply:
+def account(visit: ApiCall) -> Response:
     """GET /account/info: what is left of the account's money."""
     if not _key(visit.request):
         return error(401)
     studio = visit.studio
-    spent = sum(task.owed(studio.now()) for task in studio.books.tasks() if _is_own(task))
+    spent = sum(task.owed(studio.now()) for task in studio.database.tasks() if _is_own(task))
     left = CREDIT_MILLS - spent
     data = {"account_name": "sandbox", "credits": left * POINTS_PER_MILL, "equivalent_in_usd": left / 1000}
     return _good(data)
 
 
-def _refused(request: Request, body: dict[str, Any]) -> Reply | None:
+def _refused(request: Request, body: dict[str, Any]) -> Response | None:
     if not _key(request):
         return error(401)
     if not request.headers.get("content-type", "").startswith("application/json") or not body:
@@ -114,7 +114,7 @@ def _refused(request: Request, body: dict[str, Any]) -> Reply | None:
     return None if isinstance(body.get("input"), dict) else error(400, "input must be an object")
 
 
-def _imagine(visit: Visit, wish: dict[str, Any]) -> Reply:
+def _imagine(visit: ApiCall, wish: dict[str, Any]) -> Response:
     prompt, mode = wish.get("prompt"), wish.get("process_mode") or "fast"
     if not isinstance(prompt, str) or not prompt.strip():
         return error(400, "input.prompt is required")
@@ -126,8 +126,8 @@ def _imagine(visit: Visit, wish: dict[str, Any]) -> Reply:
     return _accepted(visit, "imagine", IMAGINE[mode], seed=int(flag[1]) if flag else None)
 
 
-def _upscale(visit: Visit, wish: dict[str, Any]) -> Reply:
-    origin = visit.studio.books.task(str(wish.get("origin_task_id")))
+def _upscale(visit: ApiCall, wish: dict[str, Any]) -> Response:
+    origin = visit.studio.database.task(str(wish.get("origin_task_id")))
     if origin is None or origin.kind != "imagine" or not _is_own(origin):
         return error(400, "input.origin_task_id is no imagine task")
     if visit.studio.stage(origin).word != "completed":
@@ -137,17 +137,17 @@ def _upscale(visit: Visit, wish: dict[str, Any]) -> Reply:
     return _accepted(visit, "upscale", UPSCALE, seed=origin.seed)
 
 
-def _accepted(visit: Visit, kind: str, price: int, seed: int | None) -> Reply:
+def _accepted(visit: ApiCall, kind: str, price: int, seed: int | None) -> Response:
     task = visit.studio.accept(visit, kind, price=price, seed=seed)
     reply = _good(_unified(visit.studio, task) | {"status": "pending", "output": _no_output()}, task)
-    return Reply(200, reply.body, task_id=task.id, price=price)
+    return Response(200, reply.body, task_id=task.id, price=price)
 
 
-def _good(data: dict[str, Any], task: Task | None = None) -> Reply:
-    return Reply(200, {"code": 200, "data": data, "message": "success"}, task_id=task.id if task else "")
+def _good(data: dict[str, Any], task: VendorTask | None = None) -> Response:
+    return Response(200, {"code": 200, "data": data, "message": "success"}, task_id=task.id if task else "")
 
 
-def _unified(studio: Studio, task: Task) -> dict[str, Any]:
+def _unified(studio: TaskService, task: VendorTask) -> dict[str, Any]:
     stage = studio.stage(task)
     failure = _failure(task, stage)
     return {
@@ -170,7 +170,7 @@ def _unified(studio: Studio, task: Task) -> dict[str, Any]:
     }
 
 
-def _legacy(studio: Studio, task: Task) -> dict[str, Any]:
+def _legacy(studio: TaskService, task: VendorTask) -> dict[str, Any]:
     stage, failure = studio.stage(task), _failure(task, studio.stage(task))
     output = _output(studio, task, stage)
     return {
@@ -192,7 +192,7 @@ def _legacy(studio: Studio, task: Task) -> dict[str, Any]:
     }
 
 
-def _output(studio: Studio, task: Task, stage: Stage) -> dict[str, Any]:
+def _output(studio: TaskService, task: VendorTask, stage: TaskStatus) -> dict[str, Any]:
     output = _no_output() | {"progress": round(stage.progress * 100)}
     if stage.word != "completed":
         return output
@@ -221,7 +221,7 @@ def _no_output() -> dict[str, Any]:
     }
 
 
-def _meta(task: Task, stage: Stage, moment: Any) -> dict[str, Any]:
+def _meta(task: VendorTask, stage: TaskStatus, moment: Any) -> dict[str, Any]:
     started = None if stage.word == "pending" else task.created + STARTS_AT * task.duration
     ended = task.created + task.duration if stage.ended else None
     points = task.price * POINTS_PER_MILL
@@ -241,22 +241,22 @@ def _meta(task: Task, stage: Stage, moment: Any) -> dict[str, Any]:
     }
 
 
-def _history_item(studio: Studio, task: Task) -> dict[str, Any]:
+def _history_item(studio: TaskService, task: VendorTask) -> dict[str, Any]:
     keys = ("task_id", "model", "task_type", "status", "input", "config", "output", "error")
     unified = _unified(studio, task)
     return {key: unified[key] for key in keys} | {"created_at": _iso(task.created)}
 
 
-def _failure(task: Task, stage: Stage) -> str:
+def _failure(task: VendorTask, stage: TaskStatus) -> str:
     return _FAILURES.get(task.fate, "") if stage.word == "failed" else ""
 
 
-def _midjourney_task(studio: Studio, task_id: object) -> Task | None:
-    task = studio.books.task(task_id) if isinstance(task_id, str) else None
+def _midjourney_task(studio: TaskService, task_id: object) -> VendorTask | None:
+    task = studio.database.task(task_id) if isinstance(task_id, str) else None
     return task if task and _is_own(task) else None
 
 
-def _is_own(task: Task) -> bool:
+def _is_own(task: VendorTask) -> bool:
     """Whether a task is for pictures, and ordered here rather than from another seller."""
     return task.kind in ("imagine", "upscale") and "seller" not in task.request
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from retake.sandbox.task import Task
+from retake.sandbox.task import VendorTask
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -16,7 +16,7 @@ _FLAG_RATIO = re.compile(r"--(?:ar|aspect)\s+([1-9]\d{0,2}:[1-9]\d{0,2})\b")  # 
 
 
 @dataclass(frozen=True)
-class Wish:
+class PictureSpec:
     """What an imagine task asks for. `size` is that of a single picture, in pixels."""
 
     prompt: str
@@ -25,24 +25,24 @@ class Wish:
     quick: bool
 
     @classmethod
-    def of(cls, task: Task, *, quick: bool) -> "Wish":
+    def of(cls, task: VendorTask, *, quick: bool) -> "PictureSpec":
         prompt, ratio = task.request["input"]["prompt"], task.request["input"].get("aspect_ratio")
         flag = _FLAG_RATIO.search(prompt)
         size = _fitting(ratio or (flag[1] if flag else "1:1"), QUICK_LONG_SIDE if quick else LONG_SIDE)
         return cls(prompt, task.seed, size, quick)
 
 
-def single(wish: Wish, index: int) -> bytes:
+def single(wish: PictureSpec, index: int) -> bytes:
     """Variant `index` (1–4) as PNG."""
     return _png(_paint(wish, index, wish.size))
 
 
-def upscale(wish: Wish, index: int) -> bytes:
+def upscale(wish: PictureSpec, index: int) -> bytes:
     """Variant `index` (1–4) as PNG, at twice the size: the same picture, with finer detail."""
     return _png(_paint(wish, index, _double(wish.size)))
 
 
-def grid(wish: Wish) -> bytes:
+def grid(wish: PictureSpec) -> bytes:
     """All four as PNG, two by two: 1 2 above 3 4."""
     from PIL import Image
 
@@ -55,7 +55,7 @@ def grid(wish: Wish) -> bytes:
 
 def of_prompt(prompt: str, seed: int) -> bytes:
     """A PNG for a video that was ordered of an image which the sandbox cannot fetch."""
-    return single(Wish(prompt, seed, (1280, 720), quick=False), 1)
+    return single(PictureSpec(prompt, seed, (1280, 720), quick=False), 1)
 
 
 def is_picture(body: bytes) -> bool:
@@ -70,7 +70,7 @@ def is_picture(body: bytes) -> bool:
     return True
 
 
-def _paint(wish: Wish, index: int, size: tuple[int, int]) -> "Image.Image":
+def _paint(wish: PictureSpec, index: int, size: tuple[int, int]) -> "Image.Image":
     from retake.sandbox import landscape
 
     if wish.quick:

@@ -6,18 +6,18 @@ from functools import partial
 from typing import NamedTuple
 
 from retake.sandbox import chat, legnext, piapi, runway
-from retake.sandbox.orders import Fault
-from retake.sandbox.studio import Visit
-from retake.sandbox.wire import Reply, Request, html
+from retake.sandbox.http_messages import Request, Response, html
+from retake.sandbox.orders import VendorFault
+from retake.sandbox.task_service import ApiCall
 
 
-class Vendor(NamedTuple):
+class ErrorFormat(NamedTuple):
     """How a vendor says no."""
 
-    error: Callable[[int], Reply]
-    quota: Callable[[], Reply]
+    error: Callable[[int], Response]
+    quota: Callable[[], Response]
 
-    def refusal(self, fault: Fault) -> Reply:
+    def refusal(self, fault: VendorFault) -> Response:
         """The answer to a call that is not carried out because of `fault` (a status, or quota)."""
         if fault.name == "quota":
             return self.quota()
@@ -28,32 +28,32 @@ class Route(NamedTuple):
     method: str
     path: str  # a regular expression; its groups are handed to the handler
     kind: str | Callable[[Request], str]
-    vendor: Vendor
-    handler: Callable[[Visit], Reply]
+    vendor: ErrorFormat
+    handler: Callable[[ApiCall], Response]
 
     def kind_of(self, request: Request) -> str:
         return self.kind if isinstance(self.kind, str) else self.kind(request)
 
 
-def send_file(visit: Visit) -> Reply:
+def send_file(visit: ApiCall) -> Response:
     """GET /files/TASK/NAME."""
-    task = visit.studio.books.task(visit.args[0])
+    task = visit.studio.database.task(visit.args[0])
     media = visit.studio.media(task, visit.args[1]) if task else None
     if task is None or media is None:
         return plain_error(404)
-    return Reply(200, media[0], media[1], task_id=task.id)
+    return Response(200, media[0], media[1], task_id=task.id)
 
 
-def plain_error(status: int) -> Reply:
+def plain_error(status: int) -> Response:
     """How a file server says no."""
-    return Reply(status, f"{status}\n".encode(), "text/plain")
+    return Response(status, f"{status}\n".encode(), "text/plain")
 
 
-PIAPI = Vendor(piapi.error, piapi.quota)
-LEGNEXT = Vendor(legnext.error, legnext.quota)
-RUNWAY = Vendor(runway.error, runway.quota)
-CHAT = Vendor(chat.error, chat.quota)
-FILES = Vendor(plain_error, partial(plain_error, 402))
+PIAPI = ErrorFormat(piapi.error, piapi.quota)
+LEGNEXT = ErrorFormat(legnext.error, legnext.quota)
+RUNWAY = ErrorFormat(runway.error, runway.quota)
+CHAT = ErrorFormat(chat.error, chat.quota)
+FILES = ErrorFormat(plain_error, partial(plain_error, 402))
 
 _ID = r"([0-9A-Za-z-]+)"
 ROUTES = (
@@ -87,6 +87,6 @@ def find(request: Request) -> tuple[Route, tuple[str, ...]]:
     return Route(method, request.path, "unknown", vendor, lambda visit: vendor.error(status)), ()
 
 
-def _vendor_of(path: str) -> Vendor:
+def _vendor_of(path: str) -> ErrorFormat:
     vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
     return vendors.get(path.split("/")[1], FILES)

@@ -9,11 +9,11 @@ import binascii
 from datetime import UTC, datetime
 from typing import Any
 
-from retake.sandbox.bill import CREDIT, RUNWAY_CREDITS
+from retake.sandbox.billing import CREDIT, RUNWAY_CREDITS
+from retake.sandbox.http_messages import Request, Response
 from retake.sandbox.pictures import is_picture
-from retake.sandbox.studio import Studio, Visit
-from retake.sandbox.task import Task
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.task import VendorTask
+from retake.sandbox.task_service import ApiCall, TaskService
 
 CREDITS = 100_000  # what the organization holds at first
 RATIOS = ("1280:720", "720:1280", "1104:832", "832:1104", "960:960", "1584:672")
@@ -36,19 +36,19 @@ _TEXTS = {
 }
 
 
-def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = None) -> Reply:
+def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = None) -> Response:
     """Runway's error body."""
     body: dict[str, Any] = {"error": message or _TEXTS.get(status, f"Request failed with status {status}")}
     if issues:
         body["issues"] = issues
-    return Reply(status, body, headers={"Retry-After": "1"} if status == 429 else {})
+    return Response(status, body, headers={"Retry-After": "1"} if status == 429 else {})
 
 
-def quota() -> Reply:
+def quota() -> Response:
     return error(402)
 
 
-def create(visit: Visit) -> Reply:
+def create(visit: ApiCall) -> Response:
     """POST /v1/image_to_video."""
     if refused := _unknown_caller(visit.request):
         return refused
@@ -62,36 +62,36 @@ def create(visit: Visit) -> Reply:
     seed = wish.get("seed")
     task = visit.studio.accept(visit._replace(fate=fate), "runway", price=price, seed=seed, source=source)
     body = {"id": task.id, "estimatedCost": {"credits": _credits(task.request)}}
-    return Reply(200, body, task_id=task.id, price=price)
+    return Response(200, body, task_id=task.id, price=price)
 
 
-def poll(visit: Visit) -> Reply:
+def poll(visit: ApiCall) -> Response:
     """GET /v1/tasks/{id}."""
     if refused := _unknown_caller(visit.request):
         return refused
     task = _video_task(visit.studio, visit.args[0])
     if task is None:
         return error(404, "A task with that ID was not found.")
-    return Reply(200, _state(visit.studio, task), task_id=task.id)
+    return Response(200, _state(visit.studio, task), task_id=task.id)
 
 
-def cancel(visit: Visit) -> Reply:
+def cancel(visit: ApiCall) -> Response:
     """DELETE /v1/tasks/{id}: cancel a running task, delete a finished one; either can't be fetched again."""
     if refused := _unknown_caller(visit.request):
         return refused
     task = _video_task(visit.studio, visit.args[0])
     if task is None:
         return error(404, "A task with that ID was not found.")
-    visit.studio.books.cancel_task(task.id, visit.studio.now())
-    return Reply(204, task_id=task.id)
+    visit.studio.database.cancel_task(task.id, visit.studio.now())
+    return Response(204, task_id=task.id)
 
 
-def organization(visit: Visit) -> Reply:
+def organization(visit: ApiCall) -> Response:
     """GET /v1/organization: credits left, and how many videos of each model were begun in the last 24 hours."""
     if refused := _unknown_caller(visit.request):
         return refused
     studio, now = visit.studio, visit.studio.now()
-    tasks = [task for task in studio.books.tasks() if task.kind == "runway"]
+    tasks = [task for task in studio.database.tasks() if task.kind == "runway"]
     recent = [task.request["model"] for task in tasks if now - task.created < DAY]
     limits = {"maxConcurrentGenerations": 5, "maxDailyGenerations": 1000}
     body = {
@@ -99,10 +99,10 @@ def organization(visit: Visit) -> Reply:
         "tier": {"maxMonthlyCreditSpend": 1_000_000, "models": dict.fromkeys(RUNWAY_CREDITS, limits)},
         "usage": {"models": {model: {"dailyGenerations": recent.count(model)} for model in RUNWAY_CREDITS}},
     }
-    return Reply(200, body)
+    return Response(200, body)
 
 
-def _state(studio: Studio, task: Task) -> dict[str, Any]:
+def _state(studio: TaskService, task: VendorTask) -> dict[str, Any]:
     stage, price = studio.stage(task), {"credits": _credits(task.request)}
     state: dict[str, Any] = {"id": task.id, "status": _WORDS[stage.word], "createdAt": _iso(task.created)}
     if stage.word == "completed":
@@ -113,7 +113,7 @@ def _state(studio: Studio, task: Task) -> dict[str, Any]:
     return state | {"estimatedCost": price} | ({"progress": stage.progress} if stage.word == "processing" else {})
 
 
-def _unknown_caller(request: Request) -> Reply | None:
+def _unknown_caller(request: Request) -> Response | None:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         return error(401)
@@ -184,8 +184,8 @@ def _credits(wish: dict[str, Any]) -> int:
     return RUNWAY_CREDITS[wish["model"]] * int(wish.get("duration") or 10)
 
 
-def _video_task(studio: Studio, task_id: str) -> Task | None:
-    task = studio.books.task(task_id)
+def _video_task(studio: TaskService, task_id: str) -> VendorTask | None:
+    task = studio.database.task(task_id)
     return task if task and task.kind == "runway" and task.cancelled is None else None
 
 

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from retake.clock import Clock, SystemClock
-from retake.sandbox.bill import Bill, bill
-from retake.sandbox.books import Books, Call
-from retake.sandbox.desk import Desk
+from retake.sandbox.billing import VendorBill, bill
+from retake.sandbox.database import RecordedCall, SandboxDatabase
 from retake.sandbox.orders import parse_order
+from retake.sandbox.request_handler import RequestHandler
 from retake.sandbox.server import HOST, Server
-from retake.sandbox.studio import Studio
-from retake.sandbox.task import Pace, Task
+from retake.sandbox.task import Pace, VendorTask
+from retake.sandbox.task_service import TaskService
 
 ENVIRONMENT = "RETAKE_SANDBOX_URL"  # where the scripts look for a sandbox's address
 DEMO_PACE = Pace()
@@ -63,7 +63,7 @@ class Sandbox:
         quick: bool = False,
         singles: bool = True,
         clock: Clock | None = None,
-        on_call: Callable[[Call], object] = lambda call: None,
+        on_call: Callable[[RecordedCall], object] = lambda call: None,
     ) -> None:
         self._state = None if state is None else Path(state)
         self._port, self._seed, self._pace, self._quick, self._singles = port, seed, pace, quick, singles
@@ -73,7 +73,7 @@ class Sandbox:
         self.url = ""
 
     def __enter__(self) -> Self:
-        self._books = Books(str(self._directory() / "books.sqlite3") if self._state else ":memory:")
+        self._database = SandboxDatabase(str(self._directory() / "books.sqlite3") if self._state else ":memory:")
         try:
             self.url = self._join() or self._serve()
         except BaseException:
@@ -89,7 +89,7 @@ class Sandbox:
         if self._server:
             self._server.close()
             self._server = None
-        self._books.close()
+        self._database.close()
         if self._lock:
             self._lock.close()
             self._lock = None
@@ -101,23 +101,23 @@ class Sandbox:
 
     def order(self, text: str) -> None:
         """Order a fault (see orders.py for the grammar). Raises ValueError that says what is possible."""
-        self._books.place(parse_order(text))
+        self._database.place(parse_order(text))
 
     def withdraw_orders(self) -> None:
         """No fault from now on."""
-        self._books.withdraw_orders()
+        self._database.withdraw_orders()
 
-    def calls(self, kind: str | None = None) -> list[Call]:
+    def calls(self, kind: str | None = None) -> list[RecordedCall]:
         """Every call, or those of `kind`, in the order in which they came."""
-        return self._books.calls(kind)
+        return self._database.calls(kind)
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[VendorTask]:
         """Every task in the order in which they were accepted."""
-        return self._books.tasks()
+        return self._database.tasks()
 
-    def bill(self) -> Bill:
+    def bill(self) -> VendorBill:
         """What the vendors would bill at this moment."""
-        return bill(self._books.calls(), self._books.tasks(), self._clock.now().timestamp())
+        return bill(self._database.calls(), self._database.tasks(), self._clock.now().timestamp())
 
     def endpoints(self, provider: str = "piapi") -> dict[str, dict[str, str]]:
         """The section API_KEYS of the settings that points the program at this sandbox; see `endpoints`."""
@@ -141,8 +141,8 @@ class Sandbox:
                 # Held by the serving process for as long as it lives, however it ends.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                url = f"http://{HOST}:{self._books.fact('port')}"
-                if _answers(url, self._books.identity):
+                url = f"http://{HOST}:{self._database.fact('port')}"
+                if _answers(url, self._database.identity):
                     self._lock.close()
                     self._lock = None
                     return url
@@ -153,18 +153,20 @@ class Sandbox:
 
     def _serve(self) -> str:
         seed = self._settled_seed()
-        studio = Studio(self._books, self._clock, self._pace, seed=seed, quick=self._quick, singles=self._singles)
+        studio = TaskService(
+            self._database, self._clock, self._pace, seed=seed, quick=self._quick, singles=self._singles
+        )
         closing = threading.Event()
-        desk = Desk(studio, closing.wait, self._on_call)
+        desk = RequestHandler(studio, closing.wait, self._on_call)
         server = self._listen(desk, closing)
         studio.url = f"http://{HOST}:{server.port}"
-        self._books.set_fact("port", str(server.port))
+        self._database.set_fact("port", str(server.port))
         server.start()
         self._server = server
         return studio.url
 
-    def _listen(self, desk: Desk, closing: threading.Event) -> Server:
-        last = self._books.fact("port")
+    def _listen(self, desk: RequestHandler, closing: threading.Event) -> Server:
+        last = self._database.fact("port")
         if self._port or not last:
             return Server(self._port, desk.receive, closing)
         try:
@@ -173,10 +175,10 @@ class Sandbox:
             return Server(0, desk.receive, closing)
 
     def _settled_seed(self) -> int:
-        kept = self._books.fact("seed")
+        kept = self._database.fact("seed")
         fresh = int(kept) if kept else secrets.randbelow(2**32)
         seed = fresh if self._seed is None else self._seed
-        self._books.set_fact("seed", str(seed))
+        self._database.set_fact("seed", str(seed))
         return seed
 
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from retake.sandbox.desk import Answer
-from retake.sandbox.wire import Request
+from retake.sandbox.http_messages import Request
+from retake.sandbox.request_handler import Delivery
 
 HOST = "127.0.0.1"
 BODY_LIMIT = 64_000_000  # bytes
@@ -28,11 +28,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, receive: Callable[[Request], Answer], closing: threading.Event) -> None:
+    def __init__(self, port: int, receive: Callable[[Request], Delivery], closing: threading.Event) -> None:
         self.receive, self.closing = receive, closing
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
-        super().__init__((HOST, port), _Handler)
+        super().__init__((HOST, port), _HttpHandler)
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="sandbox", daemon=True)
 
     @property
@@ -77,7 +77,7 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _HttpHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "retake-sandbox", ""
     disable_nagle_algorithm = True

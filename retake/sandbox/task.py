@@ -26,7 +26,7 @@ class Pace:
         return cls(*seconds) if len(seconds) == 3 else cls(*seconds * 3)
 
 
-class Stage(NamedTuple):
+class TaskStatus(NamedTuple):
     """How a task stands. `word` is pending, processing, completed, failed or cancelled; `progress` is 0.0 … 1.0."""
 
     word: str
@@ -38,7 +38,7 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class VendorTask:
     """What a stand-in was asked to make. Moments are seconds since the epoch; `price` is in mills (1/1000 USD)."""
 
     id: str
@@ -52,17 +52,21 @@ class Task:
     source: str = ""  # the key, among the files, of the image that a video was ordered of
     cancelled: float | None = None
 
-    def stage(self, now: float) -> Stage:
+    def stage(self, now: float) -> TaskStatus:
         """How it stands at `now`."""
         if self.cancelled is not None:
-            return Stage("cancelled", 0.0)
+            return TaskStatus("cancelled", 0.0)
         elapsed = max(0.0, now - self.created)
         share = elapsed / self.duration if self.duration else 1.0
         if self.fate == "never-ends":
-            return Stage("pending", 0.0) if share < STARTS_AT else Stage("processing", round(share / (1 + share), 2))
+            return (
+                TaskStatus("pending", 0.0)
+                if share < STARTS_AT
+                else TaskStatus("processing", round(share / (1 + share), 2))
+            )
         if share >= (STARTS_AT if self.fate in ("task-rejected", "bad-image") else 1.0):
-            return Stage("failed", 0.0) if self.fate else Stage("completed", 1.0)
-        return Stage("pending", 0.0) if share < STARTS_AT else Stage("processing", round(share, 2))
+            return TaskStatus("failed", 0.0) if self.fate else TaskStatus("completed", 1.0)
+        return TaskStatus("pending", 0.0) if share < STARTS_AT else TaskStatus("processing", round(share, 2))
 
     def owed(self, now: float) -> int:
         """What it costs, in mills, as far as is known at `now`.

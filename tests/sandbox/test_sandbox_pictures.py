@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from retake.sandbox import film, landscape, pictures
-from retake.sandbox.pictures import Wish
+from retake.sandbox import landscape, pictures, video
+from retake.sandbox.pictures import PictureSpec
 from retake.sandbox.scene import Scene
 
 SMALL = (160, 90)
@@ -75,11 +75,11 @@ def test_words_decide_the_hour_and_the_place(prompt: str, hour: str, place: str)
     [("16:9", "", (1024, 576)), ("9:16", "", (576, 1024)), (None, " --ar 3:2", (1024, 682)), (None, "", (1024, 1024))],
 )
 def test_a_single_has_the_shape_asked_for(ratio, flag: str, size: tuple[int, int]) -> None:
-    from retake.sandbox import Task
+    from retake.sandbox import VendorTask
 
     request = {"input": {"prompt": f"x{flag}"} | ({"aspect_ratio": ratio} if ratio else {})}
-    task = Task("id", "imagine", 0.0, 0.0, "", request, 45, 1)
-    assert Wish.of(task, quick=False).size == size
+    task = VendorTask("id", "imagine", 0.0, 0.0, "", request, 45, 1)
+    assert PictureSpec.of(task, quick=False).size == size
 
 
 def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
@@ -87,9 +87,9 @@ def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
 
     import imageio_ffmpeg
 
-    picture = pictures.single(Wish("mountains at sunset", 1, (320, 180), quick=False), 1)
+    picture = pictures.single(PictureSpec("mountains at sunset", 1, (320, 180), quick=False), 1)
     made = tmp_path / "film.mp4"
-    made.write_bytes(film.film(picture, "320:180", 1, seed=1))
+    made.write_bytes(video.make_video(picture, "320:180", 1, seed=1))
     raw = subprocess.run(
         [
             imageio_ffmpeg.get_ffmpeg_exe(),
@@ -109,7 +109,7 @@ def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
     length = 320 * 180 * 3
     frames = [Image.frombytes("RGB", (320, 180), raw[at : at + length]) for at in range(0, len(raw), length)]
     steps = [_difference(one, other) for one, other in pairwise(frames)]
-    assert len(frames) == film.FPS
+    assert len(frames) == video.FPS
     assert _difference(frames[0], frames[-1]) > 2
     assert max(steps) < 4
 

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
-from retake.sandbox.orders import Fault, Order, parse_order
-from retake.sandbox.task import Task
+from retake.sandbox.orders import Order, VendorFault, parse_order
+from retake.sandbox.task import VendorTask
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts  (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -35,7 +35,7 @@ _TASK = "id, kind, created, duration, fate, request, price, seed, source, cancel
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One call as the books have it. Headers are never kept, and images only as their length."""
 
     kind: str  # one of orders.KINDS, or what else was called: cancel, unknown
@@ -52,7 +52,7 @@ class Call:
         return fields | {"price_usd": float(self.price)}
 
 
-class Books:
+class SandboxDatabase:
     """Everything that a sandbox remembers. Safe to use from many threads; with a `path`, from many processes."""
 
     def __init__(self, path: str = ":memory:") -> None:
@@ -97,7 +97,7 @@ class Books:
 
     # calls
 
-    def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, Fault | None]:
+    def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, VendorFault | None]:
         """Write down a call that has just come; returns its row, its number among its kind, and the fault ordered.
 
         Number and order are settled in one transaction, so that an order for one call meets exactly one. Where several
@@ -122,10 +122,10 @@ class Books:
                 (outcome, carried_out, price, task_id, row),
             )
 
-    def call(self, row: int) -> Call:
+    def call(self, row: int) -> RecordedCall:
         return _call(self._rows(f"SELECT {_CALL} FROM calls WHERE id = ?", (row,))[0])  # noqa: S608
 
-    def calls(self, kind: str | None = None) -> list[Call]:
+    def calls(self, kind: str | None = None) -> list[RecordedCall]:
         """The calls in the order in which they came."""
         where = "" if kind is None else "WHERE kind = ?"
         rows = self._rows(f"SELECT {_CALL} FROM calls {where} ORDER BY id", () if kind is None else (kind,))  # noqa: S608
@@ -137,7 +137,7 @@ class Books:
 
     # tasks
 
-    def add_task(self, task: Task) -> None:
+    def add_task(self, task: VendorTask) -> None:
         with self._writing() as db:
             db.execute(
                 f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
@@ -152,11 +152,11 @@ class Books:
         with self._writing() as db:
             db.execute("UPDATE tasks SET cancelled = ? WHERE id = ?", (at, task_id))
 
-    def task(self, task_id: str) -> Task | None:
+    def task(self, task_id: str) -> VendorTask | None:
         rows = self._rows(f"SELECT {_TASK} FROM tasks WHERE id = ?", (task_id,))  # noqa: S608
         return _task(rows[0]) if rows else None
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[VendorTask]:
         """The tasks in the order in which they were accepted."""
         return [_task(row) for row in self._rows(f"SELECT {_TASK} FROM tasks ORDER BY rowid")]  # noqa: S608
 
@@ -186,11 +186,11 @@ class Books:
             db.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (key, body))
 
 
-def _call(row: Sequence[Any]) -> Call:
+def _call(row: Sequence[Any]) -> RecordedCall:
     _, kind, n, at, request, outcome, carried_out, price, task_id = row
-    return Call(kind, n, at, json.loads(request), outcome, bool(carried_out), Decimal(price) / 1000, task_id)
+    return RecordedCall(kind, n, at, json.loads(request), outcome, bool(carried_out), Decimal(price) / 1000, task_id)
 
 
-def _task(row: Sequence[Any]) -> Task:
+def _task(row: Sequence[Any]) -> VendorTask:
     task_id, kind, created, duration, fate, request, price, seed, source, cancelled = row
-    return Task(task_id, kind, created, duration, fate, json.loads(request), price, seed, source, cancelled)
+    return VendorTask(task_id, kind, created, duration, fate, json.loads(request), price, seed, source, cancelled)

@@ -6,8 +6,8 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from retake.sandbox.books import Call
-from retake.sandbox.task import Task
+from retake.sandbox.database import RecordedCall
+from retake.sandbox.task import VendorTask
 
 # PiAPI, by process_mode; the upscale's price is our assumption.
 IMAGINE = MappingProxyType({"relax": 15, "fast": 45, "turbo": 100})
@@ -24,7 +24,7 @@ MILLS_PER_POINT = 1
 
 
 @dataclass(frozen=True)
-class Line:
+class BillLine:
     """The calls of one kind. `price` is in USD, less what was given back for tasks that ended as failed."""
 
     calls: int
@@ -33,10 +33,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Bill:
+class VendorBill:
     """What the vendors would bill at this moment, by kind of call."""
 
-    lines: dict[str, Line]
+    lines: dict[str, BillLine]
 
     @property
     def total(self) -> Decimal:
@@ -51,12 +51,12 @@ class Bill:
         return {"lines": lines, "total_usd": float(self.total)}
 
 
-def bill(calls: Iterable[Call], tasks: Iterable[Task], now: float) -> Bill:
+def bill(calls: Iterable[RecordedCall], tasks: Iterable[VendorTask], now: float) -> VendorBill:
     """The bill of `calls` at `now` (seconds since the epoch); tasks that have ended as failed cost nothing."""
     owed = {task.id: Decimal(task.owed(now)) / 1000 for task in tasks}
-    lines: dict[str, Line] = {}
+    lines: dict[str, BillLine] = {}
     for call in calls:
         price = owed.get(call.task_id, call.price) if call.price else call.price
-        line = lines.get(call.kind, Line(0, 0, Decimal(0)))
-        lines[call.kind] = Line(line.calls + 1, line.carried_out + call.carried_out, line.price + price)
-    return Bill(lines)
+        line = lines.get(call.kind, BillLine(0, 0, Decimal(0)))
+        lines[call.kind] = BillLine(line.calls + 1, line.carried_out + call.carried_out, line.price + price)
+    return VendorBill(lines)

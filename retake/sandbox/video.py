@@ -17,7 +17,7 @@ DRIFT = 0.03  # how far it may drift to a side meanwhile
 ENLARGED = 4
 
 
-def film(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
+def make_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
     """An MP4 (H.264, yuv420p) of `seconds` at `ratio` («1280:720», pixels), from the PNG or JPEG `image`."""
     width, height = _size(ratio)
     with Image.open(BytesIO(image)) as opened:
@@ -25,7 +25,7 @@ def film(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
     return _encode(still, f"scale={width * ENLARGED}:-2:flags=bicubic,{_move(ratio, seconds, seed)}", seconds)
 
 
-def quick_film(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
+def make_quick_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
     """A tiny plain MP4 of the right shape and length, whatever the picture; made once per shape and length."""
     return _plain(ratio, seconds)
 

@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Reply:
+class Response:
     """One HTTP reply, and what the call was about. `body` is JSON, or bytes of `type`; `price` is in mills."""
 
     status: int
@@ -70,9 +70,9 @@ class Reply:
         return b"" if self.body is None else json.dumps(self.body, ensure_ascii=False).encode()
 
 
-def html(status: int) -> Reply:
+def html(status: int) -> Response:
     """The page that a gateway answers with."""
-    return Reply(status, GATEWAY_PAGE, "text/html")
+    return Response(status, GATEWAY_PAGE, "text/html")
 
 
 def _bare(value: Any) -> Any:
