@@ -6,8 +6,8 @@ import pytest
 from PIL import Image, ImageChops, ImageStat
 
 from retake.sandbox import landscape, pictures, video
+from retake.sandbox.landscape import Scene
 from retake.sandbox.pictures import PictureSpec
-from retake.sandbox.scene import Scene
 
 SMALL = (160, 90)
 
@@ -65,9 +65,8 @@ def test_twice_as_large_it_is_the_same_picture(prompt: str) -> None:
     ],
 )
 def test_words_decide_the_hour_and_the_place(prompt: str, hour: str, place: str) -> None:
-    mood = Scene(prompt, "1", SMALL).mood
-    assert (mood.hour, mood.place) == (hour, place)
-    assert "rain" not in mood.things
+    scene = Scene.of(prompt, "1")
+    assert (scene.hour, scene.place) == (hour, place)
 
 
 @pytest.mark.parametrize(
@@ -115,5 +114,5 @@ def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
 
 
 def test_variants_of_a_prompt_that_leaves_all_open_share_hour_and_place() -> None:
-    moods = {(mood.hour, mood.place) for mood in (Scene("x", f"5/{index}", SMALL).mood for index in range(1, 9))}
-    assert len(moods) == 1
+    scenes = [Scene.of("x", f"5/{index}") for index in range(1, 9)]
+    assert len({(scene.hour, scene.place) for scene in scenes}) == 1
