@@ -1,56 +1,62 @@
-"""What the chat stand-in writes: a post about a topic, in the language it is asked in."""
+"""The posts that the chat stand-in writes, about the topics in topics.json, in English or Russian."""
 
+import json
 import random
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
-
-from retake.sandbox.topics import GENERAL, PICTURES, Picture, Topic
-from retake.sandbox.topics_en import TOPICS as ENGLISH
-from retake.sandbox.topics_ru import TOPICS as RUSSIAN
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 KEYS = (
-    "topic",
-    "short_topic",
-    "text",
-    "sarcasm",
-    "script",
-    "first_frame_description",
-    "midjourney_prompt",
-    "runway_prompt",
+    *("topic", "short_topic", "text", "sarcasm", "script"),
+    *("first_frame_description", "midjourney_prompt", "runway_prompt"),
 )
-TOPICS: Mapping[str, Sequence[Topic]] = MappingProxyType({"en": ENGLISH, "ru": RUSSIAN})
-
-_SCRIPT = MappingProxyType(
-    {
-        "en": "0–2 s: {frame} 2–8 s: {action} 8–10 s: hold on the last image; the title appears: “{short}”.",
-        "ru": "0–2 с: {frame} 2–8 с: {action} 8–10 с: последний кадр замирает, появляется название: «{short}».",
-    }
-)
-_PART = MappingProxyType({"en": ": part {part}", "ru": ": часть {part}"})
-# «Topic: …», «Тема: …» at the start of a line, or in JSON as more than one word («string» is a schema, not a topic).
+_DATA = json.loads(files("retake.sandbox").joinpath("topics.json").read_text("utf-8"))
+# "Topic: …" or "Тема: …" at the start of a line; in JSON more than one word, because "string" is a schema, not a topic.
 _GIVEN = re.compile(r"^[\s*#>-]*(?:topic|тема)\s*[:—–]\s*(?P<topic>\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
 _GIVEN_IN_JSON = re.compile(r"\"topic\"\s*:\s*\"(?P<topic>[^\"\\]+ [^\"\\]+)\"")
 _QUOTES = " \t\"'«»“”.,;"
 
 
-def write(messages: Sequence[str], luck: random.Random) -> dict[str, Any]:
-    """The JSON object that `messages` ask for: the keys of KEYS that they mention, all of them if they mention none.
+class Topic(NamedTuple):
+    """What a post about one topic consists of, in one language; the prompts are in English, as vendors want them."""
 
-    It keeps to the topic that they give («Topic: …»), and without one avoids every known topic that they mention.
+    topic: str
+    short: str
+    text: str
+    comment: str
+    question: str
+    options: Sequence[str]
+    frame: str  # what the first frame of the video shows
+    action: str  # what happens in it
+    midjourney: str
+    runway: str
+
+
+def _known(language: str) -> tuple[Topic, ...]:
+    return tuple(
+        Topic(**item[language], midjourney=item["midjourney"], runway=item["runway"]) for item in _DATA["topics"]
+    )
+
+
+TOPICS = {language: _known(language) for language in ("en", "ru")}
+
+
+def write(messages: Sequence[str], rng: random.Random) -> dict[str, Any]:
+    """Return the JSON object that `messages` ask for: those of KEYS that they mention, or all if they mention none.
+
+    The post is about the topic that they give ("Topic: …"). Without one, it is about a topic they do not mention.
     """
     asked = "\n".join(messages)
     given = _given(asked)
     language = language_of(asked, given)
-    topic = _about(given, language) if given else _fresh(asked, language, luck)
-    post = _post(topic, language)
+    post = _post(_about(given, language) if given else _unused(asked, language, rng), language)
     wanted = [key for key in KEYS if re.search(rf"(?<!\w){key}(?!\w)", asked)]
     return {key: post[key] for key in wanted or KEYS}
 
 
 def language_of(text: str, given: str = "") -> str:
-    """«ru» or «en»: the language of the `given` topic; without one, Russian if `text` asks for it or is Russian."""
+    """Return "ru" or "en": the language of the topic `given`, or else the one that `text` asks for or is written in."""
     if given:
         return "ru" if re.search(r"[а-яё]", given, re.IGNORECASE) else "en"
     if re.search(r"\b(?:in|into) Russian\b|на русском|по-русски", text, re.IGNORECASE):
@@ -65,51 +71,43 @@ def _given(asked: str) -> str:
 
 
 def _about(given: str, language: str) -> Topic:
-    """The known topic that `given` names, or one made up around it."""
+    """Return the known topic that `given` names, or a general one filled in with it."""
     wanted = given.casefold()
     for topic in TOPICS[language]:
         if topic.topic.casefold() in wanted or topic.short.casefold() in wanted:
             return topic._replace(topic=given)
-    return _made_up(given, language)
+    short = " ".join(given.split()[:4]).strip(_QUOTES)
+    filled = {
+        name: value.format(topic=given, short=short) if isinstance(value, str) else value
+        for name, value in _DATA["unknown"][language].items()
+    }
+    return Topic(topic=given, short=short, **filled)
 
 
-def _fresh(asked: str, language: str, luck: random.Random) -> Topic:
-    """A topic that `asked` does not mention; when all have been used, the next part of one of them."""
+def _unused(asked: str, language: str, rng: random.Random) -> Topic:
+    """Return a topic that `asked` does not mention; when all have been used, the next part of one of them."""
     seen, known = asked.casefold(), TOPICS[language]
     unused = [topic for topic in known if topic.topic.casefold() not in seen and topic.short.casefold() not in seen]
     if unused:
-        return luck.choice(unused)
-    topic = luck.choice(known)
-    parts = (_PART[language].format(part=part) for part in range(2, 1_000_000))
-    part = next(
-        part for part in parts if not any(f"{name}{part}".casefold() in seen for name in (topic.topic, topic.short))
-    )
-    return topic._replace(topic=topic.topic + part, short=topic.short + part)
+        return rng.choice(unused)
+    topic, number = rng.choice(known), 2
+    while any(_part(name, number, language).casefold() in seen for name in (topic.topic, topic.short)):
+        number += 1
+    return topic._replace(topic=_part(topic.topic, number, language), short=_part(topic.short, number, language))
 
 
-def _made_up(given: str, language: str) -> Topic:
-    """A post about something that nobody has written about here: honest generalities."""
-    blank, short = GENERAL[language], " ".join(given.split()[:4]).strip(_QUOTES)
-    text, frame = blank.text.format(topic=given), blank.frame.format(topic=given)
-    return blank._replace(topic=given, short=short, text=text, frame=frame)
+def _part(name: str, number: int, language: str) -> str:
+    return name + str(_DATA["part"][language].format(part=number))
 
 
 def _post(topic: Topic, language: str) -> dict[str, Any]:
-    known = PICTURES.get(topic.key)
-    picture = known or Picture(
-        f"{topic.topic}, seen as one wide landscape, layered depth, atmospheric light, cinematic wide shot",
-        f"Slow push-in on the scene of {topic.short}, mist and light moving gently",
-    )
     return {
         "topic": topic.topic,
         "short_topic": topic.short,
         "text": topic.text,
-        "sarcasm": {
-            "comment": topic.comment,
-            "poll": {"question": topic.question, "options": list(topic.options)},
-        },
-        "script": _SCRIPT[language].format(frame=topic.frame, action=topic.action, short=topic.short),
+        "sarcasm": {"comment": topic.comment, "poll": {"question": topic.question, "options": topic.options}},
+        "script": _DATA["script"][language].format(frame=topic.frame, action=topic.action, short=topic.short),
         "first_frame_description": topic.frame,
-        "midjourney_prompt": picture.midjourney,
-        "runway_prompt": picture.runway,
+        "midjourney_prompt": topic.midjourney,
+        "runway_prompt": topic.runway,
     }
