@@ -1,4 +1,4 @@
-"""python -m retake.sandbox: a sandbox for as long as you need one."""
+"""python -m retake.sandbox: run a sandbox until Ctrl-C."""
 
 import sys
 import threading
@@ -12,29 +12,29 @@ from retake.sandbox import ENVIRONMENT, Pace, RecordedCall, Sandbox, endpoints, 
 def _pace(_context: click.Context, _option: click.Parameter, text: str) -> Pace:
     try:
         return Pace.of(text)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong)) from wrong
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _orders(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         return tuple(str(parse_order(text)) for text in texts)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong)) from wrong
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes the state's last port, or a free one.")
-@click.option("--state", type=click.Path(file_okay=False), help="Keep books and media in this directory.")
+@click.option("--state", type=click.Path(file_okay=False), help="Keep records and media in this directory.")
 @click.option(
-    "--order", "orders", multiple=True, callback=_orders, help="A fault, such as upscale#1-2=500; repeatable."
+    "--order", "orders", multiple=True, callback=_orders, help="Order a fault, such as upscale#1-2=500; repeatable."
 )
 @click.option("--pace", default="3,2,4", show_default=True, callback=_pace, help="Seconds: imagine,upscale,runway.")
-@click.option("--seed", type=int, help="Texts, pictures and ids follow from it.")
+@click.option("--seed", type=int, help="Determines texts, pictures and ids.")
 @click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
-@click.option("--no-singles", is_flag=True, help="Imagine tasks show their grid alone.")
+@click.option("--no-singles", is_flag=True, help="Imagine tasks offer only their grid.")
 def main(port: int, state: str | None, orders: tuple[str, ...], pace: Pace, seed: int | None, **flags: bool) -> None:
-    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1, until Ctrl-C."""
+    """Run stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1 until Ctrl-C."""
     sandbox = Sandbox(
         state, port, seed=seed, pace=pace, quick=flags["quick"], singles=not flags["no_singles"], on_call=_show
     )
@@ -44,11 +44,11 @@ def main(port: int, state: str | None, orders: tuple[str, ...], pace: Pace, seed
                 sandbox.order(order)
             _introduce(sandbox)
             threading.Event().wait()
-    except OSError as trouble:
-        click.echo(f"The sandbox cannot start: {trouble.strerror or trouble}. Try another --port or --state.", err=True)
+    except OSError as error:
+        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another --port or --state.", err=True)
         sys.exit(75)
     except KeyboardInterrupt:
-        click.echo("\nThe sandbox is closed.")
+        click.echo("\nThe sandbox has stopped.")
 
 
 def _introduce(sandbox: Sandbox) -> None:
@@ -59,7 +59,7 @@ def _introduce(sandbox: Sandbox) -> None:
             click.echo(f"  API_KEYS.{vendor}.{key} = {value}")
     other = endpoints(sandbox.url, "legnext")["midjourney"]
     click.echo(f"  or API_KEYS.midjourney.provider = legnext, API_KEYS.midjourney.endpoint = {other['endpoint']}")
-    click.echo("Any key will do. Ctrl-C ends it.")
+    click.echo("Any key will do. Ctrl-C stops it.")
 
 
 def _show(call: RecordedCall) -> None:

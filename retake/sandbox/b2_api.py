@@ -1,6 +1,6 @@
-"""B2's native API, version 4, as the stand-in answers it: a request in, a reply out.
+"""B2's native API, version 4: takes a request, returns a response.
 
-Paths, fields and error codes: b2sdk, `B2RawHTTPApi` and `interpret_b2_error`.
+Paths, fields and error codes are those of b2sdk: `B2RawHTTPApi` and `interpret_b2_error`.
 """
 
 import base64
@@ -28,7 +28,7 @@ _REFUSED = (
 
 
 def name_of(request: Request) -> str:
-    """The API's name of the call that `request` is; «» if it is none."""
+    """Return the API's name of the call, or "" if `request` is no call of the API."""
     if request.path.startswith("/upload/"):
         return "b2_upload_file"
     if request.path.startswith("/file/"):
@@ -39,12 +39,12 @@ def name_of(request: Request) -> str:
 
 
 def refusal(status: int, code: str = "", message: str = "to order") -> Response:
-    """An error as B2 words it."""
+    """Return an error in B2's format."""
     return Response(status, {"status": status, "code": code or _CODES.get(status, "error"), "message": message})
 
 
 class B2NativeApi:
-    """Answers calls on `store`. `url` is where it is reached. One call at a time."""
+    """Answers calls on `store`, one at a time. `url` is the base URL of the server."""
 
     def __init__(self, store: SimulatedAccount, url: str) -> None:
         self._store, self._url = store, url
@@ -73,8 +73,8 @@ class B2NativeApi:
         try:
             done = call(request, request.headers.get("authorization", ""), request.fields)
         except b2.B2Error as error:
-            return _in_b2s_words(error, request)
-        except (KeyError, AssertionError):  # the simulator's way with ids and tokens that it does not know
+            return _error_response(error, request)
+        except (KeyError, AssertionError):  # what the simulator raises for unknown ids and tokens
             known = request.headers.get("authorization") in self._store.auth_token_to_key
             return (
                 refusal(404, "not_found", "no such file") if known else refusal(401, "bad_auth_token", "unknown token")
@@ -82,7 +82,7 @@ class B2NativeApi:
         return done if isinstance(done, Response) else Response(200, done)
 
     def expire(self, token: str) -> None:
-        """From now on the account's `token` is not good any more."""
+        """Make the account's `token` invalid from now on."""
         if token in self._store.auth_token_to_key:
             self._store.expire_auth_token(token)
 
@@ -174,7 +174,7 @@ class B2NativeApi:
         self._store._assert_account_auth(self._store.API_URL, auth, self._store.account, "readFiles")
 
     def _s3(self, request: Request, _auth: str, _asked: Mapping[str, Any]) -> Response:
-        """B2's S3 API knows no conditional writes. (Anything else is not stood in for.)"""
+        """Refuse conditional writes, as B2's S3 API does. Nothing else of it is implemented."""
         if any(name in request.headers for name in _CONDITIONS):
             return Response(501, _REFUSED, "application/xml")
         return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
@@ -188,11 +188,11 @@ def _content(file: Any, auth: str) -> Response:
 
 
 def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:
-    """A bucket as JSON has it."""
+    """Return a bucket as JSON."""
     return {**bucket, "options": sorted(bucket["options"])}
 
 
-def _in_b2s_words(error: Exception, request: Request) -> Response:
+def _error_response(error: Exception, request: Request) -> Response:
     message = str(error)
     if isinstance(error, b2.InvalidAuthToken):
         expired = error.code == "auth_token_expired"

@@ -1,4 +1,4 @@
-"""What the vendors would bill. Prices are those seen in 2026, in mills (1/1000 USD), so that sums are exact."""
+"""What the vendors would charge. Prices as seen in 2026, in mills (1/1000 USD), so that sums are exact."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from types import MappingProxyType
 from typing import Any
 
 from retake.sandbox.database import RecordedCall
-from retake.sandbox.task import VendorTask
+from retake.sandbox.task import TaskStatus, VendorTask
 
-# PiAPI, by process_mode; the upscale's price is our assumption.
+# PiAPI, by process_mode. The price of an upscale is an assumption.
 IMAGINE = MappingProxyType({"relax": 15, "fast": 45, "turbo": 100})
 UPSCALE = 10
-# Runway: credits a second, and what a credit costs. gen4_turbo: 25 credits for 5 s.
+POINTS_PER_MILL = 10_000  # PiAPI's unit in meta.usage
+# Runway: credits per second, and the price of a credit.
 RUNWAY_CREDITS = MappingProxyType({"gen4_turbo": 5, "gen4.5": 12})
 CREDIT = 10
-CHAT = 2  # a call of the size that this program makes, to a small model
-POINTS_PER_MILL = 10_000  # PiAPI's unit in meta.usage
-# LegNext, by the flag in the text. Its point is worth $0.001; only the fast price is documented.
+CHAT = 2  # one call of the size this program makes, to a small model
+# LegNext, by the flag in the text. A point is worth $0.001; only the fast price is documented.
 LEGNEXT_IMAGINE = MappingProxyType({"relax": 40, "fast": 80, "turbo": 160})
 LEGNEXT_UPSCALE = 80
-MILLS_PER_POINT = 1
+LEGNEXT_POINTS_PER_MILL = 1
 
 
 @dataclass(frozen=True)
 class BillLine:
-    """The calls of one kind. `price` is in USD, less what was given back for tasks that ended as failed."""
+    """The calls of one kind. `price` is in USD, less the refunds for failed tasks."""
 
     calls: int
     carried_out: int
@@ -34,13 +34,13 @@ class BillLine:
 
 @dataclass(frozen=True)
 class VendorBill:
-    """What the vendors would bill at this moment, by kind of call."""
+    """What the vendors would charge so far, by kind of call."""
 
     lines: dict[str, BillLine]
 
     @property
     def total(self) -> Decimal:
-        """The sum, in USD."""
+        """The sum in USD."""
         return sum((line.price for line in self.lines.values()), Decimal(0))
 
     def as_json(self) -> dict[str, Any]:
@@ -51,8 +51,15 @@ class VendorBill:
         return {"lines": lines, "total_usd": float(self.total)}
 
 
+def point_usage(task: VendorTask, status: TaskStatus, points_per_mill: int) -> dict[str, Any]:
+    """Return the field meta.usage of PiAPI and LegNext: points are frozen until the task ends, and then used or not."""
+    points = task.price * points_per_mill
+    frozen, used = 0 if status.ended else points, points if status.completed else 0
+    return {"type": "point", "frozen": frozen, "consume": used}
+
+
 def bill(calls: Iterable[RecordedCall], tasks: Iterable[VendorTask], now: float) -> VendorBill:
-    """The bill of `calls` at `now` (seconds since the epoch); tasks that have ended as failed cost nothing."""
+    """Return the bill for `calls` at `now` (seconds since the epoch), with failed tasks refunded."""
     owed = {task.id: Decimal(task.owed(now)) / 1000 for task in tasks}
     lines: dict[str, BillLine] = {}
     for call in calls:

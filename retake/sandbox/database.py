@@ -1,8 +1,4 @@
-"""The books of a sandbox: every call, task, order and file, in SQLite, in memory or in a directory.
-
-Kept in a directory, they can be read and written by several processes at once: the one that serves, and any that
-place orders or look at the bill.
-"""
+"""What a sandbox records, in SQLite: calls, tasks, orders and files. In memory, or in a file that processes share."""
 
 import json
 import secrets
@@ -36,16 +32,16 @@ _TASK = "id, kind, created, duration, fate, request, price, seed, source, cancel
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call as the books have it. Headers are never kept, and images only as their length."""
+    """One call that a client made. Headers are not recorded, and of an image only its length."""
 
-    kind: str  # one of orders.KINDS, or what else was called: cancel, unknown
-    n: int  # the how-manieth of its kind, from 1
+    kind: str  # one of orders.KINDS, or another such as cancel, unknown
+    n: int  # its number among the calls of its kind, from 1
     when: float  # seconds since the epoch
-    request: Any  # the JSON that came, or the query's fields
-    outcome: str  # the HTTP status answered, or the fault met instead; «» while there is no answer yet
+    request: Any  # the JSON that was sent, or the fields of the query
+    outcome: str  # the HTTP status sent, or the fault met instead; "" until the call has ended
     carried_out: bool  # whether the vendor did what it was asked
-    price: Decimal  # USD taken at the call; what is given back later shows in the bill alone
-    task_id: str  # of the task that it started or asked about, or «»
+    price: Decimal  # USD charged for the call; a refund shows only in the bill
+    task_id: str  # of the task that it started or asked about, or ""
 
     def as_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if name != "price"}
@@ -53,7 +49,7 @@ class RecordedCall:
 
 
 class SandboxDatabase:
-    """Everything that a sandbox remembers. Safe to use from many threads; with a `path`, from many processes."""
+    """Safe to use from many threads; with a `path`, from many processes. `identity` is unique to each database."""
 
     def __init__(self, path: str = ":memory:") -> None:
         self._lock = threading.RLock()
@@ -63,7 +59,6 @@ class SandboxDatabase:
         self._db.executescript(_SCHEMA)
         with self._writing() as db:
             db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
-        # A name that these books alone have: how one process knows that another one's server keeps these very books.
         self.identity = self.fact("identity") or ""
 
     def close(self) -> None:
@@ -85,7 +80,7 @@ class SandboxDatabase:
         with self._lock:
             return self._db.execute(sql, values).fetchall()
 
-    # facts: the seed, the port, who these books belong to
+    # facts: the seed, the port, the identity of this database
 
     def fact(self, name: str) -> str | None:
         rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
@@ -98,10 +93,10 @@ class SandboxDatabase:
     # calls
 
     def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, VendorFault | None]:
-        """Write down a call that has just come; returns its row, its number among its kind, and the fault ordered.
+        """Record a call that has arrived; return its row, its number among its kind, and the fault ordered for it.
 
-        Number and order are settled in one transaction, so that an order for one call meets exactly one. Where several
-        orders mean the same call, the one placed first has it.
+        Counting and matching are one transaction, so that an order for one call applies to exactly one. If several
+        orders match, the oldest applies.
         """
         with self._writing() as db:
             n = self._count(db, kind) + 1
@@ -115,7 +110,7 @@ class SandboxDatabase:
         return int(row or 0), n, fault
 
     def end_call(self, row: int, *, outcome: str, carried_out: bool, price: int, task_id: str) -> None:
-        """Write down how the call of `row` ended; `price` in mills."""
+        """Record how the call in `row` ended; `price` is in mills."""
         with self._writing() as db:
             db.execute(
                 "UPDATE calls SET outcome = ?, carried_out = ?, price = ?, task_id = ? WHERE id = ?",
@@ -126,7 +121,7 @@ class SandboxDatabase:
         return _call(self._rows(f"SELECT {_CALL} FROM calls WHERE id = ?", (row,))[0])  # noqa: S608
 
     def calls(self, kind: str | None = None) -> list[RecordedCall]:
-        """The calls in the order in which they came."""
+        """Return the calls, or those of one kind, in the order of their arrival."""
         where = "" if kind is None else "WHERE kind = ?"
         rows = self._rows(f"SELECT {_CALL} FROM calls {where} ORDER BY id", () if kind is None else (kind,))  # noqa: S608
         return [_call(row) for row in rows]
@@ -142,7 +137,7 @@ class SandboxDatabase:
             db.execute(
                 f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 (
-                    *(task.id, task.kind, task.created, task.duration, task.fate),
+                    *(task.id, task.kind, task.created, task.duration, task.fault),
                     json.dumps(task.request, ensure_ascii=False),
                     *(task.price, task.seed, task.source, task.cancelled),
                 ),
@@ -157,13 +152,13 @@ class SandboxDatabase:
         return _task(rows[0]) if rows else None
 
     def tasks(self) -> list[VendorTask]:
-        """The tasks in the order in which they were accepted."""
+        """Return the tasks in the order in which they were accepted."""
         return [_task(row) for row in self._rows(f"SELECT {_TASK} FROM tasks ORDER BY rowid")]  # noqa: S608
 
     # orders
 
-    def place(self, order: Order) -> None:
-        """Let `order` hold from now on."""
+    def add_order(self, order: Order) -> None:
+        """Apply `order` to calls from now on."""
         with self._writing() as db:
             base = self._count(db, order.kind)
             db.execute("INSERT INTO orders (text, base) VALUES (?, ?)", (str(order), base))
@@ -171,7 +166,7 @@ class SandboxDatabase:
     def orders(self) -> list[Order]:
         return [parse_order(text) for (text,) in self._rows("SELECT text FROM orders ORDER BY id")]
 
-    def withdraw_orders(self) -> None:
+    def clear_orders(self) -> None:
         with self._writing() as db:
             db.execute("DELETE FROM orders")
 
@@ -181,7 +176,7 @@ class SandboxDatabase:
         rows = self._rows("SELECT body FROM files WHERE key = ?", (key,))
         return bytes(rows[0][0]) if rows else None
 
-    def keep_file(self, key: str, body: bytes) -> None:
+    def add_file(self, key: str, body: bytes) -> None:
         with self._writing() as db:
             db.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (key, body))
 
@@ -192,5 +187,5 @@ def _call(row: Sequence[Any]) -> RecordedCall:
 
 
 def _task(row: Sequence[Any]) -> VendorTask:
-    task_id, kind, created, duration, fate, request, price, seed, source, cancelled = row
-    return VendorTask(task_id, kind, created, duration, fate, json.loads(request), price, seed, source, cancelled)
+    task_id, kind, created, duration, fault, request, price, seed, source, cancelled = row
+    return VendorTask(task_id, kind, created, duration, fault, json.loads(request), price, seed, source, cancelled)

@@ -1,100 +1,106 @@
-"""The front desk: every call is written down, meets its fault if one is ordered, and is answered by its vendor."""
+"""Handles a request from start to end: record it, apply the fault ordered for it, and let its vendor answer."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from retake.sandbox import routes
-from retake.sandbox.billing import VendorBill, bill
+from retake.sandbox.billing import bill
 from retake.sandbox.database import RecordedCall
-from retake.sandbox.http_messages import Request, Response, html
-from retake.sandbox.orders import VendorFault, parse_order
+from retake.sandbox.http_messages import Request, Response, gateway_page
+from retake.sandbox.orders import SILENT_FAULTS, TASK_FAULTS, Order, VendorFault, parse_order
 from retake.sandbox.task_service import ApiCall, TaskService
-
-_SILENT = ("cut-before", "cut-after", "hang", "hang-after")
-_FATES = ("task-failed", "task-rejected", "never-ends")
 
 
 class Delivery(NamedTuple):
-    """What the server does with the connection: send `reply`; without one, cut it, or (`hang`) leave it waiting."""
+    """What the server does with the connection: send `response`; without one, close it, or leave it open (`hang`)."""
 
-    reply: Response | None = None
+    response: Response | None = None
     hang: bool = False
 
 
 class RequestHandler:
-    """Takes requests, returns answers; safe to use from many threads.
+    """Safe to use from many threads.
 
-    `pause(seconds)` waits for real time to pass (a slow answer); `on_call` hears of every call that has ended.
+    `pause(seconds)` waits in real time, for slow answers; `on_call` is called with every call that has ended.
     """
 
     def __init__(
-        self, studio: TaskService, pause: Callable[[float], object], on_call: Callable[[RecordedCall], object]
+        self, service: TaskService, pause: Callable[[float], object], on_call: Callable[[RecordedCall], object]
     ) -> None:
-        self.studio, self._database, self._pause, self._on_call = studio, studio.database, pause, on_call
+        self._service, self._database, self._pause, self._on_call = service, service.database, pause, on_call
 
     def receive(self, request: Request) -> Delivery:
         if request.path.startswith("/sandbox/"):
-            return Delivery(self._control(request))
+            return Delivery(control(request, self._controls()))
         route, args = routes.find(request)
-        kind, when, summary = route.kind_of(request), self.studio.now(), request.summary()
-        row, n, fault = self._database.begin_call(kind, summary, when)
+        row, n, fault = self._database.begin_call(route.kind_of(request), request.summary(), self._service.now())
         if fault and fault.name == "slow":
             self._pause(fault.seconds)
-        visit = ApiCall(request, self.studio, n, fault.name if fault and fault.name in _FATES else "", args)
-        done = self._work(route, visit, fault)
+        task_fault = fault.name if fault and fault.name in TASK_FAULTS else ""
+        done = _carry_out(route, ApiCall(request, self._service, n, task_fault, args), fault)
         carried_out = done.ok and (fault is None or fault.carried_out)
-        answer = _answer(done, fault)
-        outcome = _outcome(fault, answer)
+        delivery = _delivery(done, fault)
+        outcome = _outcome(fault, delivery)
         self._database.end_call(row, outcome=outcome, carried_out=carried_out, price=done.price, task_id=done.task_id)
         self._on_call(self._database.call(row))
-        return answer
+        return delivery
 
-    def bill(self) -> VendorBill:
-        return bill(self._database.calls(), self._database.tasks(), self.studio.now())
+    def _controls(self) -> "Controls":
+        database = self._database
 
-    def _work(self, route: routes.Route, visit: ApiCall, fault: VendorFault | None) -> Response:
-        if fault is None or fault.carried_out:
-            return route.handler(visit)
-        return html(502) if fault.name in _SILENT else route.vendor.refusal(fault)
+        def calls(request: Request) -> Any:
+            return [call.as_json() for call in database.calls(request.query.get("kind"))]
 
-    def _control(self, request: Request) -> Response:
-        controls: dict[tuple[str, str], Callable[[Request], Response]] = {
-            ("GET", "/sandbox/health"): lambda _: Response(
-                200, {"sandbox": "retake", "books": self._database.identity}
-            ),
-            ("GET", "/sandbox/bill"): lambda _: Response(200, self.bill().as_json()),
-            ("GET", "/sandbox/calls"): lambda asked: Response(200, self._calls(asked.query.get("kind"))),
-            ("GET", "/sandbox/orders"): lambda _: Response(200, [str(order) for order in self._database.orders()]),
-            ("POST", "/sandbox/orders"): self._place,
-            ("DELETE", "/sandbox/orders"): self._withdraw,
+        def place(text: str) -> Order:
+            database.add_order(order := parse_order(text))
+            return order
+
+        answers: dict[str, Callable[[Request], Any]] = {
+            "health": lambda _: {"sandbox": "retake", "books": database.identity},
+            "bill": lambda _: bill(database.calls(), database.tasks(), self._service.now()).as_json(),
+            "calls": calls,
+            "orders": lambda _: [str(order) for order in database.orders()],
         }
-        control = controls.get((request.method, request.path))
-        return control(request) if control else Response(404, {"error": f"no {request.method} {request.path} here"})
+        return Controls(answers, place, database.clear_orders)
 
-    def _place(self, request: Request) -> Response:
-        try:
-            order = parse_order(str(request.fields.get("order", "")))
-        except ValueError as wrong:
-            return Response(400, {"error": str(wrong)})
-        self._database.place(order)
-        return Response(201, {"order": str(order)})
 
-    def _withdraw(self, _: Request) -> Response:
-        self._database.withdraw_orders()
+class Controls(NamedTuple):
+    """What a test in another process can do with a sandbox under /sandbox/."""
+
+    answers: dict[str, Callable[[Request], Any]]  # GET /sandbox/NAME
+    place_order: Callable[[str], Order]  # POST /sandbox/orders; raises ValueError
+    withdraw_orders: Callable[[], object]  # DELETE /sandbox/orders
+
+
+def control(request: Request, controls: Controls) -> Response:
+    """Return the response to a request under /sandbox/."""
+    name = request.path.removeprefix("/sandbox/")
+    if request.method == "GET" and name in controls.answers:
+        return Response(200, controls.answers[name](request))
+    if (request.method, name) == ("DELETE", "orders"):
+        controls.withdraw_orders()
         return Response(204)
+    if (request.method, name) != ("POST", "orders"):
+        return Response(404, {"error": f"no {request.method} {request.path} here"})
+    try:
+        return Response(201, {"order": str(controls.place_order(str(request.fields.get("order", ""))))})
+    except ValueError as error:
+        return Response(400, {"error": str(error)})
 
-    def _calls(self, kind: str | None) -> list[dict[str, Any]]:
-        return [call.as_json() for call in self._database.calls(kind)]
+
+def _carry_out(route: routes.Route, call: ApiCall, fault: VendorFault | None) -> Response:
+    if fault is None or fault.carried_out:
+        return route.handler(call)
+    return gateway_page(502) if fault.name in SILENT_FAULTS else route.errors.refusal(fault)
 
 
-def _answer(done: Response, fault: VendorFault | None) -> Delivery:
-    """The answer to a call that was `done`, after its fault."""
+def _delivery(done: Response, fault: VendorFault | None) -> Delivery:
     if fault is None or (not done.ok and fault.carried_out):
         return Delivery(done)
-    if fault.name in _SILENT:
+    if fault.name in SILENT_FAULTS:
         return Delivery(hang=fault.name.startswith("hang"))
     if fault.name == "not-json":
-        return Delivery(html(200))
+        return Delivery(gateway_page(200))
     return Delivery(_without_id(done)) if fault.name == "no-id" else Delivery(done)
 
 
@@ -105,8 +111,8 @@ def _without_id(done: Response) -> Response:
     return Response(done.status, body, headers=done.headers)
 
 
-def _outcome(fault: VendorFault | None, answer: Delivery) -> str:
-    if answer.reply is None:
+def _outcome(fault: VendorFault | None, delivery: Delivery) -> str:
+    if delivery.response is None:
         return str(fault)
-    unseen = fault is not None and fault.name in ("not-json", "no-id", *_FATES)
-    return f"{answer.reply.status} {fault}" if unseen and answer.reply.ok else str(answer.reply.status)
+    status, hidden = delivery.response.status, fault is not None and fault.name in ("not-json", "no-id", *TASK_FAULTS)
+    return f"{status} {fault}" if hidden and delivery.response.ok else str(status)

@@ -6,46 +6,45 @@ from functools import partial
 from typing import NamedTuple
 
 from retake.sandbox import chat, legnext, piapi, runway
-from retake.sandbox.http_messages import Request, Response, html
+from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import VendorFault
 from retake.sandbox.task_service import ApiCall
 
 
 class ErrorFormat(NamedTuple):
-    """How a vendor says no."""
+    """How a vendor words its errors."""
 
     error: Callable[[int], Response]
     quota: Callable[[], Response]
 
     def refusal(self, fault: VendorFault) -> Response:
-        """The answer to a call that is not carried out because of `fault` (a status, or quota)."""
+        """Return the answer to a call that `fault` keeps from being carried out: a status, or quota."""
         if fault.name == "quota":
             return self.quota()
-        return html(fault.status) if fault.html else self.error(fault.status)
+        return gateway_page(fault.status) if fault.html else self.error(fault.status)
 
 
 class Route(NamedTuple):
     method: str
-    path: str  # a regular expression; its groups are handed to the handler
+    path: str  # a regular expression; its groups become ApiCall.args
     kind: str | Callable[[Request], str]
-    vendor: ErrorFormat
+    errors: ErrorFormat
     handler: Callable[[ApiCall], Response]
 
     def kind_of(self, request: Request) -> str:
         return self.kind if isinstance(self.kind, str) else self.kind(request)
 
 
-def send_file(visit: ApiCall) -> Response:
+def send_file(call: ApiCall) -> Response:
     """GET /files/TASK/NAME."""
-    task = visit.studio.database.task(visit.args[0])
-    media = visit.studio.media(task, visit.args[1]) if task else None
+    task = call.service.database.task(call.args[0])
+    media = call.service.media(task, call.args[1]) if task else None
     if task is None or media is None:
         return plain_error(404)
     return Response(200, media[0], media[1], task_id=task.id)
 
 
 def plain_error(status: int) -> Response:
-    """How a file server says no."""
     return Response(status, f"{status}\n".encode(), "text/plain")
 
 
@@ -76,17 +75,13 @@ ROUTES = (
 
 
 def find(request: Request) -> tuple[Route, tuple[str, ...]]:
-    """The route of `request` and the parts of its path; where there is none, one that says so like its vendor."""
+    """Return the route of `request` and the variable parts of its path, or else a route to its vendor's 404 or 405."""
     method = "GET" if request.method == "HEAD" else request.method
     matches = [(route, match) for route in ROUTES if (match := re.fullmatch(route.path, request.path))]
     for route, match in matches:
         if route.method == method:
             return route, match.groups()
-    vendor = matches[0][0].vendor if matches else _vendor_of(request.path)
-    status = 405 if matches else 404
-    return Route(method, request.path, "unknown", vendor, lambda visit: vendor.error(status)), ()
-
-
-def _vendor_of(path: str) -> ErrorFormat:
     vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
-    return vendors.get(path.split("/")[1], FILES)
+    errors = matches[0][0].errors if matches else vendors.get(request.path.split("/")[1], FILES)
+    status = 405 if matches else 404
+    return Route(method, request.path, "unknown", errors, lambda _: errors.error(status)), ()

@@ -1,4 +1,4 @@
-"""Where the stand-ins' tasks are accepted and their pictures and videos are made: lazily, and each at most once."""
+"""Accepts the tasks of all stand-ins, and makes their pictures and videos when they are first downloaded."""
 
 import threading
 from collections.abc import Mapping
@@ -8,60 +8,72 @@ from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from retake.clock import Clock
-from retake.sandbox import pictures
 from retake.sandbox.database import SandboxDatabase
 from retake.sandbox.http_messages import Request
 from retake.sandbox.task import Pace, TaskStatus, VendorTask
 
-Media = tuple[bytes, str]  # the bytes and their content type
+_FILES = {
+    "imagine": ("grid.png", "1.png", "2.png", "3.png", "4.png"),  # the grid shows the four, 1 2 above 3 4
+    "upscale": ("picture.png",),
+    "runway": ("video.mp4",),
+}
+
+
+class ApiCall(NamedTuple):
+    """One call of a vendor's API, as its stand-in handles it."""
+
+    request: Request
+    service: "TaskService"
+    n: int  # its number among the calls of its kind, from 1
+    fault: str  # what the task shall come to; "" for success
+    args: tuple[str, ...]  # the variable parts of the path
 
 
 class TaskService:
-    """The back room that the vendors' stand-ins share.
+    """Tasks and files in `database`, timed by `clock` and `pace`.
 
-    `singles`: whether an imagine task shows its four pictures apart, as PiAPI does on its better plans alone.
+    `singles`: whether an imagine task offers its four pictures one by one, as PiAPI does only on its better plans.
     `quick`: tiny plain media instead of pictures worth looking at.
     """
 
     def __init__(
-        self, books: SandboxDatabase, clock: Clock, pace: Pace, *, seed: int, quick: bool, singles: bool
+        self, database: SandboxDatabase, clock: Clock, pace: Pace, *, seed: int, quick: bool, singles: bool
     ) -> None:
-        self.database, self.pace, self.seed, self.quick, self.singles = books, pace, seed, quick, singles
-        self.url = ""  # where the sandbox answers; known once it listens
+        self.database, self.pace, self.seed, self.quick, self.singles = database, pace, seed, quick, singles
+        self.url = ""  # of the sandbox; set once it listens
         self._clock = clock
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
 
     def now(self) -> float:
-        """Seconds since the epoch, by the sandbox's clock."""
+        """Return the sandbox's time in seconds since the epoch."""
         return self._clock.now().timestamp()
 
-    def stage(self, task: VendorTask) -> TaskStatus:
-        return task.stage(self.now())
+    def status(self, task: VendorTask) -> TaskStatus:
+        return task.status(self.now())
 
     def accept(
         self,
-        visit: "ApiCall",
+        call: ApiCall,
         kind: str,
         *,
         price: int,
         seed: int | None = None,
         source: str = "",
-        order: Mapping[str, Any] = MappingProxyType({}),
+        extra: Mapping[str, Any] = MappingProxyType({}),
     ) -> VendorTask:
-        """Start, and bill, the task that `visit` asks for; `price` in mills.
+        """Start the task that `call` asks for, and charge `price` mills.
 
-        Pictures are made of what a request has as «input», in PiAPI's words; `order` adds that to another vendor's.
+        Pictures are made from "input" in the task's request, in PiAPI's form; for other vendors, `extra` adds it.
         """
-        task_id = str(uuid5(NAMESPACE_URL, f"{self.database.identity}/{self.seed}/{kind}/{visit.n}"))
-        own_seed = int.from_bytes(sha256(f"{self.seed}/{kind}/{visit.n}".encode()).digest()[:4])
+        own_seed = int.from_bytes(sha256(f"{self.seed}/{kind}/{call.n}".encode()).digest()[:4])
         task = VendorTask(
-            id=task_id,
+            id=str(uuid5(NAMESPACE_URL, f"{self.database.identity}/{self.seed}/{kind}/{call.n}")),
             kind=kind,
             created=self.now(),
             duration=getattr(self.pace, kind),
-            fate=visit.fate,
-            request={**visit.request.summary(), **order},
+            fault=call.fault,
+            request={**call.request.summary(), **extra},
             price=price,
             seed=own_seed if seed is None else seed,
             source=source,
@@ -69,25 +81,28 @@ class TaskService:
         self.database.add_task(task)
         return task
 
-    def keep(self, body: bytes) -> str:
-        """Keep what a customer sent; returns its key among the files."""
+    def picture_task(self, task_id: object, seller: str = "") -> VendorTask | None:
+        """Return the imagine or upscale task with that id, if it was ordered from `seller` ("" is PiAPI)."""
+        task = self.database.task(task_id) if isinstance(task_id, str) else None
+        return task if task and is_picture_task(task, seller) else None
+
+    def add_upload(self, body: bytes) -> str:
+        """Store an image that a client sent, and return its key in the table of files."""
         key = f"sent/{sha256(body).hexdigest()}"
-        self.database.keep_file(key, body)
+        self.database.add_file(key, body)
         return key
 
     def link(self, task: VendorTask, name: str) -> str:
         return f"{self.url}/files/{task.id}/{name}"
 
-    def media(self, task: VendorTask, name: str) -> Media | None:
-        """The file `name` of a finished `task`; None where there is none of that name.
+    def singles_of(self, task: VendorTask) -> list[str] | None:
+        """Return the links to the four pictures of an imagine task, or None if they are not offered."""
+        return [self.link(task, f"{index}.png") for index in (1, 2, 3, 4)] if self.singles else None
 
-        imagine: grid.png (the four in a 2 × 2 grid) and 1.png … 4.png; upscale: picture.png; runway: video.mp4.
-        """
-        if self.stage(task).word != "completed" or name not in _names(task):
+    def media(self, task: VendorTask, name: str) -> tuple[bytes, str] | None:
+        """Return the file `name` of a completed task and its content type, or None if it has no such file."""
+        if self.status(task).name != "completed" or name not in _FILES[task.kind]:
             return None
-        return self._once(task, name), "video/mp4" if name.endswith(".mp4") else "image/png"
-
-    def _once(self, task: VendorTask, name: str) -> bytes:
         key = f"made/{task.id}/{name}"
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
@@ -95,39 +110,25 @@ class TaskService:
             body = self.database.file(key)
             if body is None:
                 body = self._make(task, name)
-                self.database.keep_file(key, body)
-        return body
+                self.database.add_file(key, body)
+        return body, "video/mp4" if name.endswith(".mp4") else "image/png"
 
     def _make(self, task: VendorTask, name: str) -> bytes:
+        from retake.sandbox import pictures, video  # Pillow takes a while to import
+
         if task.kind == "runway":
-            from retake.sandbox import video
-
-            image = self.database.file(task.source) or pictures.of_prompt(
-                str(task.request.get("promptText", "")), task.seed
-            )
-            shoot = video.make_quick_video if self.quick else video.make_video
-            return shoot(image, task.request["ratio"], int(task.request.get("duration") or 10), task.seed)
+            prompt = str(task.request.get("promptText", ""))
+            image = self.database.file(task.source) or pictures.from_prompt(prompt, task.seed)
+            make = video.make_quick_video if self.quick else video.make_video
+            return make(image, task.request["ratio"], int(task.request.get("duration") or 10), task.seed)
         origin = self.database.task(task.request["input"]["origin_task_id"]) if task.kind == "upscale" else task
-        assert origin is not None, "an upscale is only accepted with its origin in the books"
-        wish = pictures.PictureSpec.of(origin, quick=self.quick)
+        assert origin is not None, "an upscale is accepted only if its origin is in the database"
+        spec = pictures.PictureSpec.of(origin, quick=self.quick)
         if task.kind == "upscale":
-            return pictures.upscale(wish, int(task.request["input"]["index"]))
-        return pictures.grid(wish) if name == "grid.png" else pictures.single(wish, int(name[0]))
+            return pictures.upscale(spec, int(task.request["input"]["index"]))
+        return pictures.grid(spec) if name == "grid.png" else pictures.single(spec, int(name[0]))
 
 
-class ApiCall(NamedTuple):
-    """One call at a vendor's stand-in: what was asked, by whom it is served, and what was ordered for it."""
-
-    request: Request
-    studio: TaskService
-    n: int  # the how-manieth call of its kind
-    fate: str  # what its task shall come to, «» for a good end
-    args: tuple[str, ...]  # the parts of the path that stand for something
-
-
-def _names(task: VendorTask) -> tuple[str, ...]:
-    return {
-        "imagine": ("grid.png", "1.png", "2.png", "3.png", "4.png"),
-        "upscale": ("picture.png",),
-        "runway": ("video.mp4",),
-    }[task.kind]
+def is_picture_task(task: VendorTask, seller: str = "") -> bool:
+    """Return whether `task` is an imagine or upscale task ordered from `seller` ("" is PiAPI)."""
+    return task.kind in ("imagine", "upscale") and task.request.get("seller", "") == seller

@@ -1,4 +1,4 @@
-"""Videos of the Runway stand-in: the picture that was sent, brought to life by ffmpeg with a slow camera move."""
+"""Videos of the Runway stand-in: ffmpeg moves a camera slowly over the picture that was sent."""
 
 import random
 import subprocess
@@ -11,34 +11,33 @@ import imageio_ffmpeg
 from PIL import Image, ImageOps
 
 FPS = 24
-PUSH = 0.10  # how far the camera comes closer, as a share of the picture
-DRIFT = 0.03  # how far it may drift to a side meanwhile
-# zoompan moves by whole pixels of its input: the picture is enlarged first, so that one of them is a quarter of ours.
+ZOOM = 0.10  # how far the camera zooms in, as a share of the picture
+DRIFT = 0.03  # how far it may drift to a side, as a share of the picture
+# zoompan moves by whole pixels of its input, so the picture is enlarged to make the steps a quarter of a pixel.
 ENLARGED = 4
 
 
 def make_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
-    """An MP4 (H.264, yuv420p) of `seconds` at `ratio` («1280:720», pixels), from the PNG or JPEG `image`."""
+    """Return an MP4 (H.264, yuv420p) of `image`, a PNG or JPEG; `ratio` is its size in pixels, as in "1280:720"."""
     width, height = _size(ratio)
     with Image.open(BytesIO(image)) as opened:
         still = ImageOps.fit(opened.convert("RGB"), (width, height), Image.Resampling.LANCZOS)
-    return _encode(still, f"scale={width * ENLARGED}:-2:flags=bicubic,{_move(ratio, seconds, seed)}", seconds)
+    return _encode(still, f"scale={width * ENLARGED}:-2:flags=bicubic,{_camera(ratio, seconds, seed)}", seconds)
 
 
-def make_quick_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
-    """A tiny plain MP4 of the right shape and length, whatever the picture; made once per shape and length."""
+def make_quick_video(_image: bytes, ratio: str, seconds: int, _seed: int) -> bytes:
+    """Return a tiny plain MP4 of the right shape and length, whatever the picture."""
     return _plain(ratio, seconds)
 
 
-def _move(ratio: str, seconds: int, seed: int) -> str:
-    """A push in that starts and ends softly, with a drift to a side that the seed chooses."""
-    luck = random.Random(seed)  # noqa: S311 – art, not secrets
-    frames = seconds * FPS
-    gone = f"(0.5-0.5*cos(PI*on/{frames}))"
-    across, down = (luck.choice((-1, 1)) * luck.uniform(DRIFT / 3, DRIFT) for _ in range(2))
+def _camera(ratio: str, seconds: int, seed: int) -> str:
+    """Return the filter of a zoom that starts and ends softly, with a drift in a direction that follows from `seed`."""
+    rng, frames = random.Random(seed), seconds * FPS  # noqa: S311  art, not secrets
+    moved = f"(0.5-0.5*cos(PI*on/{frames}))"
+    across, down = (rng.choice((-1, 1)) * rng.uniform(DRIFT / 3, DRIFT) for _ in range(2))
     return (
-        f"zoompan=z='1.04+{PUSH}*{gone}':d={frames}:s={ratio.replace(':', 'x')}:fps={FPS}"
-        f":x='(iw-iw/zoom)/2+iw*{across:.4f}*({gone}-0.5)':y='(ih-ih/zoom)/2+ih*{down / 2:.4f}*({gone}-0.5)'"
+        f"zoompan=z='1.04+{ZOOM}*{moved}':d={frames}:s={ratio.replace(':', 'x')}:fps={FPS}"
+        f":x='(iw-iw/zoom)/2+iw*{across:.4f}*({moved}-0.5)':y='(ih-ih/zoom)/2+ih*{down / 2:.4f}*({moved}-0.5)'"
     )
 
 
@@ -57,12 +56,12 @@ def _encode(still: Image.Image, filters: str, seconds: int) -> bytes:
     png = BytesIO()
     still.save(png, "PNG", compress_level=1)
     with tempfile.TemporaryDirectory() as directory:
-        made = Path(directory, "video.mp4")
+        path = Path(directory, "video.mp4")
         command = [
             *(imageio_ffmpeg.get_ffmpeg_exe(), "-nostdin", "-loglevel", "error"),
             *("-f", "image2pipe", "-framerate", f"{FPS}", "-i", "pipe:0", "-vf", filters, "-t", f"{seconds}"),
             *("-r", f"{FPS}", "-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p"),
-            *("-movflags", "+faststart", "-y", str(made)),
+            *("-movflags", "+faststart", "-y", str(path)),
         ]
         subprocess.run(command, input=png.getvalue(), check=True, capture_output=True)
-        return made.read_bytes()
+        return path.read_bytes()

@@ -157,5 +157,5 @@ def test_a_pace_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 def test_a_clock_that_is_put_back_does_no_harm() -> None:
-    task = VendorTask("id", "imagine", created=1000.0, duration=10.0, fate="", request={}, price=45, seed=1)
-    assert task.stage(900.0).word == "pending"
+    task = VendorTask("id", "imagine", created=1000.0, duration=10.0, fault="", request={}, price=45, seed=1)
+    assert task.status(900.0).name == "pending"
