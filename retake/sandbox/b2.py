@@ -145,10 +145,8 @@ class B2Sandbox:
     def _fault(self, kind: str) -> VendorFault | None:
         """Count a call, and return the fault ordered for it."""
         with self._lock:
-            matching = [
-                order.fault for order, seen in self._placed if order.kind == kind and order.meets(seen.next(kind))
-            ]
-        return matching[-1] if matching else None
+            counted = [(order, seen.next(kind)) for order, seen in self._placed if order.kind == kind]
+        return next((order.fault for order, n in reversed(counted) if order.meets(n)), None)
 
 
 def _file_of(request: Request) -> str:

@@ -20,6 +20,12 @@ _API, _INFO = "/b2api/v4/", "x-bz-info-"
 _CODES = {400: "bad_request", 401: "unauthorized", 403: "access_denied", 404: "not_found", 408: "request_timeout"}
 _CODES |= {409: "conflict", 429: "too_many_requests", 500: "internal_error", 503: "service_unavailable"}
 
+_ERRORS = {
+    b2.Unauthorized: (401, "unauthorized"),
+    b2.NonExistentBucket: (400, "bad_bucket_id"),
+    b2.Conflict: (409, "conflict"),
+    b2.DuplicateBucketName: (400, "duplicate_bucket_name"),
+}
 _CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
 _REFUSED = (
     b'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<Error><Code>NotImplemented</Code>'
@@ -47,23 +53,27 @@ class B2NativeApi:
     """Answers calls on `store`, one at a time. `url` is the base URL of the server."""
 
     def __init__(self, store: SimulatedAccount, url: str) -> None:
-        self._store, self._url = store, url
+        self._store, self._url, api = store, url, store.API_URL
         self._calls: dict[str, Callable[[Request, str, dict[str, Any]], Any]] = {
             "b2_authorize_account": self._authorize,
             "b2_copy_file": self._copy,
-            "b2_create_bucket": self._create_bucket,
-            "b2_delete_file_version": self._delete,
+            "b2_create_bucket": lambda _, auth, asked: _plain(
+                store.create_bucket(api, auth, asked["accountId"], asked["bucketName"], asked["bucketType"])
+            ),
+            "b2_delete_file_version": lambda _, auth, asked: store.delete_file_version(
+                api, auth, asked["fileId"], asked["fileName"]
+            ),
             "b2_download_file_by_id": self._download_by_id,
             "b2_download_file_by_name": self._download_by_name,
-            "b2_get_file_info": self._info,
+            "b2_get_file_info": lambda _, auth, asked: store.get_file_info_by_id(api, auth, asked["fileId"]),
             "b2_get_upload_url": self._upload_url,
-            "b2_hide_file": self._hide,
+            "b2_hide_file": lambda _, auth, asked: store.hide_file(api, auth, asked["bucketId"], asked["fileName"]),
             "b2_list_buckets": self._buckets,
             "b2_list_file_names": self._list,
             "b2_list_file_versions": self._list,
             "b2_update_bucket": self._update_bucket,
             "b2_upload_file": self._upload,
-            "s3_put_object": self._s3,
+            "s3_put_object": _answer_s3,
         }
 
     def answer(self, request: Request) -> Response:
@@ -101,10 +111,6 @@ class B2NativeApi:
         found = self._store.list_buckets(self._store.API_URL, auth, asked["accountId"], *wanted)
         return {"buckets": [_plain(bucket) for bucket in found["buckets"]]}
 
-    def _create_bucket(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        names = ("accountId", "bucketName", "bucketType")
-        return _plain(self._store.create_bucket(self._store.API_URL, auth, *(asked[name] for name in names)))
-
     def _update_bucket(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         changes = {"bucket_type": asked.get("bucketType"), "bucket_info": asked.get("bucketInfo")}
         names = asked["accountId"], asked["bucketId"]
@@ -133,15 +139,6 @@ class B2NativeApi:
         return listing(
             self._store.API_URL, auth, asked["bucketId"], *start, asked.get("maxFileCount"), asked.get("prefix")
         )
-
-    def _info(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        return self._store.get_file_info_by_id(self._store.API_URL, auth, asked["fileId"])
-
-    def _hide(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        return self._store.hide_file(self._store.API_URL, auth, asked["bucketId"], asked["fileName"])
-
-    def _delete(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        return self._store.delete_file_version(self._store.API_URL, auth, asked["fileId"], asked["fileName"])
 
     def _copy(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         directive = MetadataDirectiveMode[asked.get("metadataDirective", "COPY")]
@@ -173,11 +170,12 @@ class B2NativeApi:
     def _allowed(self, auth: str) -> None:
         self._store._assert_account_auth(self._store.API_URL, auth, self._store.account, "readFiles")
 
-    def _s3(self, request: Request, _auth: str, _asked: Mapping[str, Any]) -> Response:
-        """Refuse conditional writes, as B2's S3 API does. Nothing else of it is implemented."""
-        if any(name in request.headers for name in _CONDITIONS):
-            return Response(501, _REFUSED, "application/xml")
-        return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
+
+def _answer_s3(request: Request, _auth: str, _asked: Mapping[str, Any]) -> Response:
+    """Refuse conditional writes, as B2's S3 API does. Nothing else of it is implemented."""
+    if any(name in request.headers for name in _CONDITIONS):
+        return Response(501, _REFUSED, "application/xml")
+    return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
 
 
 def _content(file: Any, auth: str) -> Response:
@@ -195,17 +193,9 @@ def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:
 def _error_response(error: Exception, request: Request) -> Response:
     message = str(error)
     if isinstance(error, b2.InvalidAuthToken):
-        expired = error.code == "auth_token_expired"
-        return refusal(401, "expired_auth_token" if expired else "bad_auth_token", message)
-    if isinstance(error, b2.Unauthorized):
-        return refusal(401, "unauthorized", message)
-    if isinstance(error, b2.NonExistentBucket):
-        return refusal(400, "bad_bucket_id", message)
+        return refusal(401, "expired_auth_token" if error.code == "auth_token_expired" else "bad_auth_token", message)
     if isinstance(error, b2.FileNotPresent):
         deleting = name_of(request) == "b2_delete_file_version"
         return refusal(400, "file_not_present", message) if deleting else refusal(404, "not_found", message)
-    if isinstance(error, b2.Conflict):
-        return refusal(409, "conflict", message)
-    if isinstance(error, b2.DuplicateBucketName):
-        return refusal(400, "duplicate_bucket_name", message)
-    return refusal(400, "bad_request", message)
+    status, code = next((answer for kind, answer in _ERRORS.items() if isinstance(error, kind)), (400, "bad_request"))
+    return refusal(status, code, message)

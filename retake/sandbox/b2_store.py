@@ -42,7 +42,7 @@ class SimulatedBucket(BucketSimulator):  # type: ignore[misc]  # b2sdk has no ty
 
 
 class SimulatedAccount(RawSimulator):  # type: ignore[misc]
-    """b2sdk's simulator of an account. `now` returns seconds since the epoch; `rng` orders versions of the same second."""
+    """b2sdk's simulator of an account. `now` returns seconds since the epoch; `rng` orders equal seconds."""
 
     BUCKET_SIMULATOR_CLASS = SimulatedBucket
     MIN_PART_SIZE = 100_000_000  # bytes; B2's recommendation: smaller files are uploaded in one piece

@@ -9,7 +9,7 @@ from typing import Any
 
 from retake.sandbox import posts
 from retake.sandbox.billing import CHAT
-from retake.sandbox.http_messages import Response, error_response
+from retake.sandbox.http_messages import Request, Response, error_response
 from retake.sandbox.task_service import ApiCall
 
 MODELS = ("gpt-4o", "gpt-4o-mini")
@@ -31,6 +31,10 @@ def error(status: int, message: str = "", param: str | None = None) -> Response:
     return error_response(status, {"error": {"message": message or text, "type": kind, "param": param, "code": code}})
 
 
+def unauthorized(request: Request) -> Response | None:
+    return None if request.bearer_token else error(401)
+
+
 def quota() -> Response:
     """Return a 429 with another code than a rate limit, and no Retry-After: waiting does not help."""
     code = "insufficient_quota"
@@ -39,8 +43,6 @@ def quota() -> Response:
 
 def complete(call: ApiCall) -> Response:
     """POST /v1/chat/completions."""
-    if not call.request.bearer_token:
-        return error(401)
     body = call.request.fields
     if problem := _problem(body):
         return error(400, *problem)
@@ -51,10 +53,8 @@ def complete(call: ApiCall) -> Response:
     return _completion(call, body["model"], texts, json.dumps(answer, ensure_ascii=False))
 
 
-def models(call: ApiCall) -> Response:
+def models(_: ApiCall) -> Response:
     """GET /v1/models."""
-    if not call.request.bearer_token:
-        return error(401)
     data = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "sandbox"} for name in MODELS]
     return Response(200, {"object": "list", "data": data})
 

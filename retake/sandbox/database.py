@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from retake.sandbox.orders import Order, VendorFault, parse_order
 from retake.sandbox.task import VendorTask
@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS tasks  (id TEXT PRIMARY KEY, kind TEXT NOT NULL, crea
 CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, text TEXT NOT NULL, base INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS files  (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 """
+_KEYS = {"facts": "name", "files": "key"}
 _CALL = "id, kind, n, at, request, outcome, carried_out, price, task_id"
 _TASK = "id, kind, created, duration, fate, request, price, seed, source, cancelled"
 
@@ -59,7 +60,7 @@ class SandboxDatabase:
         self._db.executescript(_SCHEMA)
         with self._writing() as db:
             db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
-        self.identity = self.fact("identity") or ""
+        self.identity = str(self.get("facts", "identity"))
 
     def close(self) -> None:
         with self._lock:
@@ -80,17 +81,14 @@ class SandboxDatabase:
         with self._lock:
             return self._db.execute(sql, values).fetchall()
 
-    # facts: the seed, the port, the identity of this database
+    def get(self, table: Literal["facts", "files"], key: str) -> Any:
+        """Return a fact (seed, port, identity) as a string, or a file as bytes; None if there is none."""
+        rows = self._rows(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
+        return rows[0][1] if rows else None
 
-    def fact(self, name: str) -> str | None:
-        rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
-        return str(rows[0][0]) if rows else None
-
-    def set_fact(self, name: str, value: str) -> None:
+    def put(self, table: Literal["facts", "files"], key: str, value: str | bytes) -> None:
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    # calls
+            db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (key, value))  # noqa: S608
 
     def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, VendorFault | None]:
         """Record a call that has arrived; return its row, its number among its kind, and the fault ordered for it.
@@ -99,7 +97,7 @@ class SandboxDatabase:
         orders match, the oldest applies.
         """
         with self._writing() as db:
-            n = self._count(db, kind) + 1
+            n = _count(db, kind) + 1
             row = db.execute(
                 f"INSERT INTO calls ({_CALL}) VALUES (NULL, ?, ?, ?, ?, '', 0, 0, '')",  # noqa: S608
                 (kind, n, at, json.dumps(request, ensure_ascii=False)),
@@ -109,15 +107,13 @@ class SandboxDatabase:
         fault = next((order.fault for order, base in orders if order.kind == kind and order.meets(n - base)), None)
         return int(row or 0), n, fault
 
-    def end_call(self, row: int, *, outcome: str, carried_out: bool, price: int, task_id: str) -> None:
-        """Record how the call in `row` ended; `price` is in mills."""
+    def end_call(self, row: int, *, outcome: str, carried_out: bool, price: int, task_id: str) -> RecordedCall:
+        """Record how the call in `row` ended, and return it; `price` is in mills."""
         with self._writing() as db:
             db.execute(
                 "UPDATE calls SET outcome = ?, carried_out = ?, price = ?, task_id = ? WHERE id = ?",
                 (outcome, carried_out, price, task_id, row),
             )
-
-    def call(self, row: int) -> RecordedCall:
         return _call(self._rows(f"SELECT {_CALL} FROM calls WHERE id = ?", (row,))[0])  # noqa: S608
 
     def calls(self, kind: str | None = None) -> list[RecordedCall]:
@@ -125,12 +121,6 @@ class SandboxDatabase:
         where = "" if kind is None else "WHERE kind = ?"
         rows = self._rows(f"SELECT {_CALL} FROM calls {where} ORDER BY id", () if kind is None else (kind,))  # noqa: S608
         return [_call(row) for row in rows]
-
-    @staticmethod
-    def _count(db: sqlite3.Connection, kind: str) -> int:
-        return int(db.execute("SELECT coalesce(max(n), 0) FROM calls WHERE kind = ?", (kind,)).fetchone()[0])
-
-    # tasks
 
     def add_task(self, task: VendorTask) -> None:
         with self._writing() as db:
@@ -155,12 +145,10 @@ class SandboxDatabase:
         """Return the tasks in the order in which they were accepted."""
         return [_task(row) for row in self._rows(f"SELECT {_TASK} FROM tasks ORDER BY rowid")]  # noqa: S608
 
-    # orders
-
     def add_order(self, order: Order) -> None:
         """Apply `order` to calls from now on."""
         with self._writing() as db:
-            base = self._count(db, order.kind)
+            base = _count(db, order.kind)
             db.execute("INSERT INTO orders (text, base) VALUES (?, ?)", (str(order), base))
 
     def orders(self) -> list[Order]:
@@ -170,15 +158,9 @@ class SandboxDatabase:
         with self._writing() as db:
             db.execute("DELETE FROM orders")
 
-    # files
 
-    def file(self, key: str) -> bytes | None:
-        rows = self._rows("SELECT body FROM files WHERE key = ?", (key,))
-        return bytes(rows[0][0]) if rows else None
-
-    def add_file(self, key: str, body: bytes) -> None:
-        with self._writing() as db:
-            db.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (key, body))
+def _count(db: sqlite3.Connection, kind: str) -> int:
+    return int(db.execute("SELECT coalesce(max(n), 0) FROM calls WHERE kind = ?", (kind,)).fetchone()[0])
 
 
 def _call(row: Sequence[Any]) -> RecordedCall:

@@ -43,14 +43,18 @@ def error(status: int, message: str = "") -> Response:
     return error_response(status, {"code": status, "message": text, "raw_message": text, "detail": None})
 
 
+def unauthorized(request: Request) -> Response | None:
+    return None if request.api_key else error(401)
+
+
 def quota() -> Response:
     return error(402)
 
 
 def diffusion(call: ApiCall) -> Response:
     """POST /v1/diffusion: four pictures from a text, in which Midjourney's parameters are flags."""
-    if refused := _refused(call.request):
-        return refused
+    if not call.request.is_json_object:
+        return error(400)
     text = call.request.fields.get("text")
     if not isinstance(text, str) or not text.strip() or len(text) > TEXT_LIMIT:
         return error(400, f"text must have 1 to {TEXT_LIMIT} characters")
@@ -63,8 +67,8 @@ def diffusion(call: ApiCall) -> Response:
 
 def upscale(call: ApiCall) -> Response:
     """POST /v1/upscale: one of the four pictures in full size."""
-    if refused := _refused(call.request):
-        return refused
+    if not call.request.is_json_object:
+        return error(400)
     fields = call.request.fields
     origin = call.service.picture_task(fields.get("jobId"), SELLER)
     if origin is None or origin.kind != "imagine":
@@ -80,16 +84,8 @@ def upscale(call: ApiCall) -> Response:
 
 def job(call: ApiCall) -> Response:
     """GET /v1/job/{id}."""
-    if not call.request.api_key:
-        return error(401)
     task = call.service.picture_task(call.args[0], SELLER)
     return Response(200, _state(call.service, task), task_id=task.id) if task else error(404)
-
-
-def _refused(request: Request) -> Response | None:
-    if not request.api_key:
-        return error(401)
-    return None if request.is_json_object else error(400)
 
 
 def _accepted(call: ApiCall, kind: str, picture: dict[str, str], price: int, seed: int | None) -> Response:

@@ -52,6 +52,10 @@ def error(status: int, message: str = "") -> Response:
     return error_response(status, {"code": status, "data": data, "message": text})
 
 
+def unauthorized(request: Request) -> Response | None:
+    return None if request.api_key else error(401)
+
+
 def quota() -> Response:
     return error(402)
 
@@ -70,15 +74,11 @@ def create(call: ApiCall) -> Response:
 def get(call: ApiCall) -> Response:
     """GET /api/v1/task/{id}."""
     task = call.service.picture_task(call.args[0])
-    if not call.request.api_key or task is None:
-        return error(404, "task not found") if call.request.api_key else error(401)
-    return _good(_unified(call.service, task), task)
+    return _good(_unified(call.service, task), task) if task else error(404, "task not found")
 
 
 def fetch(call: ApiCall) -> Response:
     """POST /mj/v2/fetch, the older API: no envelope, "finished" for completed, times in epoch seconds."""
-    if not call.request.api_key:
-        return error(401)
     task = call.service.picture_task(call.request.fields.get("task_id"))
     if task is None:
         return error(400, "task not found: task_id is missing or unknown")
@@ -87,8 +87,6 @@ def fetch(call: ApiCall) -> Response:
 
 def histories(call: ApiCall) -> Response:
     """GET /api/open/tasks/histories: the tasks of a time window, newest first, in pages."""
-    if not call.request.api_key:
-        return error(401)
     query = call.request.query
     try:
         page, size = int(query.get("page", 1)), int(query.get("page_size", 10))
@@ -106,8 +104,6 @@ def histories(call: ApiCall) -> Response:
 
 def account(call: ApiCall) -> Response:
     """GET /account/info: the credit left."""
-    if not call.request.api_key:
-        return error(401)
     service = call.service
     spent = sum(task.owed(service.now()) for task in service.database.tasks() if is_picture_task(task))
     left = CREDIT_MILLS - spent
@@ -116,8 +112,6 @@ def account(call: ApiCall) -> Response:
 
 
 def _refused(request: Request, body: dict[str, Any]) -> Response | None:
-    if not request.api_key:
-        return error(401)
     if not request.is_json_object:
         return error(400, "the body must be a JSON object sent as application/json")
     if body.get("model") != "midjourney":

@@ -41,8 +41,10 @@ class RequestHandler:
         carried_out = done.ok and (fault is None or fault.carried_out)
         delivery = _delivery(done, fault)
         outcome = _outcome(fault, delivery)
-        self._database.end_call(row, outcome=outcome, carried_out=carried_out, price=done.price, task_id=done.task_id)
-        self._on_call(self._database.call(row))
+        ended = self._database.end_call(
+            row, outcome=outcome, carried_out=carried_out, price=done.price, task_id=done.task_id
+        )
+        self._on_call(ended)
         return delivery
 
     def _controls(self) -> "Controls":
@@ -90,8 +92,8 @@ def control(request: Request, controls: Controls) -> Response:
 
 def _carry_out(route: routes.Route, call: ApiCall, fault: VendorFault | None) -> Response:
     if fault is None or fault.carried_out:
-        return route.handler(call)
-    return gateway_page(502) if fault.name in SILENT_FAULTS else route.errors.refusal(fault)
+        return route.api.unauthorized(call.request) or route.handler(call)
+    return gateway_page(502) if fault.name in SILENT_FAULTS else route.api.refusal(fault)
 
 
 def _delivery(done: Response, fault: VendorFault | None) -> Delivery:

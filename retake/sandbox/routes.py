@@ -11,11 +11,12 @@ from retake.sandbox.orders import VendorFault
 from retake.sandbox.task_service import ApiCall
 
 
-class ErrorFormat(NamedTuple):
-    """How a vendor words its errors."""
+class VendorApi(NamedTuple):
+    """How a vendor refuses a call."""
 
     error: Callable[[int], Response]
     quota: Callable[[], Response]
+    unauthorized: Callable[[Request], Response | None]  # None if the request has a key
 
     def refusal(self, fault: VendorFault) -> Response:
         """Return the answer to a call that `fault` keeps from being carried out: a status, or quota."""
@@ -28,7 +29,7 @@ class Route(NamedTuple):
     method: str
     path: str  # a regular expression; its groups become ApiCall.args
     kind: str | Callable[[Request], str]
-    errors: ErrorFormat
+    api: VendorApi
     handler: Callable[[ApiCall], Response]
 
     def kind_of(self, request: Request) -> str:
@@ -48,11 +49,15 @@ def plain_error(status: int) -> Response:
     return Response(status, f"{status}\n".encode(), "text/plain")
 
 
-PIAPI = ErrorFormat(piapi.error, piapi.quota)
-LEGNEXT = ErrorFormat(legnext.error, legnext.quota)
-RUNWAY = ErrorFormat(runway.error, runway.quota)
-CHAT = ErrorFormat(chat.error, chat.quota)
-FILES = ErrorFormat(plain_error, partial(plain_error, 402))
+def _open(_: Request) -> None:
+    """Let every caller in."""
+
+
+PIAPI = VendorApi(piapi.error, piapi.quota, piapi.unauthorized)
+LEGNEXT = VendorApi(legnext.error, legnext.quota, legnext.unauthorized)
+RUNWAY = VendorApi(runway.error, runway.quota, runway.unauthorized)
+CHAT = VendorApi(chat.error, chat.quota, chat.unauthorized)
+FILES = VendorApi(plain_error, partial(plain_error, 402), _open)
 
 _ID = r"([0-9A-Za-z-]+)"
 ROUTES = (
@@ -82,6 +87,6 @@ def find(request: Request) -> tuple[Route, tuple[str, ...]]:
         if route.method == method:
             return route, match.groups()
     vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
-    errors = matches[0][0].errors if matches else vendors.get(request.path.split("/")[1], FILES)
+    api = matches[0][0].api if matches else vendors.get(request.path.split("/")[1], FILES)
     status = 405 if matches else 404
-    return Route(method, request.path, "unknown", errors, lambda _: errors.error(status)), ()
+    return Route(method, request.path, "unknown", api._replace(unauthorized=_open), lambda _: api.error(status)), ()

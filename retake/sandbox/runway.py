@@ -42,14 +42,20 @@ def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = 
     return error_response(status, body)
 
 
+def unauthorized(request: Request) -> Response | None:
+    if not request.bearer_token:
+        return error(401)
+    if not request.headers.get("x-runway-version"):
+        return error(400, "The X-Runway-Version header is required.")
+    return None
+
+
 def quota() -> Response:
     return error(402)
 
 
 def create(call: ApiCall) -> Response:
     """POST /v1/image_to_video."""
-    if refused := _unauthorized(call.request):
-        return refused
     fields = call.request.fields
     if issues := _issues(fields):
         return error(400, "Validation of body failed", issues)
@@ -67,8 +73,6 @@ def create(call: ApiCall) -> Response:
 
 def poll(call: ApiCall) -> Response:
     """GET /v1/tasks/{id}."""
-    if refused := _unauthorized(call.request):
-        return refused
     task = _video_task(call.service, call.args[0])
     if task is None:
         return error(404, "A task with that ID was not found.")
@@ -77,8 +81,6 @@ def poll(call: ApiCall) -> Response:
 
 def cancel(call: ApiCall) -> Response:
     """DELETE /v1/tasks/{id}: cancel a running task or delete a finished one; neither can be fetched again."""
-    if refused := _unauthorized(call.request):
-        return refused
     task = _video_task(call.service, call.args[0])
     if task is None:
         return error(404, "A task with that ID was not found.")
@@ -88,8 +90,6 @@ def cancel(call: ApiCall) -> Response:
 
 def organization(call: ApiCall) -> Response:
     """GET /v1/organization: the credits left, and the number of videos started in the last 24 hours by model."""
-    if refused := _unauthorized(call.request):
-        return refused
     service, now = call.service, call.service.now()
     tasks = [task for task in service.database.tasks() if task.kind == "runway"]
     recent = [task.request["model"] for task in tasks if now - task.created < DAY]
@@ -111,14 +111,6 @@ def _state(service: TaskService, task: VendorTask) -> dict[str, Any]:
         failure, code = _FAILURES[task.fault]
         return state | {"failure": failure, "failureCode": code, "cost": {"credits": 0}}
     return state | {"estimatedCost": price} | ({"progress": status.progress} if status.name == "processing" else {})
-
-
-def _unauthorized(request: Request) -> Response | None:
-    if not request.bearer_token:
-        return error(401)
-    if not request.headers.get("x-runway-version"):
-        return error(400, "The X-Runway-Version header is required.")
-    return None
 
 
 def _issues(fields: dict[str, Any]) -> list[dict[str, Any]]:

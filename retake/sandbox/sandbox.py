@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from retake.clock import Clock, SystemClock
@@ -85,7 +84,7 @@ class Sandbox:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -139,7 +138,7 @@ class Sandbox:
                 # The serving process holds this lock until it ends, in whatever way.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                url = f"http://{HOST}:{self._database.fact('port')}"
+                url = f"http://{HOST}:{self._database.get('facts', 'port')}"
                 if _answers(url, self._database.identity):
                     self._lock.close()
                     self._lock = None
@@ -158,7 +157,7 @@ class Sandbox:
         handler = RequestHandler(service, closing.wait, self._on_call)
         server = self._listen(handler, closing)
         service.url = f"http://{HOST}:{server.port}"
-        self._database.set_fact("port", str(server.port))
+        self._database.put("facts", "port", str(server.port))
         server.start()
         self._server = server
         return service.url
@@ -166,14 +165,14 @@ class Sandbox:
     def _listen(self, handler: RequestHandler, closing: threading.Event) -> Server:
         if not self._port:
             with suppress(OSError):  # the port of last time is only a preference
-                return Server(int(self._database.fact("port") or 0), handler.receive, closing)
+                return Server(int(self._database.get("facts", "port") or 0), handler.receive, closing)
         return Server(self._port, handler.receive, closing)
 
     def _choose_seed(self) -> int:
-        kept = self._database.fact("seed")
+        kept = self._database.get("facts", "seed")
         fresh = int(kept) if kept else secrets.randbelow(2**32)
         seed = fresh if self._seed is None else self._seed
-        self._database.set_fact("seed", str(seed))
+        self._database.put("facts", "seed", str(seed))
         return seed
 
 

@@ -89,7 +89,7 @@ class TaskService:
     def add_upload(self, body: bytes) -> str:
         """Store an image that a client sent, and return its key in the table of files."""
         key = f"sent/{sha256(body).hexdigest()}"
-        self.database.add_file(key, body)
+        self.database.put("files", key, body)
         return key
 
     def link(self, task: VendorTask, name: str) -> str:
@@ -107,10 +107,10 @@ class TaskService:
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
-            body = self.database.file(key)
+            body = self.database.get("files", key)
             if body is None:
                 body = self._make(task, name)
-                self.database.add_file(key, body)
+                self.database.put("files", key, body)
         return body, "video/mp4" if name.endswith(".mp4") else "image/png"
 
     def _make(self, task: VendorTask, name: str) -> bytes:
@@ -118,7 +118,7 @@ class TaskService:
 
         if task.kind == "runway":
             prompt = str(task.request.get("promptText", ""))
-            image = self.database.file(task.source) or pictures.from_prompt(prompt, task.seed)
+            image = self.database.get("files", task.source) or pictures.from_prompt(prompt, task.seed)
             make = video.make_quick_video if self.quick else video.make_video
             return make(image, task.request["ratio"], int(task.request.get("duration") or 10), task.seed)
         origin = self.database.task(task.request["input"]["origin_task_id"]) if task.kind == "upscale" else task
