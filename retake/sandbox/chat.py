@@ -9,7 +9,7 @@ from typing import Any
 
 from retake.sandbox import posts
 from retake.sandbox.billing import CHAT
-from retake.sandbox.http_messages import Request, Response, error_response
+from retake.sandbox.http_messages import Response, error_response
 from retake.sandbox.task_service import ApiCall
 
 MODELS = ("gpt-4o", "gpt-4o-mini")
@@ -29,10 +29,6 @@ def error(status: int, message: str = "", param: str | None = None) -> Response:
     default = ("server_error" if status >= 500 else "invalid_request_error", None, "Error")
     kind, code, text = _ERRORS.get(status, default)
     return error_response(status, {"error": {"message": message or text, "type": kind, "param": param, "code": code}})
-
-
-def unauthorized(request: Request) -> Response | None:
-    return None if request.bearer_token else error(401)
 
 
 def quota() -> Response:

@@ -6,8 +6,10 @@ edges.
 
 # ruff: noqa: S311 – the random numbers are for art, not for secrets
 
+import json
 import random
 import re
+from importlib.resources import files
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -16,34 +18,9 @@ from PIL import Image, ImageChops, ImageColor, ImageDraw, ImageFilter
 Colour = tuple[int, int, int]
 _NOISE_WIDTH = 640  # pixels; clouds and rock are soft and can be enlarged
 
-# Seven colours each: the sky from top to horizon (4), the light, the farthest ridge, the nearest ridge.
-_PALETTES = {
-    "night": ("05081a 0b1638 1c305c 466086 e2ecff 364e76 050916", "08061c 1a103e 3c2864 785286 f0e4ff 503c70 080616"),
-    "dawn": ("3a4a78 8c80aa f2b2a0 ffdeb2 ffe4be c8a4ac 24263e", "466e96 96aabe f6ceb0 ffe8c8 ffecce bcb2b4 202e3c"),
-    "dusk": ("0e1436 263268 685a8e de9286 ffceaa 625a8a 0a0e22", "0c1a32 1a3a5c 547088 e6b28c ffdeb4 4e627c 081220"),
-    "sunset": ("282254 863e70 e86c56 ffbe68 ffd68c c46464 1a1228", "182c4e 5c547c e28460 ffce78 ffdc96 b4746c 141628"),
-    "golden": ("5c7ea2 bab4a2 f6d08c ffe6a8 ffeebe d6ae80 302822", "4a6a94 a8a8a4 f0c484 ffdc98 fff0c8 c89a70 2a221e"),
-    "grey": ("323a46 5a6470 9098a0 c4c8c8 e8ecec a0a8ae 1a2026", "424a4e 767e7e acb0aa d6d4c8 f0eee2 aeb2ac 242a28"),
-    "day": ("2c68b2 68a2d8 b2d2ea e6eef0 fffae8 96b8d0 163638", "4288be 86bcd8 cce0e2 f4f0e2 fffaec a6c0c4 1e3e32"),
-}
-_HOURS = {
-    "night": r"night|moon|star|galax|aurora|northern light|milky|firefl|ноч|лун|звезд|звёзд|сияни|галакти",
-    "dawn": r"dawn|sunrise|morning|spring|pastel|рассвет|утр|весн",
-    "dusk": r"dusk|twilight|blue hour|evening|lantern|сумер|вечер|фонар",
-    "sunset": r"sunset|sundown|red sky|warm glow|закат",
-    "golden": r"golden|autumn|fall colou?rs|harvest|amber|wheat|осен|золот",
-    "grey": r"\bfog|storm|\brain|overcast|grey|gray|gloom|cloudy|туман|дожд|шторм|гроз|пасмурн|сер(ый|ое|ая)",
-    "day": r"\bday\b|noon|sunny|bright|blue sky|summer|clear sky|день|днём|полдень|солнечн|лет[ноа]",
-}
-_PLACES = {
-    "city": r"\bcity|cities|\btown|skyline|street|office|rooftop|metropol|urban|город|улиц|крыш|офис",
-    "desert": r"desert|dune|\bsand|sahara|пустын|дюн|песк|песч",
-    "sea": r"\bsea\b|ocean|coast|harbou?r|lighthouse|beach|\bboat|\bship|sail(ing|boat)|wave|island"
-    r"|мор[еяю]|океан|маяк|берег|лодк|парус|остров",
-    "lake": r"lake\b|fjord|reflect|озер|отраж|фьорд",
-    "mountains": r"mountain|\balp|valley|peak|\bhill|ridge|canyon|гор[аыун]|горн|долин|вершин|холм",
-    "forest": r"forest|woods?\b|pine|tree line|cabin|\bfir|river|pond|water|лес|сосн|ел[ьи]|изб|хижин|рек[аеиу]|пруд",
-}
+# Hours and places with the words that name them (regular expressions), and each hour's palettes: the sky from top to
+# horizon in four colours, the light, the farthest ridge, the nearest ridge.
+_DATA = json.loads(files("retake.sandbox").joinpath("landscape.json").read_text("utf-8"))
 
 
 class Scene(NamedTuple):
@@ -60,11 +37,11 @@ class Scene(NamedTuple):
     def of(cls, prompt: str, seed: str) -> "Scene":
         """Return the scene of `prompt`. Its words decide hour and place, so all variants share them."""
         words, theme, rng = prompt.lower(), random.Random(prompt), random.Random(f"{prompt}/{seed}")
-        hours = [hour for hour, pattern in _HOURS.items() if re.search(pattern, words)]
-        places = [place for place, pattern in _PLACES.items() if re.search(pattern, words)]
-        hour = [*hours, theme.choice(tuple(_PALETTES))][0]
+        hours = [hour for hour, item in _DATA["hours"].items() if re.search("|".join(item["words"]), words)]
+        places = [place for place, patterns in _DATA["places"].items() if re.search("|".join(patterns), words)]
+        hour = [*hours, theme.choice(tuple(_DATA["hours"]))][0]
         place = [*places, theme.choice(("mountains", "lake", "forest"))][0]
-        colours = [ImageColor.getrgb(f"#{text}")[:3] for text in rng.choice(_PALETTES[hour]).split()]
+        colours = [ImageColor.getrgb(f"#{text}")[:3] for text in rng.choice(_DATA["hours"][hour]["palettes"]).split()]
         sun = (rng.choice((0.28, 0.72)) + rng.uniform(-0.1, 0.1), rng.uniform(0.18, 0.34 if hour == "day" else 0.42))
         return cls(f"{prompt}/{seed}", hour, place, colours, rng.uniform(0.58, 0.64), sun)
 

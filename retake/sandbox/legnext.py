@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retake.sandbox.billing import LEGNEXT_IMAGINE, LEGNEXT_POINTS_PER_MILL, LEGNEXT_UPSCALE, point_usage
-from retake.sandbox.http_messages import Request, Response, error_response
+from retake.sandbox.http_messages import Response, error_response
 from retake.sandbox.task import VendorTask
 from retake.sandbox.task_service import ApiCall, TaskService
 
@@ -41,14 +41,6 @@ _ERRORS = {
 def error(status: int, message: str = "") -> Response:
     text = message or _ERRORS.get(status, f"Request failed with status {status}")
     return error_response(status, {"code": status, "message": text, "raw_message": text, "detail": None})
-
-
-def unauthorized(request: Request) -> Response | None:
-    return None if request.api_key else error(401)
-
-
-def quota() -> Response:
-    return error(402)
 
 
 def diffusion(call: ApiCall) -> Response:

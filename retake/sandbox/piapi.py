@@ -52,14 +52,6 @@ def error(status: int, message: str = "") -> Response:
     return error_response(status, {"code": status, "data": data, "message": text})
 
 
-def unauthorized(request: Request) -> Response | None:
-    return None if request.api_key else error(401)
-
-
-def quota() -> Response:
-    return error(402)
-
-
 def create(call: ApiCall) -> Response:
     """POST /api/v1/task: start an imagine or an upscale."""
     body = call.request.fields

@@ -92,7 +92,7 @@ def control(request: Request, controls: Controls) -> Response:
 
 def _carry_out(route: routes.Route, call: ApiCall, fault: VendorFault | None) -> Response:
     if fault is None or fault.carried_out:
-        return route.api.unauthorized(call.request) or route.handler(call)
+        return route.api.reject(call.request) or route.handler(call)
     return gateway_page(502) if fault.name in SILENT_FAULTS else route.api.refusal(fault)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from retake.sandbox import chat, legnext, piapi, runway
@@ -15,13 +15,20 @@ class VendorApi(NamedTuple):
     """How a vendor refuses a call."""
 
     error: Callable[[int], Response]
-    quota: Callable[[], Response]
-    unauthorized: Callable[[Request], Response | None]  # None if the request has a key
+    key_of: Callable[[Request], str] | None = None  # None lets every caller in
+    quota: Callable[[], Response] | None = None  # None answers 402
+    check: Callable[[Request], Response | None] | None = None  # what else every request is checked for
+
+    def reject(self, request: Request) -> Response | None:
+        """Return the answer to a request without a key (any key is valid) or that fails the check, or None."""
+        if self.key_of and not self.key_of(request):
+            return self.error(401)
+        return self.check(request) if self.check else None
 
     def refusal(self, fault: VendorFault) -> Response:
         """Return the answer to a call that `fault` keeps from being carried out: a status, or quota."""
         if fault.name == "quota":
-            return self.quota()
+            return self.quota() if self.quota else self.error(402)
         return gateway_page(fault.status) if fault.html else self.error(fault.status)
 
 
@@ -49,15 +56,11 @@ def plain_error(status: int) -> Response:
     return Response(status, f"{status}\n".encode(), "text/plain")
 
 
-def _open(_: Request) -> None:
-    """Let every caller in."""
-
-
-PIAPI = VendorApi(piapi.error, piapi.quota, piapi.unauthorized)
-LEGNEXT = VendorApi(legnext.error, legnext.quota, legnext.unauthorized)
-RUNWAY = VendorApi(runway.error, runway.quota, runway.unauthorized)
-CHAT = VendorApi(chat.error, chat.quota, chat.unauthorized)
-FILES = VendorApi(plain_error, partial(plain_error, 402), _open)
+PIAPI = VendorApi(piapi.error, attrgetter("api_key"))
+LEGNEXT = VendorApi(legnext.error, attrgetter("api_key"))
+RUNWAY = VendorApi(runway.error, attrgetter("bearer_token"), check=runway.check_version)
+CHAT = VendorApi(chat.error, attrgetter("bearer_token"), chat.quota)
+FILES = VendorApi(plain_error)
 
 _ID = r"([0-9A-Za-z-]+)"
 ROUTES = (
@@ -89,4 +92,4 @@ def find(request: Request) -> tuple[Route, tuple[str, ...]]:
     vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
     api = matches[0][0].api if matches else vendors.get(request.path.split("/")[1], FILES)
     status = 405 if matches else 404
-    return Route(method, request.path, "unknown", api._replace(unauthorized=_open), lambda _: api.error(status)), ()
+    return Route(method, request.path, "unknown", VendorApi(api.error), lambda _: api.error(status)), ()

@@ -11,6 +11,7 @@ from typing import Any
 
 from retake.sandbox.billing import CREDIT, RUNWAY_CREDITS
 from retake.sandbox.http_messages import Request, Response, error_response
+from retake.sandbox.pictures import is_picture
 from retake.sandbox.task import VendorTask
 from retake.sandbox.task_service import ApiCall, TaskService
 
@@ -42,16 +43,10 @@ def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = 
     return error_response(status, body)
 
 
-def unauthorized(request: Request) -> Response | None:
-    if not request.bearer_token:
-        return error(401)
-    if not request.headers.get("x-runway-version"):
-        return error(400, "The X-Runway-Version header is required.")
-    return None
-
-
-def quota() -> Response:
-    return error(402)
+def check_version(request: Request) -> Response | None:
+    if request.headers.get("x-runway-version"):
+        return None
+    return error(400, "The X-Runway-Version header is required.")
 
 
 def create(call: ApiCall) -> Response:
@@ -59,15 +54,13 @@ def create(call: ApiCall) -> Response:
     fields = call.request.fields
     if issues := _issues(fields):
         return error(400, "Validation of body failed", issues)
-    from retake.sandbox.pictures import is_picture  # Pillow takes a while to import
-
     image = _image_of(fields["promptImage"])
     source = call.service.add_upload(image) if image is not None else ""
-    fault = call.fault or ("bad-image" if image is not None and not is_picture(image) else "")
-    credit_count, seed = _credits(fields), fields.get("seed")
-    price = credit_count * CREDIT
-    task = call.service.accept(call._replace(fault=fault), "runway", price=price, seed=seed, source=source)
-    body = {"id": task.id, "estimatedCost": {"credits": credit_count}}
+    if image is not None and not is_picture(image):
+        call = call._replace(fault=call.fault or "bad-image")
+    price = _credits(fields) * CREDIT
+    task = call.service.accept(call, "runway", price=price, seed=fields.get("seed"), source=source)
+    body = {"id": task.id, "estimatedCost": {"credits": _credits(fields)}}
     return Response(200, body, task_id=task.id, price=price)
 
 

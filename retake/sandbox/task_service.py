@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from retake.clock import Clock
+from retake.sandbox import pictures, video
 from retake.sandbox.database import SandboxDatabase
 from retake.sandbox.http_messages import Request
 from retake.sandbox.task import Pace, TaskStatus, VendorTask
@@ -114,8 +115,6 @@ class TaskService:
         return body, "video/mp4" if name.endswith(".mp4") else "image/png"
 
     def _make(self, task: VendorTask, name: str) -> bytes:
-        from retake.sandbox import pictures, video  # Pillow takes a while to import
-
         if task.kind == "runway":
             prompt = str(task.request.get("promptText", ""))
             image = self.database.get("files", task.source) or pictures.from_prompt(prompt, task.seed)
