@@ -25,7 +25,7 @@ from retake.sandbox.b2_orders import KINDS, parse_order
 from retake.sandbox.b2_store import SimulatedAccount
 from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
-from retake.sandbox.request_handler import Controls, Delivery, control
+from retake.sandbox.request_handler import Delivery, control
 from retake.sandbox.server import Server
 
 _NOT_CARRIED_OUT = ("cut-before", "hang", "status", "new-url", "expired", "caps")
@@ -109,8 +109,8 @@ class B2Sandbox:
 
     def _receive(self, request: Request) -> Delivery:
         if request.path.startswith("/sandbox/"):
-            answers = {"calls": lambda _: [call._asdict() for call in self.calls()]}
-            return Delivery(control(request, Controls(answers, self.order, self.withdraw_orders)))
+            answers = {"calls": lambda: [call._asdict() for call in self.calls()]}
+            return Delivery(control(request, answers, self.order, self.withdraw_orders))
         name, file = name_of(request), _file_of(request)
         fault = self._fault(KINDS.get(name, ""))
         self.meanwhile(name, file)

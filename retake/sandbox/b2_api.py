@@ -85,10 +85,9 @@ class B2NativeApi:
         except b2.B2Error as error:
             return _error_response(error, request)
         except (KeyError, AssertionError):  # what the simulator raises for unknown ids and tokens
-            known = request.headers.get("authorization") in self._store.auth_token_to_key
-            return (
-                refusal(404, "not_found", "no such file") if known else refusal(401, "bad_auth_token", "unknown token")
-            )
+            if request.headers.get("authorization") in self._store.auth_token_to_key:
+                return refusal(404, "not_found", "no such file")
+            return refusal(401, "bad_auth_token", "unknown token")
         return done if isinstance(done, Response) else Response(200, done)
 
     def expire(self, token: str) -> None:
@@ -131,26 +130,17 @@ class B2NativeApi:
         return self._store.upload_file(auth, auth, name, len(body), kind, digest, info, BytesIO(body))
 
     def _list(self, request: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        start = [asked.get("startFileName")]
+        listing, start = self._store.list_file_names, [asked.get("startFileName")]
         if name_of(request) == "b2_list_file_versions":
             listing, start = self._store.list_file_versions, [*start, asked.get("startFileId")]
-        else:
-            listing = self._store.list_file_names
-        return listing(
-            self._store.API_URL, auth, asked["bucketId"], *start, asked.get("maxFileCount"), asked.get("prefix")
-        )
+        where = (asked["bucketId"], *start, asked.get("maxFileCount"), asked.get("prefix"))
+        return listing(self._store.API_URL, auth, *where)
 
     def _copy(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         directive = MetadataDirectiveMode[asked.get("metadataDirective", "COPY")]
-        return self._store.copy_file(
-            self._store.API_URL,
-            auth,
-            asked["sourceFileId"],
-            asked["fileName"],
-            metadata_directive=directive,
-            content_type=asked.get("contentType"),
-            file_info=asked.get("fileInfo"),
-        )
+        metadata: dict[str, Any] = {"content_type": asked.get("contentType"), "file_info": asked.get("fileInfo")}
+        names = asked["sourceFileId"], asked["fileName"]
+        return self._store.copy_file(self._store.API_URL, auth, *names, metadata_directive=directive, **metadata)
 
     def _download_by_id(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)

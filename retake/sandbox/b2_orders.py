@@ -8,6 +8,8 @@ b2-upload=caps            403: the account's cap is used up
 b2-download#1=slow=2.5    takes 2.5 s longer
 """
 
+from contextlib import suppress
+
 from retake.calls import parse_parts
 from retake.sandbox import orders
 from retake.sandbox.orders import Order, VendorFault
@@ -39,8 +41,6 @@ FAULTS = {
 SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json")
 """Faults with the same meaning as in retake.sandbox.orders, besides HTTP statuses and slow=SECONDS."""
 
-_STAND_IN = "fetch"  # a kind in retake.sandbox.orders to which only the faults of any call apply
-
 
 def parse_order(text: str) -> Order:
     """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
@@ -53,13 +53,11 @@ def parse_order(text: str) -> Order:
 def _parse_fault(text: str) -> VendorFault:
     if text in FAULTS:
         return VendorFault(text)
-    try:
-        fault = orders.parse_order(f"{_STAND_IN}={text}").fault
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a fault. {_possible()}") from error
-    if fault.name not in (*SHARED, "status", "slow"):
-        raise ValueError(f"{text!r} is not a fault of B2. {_possible()}")
-    return fault
+    with suppress(ValueError):
+        fault = orders.parse_fault(text)
+        if fault.name in (*SHARED, "status", "slow"):
+            return fault
+    raise ValueError(f"{text!r} is not a fault of B2. {_possible()}")
 
 
 def _possible() -> str:

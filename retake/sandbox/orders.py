@@ -84,13 +84,14 @@ def parse_order(text: str) -> Order:
     kind, spans, _ = parts
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
-    fault = _parse_fault(parts.fault)
+    fault = parse_fault(parts.fault)
     if fault.name in ("no-id", *TASK_FAULTS) and kind not in CREATING:
         raise ValueError(f"{fault} is only possible for calls that start a task: {', '.join(CREATING)}")
     return Order(kind, fault, spans)
 
 
-def _parse_fault(text: str) -> VendorFault:
+def parse_fault(text: str) -> VendorFault:
+    """Parse the part of an order after "=". Raises ValueError."""
     if text in FAULTS:
         return VendorFault(text)
     if status := _STATUS.fullmatch(text):

@@ -21,14 +21,10 @@ BANNED = "Banned prompt detected: our AI moderator thinks this prompt is probabl
 _FAILURES = {"task-failed": "Failed to process your command, please try again later", "task-rejected": BANNED}
 _LEGACY_STATUSES = {"completed": "finished"}
 _NO_OUTPUT: dict[str, Any] = {
-    "image_url": "",
-    "image_urls": None,
-    "temporary_image_urls": None,
-    "discord_image_url": "",
+    **dict.fromkeys(("image_url", "discord_image_url", "seed"), ""),
+    **dict.fromkeys(("image_urls", "temporary_image_urls", "intermediate_image_urls")),
     "actions": [],
     "progress": 0,
-    "intermediate_image_urls": None,
-    "seed": "",
 }
 _ERRORS = {
     400: "invalid request",

@@ -33,13 +33,10 @@ class Topic(NamedTuple):
     runway: str
 
 
-def _known(language: str) -> tuple[Topic, ...]:
-    return tuple(
-        Topic(**item[language], midjourney=item["midjourney"], runway=item["runway"]) for item in _DATA["topics"]
-    )
-
-
-TOPICS = {language: _known(language) for language in ("en", "ru")}
+TOPICS = {
+    language: [Topic(**it[language], midjourney=it["midjourney"], runway=it["runway"]) for it in _DATA["topics"]]
+    for language in ("en", "ru")
+}
 
 
 def write(messages: Sequence[str], rng: random.Random) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Handles a request from start to end: record it, apply the fault ordered for it, and let its vendor answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from retake.sandbox import routes
@@ -31,7 +31,7 @@ class RequestHandler:
 
     def receive(self, request: Request) -> Delivery:
         if request.path.startswith("/sandbox/"):
-            return Delivery(control(request, self._controls()))
+            return Delivery(self._control(request))
         route, args = routes.find(request)
         row, n, fault = self._database.begin_call(route.kind_of(request), request.summary(), self._service.now())
         if fault and fault.name == "slow":
@@ -47,45 +47,39 @@ class RequestHandler:
         self._on_call(ended)
         return delivery
 
-    def _controls(self) -> "Controls":
+    def _control(self, request: Request) -> Response:
         database = self._database
-
-        def calls(request: Request) -> Any:
-            return [call.as_json() for call in database.calls(request.query.get("kind"))]
-
-        def place(text: str) -> Order:
-            database.add_order(order := parse_order(text))
-            return order
-
-        answers: dict[str, Callable[[Request], Any]] = {
-            "health": lambda _: {"sandbox": "retake", "books": database.identity},
-            "bill": lambda _: bill(database.calls(), database.tasks(), self._service.now()).as_json(),
-            "calls": calls,
-            "orders": lambda _: [str(order) for order in database.orders()],
+        answers: dict[str, Callable[[], Any]] = {
+            "health": lambda: {"sandbox": "retake", "books": database.identity},
+            "bill": lambda: bill(database.calls(), database.tasks(), self._service.now()).as_json(),
+            "calls": lambda: [call.as_json() for call in database.calls(request.query.get("kind"))],
+            "orders": lambda: [str(order) for order in database.orders()],
         }
-        return Controls(answers, place, database.clear_orders)
+        return control(request, answers, self._place_order, database.clear_orders)
+
+    def _place_order(self, text: str) -> Order:
+        order = parse_order(text)
+        self._database.add_order(order)
+        return order
 
 
-class Controls(NamedTuple):
-    """What a test in another process can do with a sandbox under /sandbox/."""
-
-    answers: dict[str, Callable[[Request], Any]]  # GET /sandbox/NAME
-    place_order: Callable[[str], Order]  # POST /sandbox/orders; raises ValueError
-    withdraw_orders: Callable[[], object]  # DELETE /sandbox/orders
-
-
-def control(request: Request, controls: Controls) -> Response:
-    """Return the response to a request under /sandbox/."""
+def control(
+    request: Request,
+    answers: Mapping[str, Callable[[], Any]],
+    place_order: Callable[[str], Order],
+    withdraw_orders: Callable[[], object],
+) -> Response:
+    """Answer a request of a test in another process: GET /sandbox/NAME, POST or DELETE /sandbox/orders."""
     name = request.path.removeprefix("/sandbox/")
-    if request.method == "GET" and name in controls.answers:
-        return Response(200, controls.answers[name](request))
+    if request.method == "GET" and name in answers:
+        return Response(200, answers[name]())
     if (request.method, name) == ("DELETE", "orders"):
-        controls.withdraw_orders()
+        withdraw_orders()
         return Response(204)
     if (request.method, name) != ("POST", "orders"):
         return Response(404, {"error": f"no {request.method} {request.path} here"})
     try:
-        return Response(201, {"order": str(controls.place_order(str(request.fields.get("order", ""))))})
+        return Response(201, {"order": str(place_order(str(request.fields.get("order", ""))))})
     except ValueError as error:
         return Response(400, {"error": str(error)})
 

@@ -26,6 +26,7 @@ _FAILURES = {
     "task-rejected": ("The input text was rejected by content moderation.", "SAFETY.INPUT.TEXT"),
     "bad-image": ("The image could not be read.", "ASSET.INVALID"),
 }
+_NO_TASK = "A task with that ID was not found."
 _ERRORS = {
     401: "The API key you provided is not valid.",
     402: "You do not have enough credits to run this task.",
@@ -67,16 +68,14 @@ def create(call: ApiCall) -> Response:
 def poll(call: ApiCall) -> Response:
     """GET /v1/tasks/{id}."""
     task = _video_task(call.service, call.args[0])
-    if task is None:
-        return error(404, "A task with that ID was not found.")
-    return Response(200, _state(call.service, task), task_id=task.id)
+    return Response(200, _state(call.service, task), task_id=task.id) if task else error(404, _NO_TASK)
 
 
 def cancel(call: ApiCall) -> Response:
     """DELETE /v1/tasks/{id}: cancel a running task or delete a finished one; neither can be fetched again."""
     task = _video_task(call.service, call.args[0])
     if task is None:
-        return error(404, "A task with that ID was not found.")
+        return error(404, _NO_TASK)
     call.service.database.cancel_task(task.id, call.service.now())
     return Response(204, task_id=task.id)
 

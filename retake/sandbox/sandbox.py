@@ -93,9 +93,7 @@ class Sandbox:
             self._server.close()
             self._server = None
         self._database.close()
-        if self._lock:
-            self._lock.close()
-            self._lock = None
+        self._unlock()
 
     @property
     def serving(self) -> bool:
@@ -140,16 +138,22 @@ class Sandbox:
             except BlockingIOError:
                 url = f"http://{HOST}:{self._database.get('facts', 'port')}"
                 if _answers(url, self._database.identity):
-                    self._lock.close()
-                    self._lock = None
+                    self._unlock()
                     return url
                 time.sleep(0.1)
             else:
                 return None
         raise TimeoutError(f"another sandbox holds {self._state} but does not answer on its port")
 
+    def _unlock(self) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
     def _serve(self) -> str:
-        seed = self._choose_seed()
+        kept = self._database.get("facts", "seed") or secrets.randbelow(2**32)
+        seed = int(kept) if self._seed is None else self._seed
+        self._database.put("facts", "seed", str(seed))
         service = TaskService(
             self._database, self._clock, self._pace, seed=seed, quick=self._quick, singles=self._singles
         )
@@ -167,13 +171,6 @@ class Sandbox:
             with suppress(OSError):  # the port of last time is only a preference
                 return Server(int(self._database.get("facts", "port") or 0), handler.receive, closing)
         return Server(self._port, handler.receive, closing)
-
-    def _choose_seed(self) -> int:
-        kept = self._database.get("facts", "seed")
-        fresh = int(kept) if kept else secrets.randbelow(2**32)
-        seed = fresh if self._seed is None else self._seed
-        self._database.put("facts", "seed", str(seed))
-        return seed
 
 
 def _answers(url: str, identity: str) -> bool:
