@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from retake.sandbox import ENVIRONMENT, Pace, RecordedCall, Sandbox, endpoints, parse_order
+from retake.sandbox import ENVIRONMENT, FAULTS, KINDS, Pace, RecordedCall, Sandbox, endpoints, parse_order
 
 
 def _pace(_context: click.Context, _option: click.Parameter, text: str) -> Pace:
@@ -23,7 +23,22 @@ def _orders(_context: click.Context, _option: click.Parameter, texts: tuple[str,
         raise click.BadParameter(str(error)) from error
 
 
-@click.command()
+_FAULTS = {
+    **FAULTS,
+    "400-599[-html]": "refused with that status; -html: with a gateway's page",
+    "slow=SECONDS": "carried out, but answered late",
+}
+_GRAMMAR = f"""\b
+An order is KIND[#CALLS]=FAULT, such as upscale#1-2=500. Kinds:
+  {", ".join(KINDS[:7])}
+  {", ".join(KINDS[7:])}
+
+\b
+Faults:
+""" + "\n".join(f"  {name:<15} {text}" for name, text in _FAULTS.items())
+
+
+@click.command(epilog=_GRAMMAR)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes the state's last port, or a free one.")
 @click.option("--state", type=click.Path(file_okay=False), help="Keep records and media in this directory.")
 @click.option(

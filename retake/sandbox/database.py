@@ -28,7 +28,9 @@ CREATE TABLE IF NOT EXISTS files  (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 """
 _KEYS = {"facts": "name", "files": "key"}
 _CALL = "id, kind, n, at, request, outcome, carried_out, price, task_id"
-_TASK = "id, kind, created, duration, fate, request, price, seed, source, cancelled"
+_TASK = (
+    "id, kind, created, duration, fate, request, price, seed, source, cancelled"  # as in VendorTask
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class SandboxDatabase:
         fault = next((order.fault for order, base in orders if order.kind == kind and order.meets(n - base)), None)
         return int(row or 0), n, fault
 
-    def end_call(self, row: int, *, outcome: str, carried_out: bool, price: int, task_id: str) -> RecordedCall:
+    def end_call(self, row: int, outcome: str, carried_out: bool, price: int, task_id: str) -> RecordedCall:
         """Record how the call in `row` ended, and return it; `price` is in mills."""
         with self._writing() as db:
             db.execute(
@@ -123,15 +125,9 @@ class SandboxDatabase:
         return [_call(row) for row in rows]
 
     def add_task(self, task: VendorTask) -> None:
+        values = vars(task) | {"request": json.dumps(task.request, ensure_ascii=False)}
         with self._writing() as db:
-            db.execute(
-                f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                (
-                    *(task.id, task.kind, task.created, task.duration, task.fault),
-                    json.dumps(task.request, ensure_ascii=False),
-                    *(task.price, task.seed, task.source, task.cancelled),
-                ),
-            )
+            db.execute(f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values.values(),))  # noqa: S608
 
     def cancel_task(self, task_id: str, at: float) -> None:
         with self._writing() as db:

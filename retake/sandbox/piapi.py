@@ -86,7 +86,11 @@ def histories(call: ApiCall) -> Response:
     wanted = query.get("model", "mj") in ("mj", "midjourney")
     tasks = [task for task in call.service.database.tasks() if wanted and is_picture_task(task)]
     found = [task for task in reversed(tasks) if int(start) <= int(task.created) <= end]
-    items = [_history_item(call.service, task) for task in found[(page - 1) * size : page * size]]
+    items = [
+        {key: value for key, value in _unified(call.service, task).items() if key not in ("meta", "detail", "logs")}
+        | {"created_at": _iso(task.created)}
+        for task in found[(page - 1) * size : page * size]
+    ]
     return _good({"data": items, "page": page, "size": size, "total": len(found)})
 
 
@@ -210,12 +214,6 @@ def _meta(task: VendorTask, now: float, as_time: Callable[[float | None], object
         "process_mode": task.request["input"].get("process_mode") or "fast",
         "failover_triggered": False,
     }
-
-
-def _history_item(service: TaskService, task: VendorTask) -> dict[str, Any]:
-    keys = ("task_id", "model", "task_type", "status", "input", "config", "output", "error")
-    unified = _unified(service, task)
-    return {key: unified[key] for key in keys} | {"created_at": _iso(task.created)}
 
 
 def _failure(task: VendorTask, status: TaskStatus) -> str:

@@ -40,10 +40,7 @@ class RequestHandler:
         done = _carry_out(route, ApiCall(request, self._service, n, task_fault, args), fault)
         carried_out = done.ok and (fault is None or fault.carried_out)
         delivery = _delivery(done, fault)
-        outcome = _outcome(fault, delivery)
-        ended = self._database.end_call(
-            row, outcome=outcome, carried_out=carried_out, price=done.price, task_id=done.task_id
-        )
+        ended = self._database.end_call(row, _outcome(fault, delivery), carried_out, done.price, done.task_id)
         self._on_call(ended)
         return delivery
 
