@@ -28,9 +28,7 @@ CREATE TABLE IF NOT EXISTS files  (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 """
 _KEYS = {"facts": "name", "files": "key"}
 _CALL = "id, kind, n, at, request, outcome, carried_out, price, task_id"
-_TASK = (
-    "id, kind, created, duration, fate, request, price, seed, source, cancelled"  # as in VendorTask
-)
+_TASK = "id, kind, created, duration, fate, request, price, seed, source, cancelled"  # as in VendorTask
 
 
 @dataclass(frozen=True)
