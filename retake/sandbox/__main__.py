@@ -8,21 +8,6 @@ import click
 
 from retake.sandbox import ENVIRONMENT, FAULTS, KINDS, Pace, RecordedCall, Sandbox, endpoints, parse_order
 
-
-def _pace(_context: click.Context, _option: click.Parameter, text: str) -> Pace:
-    try:
-        return Pace.of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _orders(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        return tuple(str(parse_order(text)) for text in texts)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 _FAULTS = {
     **FAULTS,
     "400-599[-html]": "refused with that status; -html: with a gateway's page",
@@ -41,21 +26,21 @@ Faults:
 @click.command(epilog=_GRAMMAR)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes the state's last port, or a free one.")
 @click.option("--state", type=click.Path(file_okay=False), help="Keep records and media in this directory.")
-@click.option(
-    "--order", "orders", multiple=True, callback=_orders, help="Order a fault, such as upscale#1-2=500; repeatable."
-)
-@click.option("--pace", default="3,2,4", show_default=True, callback=_pace, help="Seconds: imagine,upscale,runway.")
+@click.option("--order", "orders", multiple=True, help="Order a fault, such as upscale#1-2=500; repeatable.")
+@click.option("--pace", default="3,2,4", show_default=True, help="Seconds: imagine,upscale,runway.")
 @click.option("--seed", type=int, help="Determines texts, pictures and ids.")
 @click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
 @click.option("--no-singles", is_flag=True, help="Imagine tasks offer only their grid.")
-def main(port: int, state: str | None, orders: tuple[str, ...], pace: Pace, seed: int | None, **flags: bool) -> None:
+def main(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed: int | None, **flags: bool) -> None:
     """Run stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1 until Ctrl-C."""
-    sandbox = Sandbox(
-        state, port, seed=seed, pace=pace, quick=flags["quick"], singles=not flags["no_singles"], on_call=_show
-    )
     try:
-        with sandbox:
-            for order in orders:
+        times, parsed = Pace.of(pace), [str(parse_order(order)) for order in orders]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    quick, singles = flags["quick"], not flags["no_singles"]
+    try:
+        with Sandbox(state, port, seed=seed, pace=times, quick=quick, singles=singles, on_call=_show) as sandbox:
+            for order in parsed:
                 sandbox.order(order)
             _introduce(sandbox)
             threading.Event().wait()

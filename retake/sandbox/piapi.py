@@ -51,8 +51,12 @@ def error(status: int, message: str = "") -> Response:
 def create(call: ApiCall) -> Response:
     """POST /api/v1/task: start an imagine or an upscale."""
     body = call.request.fields
-    if refused := _refused(call.request, body):
-        return refused
+    if not call.request.is_json_object:
+        return error(400, "the body must be a JSON object sent as application/json")
+    if body.get("model") != "midjourney":
+        return error(400, "model must be midjourney")
+    if not isinstance(body.get("input"), dict):
+        return error(400, "input must be an object")
     start = {"imagine": _imagine, "upscale": _upscale}.get(str(body.get("task_type")))
     if start is None:
         return error(400, "task_type must be imagine or upscale")
@@ -96,19 +100,10 @@ def histories(call: ApiCall) -> Response:
 
 def account(call: ApiCall) -> Response:
     """GET /account/info: the credit left."""
-    service = call.service
-    spent = sum(task.owed(service.now()) for task in service.database.tasks() if is_picture_task(task))
-    left = CREDIT_MILLS - spent
+    tasks = [task for task in call.service.database.tasks() if is_picture_task(task)]
+    left = CREDIT_MILLS - sum(task.owed(call.service.now()) for task in tasks)
     data = {"account_name": "sandbox", "credits": left * POINTS_PER_MILL, "equivalent_in_usd": left / 1000}
     return _good(data)
-
-
-def _refused(request: Request, body: dict[str, Any]) -> Response | None:
-    if not request.is_json_object:
-        return error(400, "the body must be a JSON object sent as application/json")
-    if body.get("model") != "midjourney":
-        return error(400, "model must be midjourney")
-    return None if isinstance(body.get("input"), dict) else error(400, "input must be an object")
 
 
 def _imagine(call: ApiCall, fields: dict[str, Any]) -> Response:
@@ -171,7 +166,7 @@ def _legacy(service: TaskService, task: VendorTask) -> dict[str, Any]:
     return {
         "task_id": task.id,
         "status": _LEGACY_STATUSES.get(status.name, status.name),
-        "process_time": int(max(0.0, service.now() - task.created)),
+        "process_time": int(max(0.0, now - task.created)),
         "progress": progress,
         "meta": {"task_type": task.kind, **_meta(task, now, lambda time: int(time or 0))},
         "task_result": {

@@ -45,7 +45,8 @@ def write(messages: Sequence[str], rng: random.Random) -> dict[str, Any]:
     The post is about the topic that they give ("Topic: …"). Without one, it is about a topic they do not mention.
     """
     asked = "\n".join(messages)
-    given = _given(asked)
+    match = _GIVEN.search(asked) or _GIVEN_IN_JSON.search(asked)
+    given = match["topic"].strip(_QUOTES) if match else ""
     language = language_of(asked, given)
     post = _post(_about(given, language) if given else _unused(asked, language, rng), language)
     wanted = [key for key in KEYS if re.search(rf"(?<!\w){key}(?!\w)", asked)]
@@ -60,11 +61,6 @@ def language_of(text: str, given: str = "") -> str:
         return "ru"
     cyrillic, latin = (len(re.findall(letters, text, re.IGNORECASE)) for letters in ("[а-яё]", "[a-z]"))
     return "ru" if cyrillic * 4 > latin else "en"
-
-
-def _given(asked: str) -> str:
-    match = _GIVEN.search(asked) or _GIVEN_IN_JSON.search(asked)
-    return match["topic"].strip(_QUOTES) if match else ""
 
 
 def _about(given: str, language: str) -> Topic:

@@ -40,8 +40,7 @@ class RequestHandler:
         done = _carry_out(route, ApiCall(request, self._service, n, task_fault, args), fault)
         carried_out = done.ok and (fault is None or fault.carried_out)
         delivery = _delivery(done, fault)
-        ended = self._database.end_call(row, _outcome(fault, delivery), carried_out, done.price, done.task_id)
-        self._on_call(ended)
+        self._on_call(self._database.end_call(row, _outcome(fault, delivery), carried_out, done.price, done.task_id))
         return delivery
 
     def _control(self, request: Request) -> Response:

@@ -133,15 +133,12 @@ class _HttpHandler(BaseHTTPRequestHandler):
         return None
 
     def _withhold(self, hang: bool) -> None:
+        """Send nothing; with `hang`, keep the connection open until the client or the server closes it."""
         self.close_connection = True
         until = time.monotonic() + HANG_LIMIT_S
-        while hang and time.monotonic() < until and not self.server.closing.is_set() and not self._client_left():
-            pass
-
-    def _client_left(self) -> bool:
-        """Return whether the client has closed its end, after waiting up to 50 ms."""
-        readable, _, _ = select.select([self.connection], [], [], 0.05)
-        try:
-            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return True
+        while hang and time.monotonic() < until and not self.server.closing.is_set():
+            readable, _, _ = select.select([self.connection], [], [], 0.05)
+            try:
+                hang = not readable or bool(self.connection.recv(1, socket.MSG_PEEK))
+            except OSError:
+                return

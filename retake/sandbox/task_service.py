@@ -102,7 +102,7 @@ class TaskService:
 
     def media(self, task: VendorTask, name: str) -> tuple[bytes, str] | None:
         """Return the file `name` of a completed task and its content type, or None if it has no such file."""
-        if self.status(task).name != "completed" or name not in _FILES[task.kind]:
+        if not self.status(task).completed or name not in _FILES[task.kind]:
             return None
         key = f"made/{task.id}/{name}"
         with self._lock:

@@ -19,7 +19,7 @@ ENLARGED = 4
 
 def make_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
     """Return an MP4 (H.264, yuv420p) of `image`, a PNG or JPEG; `ratio` is its size in pixels, as in "1280:720"."""
-    width, height = _size(ratio)
+    width, height = (int(side) for side in ratio.split(":"))
     with Image.open(BytesIO(image)) as opened:
         still = ImageOps.fit(opened.convert("RGB"), (width, height), Image.Resampling.LANCZOS)
     return _encode(still, f"scale={width * ENLARGED}:-2:flags=bicubic,{_camera(ratio, seconds, seed)}", seconds)
@@ -43,13 +43,8 @@ def _camera(ratio: str, seconds: int, seed: int) -> str:
 
 @lru_cache
 def _plain(ratio: str, seconds: int) -> bytes:
-    width, height = (side // 20 * 2 for side in _size(ratio))
+    width, height = (int(side) // 20 * 2 for side in ratio.split(":"))
     return _encode(Image.new("RGB", (width, height), (52, 73, 94)), f"loop=loop={seconds * FPS}:size=1", seconds)
-
-
-def _size(ratio: str) -> tuple[int, int]:
-    width, height = (int(part) for part in ratio.split(":"))
-    return width, height
 
 
 def _encode(still: Image.Image, filters: str, seconds: int) -> bytes:

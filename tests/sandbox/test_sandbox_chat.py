@@ -1,4 +1,4 @@
-"""The chat API's stand-in, and what it writes."""
+"""The stand-in of the chat API, and the posts it writes."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from retake.sandbox import posts
 ALL = "Delivery as JSON with " + ", ".join(posts.KEYS)
 
 
-def _luck(seed: object) -> random.Random:
+def _rng(seed: object) -> random.Random:
     return random.Random(seed)
 
 
@@ -44,7 +44,7 @@ def test_everything_is_answered_when_nothing_is_named(customer: Customer) -> Non
 
 def test_the_same_seed_writes_the_same(sandbox, customer: Customer) -> None:
     first = _content(customer.chat(ALL))
-    assert first == posts.write([ALL], _luck("7/chat/1"))
+    assert first == posts.write([ALL], _rng("7/chat/1"))
 
 
 def test_vision_chooses_one_of_the_pictures(customer: Customer) -> None:
@@ -82,7 +82,7 @@ def test_topics_do_not_repeat_even_when_all_have_been_used(language: str) -> Non
     ask = {"en": 'JSON {"topic": …}. Used already:', "ru": 'Придумай тему, ответь в JSON {"topic": …}. Уже было:'}
     used: list[str] = []
     for n in range(60):
-        topic = posts.write([ask[language], *used], _luck(n))["topic"]
+        topic = posts.write([ask[language], *used], _rng(n))["topic"]
         assert topic not in used
         assert posts.language_of(topic) == language
         used.append(topic)
@@ -90,20 +90,20 @@ def test_topics_do_not_repeat_even_when_all_have_been_used(language: str) -> Non
 
 def test_a_given_topic_is_kept_and_its_parts_belong_together() -> None:
     for topic in posts.TOPICS["en"]:
-        post = posts.write([f"Topic: {topic.topic}\nPost: …\n{ALL}"], _luck(1))
+        post = posts.write([f"Topic: {topic.topic}\nPost: …\n{ALL}"], _rng(1))
         assert (post["topic"], post["text"]) == (topic.topic, topic.text)
         assert post["midjourney_prompt"] == topic.midjourney
 
 
 def test_a_topic_that_is_not_known_is_kept_too() -> None:
-    post = posts.write(["Тема: Как в Якутии пекут хлеб", ALL], _luck(1))
+    post = posts.write(["Тема: Как в Якутии пекут хлеб", ALL], _rng(1))
     assert post["topic"] == "Как в Якутии пекут хлеб"
     assert post["text"].startswith("Как в Якутии пекут хлеб.")
     assert "Мимо этого" in post["text"]
 
 
 def test_a_schema_is_not_taken_for_a_topic() -> None:
-    post = posts.write(['JSON {"topic": "string", "short_topic": "string"}'], _luck(1))
+    post = posts.write(['JSON {"topic": "string", "short_topic": "string"}'], _rng(1))
     assert post["topic"] in {topic.topic for topic in posts.TOPICS["en"]}
 
 

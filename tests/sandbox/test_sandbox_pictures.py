@@ -1,4 +1,4 @@
-"""What the stand-ins paint and film."""
+"""The pictures and videos of the stand-ins."""
 
 from itertools import pairwise
 
@@ -81,13 +81,13 @@ def test_a_single_has_the_shape_asked_for(ratio, flag: str, size: tuple[int, int
     assert PictureSpec.of(task, quick=False).size == size
 
 
-def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
+def test_a_video_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
     import subprocess
 
     import imageio_ffmpeg
 
     picture = pictures.single(PictureSpec("mountains at sunset", 1, (320, 180), quick=False), 1)
-    made = tmp_path / "film.mp4"
+    made = tmp_path / "video.mp4"
     made.write_bytes(video.make_video(picture, "320:180", 1, seed=1))
     raw = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""What a sandbox remembers, who may ask it, and how it is found again."""
+"""What a sandbox records, and how a later or another process finds it."""
 
 import socket
 from decimal import Decimal
