@@ -117,9 +117,8 @@ class B2Sandbox:
         if fault and fault.name == "slow":
             self._pause(fault.seconds)
         delivery = self._deliver(request, name, fault)
-        call = RecordedB2Call(
-            name, file, str(delivery.response.status if delivery.response else fault), price_class(name)
-        )
+        outcome = delivery.response.status if delivery.response else fault
+        call = RecordedB2Call(name, file, str(outcome), price_class(name))
         with self._lock:
             self._calls.append(call)
         self._on_call(call)

@@ -45,9 +45,8 @@ def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = 
 
 
 def check_version(request: Request) -> Response | None:
-    if request.headers.get("x-runway-version"):
-        return None
-    return error(400, "The X-Runway-Version header is required.")
+    named = request.headers.get("x-runway-version")
+    return None if named else error(400, "The X-Runway-Version header is required.")
 
 
 def create(call: ApiCall) -> Response:
