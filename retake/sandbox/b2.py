@@ -61,7 +61,7 @@ class B2Sandbox:
         closing = threading.Event()
         self._server = Server(port, self._receive, closing, now)
         self.url = f"http://127.0.0.1:{self._server.port}"
-        self.store = SimulatedAccount(now, Random(seed))  # noqa: S311  chance, not secrecy
+        self.store = SimulatedAccount(now, Random(seed))
         self.meanwhile, self._pause, self._on_call = meanwhile, pause or closing.wait, on_call
         self._api = B2NativeApi(self.store, self.url)
         self._lock = threading.RLock()

@@ -43,7 +43,7 @@ def complete(call: ApiCall) -> Response:
     if problem := _problem(body):
         return error(400, *problem)
     texts = [_text_of(message) for message in body["messages"]]
-    rng = random.Random(f"{call.service.seed}/chat/{call.n}")  # noqa: S311  art, not secrets
+    rng = random.Random(f"{call.service.seed}/chat/{call.n}")
     images = sum(part.get("type") == "image_url" for message in body["messages"] for part in _parts(message))
     answer = {"index": rng.randint(1, images)} if images else posts.write(texts, rng)
     return _completion(call, body["model"], texts, json.dumps(answer, ensure_ascii=False))

@@ -49,18 +49,12 @@ class RecordedCall:
         return fields | {"price_usd": float(self.price)}
 
 
-class SandboxDatabase:
-    """Safe to use from many threads; with a `path`, from many processes. `identity` is unique to each database."""
-
-    def __init__(self, path: str = ":memory:") -> None:
+class _Connection:
+    def __init__(self, path: str) -> None:
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.executescript(_SCHEMA)
-        with self._writing() as db:
-            db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
-        self.identity = str(self.get("facts", "identity"))
 
     def close(self) -> None:
         with self._lock:
@@ -81,6 +75,17 @@ class SandboxDatabase:
         with self._lock:
             return self._db.execute(sql, values).fetchall()
 
+
+class SandboxDatabase(_Connection):
+    """Safe to use from many threads; with a `path`, from many processes. `identity` is unique to each database."""
+
+    def __init__(self, path: str = ":memory:") -> None:
+        super().__init__(path)
+        self._db.executescript(_SCHEMA)
+        with self._writing() as db:
+            db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
+        self.identity = str(self.get("facts", "identity"))
+
     def get(self, table: Literal["facts", "files"], key: str) -> Any:
         """Return a fact (seed, port, identity) as a string, or a file as bytes; None if there is none."""
         rows = self._rows(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
@@ -93,8 +98,7 @@ class SandboxDatabase:
     def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, VendorFault | None]:
         """Record a call that has arrived; return its row, its number among its kind, and the fault ordered for it.
 
-        Counting and matching are one transaction, so that an order for one call applies to exactly one. If several
-        orders match, the oldest applies.
+        Counting and matching are one transaction: an order for one call applies to exactly one, the oldest order first.
         """
         with self._writing() as db:
             n = _count(db, kind) + 1

@@ -1,10 +1,7 @@
 """Landscapes for the picture stand-ins: a sky, hazy ridges, water or a skyline, chosen by the prompt's words.
 
-Every measure is a share of the picture's size, so a picture painted twice as large is the same picture with finer
-edges.
+Every measure is a share of the picture's size: painted twice as large, it is the same picture with finer edges.
 """
-
-# ruff: noqa: S311 – the random numbers are for art, not for secrets
 
 import json
 import random

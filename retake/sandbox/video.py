@@ -32,7 +32,7 @@ def make_quick_video(_image: bytes, ratio: str, seconds: int, _seed: int) -> byt
 
 def _camera(ratio: str, seconds: int, seed: int) -> str:
     """Return the filter of a zoom that starts and ends softly, with a drift in a direction that follows from `seed`."""
-    rng, frames = random.Random(seed), seconds * FPS  # noqa: S311  art, not secrets
+    rng, frames = random.Random(seed), seconds * FPS
     moved = f"(0.5-0.5*cos(PI*on/{frames}))"
     across, down = (rng.choice((-1, 1)) * rng.uniform(DRIFT / 3, DRIFT) for _ in range(2))
     return (
