@@ -1,4 +1,4 @@
-"""python -m retake.sandbox: a sandbox for as long as you need one."""
+"""python -m retake.sandbox: run a sandbox until Ctrl-C."""
 
 import sys
 import threading
@@ -6,49 +6,49 @@ from datetime import datetime
 
 import click
 
-from retake.sandbox import ENVIRONMENT, Call, Pace, Sandbox, endpoints, parse_order
+from retake.sandbox import ENVIRONMENT, FAULTS, KINDS, Pace, RecordedCall, Sandbox, endpoints, parse_order
+
+_FAULTS = {
+    **FAULTS,
+    "400-599[-html]": "refused with that status; -html: with a gateway's page",
+    "slow=SECONDS": "carried out, but answered late",
+}
+_GRAMMAR = f"""\b
+An order is KIND[#CALLS]=FAULT, such as upscale#1-2=500. Kinds:
+  {", ".join(KINDS[:7])}
+  {", ".join(KINDS[7:])}
+
+\b
+Faults:
+""" + "\n".join(f"  {name:<15} {text}" for name, text in _FAULTS.items())
 
 
-def _pace(_context: click.Context, _option: click.Parameter, text: str) -> Pace:
-    try:
-        return Pace.of(text)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong)) from wrong
-
-
-def _orders(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        return tuple(str(parse_order(text)) for text in texts)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong)) from wrong
-
-
-@click.command()
+@click.command(epilog=_GRAMMAR)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes the state's last port, or a free one.")
-@click.option("--state", type=click.Path(file_okay=False), help="Keep books and media in this directory.")
-@click.option(
-    "--order", "orders", multiple=True, callback=_orders, help="A fault, such as upscale#1-2=500; repeatable."
-)
-@click.option("--pace", default="3,2,4", show_default=True, callback=_pace, help="Seconds: imagine,upscale,runway.")
-@click.option("--seed", type=int, help="Texts, pictures and ids follow from it.")
+@click.option("--state", type=click.Path(file_okay=False), help="Keep records and media in this directory.")
+@click.option("--order", "orders", multiple=True, help="Order a fault, such as upscale#1-2=500; repeatable.")
+@click.option("--pace", default="3,2,4", show_default=True, help="Seconds: imagine,upscale,runway.")
+@click.option("--seed", type=int, help="Determines texts, pictures and ids.")
 @click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
-@click.option("--no-singles", is_flag=True, help="Imagine tasks show their grid alone.")
-def main(port: int, state: str | None, orders: tuple[str, ...], pace: Pace, seed: int | None, **flags: bool) -> None:
-    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1, until Ctrl-C."""
-    sandbox = Sandbox(
-        state, port, seed=seed, pace=pace, quick=flags["quick"], singles=not flags["no_singles"], on_call=_show
-    )
+@click.option("--no-singles", is_flag=True, help="Imagine tasks offer only their grid.")
+def main(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed: int | None, **flags: bool) -> None:
+    """Run stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1 until Ctrl-C."""
     try:
-        with sandbox:
-            for order in orders:
+        times, parsed = Pace.of(pace), [str(parse_order(order)) for order in orders]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    quick, singles = flags["quick"], not flags["no_singles"]
+    try:
+        with Sandbox(state, port, seed=seed, pace=times, quick=quick, singles=singles, on_call=_show) as sandbox:
+            for order in parsed:
                 sandbox.order(order)
             _introduce(sandbox)
             threading.Event().wait()
-    except OSError as trouble:
-        click.echo(f"The sandbox cannot start: {trouble.strerror or trouble}. Try another --port or --state.", err=True)
+    except OSError as error:
+        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another --port or --state.", err=True)
         sys.exit(75)
     except KeyboardInterrupt:
-        click.echo("\nThe sandbox is closed.")
+        click.echo("\nThe sandbox has stopped.")
 
 
 def _introduce(sandbox: Sandbox) -> None:
@@ -59,10 +59,10 @@ def _introduce(sandbox: Sandbox) -> None:
             click.echo(f"  API_KEYS.{vendor}.{key} = {value}")
     other = endpoints(sandbox.url, "legnext")["midjourney"]
     click.echo(f"  or API_KEYS.midjourney.provider = legnext, API_KEYS.midjourney.endpoint = {other['endpoint']}")
-    click.echo("Any key will do. Ctrl-C ends it.")
+    click.echo("Any key will do. Ctrl-C stops it.")
 
 
-def _show(call: Call) -> None:
+def _show(call: RecordedCall) -> None:
     when = datetime.fromtimestamp(call.when).astimezone().strftime("%H:%M:%S")
     price = f"${call.price:.3f}" if call.price else ""
     click.echo(f"{when}  {call.kind:<12} #{call.n:<4} {call.outcome:<18} {price:<8} {call.task_id}".rstrip())

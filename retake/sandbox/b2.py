@@ -1,18 +1,17 @@
-"""A stand-in of Backblaze B2 that any number of processes share: b2sdk's simulator behind B2's native API, over HTTP.
+"""A stand-in of Backblaze B2 that several processes can share: b2sdk's simulator behind B2's native API, over HTTP.
 
     with B2Sandbox() as sandbox:
         sandbox.order("b2-upload#1=cut-after")         # stored, but the answer is lost
         bucket = open_b2(sandbox.storage_url("story"), environ=sandbox.environment())
 
-It does what B2 is known for: versions of one second are listed in any order (by the seed), nothing is ever
-overwritten, and the S3 face refuses conditional headers. From the shell: python -m retake.sandbox.b2 --help
+Like the real B2, it lists versions of the same second in any order (determined by the seed), never overwrites
+anything, and refuses conditional headers in its S3 API. From the shell: python -m retake.sandbox.b2 --help
 """
 
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from email.utils import formatdate
 from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -20,38 +19,32 @@ from urllib.parse import quote, unquote
 import click
 
 from retake.bucket.b2_price import PriceClass, price_class
-from retake.sandbox.b2_api import Api, name_of, refusal
+from retake.calls import CallCounter
+from retake.sandbox.b2_api import B2NativeApi, name_of, refusal
 from retake.sandbox.b2_orders import KINDS, parse_order
-from retake.sandbox.b2_store import Store
-from retake.sandbox.desk import Answer
-from retake.sandbox.orders import Fault, Order
+from retake.sandbox.b2_store import SimulatedAccount
+from retake.sandbox.http_messages import Request, Response, gateway_page
+from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
+from retake.sandbox.request_handler import Delivery, control
 from retake.sandbox.server import Server
-from retake.sandbox.wire import Reply, Request, html
 
-_UNDONE = ("cut-before", "hang", "status", "new-url", "expired", "caps")
+_NOT_CARRIED_OUT = ("cut-before", "hang", "status", "new-url", "expired", "caps")
 
 
-class Call(NamedTuple):
+class RecordedB2Call(NamedTuple):
     """One call that a client made."""
 
-    name: str  # as the API has it: «b2_upload_file»
-    file: str  # the file's name, the prefix of a listing, or «»
+    name: str  # as in the API: "b2_upload_file"
+    file: str  # the file's name, the prefix of a listing, or ""
     outcome: str  # the status of the answer, or the fault of a call that was not answered
     price: PriceClass
 
 
-class _Placed:
-    """An order, and how many calls of its kind it has seen."""
-
-    def __init__(self, order: Order) -> None:
-        self.order, self.seen = order, 0
-
-
 class B2Sandbox:
-    """Serves on a loopback port (0: a free one) while it is entered. Raises OSError where the port is taken.
+    """Serves on a loopback port (0: a free one) while it is entered. Raises OSError if the port is taken.
 
-    `meanwhile(call, file)` is called before each call is carried out: the place for somebody else to do something.
-    `now` is B2's clock, seconds since the epoch; `pause` makes slow answers slow.
+    `meanwhile(call, file)` is called before each call is carried out, so that a test can act in between.
+    `now` is B2's clock, in seconds since the epoch; `pause` waits in real time, for slow answers.
     """
 
     def __init__(
@@ -63,18 +56,17 @@ class B2Sandbox:
         now: Callable[[], float] = time.time,
         pause: Callable[[float], object] | None = None,
         meanwhile: Callable[[str, str], object] = lambda call, file: None,
-        on_call: Callable[[Call], object] = lambda call: None,
+        on_call: Callable[[RecordedB2Call], object] = lambda call: None,
     ) -> None:
-        self._closing = threading.Event()
-        self._server = Server(port, self._receive, self._closing)
-        self._server.RequestHandlerClass = _handler(self._server.RequestHandlerClass, now)
+        closing = threading.Event()
+        self._server = Server(port, self._receive, closing, now)
         self.url = f"http://127.0.0.1:{self._server.port}"
-        self.store = Store(now, Random(seed))  # noqa: S311  chance, not secrecy
-        self.meanwhile, self._pause, self._on_call = meanwhile, pause or self._closing.wait, on_call
-        self._api = Api(self.store, self.url)
+        self.store = SimulatedAccount(now, Random(seed))
+        self.meanwhile, self._pause, self._on_call = meanwhile, pause or closing.wait, on_call
+        self._api = B2NativeApi(self.store, self.url)
         self._lock = threading.RLock()
-        self._calls: list[Call] = []
-        self._placed: list[_Placed] = []
+        self._calls: list[RecordedB2Call] = []
+        self._placed: list[tuple[Order, CallCounter]] = []
         for name in buckets:
             self.make_bucket(name)
 
@@ -86,92 +78,75 @@ class B2Sandbox:
         self._server.close()
 
     def environment(self) -> dict[str, str]:
-        """The keys that it accepts, as the environment variables that clients take them from."""
+        """Return the environment variables with the keys that the sandbox accepts."""
         return {"B2_APPLICATION_KEY_ID": self.store.account, "B2_APPLICATION_KEY": self.store.key}
 
     def storage_url(self, prefix: str = "", *, bucket: str = "retake") -> str:
-        """What to put into STORAGE.url."""
+        """Return the value for the settings key `STORAGE.url`."""
         return f"b2://{bucket}{f'/{prefix}' if prefix else ''}?realm={quote(self.url, safe=':/')}"
 
     def make_bucket(self, name: str) -> None:
-        """As its owner would in the web interface."""
+        """Create a bucket, as its owner would in the web interface."""
         with self._lock:
             token = self.store.authorize_account("", self.store.account, self.store.key)["authorizationToken"]
             self.store.create_bucket(self.store.API_URL, token, self.store.account, name, "allPrivate")
 
     def order(self, text: str) -> Order:
-        """Place an order (retake.sandbox.b2_orders). Raises ValueError. Of several for one call the newest counts."""
+        """Place an order (grammar: b2_orders.py); the newest that matches a call applies. Raises ValueError."""
         order = parse_order(text)
         with self._lock:
-            self._placed.append(_Placed(order))
+            self._placed.append((order, CallCounter()))
         return order
 
     def withdraw_orders(self) -> None:
         with self._lock:
             self._placed.clear()
 
-    def calls(self) -> list[Call]:
-        """Every call so far that has ended."""
+    def calls(self) -> list[RecordedB2Call]:
+        """Return every call that has ended so far."""
         with self._lock:
             return list(self._calls)
 
-    def _receive(self, request: Request) -> Answer:
+    def _receive(self, request: Request) -> Delivery:
         if request.path.startswith("/sandbox/"):
-            return Answer(self._control(request))
+            answers = {"calls": lambda: [call._asdict() for call in self.calls()]}
+            return Delivery(control(request, answers, self.order, self.withdraw_orders))
         name, file = name_of(request), _file_of(request)
         fault = self._fault(KINDS.get(name, ""))
         self.meanwhile(name, file)
         if fault and fault.name == "slow":
             self._pause(fault.seconds)
-        answer = self._answer(request, name, fault)
-        call = Call(name, file, str(answer.reply.status if answer.reply else fault), price_class(name))
+        delivery = self._deliver(request, name, fault)
+        outcome = delivery.response.status if delivery.response else fault
+        call = RecordedB2Call(name, file, str(outcome), price_class(name))
         with self._lock:
             self._calls.append(call)
         self._on_call(call)
-        return answer
+        return delivery
 
-    def _answer(self, request: Request, name: str, fault: Fault | None) -> Answer:
+    def _deliver(self, request: Request, name: str, fault: VendorFault | None) -> Delivery:
         with self._lock:
-            undone = fault if fault and fault.name in _UNDONE else None
-            done = self._refused(request, name, undone) if undone else self._api.answer(request)
-        if fault and fault.name in ("cut-before", "cut-after", "hang", "hang-after"):
-            return Answer(hang=fault.name.startswith("hang"))
-        return Answer(html(200) if fault and fault.name == "not-json" else done)
+            refused = fault and fault.name in _NOT_CARRIED_OUT
+            done = self._refused(request, name, fault) if fault and refused else self._api.answer(request)
+        if fault and fault.name in SILENT_FAULTS:
+            return Delivery(hang=fault.name.startswith("hang"))
+        return Delivery(gateway_page(200) if fault and fault.name == "not-json" else done)
 
-    def _refused(self, request: Request, name: str, fault: Fault) -> Reply:
+    def _refused(self, request: Request, name: str, fault: VendorFault) -> Response:
         if fault.name == "expired":
             self._api.expire(request.headers.get("authorization", ""))
-            return refusal(401, "expired_auth_token", "the token has run out")
+            return refusal(401, "expired_auth_token", "the token has expired")
         if fault.name == "caps":
             return refusal(403, "storage_cap_exceeded" if name == "b2_upload_file" else "transaction_cap_exceeded")
         if fault.name == "new-url":
             return refusal(503, "service_unavailable", "no tomes available")
-        return html(fault.status) if fault.html else refusal(fault.status or 500)
+        return gateway_page(fault.status) if fault.html else refusal(fault.status or 500)
 
-    def _fault(self, kind: str) -> Fault | None:
-        """The fault of this call. Counts it."""
-        met = None
+    def _fault(self, kind: str) -> VendorFault | None:
+        """Count a call, and return the fault ordered for it."""
         with self._lock:
-            for placed in self._placed:
-                if placed.order.kind == kind:
-                    placed.seen += 1
-                    met = placed.order.fault if placed.order.meets(placed.seen) else met
-        return met
-
-    def _control(self, request: Request) -> Reply:
-        """What the other sandbox has under the same paths, for tests in other processes."""
-        asked = (request.method, request.path)
-        if asked == ("GET", "/sandbox/calls"):
-            return Reply(200, [call._asdict() for call in self.calls()])
-        if asked == ("DELETE", "/sandbox/orders"):
-            self.withdraw_orders()
-            return Reply(204)
-        if asked != ("POST", "/sandbox/orders"):
-            return Reply(404, {"error": f"no {request.method} {request.path} here"})
-        try:
-            return Reply(201, {"order": str(self.order(str(request.fields.get("order", ""))))})
-        except ValueError as wrong:
-            return Reply(400, {"error": str(wrong)})
+            counted = [(order, seen.next(kind)) for order, seen in self._placed if order.kind == kind]
+        return next((order.fault for order, n in reversed(counted) if order.meets(n)), None)
 
 
 def _file_of(request: Request) -> str:
@@ -180,28 +155,21 @@ def _file_of(request: Request) -> str:
     return str(name or unquote(request.headers.get("x-bz-file-name", "")))
 
 
-def _handler(usual: Any, now: Callable[[], float]) -> Any:
-    """`usual`, with PUT for the S3 face, and with B2's clock in the Date header."""
-    return type(
-        "Handler", (usual,), {"do_PUT": usual.do_POST, "date_time_string": lambda _: formatdate(now(), usegmt=True)}
-    )
-
-
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--bucket", "buckets", multiple=True, default=("retake",), show_default=True, help="Repeatable.")
-@click.option("--order", "orders", multiple=True, help="A fault, such as b2-upload#1=cut-after; repeatable.")
-@click.option("--seed", type=int, help="The order of versions of one second follows from it.")
+@click.option("--order", "orders", multiple=True, help="Order a fault, such as b2-upload#1=cut-after; repeatable.")
+@click.option("--seed", type=int, help="Determines the order in which versions of the same second are listed.")
 def main(port: int, buckets: tuple[str, ...], orders: tuple[str, ...], seed: int | None) -> None:
-    """A stand-in of Backblaze B2 on 127.0.0.1, until Ctrl-C. It forgets everything when it ends."""
+    """Run a stand-in of Backblaze B2 on 127.0.0.1 until Ctrl-C. It keeps nothing when it stops."""
     try:
         sandbox = B2Sandbox(port, buckets=buckets, seed=seed, on_call=_show)
         for order in orders:
             sandbox.order(order)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="--order") from wrong
-    except OSError as trouble:
-        click.echo(f"The sandbox cannot start: {trouble.strerror or trouble}. Try another --port.", err=True)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--order") from error
+    except OSError as error:
+        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another --port.", err=True)
         sys.exit(75)
     try:
         with sandbox:
@@ -209,13 +177,13 @@ def main(port: int, buckets: tuple[str, ...], orders: tuple[str, ...], seed: int
             settings = {"RETAKE_STORAGE_URL": sandbox.storage_url("story", bucket=buckets[0]), **sandbox.environment()}
             for name, value in settings.items():
                 click.echo(f"  export {name}='{value}'")
-            click.echo("Ctrl-C ends it, and forgets everything.")
+            click.echo("Ctrl-C stops it; it keeps nothing.")
             threading.Event().wait()
     except KeyboardInterrupt:
-        click.echo("\nThe sandbox is closed.")
+        click.echo("\nThe sandbox has stopped.")
 
 
-def _show(call: Call) -> None:
+def _show(call: RecordedB2Call) -> None:
     click.echo(f"{call.outcome:<12} {call.price}  {call.name:<26} {call.file}".rstrip())
 
 

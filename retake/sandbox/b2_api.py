@@ -1,6 +1,6 @@
-"""B2's native API, version 4, as the stand-in answers it: a request in, a reply out.
+"""B2's native API, version 4: takes a request, returns a response.
 
-Paths, fields and error codes: b2sdk, `B2RawHTTPApi` and `interpret_b2_error`.
+Paths, fields and error codes are those of b2sdk: `B2RawHTTPApi` and `interpret_b2_error`.
 """
 
 import base64
@@ -13,13 +13,19 @@ from urllib.parse import unquote, urlsplit
 from b2sdk.v3 import MetadataDirectiveMode
 from b2sdk.v3 import exception as b2
 
-from retake.sandbox.b2_store import Store
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.b2_store import SimulatedAccount
+from retake.sandbox.http_messages import Request, Response
 
 _API, _INFO = "/b2api/v4/", "x-bz-info-"
 _CODES = {400: "bad_request", 401: "unauthorized", 403: "access_denied", 404: "not_found", 408: "request_timeout"}
 _CODES |= {409: "conflict", 429: "too_many_requests", 500: "internal_error", 503: "service_unavailable"}
 
+_ERRORS = {
+    b2.Unauthorized: (401, "unauthorized"),
+    b2.NonExistentBucket: (400, "bad_bucket_id"),
+    b2.Conflict: (409, "conflict"),
+    b2.DuplicateBucketName: (400, "duplicate_bucket_name"),
+}
 _CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
 _REFUSED = (
     b'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<Error><Code>NotImplemented</Code>'
@@ -28,7 +34,7 @@ _REFUSED = (
 
 
 def name_of(request: Request) -> str:
-    """The API's name of the call that `request` is; «» if it is none."""
+    """Return the API's name of the call, or "" if `request` is no call of the API."""
     if request.path.startswith("/upload/"):
         return "b2_upload_file"
     if request.path.startswith("/file/"):
@@ -38,51 +44,54 @@ def name_of(request: Request) -> str:
     return request.path.removeprefix(_API) if request.path.startswith(_API) else ""
 
 
-def refusal(status: int, code: str = "", message: str = "to order") -> Reply:
-    """An error as B2 words it."""
-    return Reply(status, {"status": status, "code": code or _CODES.get(status, "error"), "message": message})
+def refusal(status: int, code: str = "", message: str = "to order") -> Response:
+    """Return an error in B2's format."""
+    return Response(status, {"status": status, "code": code or _CODES.get(status, "error"), "message": message})
 
 
-class Api:
-    """Answers calls on `store`. `url` is where it is reached. One call at a time."""
+class B2NativeApi:
+    """Answers calls on `store`, one at a time. `url` is the base URL of the server."""
 
-    def __init__(self, store: Store, url: str) -> None:
-        self._store, self._url = store, url
+    def __init__(self, store: SimulatedAccount, url: str) -> None:
+        self._store, self._url, api = store, url, store.API_URL
         self._calls: dict[str, Callable[[Request, str, dict[str, Any]], Any]] = {
             "b2_authorize_account": self._authorize,
             "b2_copy_file": self._copy,
-            "b2_create_bucket": self._create_bucket,
-            "b2_delete_file_version": self._delete,
+            "b2_create_bucket": lambda _, auth, asked: _plain(
+                store.create_bucket(api, auth, asked["accountId"], asked["bucketName"], asked["bucketType"])
+            ),
+            "b2_delete_file_version": lambda _, auth, asked: store.delete_file_version(
+                api, auth, asked["fileId"], asked["fileName"]
+            ),
             "b2_download_file_by_id": self._download_by_id,
             "b2_download_file_by_name": self._download_by_name,
-            "b2_get_file_info": self._info,
+            "b2_get_file_info": lambda _, auth, asked: store.get_file_info_by_id(api, auth, asked["fileId"]),
             "b2_get_upload_url": self._upload_url,
-            "b2_hide_file": self._hide,
+            "b2_hide_file": lambda _, auth, asked: store.hide_file(api, auth, asked["bucketId"], asked["fileName"]),
             "b2_list_buckets": self._buckets,
             "b2_list_file_names": self._list,
             "b2_list_file_versions": self._list,
             "b2_update_bucket": self._update_bucket,
             "b2_upload_file": self._upload,
-            "s3_put_object": self._s3,
+            "s3_put_object": _answer_s3,
         }
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request) -> Response:
         call = self._calls.get(name_of(request))
         if call is None:
             return refusal(400, "bad_request", f"no {request.method} {request.path} here")
         try:
             done = call(request, request.headers.get("authorization", ""), request.fields)
         except b2.B2Error as error:
-            return _in_b2s_words(error, request)
-        except (KeyError, AssertionError):  # the simulator's way with ids and tokens that it does not know
-            known = request.headers.get("authorization") in self._store.auth_token_to_key
-            return (
-                refusal(404, "not_found", "no such file") if known else refusal(401, "bad_auth_token", "unknown token")
-            )
-        return done if isinstance(done, Reply) else Reply(200, done)
+            return _error_response(error, request)
+        except (KeyError, AssertionError):  # what the simulator raises for unknown ids and tokens
+            if request.headers.get("authorization") in self._store.auth_token_to_key:
+                return refusal(404, "not_found", "no such file")
+            return refusal(401, "bad_auth_token", "unknown token")
+        return done if isinstance(done, Response) else Response(200, done)
 
     def expire(self, token: str) -> None:
-        """From now on the account's `token` is not good any more."""
+        """Make the account's `token` invalid from now on."""
         if token in self._store.auth_token_to_key:
             self._store.expire_auth_token(token)
 
@@ -100,10 +109,6 @@ class Api:
         wanted = asked.get("bucketId"), asked.get("bucketName")
         found = self._store.list_buckets(self._store.API_URL, auth, asked["accountId"], *wanted)
         return {"buckets": [_plain(bucket) for bucket in found["buckets"]]}
-
-    def _create_bucket(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        names = ("accountId", "bucketName", "bucketType")
-        return _plain(self._store.create_bucket(self._store.API_URL, auth, *(asked[name] for name in names)))
 
     def _update_bucket(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         changes = {"bucket_type": asked.get("bucketType"), "bucket_info": asked.get("bucketInfo")}
@@ -125,43 +130,25 @@ class Api:
         return self._store.upload_file(auth, auth, name, len(body), kind, digest, info, BytesIO(body))
 
     def _list(self, request: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        start = [asked.get("startFileName")]
+        listing, start = self._store.list_file_names, [asked.get("startFileName")]
         if name_of(request) == "b2_list_file_versions":
             listing, start = self._store.list_file_versions, [*start, asked.get("startFileId")]
-        else:
-            listing = self._store.list_file_names
-        return listing(
-            self._store.API_URL, auth, asked["bucketId"], *start, asked.get("maxFileCount"), asked.get("prefix")
-        )
-
-    def _info(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        return self._store.get_file_info_by_id(self._store.API_URL, auth, asked["fileId"])
-
-    def _hide(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        return self._store.hide_file(self._store.API_URL, auth, asked["bucketId"], asked["fileName"])
-
-    def _delete(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
-        return self._store.delete_file_version(self._store.API_URL, auth, asked["fileId"], asked["fileName"])
+        where = (asked["bucketId"], *start, asked.get("maxFileCount"), asked.get("prefix"))
+        return listing(self._store.API_URL, auth, *where)
 
     def _copy(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         directive = MetadataDirectiveMode[asked.get("metadataDirective", "COPY")]
-        return self._store.copy_file(
-            self._store.API_URL,
-            auth,
-            asked["sourceFileId"],
-            asked["fileName"],
-            metadata_directive=directive,
-            content_type=asked.get("contentType"),
-            file_info=asked.get("fileInfo"),
-        )
+        metadata: dict[str, Any] = {"content_type": asked.get("contentType"), "file_info": asked.get("fileInfo")}
+        names = asked["sourceFileId"], asked["fileName"]
+        return self._store.copy_file(self._store.API_URL, auth, *names, metadata_directive=directive, **metadata)
 
-    def _download_by_id(self, request: Request, auth: str, _: Mapping[str, Any]) -> Reply:
+    def _download_by_id(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)
         file_id = request.query.get("fileId", "")
         bucket = self._store.bucket_id_to_bucket[self._store.file_id_to_bucket_id[file_id]]
         return _content(bucket.file_id_to_file[file_id], auth)
 
-    def _download_by_name(self, request: Request, auth: str, _: Mapping[str, Any]) -> Reply:
+    def _download_by_name(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)
         bucket_name, _slash, name = unquote(urlsplit(request.target).path).removeprefix("/file/").partition("/")
         bucket = self._store.bucket_name_to_bucket[bucket_name]
@@ -173,39 +160,32 @@ class Api:
     def _allowed(self, auth: str) -> None:
         self._store._assert_account_auth(self._store.API_URL, auth, self._store.account, "readFiles")
 
-    def _s3(self, request: Request, _auth: str, _asked: Mapping[str, Any]) -> Reply:
-        """B2's S3 API knows no conditional writes. (Anything else is not stood in for.)"""
-        if any(name in request.headers for name in _CONDITIONS):
-            return Reply(501, _REFUSED, "application/xml")
-        return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
+
+def _answer_s3(request: Request, _auth: str, _asked: Mapping[str, Any]) -> Response:
+    """Refuse conditional writes, as B2's S3 API does. Nothing else of it is implemented."""
+    if any(name in request.headers for name in _CONDITIONS):
+        return Response(501, _REFUSED, "application/xml")
+    return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
 
 
-def _content(file: Any, auth: str) -> Reply:
+def _content(file: Any, auth: str) -> Response:
     heads = {name: str(value) for name, value in file.as_download_headers(auth).items()}
     kind = heads.pop("content-type")
     heads.pop("content-length")
-    return Reply(200, file.data_bytes, kind, heads)
+    return Response(200, file.data_bytes, kind, heads)
 
 
 def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:
-    """A bucket as JSON has it."""
+    """Return a bucket as JSON."""
     return {**bucket, "options": sorted(bucket["options"])}
 
 
-def _in_b2s_words(error: Exception, request: Request) -> Reply:
+def _error_response(error: Exception, request: Request) -> Response:
     message = str(error)
     if isinstance(error, b2.InvalidAuthToken):
-        expired = error.code == "auth_token_expired"
-        return refusal(401, "expired_auth_token" if expired else "bad_auth_token", message)
-    if isinstance(error, b2.Unauthorized):
-        return refusal(401, "unauthorized", message)
-    if isinstance(error, b2.NonExistentBucket):
-        return refusal(400, "bad_bucket_id", message)
+        return refusal(401, "expired_auth_token" if error.code == "auth_token_expired" else "bad_auth_token", message)
     if isinstance(error, b2.FileNotPresent):
         deleting = name_of(request) == "b2_delete_file_version"
         return refusal(400, "file_not_present", message) if deleting else refusal(404, "not_found", message)
-    if isinstance(error, b2.Conflict):
-        return refusal(409, "conflict", message)
-    if isinstance(error, b2.DuplicateBucketName):
-        return refusal(400, "duplicate_bucket_name", message)
-    return refusal(400, "bad_request", message)
+    status, code = next((answer for kind, answer in _ERRORS.items() if isinstance(error, kind)), (400, "bad_request"))
+    return refusal(status, code, message)

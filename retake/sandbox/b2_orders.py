@@ -1,16 +1,18 @@
 """Orders to fail for the stand-in of B2, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
 
-b2-upload#2=cut-after     the second upload is stored, but its answer is lost: b2sdk uploads again
-b2-upload#1=new-url       503 with «get a new upload URL», as B2 answers when a part of it is busy
-b2-list=503               a storm: no listing is answered until the order is withdrawn
-b2-list#3=expired         the token has run out
+b2-upload#2=cut-after     the second upload is stored, but its answer is lost, so b2sdk uploads again
+b2-upload#1=new-url       503 that asks for a new upload URL, as B2 answers when one of its servers is busy
+b2-list=503               an outage: every listing fails until the order is withdrawn
+b2-list#3=expired         the token has expired
 b2-upload=caps            403: the account's cap is used up
-b2-download#1=slow=2.5    2.5 s longer than usual
+b2-download#1=slow=2.5    takes 2.5 s longer
 """
+
+from contextlib import suppress
 
 from retake.calls import parse_parts
 from retake.sandbox import orders
-from retake.sandbox.orders import Fault, Order
+from retake.sandbox.orders import Order, VendorFault
 
 KINDS = {
     "b2_authorize_account": "b2-authorize",
@@ -29,37 +31,33 @@ KINDS = {
     "b2_upload_file": "b2-upload",
     "s3_put_object": "b2-s3",
 }
-"""The kind of each call that the stand-in answers."""
+"""The kind of each call that the stand-in implements, by the API's name."""
 
 FAULTS = {
     "new-url": "nothing is done; 503 with the code that asks for a new upload URL",
-    "expired": "nothing is done; the token has run out",
+    "expired": "nothing is done; the token has expired",
     "caps": "nothing is done; a cap of the account is used up",
 }
 SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json")
-"""Faults that mean what they mean in retake.sandbox.orders, as do HTTP statuses and «slow=SECONDS»."""
-
-_STAND_IN = "fetch"  # a kind of the common grammar, whose faults are those that every call can have
+"""Faults with the same meaning as in retake.sandbox.orders, besides HTTP statuses and slow=SECONDS."""
 
 
 def parse_order(text: str) -> Order:
-    """The order that `text` states. Raises ValueError that says what is wrong and what is possible."""
+    """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
     parts = parse_parts(text)
     if not parts or parts.kind not in KINDS.values():
         raise ValueError(f"{parts.kind if parts else text!r} is no kind of call. {_possible()}")
-    return Order(parts.kind, _fault(parts.fault), parts.spans)
+    return Order(parts.kind, _parse_fault(parts.fault), parts.spans)
 
 
-def _fault(text: str) -> Fault:
+def _parse_fault(text: str) -> VendorFault:
     if text in FAULTS:
-        return Fault(text)
-    try:
-        fault = orders.parse_order(f"{_STAND_IN}={text}").fault
-    except ValueError as error:
-        raise ValueError(f"{text!r} is no fault. {_possible()}") from error
-    if fault.name not in (*SHARED, "status", "slow"):
-        raise ValueError(f"{text!r} is no fault of B2's. {_possible()}")
-    return fault
+        return VendorFault(text)
+    with suppress(ValueError):
+        fault = orders.parse_fault(text)
+        if fault.name in (*SHARED, "status", "slow"):
+            return fault
+    raise ValueError(f"{text!r} is not a fault of B2. {_possible()}")
 
 
 def _possible() -> str:

@@ -1,8 +1,8 @@
-"""What the stand-in of B2 keeps: b2sdk's own simulator, with real times, ids without end, and B2's order of versions.
+"""The files of the B2 stand-in: b2sdk's simulator with real times, unlimited ids, and B2's order of versions.
 
-B2 lists the versions of a name by the second of their upload; those of one second come in any order
-(rclone/rclone#2164). The simulator sorts by id, so an id here begins with what is left until the year 2286, in seconds,
-and goes on with chance.
+B2 lists the versions of a name by the second of their upload, newest first; those of the same second in any order
+(rclone/rclone#2164). The simulator sorts by id, so ids here begin with the seconds left until the year 2286, followed
+by a random number.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from b2sdk.v3 import BucketSimulator, RawSimulator
 _LAST_SECOND = 9_999_999_999
 
 
-class Files(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
-    """One bucket of the simulator's."""
+class SimulatedBucket(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
+    """One bucket of the simulator."""
 
     MAX_SIMPLE_COPY_SIZE = 5_000_000_000  # bytes; B2's own limit
 
@@ -29,7 +29,7 @@ class Files(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
     def _next_file_id(self) -> str:
         self._moment = int(self.api.now() * 1000)
         while True:
-            file_id = f"{_LAST_SECOND - self._moment // 1000:010d}{self.api.chance.randrange(10**10):010d}"
+            file_id = f"{_LAST_SECOND - self._moment // 1000:010d}{self.api.rng.randrange(10**10):010d}"
             if file_id not in self.file_id_to_file:
                 return file_id
 
@@ -41,19 +41,19 @@ class Files(BucketSimulator):  # type: ignore[misc]  # b2sdk has no types
         return bytes(stream.read())
 
 
-class Store(RawSimulator):  # type: ignore[misc]
-    """b2sdk's simulator of a whole account. `now()` gives seconds since the epoch, `chance` orders equal seconds."""
+class SimulatedAccount(RawSimulator):  # type: ignore[misc]
+    """b2sdk's simulator of an account. `now` returns seconds since the epoch; `rng` orders equal seconds."""
 
-    BUCKET_SIMULATOR_CLASS = Files
-    MIN_PART_SIZE = 100_000_000  # bytes; what B2 recommends: below it a file goes up in one piece
+    BUCKET_SIMULATOR_CLASS = SimulatedBucket
+    MIN_PART_SIZE = 100_000_000  # bytes; B2's recommendation: smaller files are uploaded in one piece
 
-    def __init__(self, now: Callable[[], float], chance: Random) -> None:
+    def __init__(self, now: Callable[[], float], rng: Random) -> None:
         super().__init__()
-        self.now, self.chance = now, chance
+        self.now, self.rng = now, rng
         self.bucket_id_counter = itertools.count()
         self.account, self.key = self.create_account()
 
     def copy_file(self, api_url: str, auth: str, source_file_id: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         copied: dict[str, Any] = super().copy_file(api_url, auth, source_file_id, *args, **kwargs)
-        self.file_id_to_bucket_id[copied["fileId"]] = copied["bucketId"]  # the simulator forgets to
+        self.file_id_to_bucket_id[copied["fileId"]] = copied["bucketId"]  # missing in the simulator
         return copied

@@ -1,184 +1,217 @@
-"""Landscapes from words and a seed: a sky, ranges of hills in haze, water, and something to look at."""
+"""Landscapes for the picture stand-ins: a sky, hazy ridges, water or a skyline, chosen by the prompt's words.
 
-import math
+Every measure is a share of the picture's size: painted twice as large, it is the same picture with finer edges.
+"""
+
+import json
 import random
+import re
+from importlib.resources import files
+from itertools import pairwise, product
+from typing import NamedTuple
 
-from PIL import Image, ImageChops, ImageDraw, ImageFilter
+from PIL import Image, ImageChops, ImageColor, ImageDraw, ImageFilter
 
-from retake.sandbox import scenery
-from retake.sandbox.brush import FINE, lit, tinted
-from retake.sandbox.hills import hills
-from retake.sandbox.noise import ridge
-from retake.sandbox.palette import mix
-from retake.sandbox.scene import Scene
-from retake.sandbox.sky import sky
-from retake.sandbox.water import water
+Colour = tuple[int, int, int]
+_NOISE_WIDTH = 640  # pixels; clouds and rock are soft and can be enlarged
+
+# Hours and places with the words that name them (regular expressions), and each hour's palettes: the sky from top to
+# horizon in four colours, the light, the farthest ridge, the nearest ridge.
+_DATA = json.loads(files("retake.sandbox").joinpath("landscape.json").read_text("utf-8"))
+
+
+class Scene(NamedTuple):
+    """What a prompt asks for, and where things are in one variant of it, in shares of the width and height."""
+
+    name: str
+    hour: str
+    place: str
+    colours: list[Colour]
+    horizon: float
+    sun: tuple[float, float]
+
+    @classmethod
+    def of(cls, prompt: str, seed: str) -> "Scene":
+        """Return the scene of `prompt`. Its words decide hour and place, so all variants share them."""
+        words, theme, rng = prompt.lower(), random.Random(prompt), random.Random(f"{prompt}/{seed}")
+        hours = [hour for hour, item in _DATA["hours"].items() if re.search("|".join(item["words"]), words)]
+        places = [place for place, patterns in _DATA["places"].items() if re.search("|".join(patterns), words)]
+        hour = [*hours, theme.choice(tuple(_DATA["hours"]))][0]
+        place = [*places, theme.choice(("mountains", "lake", "forest"))][0]
+        colours = [ImageColor.getrgb(f"#{text}")[:3] for text in rng.choice(_DATA["hours"][hour]["palettes"]).split()]
+        sun = (rng.choice((0.28, 0.72)) + rng.uniform(-0.1, 0.1), rng.uniform(0.18, 0.34 if hour == "day" else 0.42))
+        return cls(f"{prompt}/{seed}", hour, place, colours, rng.uniform(0.58, 0.64), sun)
+
+    def rng(self, part: object) -> random.Random:
+        """Return the random numbers of one part of the picture, so that no part depends on another."""
+        return random.Random(f"{self.name}/{part}")
+
+
+class _Mask:
+    """A silhouette, drawn at twice the size and reduced for smooth edges. Its unit is 1/1000 of the long side."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.image = Image.new("L", (size[0] * 2, size[1] * 2))
+        self.pen, (self.width, self.height) = ImageDraw.Draw(self.image), self.image.size
+        self.unit = max(self.image.size) / 1000
+
+    def ellipse(self, x: float, y: float, radius: float, light: int = 255, flat: float = 1) -> None:
+        """Draw an ellipse around `x`, `y` (shares of the size), `radius` units wide and `flat` times as high."""
+        x, y, r = x * self.width, y * self.height, radius * self.unit
+        self.pen.ellipse((x - r, y - r * flat, x + r, y + r * flat), fill=light)
+
+    def fill(self, image: Image.Image, layer: Image.Image | Colour) -> Image.Image:
+        """Return `image` with `layer` where the silhouette is."""
+        return _blend(image, layer, self.image.reduce(2))
 
 
 def plain(seed: int, index: int, size: tuple[int, int]) -> Image.Image:
-    """One colour, its own for each seed and index."""
-    luck = random.Random(f"{seed}/{index}")  # noqa: S311 – art, not secrets
-    return Image.new("RGB", size, tuple(luck.randrange(40, 216) for _ in range(3)))
+    """Return a picture of one colour, which follows from `seed` and `index`."""
+    rng = random.Random(f"{seed}/{index}")
+    return Image.new("RGB", size, tuple(rng.randrange(40, 216) for _ in range(3)))
 
 
 def paint(prompt: str, seed: str, size: tuple[int, int]) -> Image.Image:
-    """The landscape that `prompt` and `seed` stand for, at `size` pixels."""
-    scene = Scene(prompt, seed, size)
-    image = sky(scene)
-    image = hills(scene, image, near=False)
-    if scene.water:
-        image = water(scene, image)
-    image = hills(scene, image, near=True)
-    if "balloon" in scene.mood.things:
-        image = _balloons(scene, image)
-    image = _weather(scene, _focus(scene, image))
+    """Return the landscape of `prompt` at `size` pixels; another `seed` gives another variant of the same scene."""
+    scene = Scene.of(prompt, seed)
+    image = _sky(scene, size)
+    for depth in (0.0, 0.35, 0.7, 1.0):  # from the farthest to the nearest
+        if scene.place in ("sea", "lake") and depth == 0.7:
+            image = _water(scene, image)
+        else:
+            image = _skyline(scene, image, depth) if scene.place == "city" else _ridge(scene, image, depth)
     return _finish(scene, image)
 
 
-def _focus(scene: Scene, image: Image.Image) -> Image.Image:
-    """What the eye comes to rest on: the things that the words name, where they belong."""
-    things, luck = scene.mood.things, scene.luck("focus")
-    mask = Image.new("L", (scene.size[0] * FINE, scene.size[1] * FINE))
-    lamps: list[scenery.Lamp] = []
-    for name, place in _PLACES.items():
-        if name in things:
-            lamps += place(scene, ImageDraw.Draw(mask), mask.size, luck)
-    if "birds" in things or (luck.random() < 0.35 and not scene.mood.palette.moon):
-        _flock(ImageDraw.Draw(mask), mask.size, luck)
-    ink = mix(scene.mood.palette.near, (0, 0, 0), 0.25)
-    image = Image.composite(Image.new("RGB", scene.size, ink), image, mask.reduce(FINE))
-    return lit(image, lamps, 1 / FINE, 2.6)
+def _sky(scene: Scene, size: tuple[int, int]) -> Image.Image:
+    colours, (width, height), (x, y) = scene.colours, size, scene.sun
+    image = Image.new("RGB", size, colours[3])
+    image.paste(_gradient(colours[:4], (width, round(scene.horizon * height))))
+    rng, stars, disc = scene.rng("stars"), _Mask(size), _Mask(size)
+    for _ in range({"night": 500, "dusk": 160}.get(scene.hour, 0)):
+        bright = rng.random() ** 3
+        stars.ellipse(rng.random(), rng.random() ** 1.4 * scene.horizon, 0.4 + 0.8 * bright, int(80 + 175 * bright))
+    cover, most = {"grey": (96, 200), "night": (138, 90)}.get(scene.hour, (138, 170))
+    clouds = _noise(scene.rng("clouds"), size, 4, 4.5).point([min(most, max(0, i - cover) * 3) for i in range(256)])
+    image = _blend(stars.fill(image, (235, 240, 255)), _mix(colours[2], colours[4], 0.45), clouds)
+    for reach, strength in ((0.8, 0.35), (0.35, 0.35), (0.13, 0.5)):
+        side = round(reach * 2 * max(size))
+        ball = Image.radial_gradient("L").point([int(255 * max(0, 1 - i / 181) ** 2.2 * strength) for i in range(256)])
+        glow = Image.new("L", size)
+        glow.paste(ball.resize((side, side)), (round(x * width) - side // 2, round(y * height) - side // 2))
+        image = _blend(image, colours[4], glow)
+    disc.ellipse(x, y, 25 if scene.hour != "grey" else 0)
+    return disc.fill(image, _mix(colours[4], (255, 255, 255), 0.5))
 
 
-def _across(scene: Scene) -> float:
-    """A third of the width, on the side across from the light."""
-    return scene.sun[0] + (0.3 if scene.sun[0] < 0.5 else -0.3)
+def _ridge(scene: Scene, image: Image.Image, depth: float) -> Image.Image:
+    rng, mask, sea = scene.rng(depth), _Mask(image.size), scene.place == "sea"
+    peaks = scene.place in ("mountains", "lake") and depth < 0.5
+    tall = 0.2 if peaks else 0.04 if sea else 0.09
+    top = scene.horizon + (0.33 if sea else 0.31) * depth**1.3 - tall / 2
+    line = [(x * mask.width, (top - tall * y) * mask.height) for x, y in _heights(rng, 0.56 if peaks else 0.42)]
+    mask.pen.polygon([(0, mask.height), *line, (mask.width, mask.height)], fill=255)
+    if depth > 0.3 and not peaks and scene.place in ("mountains", "forest", "lake"):
+        _pines(mask, line, 12 + 45 * depth**2, rng)
+    colour = _mix(scene.colours[5], scene.colours[6], depth)
+    layer = _gradient([colour, colour, _mix(colour, scene.colours[3], 0.5 * (1 - depth))], image.size)
+    if peaks:  # rock and snow in slanting light
+        ground = _noise(rng, (_NOISE_WIDTH, _NOISE_WIDTH * layer.height // layer.width), 6, 0.7)
+        lit = ImageChops.subtract(ImageChops.offset(ground, 2, -2), ground, 0.6 - 0.3 * depth, 128)
+        lit = lit.crop((2, 0, ground.width, ground.height - 2)).resize(layer.size, Image.Resampling.BICUBIC)
+        layer = ImageChops.overlay(layer, Image.merge("RGB", (lit,) * 3))
+    return mask.fill(image, layer)
 
 
-def _lighthouse(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
-    x, y, short = _across(scene) * size[0], (scene.horizon + 0.05) * size[1], min(size)
-    _rock(pen, x, y, short * 0.2, luck)
-    return scenery.lighthouse(pen, x, y - 0.035 * size[1], short * 0.34)
+def _pines(mask: _Mask, line: list[tuple[float, float]], tall: float, rng: random.Random) -> None:
+    """Draw groups of pines along `line`, up to `tall` units high."""
+    for centre in (rng.random() for _ in range(14)):
+        for _ in range(rng.randint(2, 7)):
+            x, y = line[round(min(1, max(0, rng.gauss(centre, 0.025))) * (len(line) - 1))]
+            high = mask.unit * tall * rng.uniform(0.5, 1.1)
+            for tier in range(6):
+                half, low = high * 0.2 * (1 - tier / 6), y + high * (0.08 - 0.16 * tier)
+                mask.pen.polygon([(x - half, low), (x + half, low), (x, low - high * 0.3)], fill=255)
 
 
-def _boat(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
-    x, y = scene.sun[0] + luck.uniform(-0.06, 0.1), scene.horizon + luck.uniform(0.1, 0.16)
-    return scenery.boat(pen, x * size[0], y * size[1], min(size) * luck.uniform(0.13, 0.18)) if scene.water else []
+def _skyline(scene: Scene, image: Image.Image, depth: float) -> Image.Image:
+    rng, houses, windows = scene.rng(depth), _Mask(image.size), _Mask(image.size)
+    unit, x, lit = houses.unit, 0.0, depth * (0.3 if scene.hour in ("night", "dusk") else 0.04)
+    foot = (scene.horizon + 0.36 * depth) * houses.height
+    while x < houses.width:
+        wide, high = rng.uniform(22, 60), 30 + (190 - 60 * depth) * rng.random() ** 1.8
+        houses.pen.rectangle((x, foot - high * unit, x + wide * unit, houses.height), fill=255)
+        for row, column in product(range(int(high / 9)), range(int(wide / 7))):
+            if rng.random() < lit:
+                left, upper = x + unit * (3 + 7 * column), foot - unit * (high - 5 - 9 * row)
+                windows.pen.rectangle((left, upper, left + unit * 2.4, upper + unit * 3.4), fill=230)
+        x += unit * (wide + rng.choice((0, 4)))
+    image = houses.fill(image, _mix(scene.colours[5], scene.colours[6], depth))
+    return windows.fill(image, (255, 206, 130))
 
 
-def _cabin(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
-    y, tall = (scene.horizon + 0.012, 0.05) if scene.water else (0.93, 0.13)
-    if not scene.water:
-        _mound(scene, pen, size, 0.92)
-    return scenery.cabin(pen, (_across(scene) + 0.04) * size[0], y * size[1], min(size) * tall)
-
-
-def _windmill(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
-    y, tall = (scene.horizon + 0.01, 0.2) if scene.water else (0.92, 0.36)
-    if not scene.water:
-        _mound(scene, pen, size, 0.91)
-    return scenery.windmill(pen, _across(scene) * size[0], y * size[1], min(size) * tall, luck)
-
-
-def _tree(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
-    _mound(scene, pen, size, 0.95)
-    scenery.oak(pen, _across(scene) * size[0], 0.97 * size[1], min(size) * 0.5, luck)
-    return []
-
-
-def _figure(scene: Scene, pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> list[scenery.Lamp]:
-    return scenery.figure(pen, (1 - _across(scene)) * size[0], 0.965 * size[1], min(size) * 0.1)
-
-
-_PLACES = {
-    "lighthouse": _lighthouse,
-    "boat": _boat,
-    "windmill": _windmill,
-    "cabin": _cabin,
-    "tree": _tree,
-    "figure": _figure,
-}
-
-
-def _mound(scene: Scene, pen: scenery.Pen, size: tuple[int, int], top: float) -> None:
-    """Ground to stand on, wherever the hills happen to be."""
-    x, wide = _across(scene) * size[0], size[0] * 0.42
-    pen.ellipse((x - wide, top * size[1], x + wide, (2.3 - top) * size[1]), fill=255)
-
-
-def _flock(pen: scenery.Pen, size: tuple[int, int], luck: random.Random) -> None:
-    x, y = luck.uniform(0.25, 0.75), luck.uniform(0.14, 0.32)
-    for _ in range(luck.randint(5, 11)):
-        at = ((x + luck.gauss(0, 0.06)) * size[0], (y + luck.gauss(0, 0.035)) * size[1])
-        scenery.bird(pen, *at, min(size) * luck.uniform(0.012, 0.026), luck)
-
-
-def _balloons(scene: Scene, image: Image.Image) -> Image.Image:
-    """Hot air balloons in their own colours, the far ones paler."""
-    luck, (width, height) = scene.luck("balloons"), scene.size
-    for reach in sorted(luck.uniform(0.06, 0.22) for _ in range(luck.randint(3, 5))):
-        mask, stripes = (Image.new("L", (width * FINE, height * FINE)) for _ in range(2))
-        x, y, tall = (
-            luck.uniform(0.1, 0.9) * width * FINE,
-            luck.uniform(0.2, 0.52) * height * FINE,
-            reach * min(scene.size) * FINE,
-        )
-        lamps = scenery.balloon(ImageDraw.Draw(mask), x, y, tall)
-        scenery.stripes(ImageDraw.Draw(stripes), x, y, tall)
-        silk = luck.choice(((214, 72, 58), (232, 150, 52), (58, 120, 168), (196, 84, 120), (240, 206, 110)))
-        haze = 0.55 - 2.2 * reach + (0.3 if scene.mood.palette.moon else 0.0)
-        silk = mix(silk, scene.mood.palette.far, max(0.1, haze))
-        mask, stripes = mask.reduce(FINE), stripes.reduce(FINE)
-        image = Image.composite(Image.new("RGB", scene.size, silk), image, mask)
-        pale = mix(silk, (255, 246, 226), 0.55)
-        image = Image.composite(Image.new("RGB", scene.size, pale), image, ImageChops.multiply(mask, stripes))
-        image = lit(image, lamps, 1 / FINE, 2)
-    return image
-
-
-def _rock(pen: scenery.Pen, x: float, y: float, wide: float, luck: random.Random) -> None:
-    heights = ridge(luck, 0.55, 6)
-    points = [
-        (x + wide * (2 * at / 64 - 1), y - wide * 0.2 * math.cos((at / 64 - 0.5) * math.pi) ** 0.6 * (1 + 0.25 * value))
-        for at, value in enumerate(heights)
-    ]
-    pen.polygon([*points, (x + wide, y + wide * 0.03), (x - wide, y + wide * 0.03)], fill=255)
-
-
-def _weather(scene: Scene, image: Image.Image) -> Image.Image:
-    things, luck, (width, height) = scene.mood.things, scene.luck("weather"), scene.size
-    flakes = Image.new("L", (width * FINE, height * FINE))
-    pen, unit = ImageDraw.Draw(flakes), scene.unit * FINE
-    if "rain" in things:
-        for _ in range(900):
-            x, y, long = luck.random() * width * FINE, luck.random() * height * FINE, unit * luck.uniform(10, 26)
-            pen.line([(x, y), (x - long * 0.16, y + long)], fill=luck.randint(20, 70), width=max(1, round(unit * 0.6)))
-    elif "snow" in things:
-        for _ in range(520):
-            x, y, r = (
-                luck.random() * width * FINE,
-                luck.random() * height * FINE,
-                unit * (0.5 + 2.2 * luck.random() ** 3),
-            )
-            pen.ellipse((x - r, y - r, x + r, y + r), fill=luck.randint(90, 220))
-    image = ImageChops.screen(
-        image, tinted(flakes.reduce(FINE).filter(ImageFilter.GaussianBlur(scene.unit * 0.5)), (235, 240, 250))
-    )
-    if "fireflies" in things:
-        sparks = [
-            scenery.Lamp(luck.random() * width, luck.uniform(0.5, 0.97) * height, scene.unit * luck.uniform(0.7, 2.2))
-            for _ in range(60)
-        ]
-        image = lit(image, sparks, 1.0, 5)
-    return image
+def _water(scene: Scene, image: Image.Image) -> Image.Image:
+    """Add the reflection of what is above the horizon, darker towards the viewer, and the light's path on it."""
+    rng, (width, height), path = scene.rng("water"), image.size, _Mask(image.size)
+    level = round((scene.horizon + 0.03) * height)
+    mirror = image.crop((0, 2 * level - height, width, level)).transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+    mirror = mirror.filter(ImageFilter.BoxBlur((width / 300, height / 120)))
+    depth = Image.linear_gradient("L").resize(mirror.size).point([40 + i * 5 // 8 for i in range(256)])
+    mirror = _blend(mirror, _mix(scene.colours[1], scene.colours[6], 0.5), depth)
+    ripples = _noise(rng, mirror.size, 14, 14).point([max(0, i - 128) for i in range(256)])
+    image.paste(_blend(mirror, scene.colours[3], ripples), (0, level))
+    for _ in range(420):
+        near = rng.random() ** 1.6
+        x, y = scene.sun[0] + rng.gauss(0, 0.015 + 0.07 * near), level / height + near * (1 - level / height)
+        path.ellipse(x, y, 2 + 14 * near * rng.random(), rng.randint(60, 220), flat=0.12)
+    return path.fill(image, scene.colours[4])
 
 
 def _finish(scene: Scene, image: Image.Image) -> Image.Image:
-    """Bloom, vignette, and grain enough to keep the gradients from banding."""
-    soft = image.filter(ImageFilter.GaussianBlur(scene.unit * 12)).point(lambda value: int(max(0, value - 110) * 0.42))
-    image = ImageChops.screen(image, soft)
-    edge = Image.radial_gradient("L").resize(scene.size).point(lambda value: int(255 - max(0, value - 96) * 0.52))
+    """Add bloom, a vignette, and enough grain to keep the gradients from banding."""
+    soft = image.reduce(4).filter(ImageFilter.GaussianBlur(max(image.size) / 330)).resize(image.size)
+    image = ImageChops.screen(image, soft.point([int(max(0, i - 110) * 0.4) for i in range(256)] * 3))
+    edge = Image.radial_gradient("L").resize(image.size).point([int(255 - max(0, i - 96) * 0.5) for i in range(256)])
     image = ImageChops.multiply(image, Image.merge("RGB", (edge,) * 3))
-    grain = Image.frombytes("L", scene.size, scene.luck("grain").randbytes(scene.size[0] * scene.size[1]))
-    grain = grain.point(lambda value: 128 + (value - 128) // 28)
+    grain = Image.frombytes("L", image.size, scene.rng("grain").randbytes(image.width * image.height))
+    grain = grain.point([128 + (i - 128) // 28 for i in range(256)])
     return ImageChops.add(image, Image.merge("RGB", (grain,) * 3), 1, -128)
+
+
+def _heights(rng: random.Random, roughness: float) -> list[tuple[float, float]]:
+    """Return a line of points from 0 to 1 with heights within -1 … 1; roughness 0.4 is a dune, 0.6 a range of peaks."""
+    heights, reach = [rng.uniform(-0.6, 0.6), rng.uniform(-0.6, 0.6)], 0.7
+    for _ in range(10):  # midpoint displacement
+        middles = [(a + b) / 2 + rng.uniform(-reach, reach) for a, b in pairwise(heights)]
+        heights = [height for pair in zip(heights, middles, strict=False) for height in pair] + heights[-1:]
+        reach *= roughness
+    most = max(map(abs, heights))
+    return [(at / (len(heights) - 1), height / most) for at, height in enumerate(heights)]
+
+
+def _noise(rng: random.Random, size: tuple[int, int], cells: int, stretch: float) -> Image.Image:
+    """Return soft grey billows, `cells` of them from top to bottom, each `stretch` times as wide as high."""
+    work = (_NOISE_WIDTH, max(2, round(_NOISE_WIDTH * size[1] / size[0])))
+    sheet = Image.new("L", work, 128)
+    for octave in range(5):
+        down, share = cells * 2**octave, 0.7 * 0.55**octave
+        across = max(2, round(down * size[0] / size[1] / stretch))
+        grain = Image.frombytes("L", (across, down), rng.randbytes(across * down)).resize(work)
+        sheet = ImageChops.add(sheet, grain.point([int((i - 128) * share + 128) for i in range(256)]), 1, -128)
+    return sheet.resize(size, Image.Resampling.BICUBIC)
+
+
+def _gradient(colours: list[Colour], size: tuple[int, int]) -> Image.Image:
+    column = Image.new("RGB", (1, len(colours)))
+    column.putdata(colours)
+    return column.resize(size, Image.Resampling.BICUBIC, box=(0, 0.5, 1, len(colours) - 0.5))
+
+
+def _blend(image: Image.Image, layer: Image.Image | Colour, mask: Image.Image) -> Image.Image:
+    over = layer if isinstance(layer, Image.Image) else Image.new("RGB", image.size, layer)
+    return Image.composite(over, image, mask)
+
+
+def _mix(one: Colour, other: Colour, share: float) -> Colour:
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
+    return red, green, blue

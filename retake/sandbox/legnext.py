@@ -1,21 +1,21 @@
 """Stand-in of LegNext's Midjourney: diffusion, upscale, and the state of a job.
 
-Shapes from docs.legnext.ai and the OpenAPI description of its SDKs. Not documented, so our assumption: the words of
-most errors, what a failed job says, when an upscale is refused, and the prices of all but a fast diffusion.
+Formats from docs.legnext.ai and the OpenAPI description of its SDKs. Not documented, and so assumptions: the wording of
+most errors, the error of a failed job, when an upscale is refused, and all prices but that of a fast diffusion.
 """
 
 import re
 from datetime import UTC, datetime
 from typing import Any
 
-from retake.sandbox.bill import LEGNEXT_IMAGINE, LEGNEXT_UPSCALE, MILLS_PER_POINT
-from retake.sandbox.studio import Studio, Visit
-from retake.sandbox.task import STARTS_AT, Stage, Task
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.billing import LEGNEXT_IMAGINE, LEGNEXT_POINTS_PER_MILL, LEGNEXT_UPSCALE, point_usage
+from retake.sandbox.http_messages import Response, error_response
+from retake.sandbox.task import VendorTask
+from retake.sandbox.task_service import ApiCall, TaskService
 
 TEXT_LIMIT = 8192  # characters
-SELLER = "legnext"  # marks a task as one of its jobs, among tasks of the same kinds that PiAPI took
-_WORDS = {"imagine": "diffusion", "upscale": "upscale"}
+SELLER = "legnext"  # tells its tasks from those of PiAPI, which have the same kinds
+_TASK_TYPES = {"imagine": "diffusion", "upscale": "upscale"}
 _FLAG_SEED = re.compile(r"--seed[\s=]+(\d{1,10})\b")
 _FLAG_MODE = re.compile(r"--(relax|fast|turbo)\b")
 _FLAG_RATIO = re.compile(r"--(?:ar|aspect)\b\s*(\S*)")
@@ -24,7 +24,8 @@ _FAILURES = {
     "task-failed": (500, "Failed to process your request, please try again later"),
     "task-rejected": (403, "Sensitive content: the prompt was refused by Midjourney's moderation"),
 }
-_TEXTS = {
+_NO_OUTPUT: dict[str, Any] = {"image_url": "", "image_urls": None, "seed": ""}
+_ERRORS = {
     400: "Invalid request parameters",
     401: "Invalid API key",
     402: "Insufficient credits, please top up your account",
@@ -37,123 +38,89 @@ _TEXTS = {
 }
 
 
-def error(status: int, message: str = "") -> Reply:
-    """LegNext's error body."""
-    text = message or _TEXTS.get(status, f"Request failed with status {status}")
-    body = {"code": status, "message": text, "raw_message": text, "detail": None}
-    return Reply(status, body, headers={"Retry-After": "1"} if status == 429 else {})
+def error(status: int, message: str = "") -> Response:
+    text = message or _ERRORS.get(status, f"Request failed with status {status}")
+    return error_response(status, {"code": status, "message": text, "raw_message": text, "detail": None})
 
 
-def quota() -> Reply:
-    return error(402)
-
-
-def diffusion(visit: Visit) -> Reply:
-    """POST /v1/diffusion: four pictures from a text; Midjourney's parameters are flags in it."""
-    if refused := _refused(visit.request):
-        return refused
-    text = visit.request.fields.get("text")
+def diffusion(call: ApiCall) -> Response:
+    """POST /v1/diffusion: four pictures from a text, in which Midjourney's parameters are flags."""
+    if not call.request.is_json_object:
+        return error(400)
+    text = call.request.fields.get("text")
     if not isinstance(text, str) or not text.strip() or len(text) > TEXT_LIMIT:
         return error(400, f"text must have 1 to {TEXT_LIMIT} characters")
     ratio, seed, mode = (flag.search(text) for flag in (_FLAG_RATIO, _FLAG_SEED, _FLAG_MODE))
     if ratio and not _RATIO.fullmatch(ratio[1]):
         return error(400, "--ar must look like 16:9")
     price = LEGNEXT_IMAGINE[mode[1] if mode else "fast"]
-    return _accepted(visit, "imagine", {"prompt": text}, price, int(seed[1]) if seed else None)
+    return _accepted(call, "imagine", {"prompt": text}, price, int(seed[1]) if seed else None)
 
 
-def upscale(visit: Visit) -> Reply:
-    """POST /v1/upscale: one of the four in full size."""
-    if refused := _refused(visit.request):
-        return refused
-    wish = visit.request.fields
-    origin = _job_of(visit.studio, wish.get("jobId"))
+def upscale(call: ApiCall) -> Response:
+    """POST /v1/upscale: one of the four pictures in full size."""
+    if not call.request.is_json_object:
+        return error(400)
+    fields = call.request.fields
+    origin = call.service.picture_task(fields.get("jobId"), SELLER)
     if origin is None or origin.kind != "imagine":
         return error(400, "jobId is no diffusion job")
-    if visit.studio.stage(origin).word != "completed":
+    if not call.service.status(origin).completed:
         return error(400, "the diffusion job is not completed")
     for name, most in (("imageNo", 3), ("type", 1)):
-        if type(wish.get(name)) is not int or not 0 <= wish[name] <= most:
+        if type(fields.get(name)) is not int or not 0 <= fields[name] <= most:
             return error(400, f"{name} must be an integer from 0 to {most}")
-    order = {"origin_task_id": origin.id, "index": str(wish["imageNo"] + 1)}
-    return _accepted(visit, "upscale", order, LEGNEXT_UPSCALE, origin.seed)
+    picture = {"origin_task_id": origin.id, "index": str(fields["imageNo"] + 1)}
+    return _accepted(call, "upscale", picture, LEGNEXT_UPSCALE, origin.seed)
 
 
-def job(visit: Visit) -> Reply:
+def job(call: ApiCall) -> Response:
     """GET /v1/job/{id}."""
-    if not _key(visit.request):
-        return error(401)
-    task = _job_of(visit.studio, visit.args[0])
-    return Reply(200, _state(visit.studio, task), task_id=task.id) if task else error(404)
+    task = call.service.picture_task(call.args[0], SELLER)
+    return Response(200, _state(call.service, task), task_id=task.id) if task else error(404)
 
 
-def _refused(request: Request) -> Reply | None:
-    if not _key(request):
-        return error(401)
-    if not request.headers.get("content-type", "").startswith("application/json") or not request.fields:
-        return error(400)
-    return None
+def _accepted(call: ApiCall, kind: str, picture: dict[str, str], price: int, seed: int | None) -> Response:
+    task = call.service.accept(call, kind, price=price, seed=seed, extra={"seller": SELLER, "input": picture})
+    body = _state(call.service, task) | {"status": "pending", "output": _NO_OUTPUT}
+    return Response(200, body, task_id=task.id, price=price)
 
 
-def _accepted(visit: Visit, kind: str, order: dict[str, str], price: int, seed: int | None) -> Reply:
-    task = visit.studio.accept(visit, kind, price=price, seed=seed, order={"seller": SELLER, "input": order})
-    body = _state(visit.studio, task) | {"status": "pending", "output": _no_output()}
-    return Reply(200, body, task_id=task.id, price=price)
-
-
-def _state(studio: Studio, task: Task) -> dict[str, Any]:
-    stage = studio.stage(task)
-    code, failure = _FAILURES[task.fate] if stage.word == "failed" else (0, "")
+def _state(service: TaskService, task: VendorTask) -> dict[str, Any]:
+    now = service.now()
+    status, (started, ended) = task.status(now), task.times(now)
+    code, failure = _FAILURES[task.fault] if status.name == "failed" else (0, "")
     webhook = {"endpoint": str(task.request.get("callback") or ""), "secret": ""}
     return {
         "job_id": task.id,
         "model": "midjourney",
-        "task_type": _WORDS[task.kind],
-        "status": stage.word,
+        "task_type": _TASK_TYPES[task.kind],
+        "status": status.name,
         "config": {"service_mode": "public", "webhook_config": webhook},
         "input": None,
-        "output": _output(studio, task) if stage.word == "completed" else _no_output(),
-        "meta": _meta(task, stage),
+        "output": _output(service, task) if status.completed else _NO_OUTPUT,
+        "meta": {
+            "created_at": _iso(task.created),
+            "started_at": _iso(started),
+            "ended_at": _iso(ended),
+            "usage": point_usage(task, status, LEGNEXT_POINTS_PER_MILL),
+        },
         "detail": None,
         "logs": [],
         "error": {"code": code, "raw_message": failure, "message": failure and "task failed", "detail": None},
     }
 
 
-def _output(studio: Studio, task: Task) -> dict[str, Any]:
-    output = _no_output() | {"seed": str(task.seed)}
+def _output(service: TaskService, task: VendorTask) -> dict[str, Any]:
+    output = _NO_OUTPUT | {"seed": str(task.seed)}
     if task.kind == "upscale":
-        return output | {"image_url": studio.link(task, "picture.png")}
-    four = [studio.link(task, f"{index}.png") for index in (1, 2, 3, 4)] if studio.singles else None
+        return output | {"image_url": service.link(task, "picture.png")}
     actions = {"upscale": [0, 1, 2, 3], "variation": [0, 1, 2, 3]}
-    return output | {"image_url": studio.link(task, "grid.png"), "image_urls": four, "available_actions": actions}
+    links = {"image_url": service.link(task, "grid.png"), "image_urls": service.singles_of(task)}
+    return output | links | {"available_actions": actions}
 
 
-def _no_output() -> dict[str, Any]:
-    return {"image_url": "", "image_urls": None, "seed": ""}
-
-
-def _meta(task: Task, stage: Stage) -> dict[str, Any]:
-    points = task.price // MILLS_PER_POINT
-    frozen, consumed = (0 if stage.ended else points), (points if stage.word == "completed" else 0)
-    return {
-        "created_at": _iso(task.created),
-        "started_at": _iso(None if stage.word == "pending" else task.created + STARTS_AT * task.duration),
-        "ended_at": _iso(task.created + task.duration if stage.ended else None),
-        "usage": {"type": "point", "frozen": frozen, "consume": consumed},
-    }
-
-
-def _job_of(studio: Studio, job_id: object) -> Task | None:
-    task = studio.books.task(job_id) if isinstance(job_id, str) else None
-    return task if task and task.request.get("seller") == SELLER else None
-
-
-def _key(request: Request) -> bool:
-    return bool(request.headers.get("x-api-key", "").strip())
-
-
-def _iso(moment: float | None) -> str:
-    if moment is None:
+def _iso(time: float | None) -> str:
+    if time is None:
         return "0001-01-01T00:00:00Z"
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,13 +1,13 @@
-"""Orders to fail: which calls of a kind meet which fault. A value with a short text form, and nothing else.
+"""Orders to fail: which calls of a kind meet which fault, as a value with a short text form.
 
-    KIND[#CALLS]=FAULT        KIND is one of KINDS, FAULT one of FAULTS or an HTTP status 400–599
+    KIND[#CALLS]=FAULT        KIND is one of KINDS, FAULT one of FAULTS or an HTTP status from 400 to 599
 
     upscale=500               every upscale is refused with the vendor's own error body
     imagine#2=cut-after       the second imagine is carried out and billed, then the connection is cut
     runway#1-3=hang           the first three creations get no answer
     chat#1,4=slow=2.5         the first and the fourth chat call take 2.5 s longer
 
-CALLS counts the calls of that kind from when the order is placed, beginning with 1.
+CALLS counts the calls of that kind since the order was placed, from 1.
 """
 
 import re
@@ -21,38 +21,39 @@ KINDS = (
 )
 CREATING = ("imagine", "upscale", "runway")  # calls that start a task
 
-# What each fault does. None but the HTTP statuses and «slow» take a value.
+# What each fault does. Only HTTP statuses and "slow" take a value.
 FAULTS = {
     "cut-before": "the connection is closed before anything is done",
     "cut-after": "carried out and billed, then the connection is closed without an answer",
-    "hang": "nothing is done and nothing answered until the client goes away",
+    "hang": "nothing is done and nothing answered until the client disconnects",
     "hang-after": "carried out and billed, but never answered",
     "not-json": "carried out and billed; 200 with an HTML page",
     "no-id": "carried out and billed; 200 with JSON that has no task id",
-    "task-failed": "the task is accepted and later ends as failed",
-    "task-rejected": "the task is accepted and later ends as rejected by moderation",
-    "never-ends": "the task is accepted and stays in work for ever",
+    "task-failed": "the task is accepted and later fails",
+    "task-rejected": "the task is accepted and later rejected by moderation",
+    "never-ends": "the task is accepted and stays in progress forever",
     "quota": "refused because the account has no credit left",
 }
-_TASK_FAULTS = ("no-id", "task-failed", "task-rejected", "never-ends")
-_UNDONE = ("cut-before", "hang", "quota")
+TASK_FAULTS = ("task-failed", "task-rejected", "never-ends")
+SILENT_FAULTS = ("cut-before", "cut-after", "hang", "hang-after")  # the client gets no answer
+_NOT_CARRIED_OUT = ("cut-before", "hang", "quota", "status")
 
 _STATUS = re.compile(r"([45]\d\d)(-html)?", re.ASCII)
 _SLOW = re.compile(r"slow=(\d+(?:\.\d+)?)", re.ASCII)
 
 
-class Fault(NamedTuple):
-    """What happens to a call. `name` is a key of FAULTS, «status» or «slow»."""
+class VendorFault(NamedTuple):
+    """What happens to a call. `name` is a key of FAULTS, "status" or "slow"."""
 
     name: str
-    status: int = 0  # of «status»
-    html: bool = False  # of «status»: a gateway's page instead of the vendor's JSON
-    seconds: float = 0.0  # of «slow»
+    status: int = 0  # of "status"
+    html: bool = False  # of "status": a gateway's page instead of the vendor's JSON
+    seconds: float = 0.0  # of "slow"
 
     @property
     def carried_out(self) -> bool:
         """Whether the vendor does, and bills, what it was asked."""
-        return self.name not in (*_UNDONE, "status")
+        return self.name not in _NOT_CARRIED_OUT
 
     def __str__(self) -> str:
         if self.name == "status":
@@ -61,14 +62,14 @@ class Fault(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Calls of `kind` within `spans` meet `fault`; no spans means every call."""
+    """Calls of `kind` within `spans` meet `fault`; without spans, every call does."""
 
     kind: str
-    fault: Fault
+    fault: VendorFault
     spans: tuple[Span, ...] = ()
 
     def meets(self, n: int) -> bool:
-        """Whether call number `n` (from 1, since the order was placed) is meant."""
+        """Return whether the order applies to call number `n`, counted from 1 since it was placed."""
         return meets(self.spans, n)
 
     def __str__(self) -> str:
@@ -76,27 +77,28 @@ class Order(NamedTuple):
 
 
 def parse_order(text: str) -> Order:
-    """The order that `text` states. Raises ValueError that says what is wrong and what is possible."""
+    """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
     parts = parse_parts(text)
     if not parts:
         raise ValueError(f"{text!r} is not an order: write KIND[#CALLS]=FAULT, such as upscale#1-2=500. {_possible()}")
     kind, spans, _ = parts
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
-    fault = _fault(parts.fault)
-    if fault.name in _TASK_FAULTS and kind not in CREATING:
+    fault = parse_fault(parts.fault)
+    if fault.name in ("no-id", *TASK_FAULTS) and kind not in CREATING:
         raise ValueError(f"{fault} is only possible for calls that start a task: {', '.join(CREATING)}")
     return Order(kind, fault, spans)
 
 
-def _fault(text: str) -> Fault:
+def parse_fault(text: str) -> VendorFault:
+    """Parse the part of an order after "=". Raises ValueError."""
     if text in FAULTS:
-        return Fault(text)
+        return VendorFault(text)
     if status := _STATUS.fullmatch(text):
-        return Fault("status", status=int(status[1]), html=bool(status[2]))
+        return VendorFault("status", status=int(status[1]), html=bool(status[2]))
     if slow := _SLOW.fullmatch(text):
-        return Fault("slow", seconds=float(slow[1]))
-    raise ValueError(f"{text!r} is no fault. {_possible()}")
+        return VendorFault("slow", seconds=float(slow[1]))
+    raise ValueError(f"{text!r} is not a fault. {_possible()}")
 
 
 def _possible() -> str:

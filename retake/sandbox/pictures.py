@@ -1,22 +1,21 @@
-"""Pictures of the Midjourney stand-in: four variants of a wish, their grid, and the chosen one at twice the size."""
+"""The pictures of an imagine task: four variants, their grid, and one of them at twice the size."""
 
 import re
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING
 
-from retake.sandbox.task import Task
+from PIL import Image
 
-if TYPE_CHECKING:
-    from PIL import Image
+from retake.sandbox import landscape
+from retake.sandbox.task import VendorTask
 
 LONG_SIDE = 1024  # of a single picture, in pixels; an upscale has twice that
 QUICK_LONG_SIDE = 32
-_FLAG_RATIO = re.compile(r"--(?:ar|aspect)\s+([1-9]\d{0,2}:[1-9]\d{0,2})\b")  # Midjourney's own, in the prompt
+_ASPECT_FLAG = re.compile(r"--(?:ar|aspect)\s+([1-9]\d{0,2}:[1-9]\d{0,2})\b")  # a flag of Midjourney's prompts
 
 
 @dataclass(frozen=True)
-class Wish:
+class PictureSpec:
     """What an imagine task asks for. `size` is that of a single picture, in pixels."""
 
     prompt: str
@@ -25,43 +24,39 @@ class Wish:
     quick: bool
 
     @classmethod
-    def of(cls, task: Task, *, quick: bool) -> "Wish":
+    def of(cls, task: VendorTask, *, quick: bool) -> "PictureSpec":
         prompt, ratio = task.request["input"]["prompt"], task.request["input"].get("aspect_ratio")
-        flag = _FLAG_RATIO.search(prompt)
-        size = _fitting(ratio or (flag[1] if flag else "1:1"), QUICK_LONG_SIDE if quick else LONG_SIDE)
+        flag = _ASPECT_FLAG.search(prompt)
+        size = _size(ratio or (flag[1] if flag else "1:1"), QUICK_LONG_SIDE if quick else LONG_SIDE)
         return cls(prompt, task.seed, size, quick)
 
 
-def single(wish: Wish, index: int) -> bytes:
-    """Variant `index` (1–4) as PNG."""
-    return _png(_paint(wish, index, wish.size))
+def single(spec: PictureSpec, index: int) -> bytes:
+    """Return variant `index` (1-4) as PNG."""
+    return _png(_paint(spec, index))
 
 
-def upscale(wish: Wish, index: int) -> bytes:
-    """Variant `index` (1–4) as PNG, at twice the size: the same picture, with finer detail."""
-    return _png(_paint(wish, index, _double(wish.size)))
+def upscale(spec: PictureSpec, index: int) -> bytes:
+    """Return variant `index` (1-4) as PNG at twice the size: the same picture in finer detail."""
+    return _png(_paint(spec, index, scale=2))
 
 
-def grid(wish: Wish) -> bytes:
-    """All four as PNG, two by two: 1 2 above 3 4."""
-    from PIL import Image
-
-    width, height = wish.size
-    sheet = Image.new("RGB", _double(wish.size))
-    for index in (1, 2, 3, 4):
-        sheet.paste(_paint(wish, index, wish.size), ((index - 1) % 2 * width, (index - 1) // 2 * height))
+def grid(spec: PictureSpec) -> bytes:
+    """Return all four variants in one PNG, 1 2 above 3 4."""
+    width, height = spec.size
+    sheet = Image.new("RGB", (width * 2, height * 2))
+    for index in range(4):
+        sheet.paste(_paint(spec, index + 1), (index % 2 * width, index // 2 * height))
     return _png(sheet)
 
 
-def of_prompt(prompt: str, seed: int) -> bytes:
-    """A PNG for a video that was ordered of an image which the sandbox cannot fetch."""
-    return single(Wish(prompt, seed, (1280, 720), quick=False), 1)
+def from_prompt(prompt: str, seed: int) -> bytes:
+    """Return a PNG in place of an image that the sandbox cannot download."""
+    return single(PictureSpec(prompt, seed, (1280, 720), quick=False), 1)
 
 
 def is_picture(body: bytes) -> bool:
-    """Whether `body` is a picture that can be read."""
-    from PIL import Image
-
+    """Return whether `body` is a readable picture."""
     try:
         with Image.open(BytesIO(body)) as opened:
             opened.verify()
@@ -70,25 +65,20 @@ def is_picture(body: bytes) -> bool:
     return True
 
 
-def _paint(wish: Wish, index: int, size: tuple[int, int]) -> "Image.Image":
-    from retake.sandbox import landscape
-
-    if wish.quick:
-        return landscape.plain(wish.seed, index, size)
-    return landscape.paint(wish.prompt, f"{wish.seed}/{index}", size)
-
-
-def _double(size: tuple[int, int]) -> tuple[int, int]:
-    return size[0] * 2, size[1] * 2
+def _paint(spec: PictureSpec, index: int, scale: int = 1) -> Image.Image:
+    size = (spec.size[0] * scale, spec.size[1] * scale)
+    if spec.quick:
+        return landscape.plain(spec.seed, index, size)
+    return landscape.paint(spec.prompt, f"{spec.seed}/{index}", size)
 
 
-def _fitting(ratio: str, long_side: int) -> tuple[int, int]:
+def _size(ratio: str, long_side: int) -> tuple[int, int]:
     across, down = (int(part) for part in ratio.split(":"))
     scale = long_side / max(across, down)
     return max(8, round(across * scale / 2) * 2), max(8, round(down * scale / 2) * 2)
 
 
-def _png(image: "Image.Image") -> bytes:
+def _png(image: Image.Image) -> bytes:
     out = BytesIO()
     image.save(out, "PNG", compress_level=4)
     return out.getvalue()

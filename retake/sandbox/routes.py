@@ -2,58 +2,65 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from retake.sandbox import chat, legnext, piapi, runway
-from retake.sandbox.orders import Fault
-from retake.sandbox.studio import Visit
-from retake.sandbox.wire import Reply, Request, html
+from retake.sandbox.http_messages import Request, Response, gateway_page
+from retake.sandbox.orders import VendorFault
+from retake.sandbox.task_service import ApiCall
 
 
-class Vendor(NamedTuple):
-    """How a vendor says no."""
+class VendorApi(NamedTuple):
+    """How a vendor refuses a call."""
 
-    error: Callable[[int], Reply]
-    quota: Callable[[], Reply]
+    error: Callable[[int], Response]
+    key_of: Callable[[Request], str] | None = None  # None lets every caller in
+    quota: Callable[[], Response] | None = None  # None answers 402
+    check: Callable[[Request], Response | None] | None = None  # what else every request is checked for
 
-    def refusal(self, fault: Fault) -> Reply:
-        """The answer to a call that is not carried out because of `fault` (a status, or quota)."""
+    def reject(self, request: Request) -> Response | None:
+        """Return the answer to a request without a key (any key is valid) or that fails the check, or None."""
+        if self.key_of and not self.key_of(request):
+            return self.error(401)
+        return self.check(request) if self.check else None
+
+    def refusal(self, fault: VendorFault) -> Response:
+        """Return the answer to a call that `fault` keeps from being carried out: a status, or quota."""
         if fault.name == "quota":
-            return self.quota()
-        return html(fault.status) if fault.html else self.error(fault.status)
+            return self.quota() if self.quota else self.error(402)
+        return gateway_page(fault.status) if fault.html else self.error(fault.status)
 
 
 class Route(NamedTuple):
     method: str
-    path: str  # a regular expression; its groups are handed to the handler
+    path: str  # a regular expression; its groups become ApiCall.args
     kind: str | Callable[[Request], str]
-    vendor: Vendor
-    handler: Callable[[Visit], Reply]
+    api: VendorApi
+    handler: Callable[[ApiCall], Response]
 
     def kind_of(self, request: Request) -> str:
         return self.kind if isinstance(self.kind, str) else self.kind(request)
 
 
-def send_file(visit: Visit) -> Reply:
+def send_file(call: ApiCall) -> Response:
     """GET /files/TASK/NAME."""
-    task = visit.studio.books.task(visit.args[0])
-    media = visit.studio.media(task, visit.args[1]) if task else None
+    task = call.service.database.task(call.args[0])
+    media = call.service.media(task, call.args[1]) if task else None
     if task is None or media is None:
         return plain_error(404)
-    return Reply(200, media[0], media[1], task_id=task.id)
+    return Response(200, media[0], media[1], task_id=task.id)
 
 
-def plain_error(status: int) -> Reply:
-    """How a file server says no."""
-    return Reply(status, f"{status}\n".encode(), "text/plain")
+def plain_error(status: int) -> Response:
+    return Response(status, f"{status}\n".encode(), "text/plain")
 
 
-PIAPI = Vendor(piapi.error, piapi.quota)
-LEGNEXT = Vendor(legnext.error, legnext.quota)
-RUNWAY = Vendor(runway.error, runway.quota)
-CHAT = Vendor(chat.error, chat.quota)
-FILES = Vendor(plain_error, partial(plain_error, 402))
+PIAPI = VendorApi(piapi.error, attrgetter("api_key"))
+LEGNEXT = VendorApi(legnext.error, attrgetter("api_key"))
+RUNWAY = VendorApi(runway.error, attrgetter("bearer_token"), check=runway.check_version)
+CHAT = VendorApi(chat.error, attrgetter("bearer_token"), chat.quota)
+FILES = VendorApi(plain_error)
 
 _ID = r"([0-9A-Za-z-]+)"
 ROUTES = (
@@ -76,17 +83,13 @@ ROUTES = (
 
 
 def find(request: Request) -> tuple[Route, tuple[str, ...]]:
-    """The route of `request` and the parts of its path; where there is none, one that says so like its vendor."""
+    """Return the route of `request` and the variable parts of its path, or else a route to its vendor's 404 or 405."""
     method = "GET" if request.method == "HEAD" else request.method
     matches = [(route, match) for route in ROUTES if (match := re.fullmatch(route.path, request.path))]
     for route, match in matches:
         if route.method == method:
             return route, match.groups()
-    vendor = matches[0][0].vendor if matches else _vendor_of(request.path)
-    status = 405 if matches else 404
-    return Route(method, request.path, "unknown", vendor, lambda visit: vendor.error(status)), ()
-
-
-def _vendor_of(path: str) -> Vendor:
     vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
-    return vendors.get(path.split("/")[1], FILES)
+    api = matches[0][0].api if matches else vendors.get(request.path.split("/")[1], FILES)
+    status = 405 if matches else 404
+    return Route(method, request.path, "unknown", VendorApi(api.error), lambda _: api.error(status)), ()

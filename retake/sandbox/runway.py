@@ -1,7 +1,7 @@
-"""Stand-in of Runway's image-to-video API, as the official SDK speaks to it (runwayml 5.24).
+"""Stand-in of Runway's image-to-video API, as the official SDK uses it (runwayml 5.24).
 
-Limits and error shapes from docs.dev.runwayml.com and the SDK's types. Credits are taken when a task is accepted and
-given back when it ends as FAILED (`cost.credits` is then 0); a cancelled task gets them back only while it waits.
+Limits and error bodies from docs.dev.runwayml.com and the SDK's types. Credits are charged when a task is accepted and
+refunded when it fails (`cost.credits` is then 0); a cancelled task is refunded only if it was still pending.
 """
 
 import base64
@@ -9,24 +9,25 @@ import binascii
 from datetime import UTC, datetime
 from typing import Any
 
-from retake.sandbox.bill import CREDIT, RUNWAY_CREDITS
+from retake.sandbox.billing import CREDIT, RUNWAY_CREDITS
+from retake.sandbox.http_messages import Request, Response, error_response
 from retake.sandbox.pictures import is_picture
-from retake.sandbox.studio import Studio, Visit
-from retake.sandbox.task import Task
-from retake.sandbox.wire import Reply, Request
+from retake.sandbox.task import VendorTask
+from retake.sandbox.task_service import ApiCall, TaskService
 
-CREDITS = 100_000  # what the organization holds at first
+CREDITS = 100_000  # of the organization at the start
 RATIOS = ("1280:720", "720:1280", "1104:832", "832:1104", "960:960", "1584:672")
-DATA_URI_LIMIT = 5_000_000  # «5MB», of the string as sent; the stricter reading of the two
+DATA_URI_LIMIT = 5_000_000  # "5MB", of the string as sent: the stricter of two readings
 PROMPT_LIMIT = 1000  # UTF-16 code units
 DAY = 86_400
-_WORDS = {"pending": "PENDING", "processing": "RUNNING", "completed": "SUCCEEDED", "failed": "FAILED"}
+_STATUSES = {"pending": "PENDING", "processing": "RUNNING", "completed": "SUCCEEDED", "failed": "FAILED"}
 _FAILURES = {
     "task-failed": ("An unexpected error occurred.", "INTERNAL.BAD_OUTPUT.CODE01"),
     "task-rejected": ("The input text was rejected by content moderation.", "SAFETY.INPUT.TEXT"),
     "bad-image": ("The image could not be read.", "ASSET.INVALID"),
 }
-_TEXTS = {
+_NO_TASK = "A task with that ID was not found."
+_ERRORS = {
     401: "The API key you provided is not valid.",
     402: "You do not have enough credits to run this task.",
     404: "Not found",
@@ -36,62 +37,52 @@ _TEXTS = {
 }
 
 
-def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = None) -> Reply:
-    """Runway's error body."""
-    body: dict[str, Any] = {"error": message or _TEXTS.get(status, f"Request failed with status {status}")}
+def error(status: int, message: str = "", issues: list[dict[str, Any]] | None = None) -> Response:
+    body: dict[str, Any] = {"error": message or _ERRORS.get(status, f"Request failed with status {status}")}
     if issues:
         body["issues"] = issues
-    return Reply(status, body, headers={"Retry-After": "1"} if status == 429 else {})
+    return error_response(status, body)
 
 
-def quota() -> Reply:
-    return error(402)
+def check_version(request: Request) -> Response | None:
+    named = request.headers.get("x-runway-version")
+    return None if named else error(400, "The X-Runway-Version header is required.")
 
 
-def create(visit: Visit) -> Reply:
+def create(call: ApiCall) -> Response:
     """POST /v1/image_to_video."""
-    if refused := _unknown_caller(visit.request):
-        return refused
-    wish = visit.request.fields
-    if issues := _issues(wish):
+    fields = call.request.fields
+    if issues := _issues(fields):
         return error(400, "Validation of body failed", issues)
-    image = _image_of(wish["promptImage"])
-    source = visit.studio.keep(image) if image is not None else ""
-    fate = visit.fate or ("bad-image" if image is not None and not is_picture(image) else "")
-    price = _credits(wish) * CREDIT
-    seed = wish.get("seed")
-    task = visit.studio.accept(visit._replace(fate=fate), "runway", price=price, seed=seed, source=source)
-    body = {"id": task.id, "estimatedCost": {"credits": _credits(task.request)}}
-    return Reply(200, body, task_id=task.id, price=price)
+    image = _image_of(fields["promptImage"])
+    source = call.service.add_upload(image) if image is not None else ""
+    if image is not None and not is_picture(image):
+        call = call._replace(fault=call.fault or "bad-image")
+    price = _credits(fields) * CREDIT
+    task = call.service.accept(call, "runway", price=price, seed=fields.get("seed"), source=source)
+    body = {"id": task.id, "estimatedCost": {"credits": _credits(fields)}}
+    return Response(200, body, task_id=task.id, price=price)
 
 
-def poll(visit: Visit) -> Reply:
+def poll(call: ApiCall) -> Response:
     """GET /v1/tasks/{id}."""
-    if refused := _unknown_caller(visit.request):
-        return refused
-    task = _video_task(visit.studio, visit.args[0])
+    task = _video_task(call.service, call.args[0])
+    return Response(200, _state(call.service, task), task_id=task.id) if task else error(404, _NO_TASK)
+
+
+def cancel(call: ApiCall) -> Response:
+    """DELETE /v1/tasks/{id}: cancel a running task or delete a finished one; neither can be fetched again."""
+    task = _video_task(call.service, call.args[0])
     if task is None:
-        return error(404, "A task with that ID was not found.")
-    return Reply(200, _state(visit.studio, task), task_id=task.id)
+        return error(404, _NO_TASK)
+    call.service.database.cancel_task(task.id, call.service.now())
+    return Response(204, task_id=task.id)
 
 
-def cancel(visit: Visit) -> Reply:
-    """DELETE /v1/tasks/{id}: cancel a running task, delete a finished one; either can't be fetched again."""
-    if refused := _unknown_caller(visit.request):
-        return refused
-    task = _video_task(visit.studio, visit.args[0])
-    if task is None:
-        return error(404, "A task with that ID was not found.")
-    visit.studio.books.cancel_task(task.id, visit.studio.now())
-    return Reply(204, task_id=task.id)
-
-
-def organization(visit: Visit) -> Reply:
-    """GET /v1/organization: credits left, and how many videos of each model were begun in the last 24 hours."""
-    if refused := _unknown_caller(visit.request):
-        return refused
-    studio, now = visit.studio, visit.studio.now()
-    tasks = [task for task in studio.books.tasks() if task.kind == "runway"]
+def organization(call: ApiCall) -> Response:
+    """GET /v1/organization: the credits left, and the number of videos started in the last 24 hours by model."""
+    service, now = call.service, call.service.now()
+    tasks = [task for task in service.database.tasks() if task.kind == "runway"]
     recent = [task.request["model"] for task in tasks if now - task.created < DAY]
     limits = {"maxConcurrentGenerations": 5, "maxDailyGenerations": 1000}
     body = {
@@ -99,35 +90,26 @@ def organization(visit: Visit) -> Reply:
         "tier": {"maxMonthlyCreditSpend": 1_000_000, "models": dict.fromkeys(RUNWAY_CREDITS, limits)},
         "usage": {"models": {model: {"dailyGenerations": recent.count(model)} for model in RUNWAY_CREDITS}},
     }
-    return Reply(200, body)
+    return Response(200, body)
 
 
-def _state(studio: Studio, task: Task) -> dict[str, Any]:
-    stage, price = studio.stage(task), {"credits": _credits(task.request)}
-    state: dict[str, Any] = {"id": task.id, "status": _WORDS[stage.word], "createdAt": _iso(task.created)}
-    if stage.word == "completed":
-        return state | {"output": [studio.link(task, "video.mp4")], "cost": price}
-    if stage.word == "failed":
-        failure, code = _FAILURES[task.fate]
+def _state(service: TaskService, task: VendorTask) -> dict[str, Any]:
+    status, price = service.status(task), {"credits": _credits(task.request)}
+    state: dict[str, Any] = {"id": task.id, "status": _STATUSES[status.name], "createdAt": _iso(task.created)}
+    if status.completed:
+        return state | {"output": [service.link(task, "video.mp4")], "cost": price}
+    if status.name == "failed":
+        failure, code = _FAILURES[task.fault]
         return state | {"failure": failure, "failureCode": code, "cost": {"credits": 0}}
-    return state | {"estimatedCost": price} | ({"progress": stage.progress} if stage.word == "processing" else {})
+    return state | {"estimatedCost": price} | ({"progress": status.progress} if status.name == "processing" else {})
 
 
-def _unknown_caller(request: Request) -> Reply | None:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not key.strip():
-        return error(401)
-    if not request.headers.get("x-runway-version"):
-        return error(400, "The X-Runway-Version header is required.")
-    return None
-
-
-def _issues(wish: dict[str, Any]) -> list[dict[str, Any]]:
-    model, prompt, duration, seed = (wish.get(name) for name in ("model", "promptText", "duration", "seed"))
+def _issues(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    model, prompt, duration, seed = (fields.get(name) for name in ("model", "promptText", "duration", "seed"))
     wrong = {
         "model": None if model in RUNWAY_CREDITS else f"must be one of {', '.join(RUNWAY_CREDITS)}",
-        "promptImage": _image_issue(wish.get("promptImage")),
-        "ratio": None if wish.get("ratio") in RATIOS else f"must be one of {', '.join(RATIOS)}",
+        "promptImage": _image_issue(fields.get("promptImage")),
+        "ratio": None if fields.get("ratio") in RATIOS else f"must be one of {', '.join(RATIOS)}",
         "promptText": _prompt_issue(prompt, required=model == "gen4.5"),
         "duration": _duration_issue(model, duration),
         "seed": None if seed is None or _is_int(seed, 0, 2**32 - 1) else "must be an integer from 0 to 4294967295",
@@ -180,12 +162,12 @@ def _is_int(value: object, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def _credits(wish: dict[str, Any]) -> int:
-    return RUNWAY_CREDITS[wish["model"]] * int(wish.get("duration") or 10)
+def _credits(fields: dict[str, Any]) -> int:
+    return RUNWAY_CREDITS[fields["model"]] * int(fields.get("duration") or 10)
 
 
-def _video_task(studio: Studio, task_id: str) -> Task | None:
-    task = studio.books.task(task_id)
+def _video_task(service: TaskService, task_id: str) -> VendorTask | None:
+    task = service.database.task(task_id)
     return task if task and task.kind == "runway" and task.cancelled is None else None
 
 

@@ -1,30 +1,31 @@
-"""The sandbox as programs use it: stand-ins of the vendors on a loopback port, their books, and orders to fail."""
+"""The sandbox as programs use it: stand-ins of the vendors on a loopback port, their records, and orders to fail."""
 
 import json
 import secrets
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from retake.clock import Clock, SystemClock
-from retake.sandbox.bill import Bill, bill
-from retake.sandbox.books import Books, Call
-from retake.sandbox.desk import Desk
+from retake.sandbox.billing import VendorBill, bill
+from retake.sandbox.database import RecordedCall, SandboxDatabase
 from retake.sandbox.orders import parse_order
+from retake.sandbox.request_handler import RequestHandler
 from retake.sandbox.server import HOST, Server
-from retake.sandbox.studio import Studio
-from retake.sandbox.task import Pace, Task
+from retake.sandbox.task import Pace, VendorTask
+from retake.sandbox.task_service import TaskService
 
-ENVIRONMENT = "RETAKE_SANDBOX_URL"  # where the scripts look for a sandbox's address
+ENVIRONMENT = "RETAKE_SANDBOX_URL"  # from which the scripts take a sandbox's address
 DEMO_PACE = Pace()
-_JOIN_PATIENCE_S = 10.0  # how long a sandbox that is just starting is waited for
+_JOIN_TIMEOUT_S = 10.0  # how long to wait for a sandbox that is just starting
 
 
 def endpoints(url: str, provider: str = "piapi") -> dict[str, dict[str, str]]:
-    """The section API_KEYS of the settings that points the program at the sandbox at `url`.
+    """Return the settings section API_KEYS that makes the program use the sandbox at `url`.
 
     `provider` is the seller of Midjourney's pictures: piapi or legnext.
     """
@@ -40,17 +41,17 @@ def endpoints(url: str, provider: str = "piapi") -> dict[str, dict[str, str]]:
 
 
 class Sandbox:
-    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) over HTTP on 127.0.0.1, from entering to leaving.
+    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) over HTTP on 127.0.0.1, as a context manager.
 
-    state    a directory where books and media are kept; None keeps them in memory. A later sandbox with the same state
-             serves the same links, on the same port if it is free. While one is running with that state, another one
-             serves nothing itself: its `url` is the running one's, and orders, calls and bill are shared.
-    port     0 takes the state's last port, or any free one. A port that is taken raises OSError on entering.
-    seed     texts, pictures and ids follow from it; None takes the state's, or a new one.
-    pace     how long tasks take, by `clock`; Pace(0, 0, 0) is done at the first poll.
-    quick    tiny plain media, which cost next to nothing: for tests with hundreds of generations.
-    singles  whether imagine tasks show their four pictures apart too.
-    on_call  hears of every call that has ended, in the server's threads.
+    state    a directory for records and media; None keeps them in memory. A later sandbox with the same state serves
+             the same links, on the same port if it is free. While one is running with that state, another serves
+             nothing itself: its `url` is that of the running one, and orders, calls and bill are shared.
+    port     0 takes the state's last port, or any free one. Entering raises OSError if the port is taken.
+    seed     determines texts, pictures and ids; None takes the state's seed, or a new one.
+    pace     how long tasks take, by `clock`; with Pace(0, 0, 0) they are done at the first poll.
+    quick    makes tiny plain media, which take almost no time: for tests with hundreds of generations.
+    singles  whether imagine tasks offer their four pictures one by one too.
+    on_call  is called with every call that has ended, in the server's threads.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Sandbox:
         quick: bool = False,
         singles: bool = True,
         clock: Clock | None = None,
-        on_call: Callable[[Call], object] = lambda call: None,
+        on_call: Callable[[RecordedCall], object] = lambda call: None,
     ) -> None:
         self._state = None if state is None else Path(state)
         self._port, self._seed, self._pace, self._quick, self._singles = port, seed, pace, quick, singles
@@ -73,7 +74,9 @@ class Sandbox:
         self.url = ""
 
     def __enter__(self) -> Self:
-        self._books = Books(str(self._directory() / "books.sqlite3") if self._state else ":memory:")
+        if self._state:
+            self._state.mkdir(parents=True, exist_ok=True)
+        self._database = SandboxDatabase(str(self._state / "books.sqlite3") if self._state else ":memory:")
         try:
             self.url = self._join() or self._serve()
         except BaseException:
@@ -81,110 +84,100 @@ class Sandbox:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Stop serving and close the books. A sandbox of another process goes on."""
+        """Stop serving and close the database. A sandbox in another process goes on."""
         if self._server:
             self._server.close()
             self._server = None
-        self._books.close()
-        if self._lock:
-            self._lock.close()
-            self._lock = None
+        self._database.close()
+        self._unlock()
 
     @property
     def serving(self) -> bool:
-        """Whether this object serves itself, rather than use one that was running already."""
+        """Whether this object serves, rather than share a sandbox that was already running."""
         return self._server is not None
 
     def order(self, text: str) -> None:
-        """Order a fault (see orders.py for the grammar). Raises ValueError that says what is possible."""
-        self._books.place(parse_order(text))
+        """Order a fault (see orders.py for the grammar). Raises ValueError, which says what is possible."""
+        self._database.add_order(parse_order(text))
 
     def withdraw_orders(self) -> None:
-        """No fault from now on."""
-        self._books.withdraw_orders()
+        """Drop all orders: no fault from now on."""
+        self._database.clear_orders()
 
-    def calls(self, kind: str | None = None) -> list[Call]:
-        """Every call, or those of `kind`, in the order in which they came."""
-        return self._books.calls(kind)
+    def calls(self, kind: str | None = None) -> list[RecordedCall]:
+        """Return every call, or those of `kind`, in the order of their arrival."""
+        return self._database.calls(kind)
 
-    def tasks(self) -> list[Task]:
-        """Every task in the order in which they were accepted."""
-        return self._books.tasks()
+    def tasks(self) -> list[VendorTask]:
+        """Return every task, in the order in which they were accepted."""
+        return self._database.tasks()
 
-    def bill(self) -> Bill:
-        """What the vendors would bill at this moment."""
-        return bill(self._books.calls(), self._books.tasks(), self._clock.now().timestamp())
+    def bill(self) -> VendorBill:
+        """Return what the vendors would charge so far."""
+        return bill(self._database.calls(), self._database.tasks(), self._clock.now().timestamp())
 
     def endpoints(self, provider: str = "piapi") -> dict[str, dict[str, str]]:
-        """The section API_KEYS of the settings that points the program at this sandbox; see `endpoints`."""
+        """Return the settings section API_KEYS for this sandbox; see the function `endpoints`."""
         return endpoints(self.url, provider)
 
-    def _directory(self) -> Path:
-        assert self._state is not None
-        self._state.mkdir(parents=True, exist_ok=True)
-        return self._state
-
     def _join(self) -> str | None:
-        """The address of a running sandbox with this state. None when there is none: then the state is ours."""
+        """Return the URL of a running sandbox with this state. If there is none, lock the state and return None."""
         if not self._state:
             return None
         import fcntl
 
-        self._lock = (self._directory() / "server.lock").open("a")
-        patience = threading.Event()
-        for _ in range(int(_JOIN_PATIENCE_S / 0.1)):
+        self._lock = (self._state / "server.lock").open("a")
+        for _ in range(int(_JOIN_TIMEOUT_S / 0.1)):
             try:
-                # Held by the serving process for as long as it lives, however it ends.
+                # The serving process holds this lock until it ends, in whatever way.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                url = f"http://{HOST}:{self._books.fact('port')}"
-                if _answers(url, self._books.identity):
-                    self._lock.close()
-                    self._lock = None
+                url = f"http://{HOST}:{self._database.get('facts', 'port')}"
+                if _answers(url, self._database.identity):
+                    self._unlock()
                     return url
-                patience.wait(0.1)
+                time.sleep(0.1)
             else:
                 return None
         raise TimeoutError(f"another sandbox holds {self._state} but does not answer on its port")
 
+    def _unlock(self) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
     def _serve(self) -> str:
-        seed = self._settled_seed()
-        studio = Studio(self._books, self._clock, self._pace, seed=seed, quick=self._quick, singles=self._singles)
+        kept = self._database.get("facts", "seed") or secrets.randbelow(2**32)
+        seed = int(kept) if self._seed is None else self._seed
+        self._database.put("facts", "seed", str(seed))
+        service = TaskService(
+            self._database, self._clock, self._pace, seed=seed, quick=self._quick, singles=self._singles
+        )
         closing = threading.Event()
-        desk = Desk(studio, closing.wait, self._on_call)
-        server = self._listen(desk, closing)
-        studio.url = f"http://{HOST}:{server.port}"
-        self._books.set_fact("port", str(server.port))
+        handler = RequestHandler(service, closing.wait, self._on_call)
+        server = self._listen(handler, closing)
+        service.url = f"http://{HOST}:{server.port}"
+        self._database.put("facts", "port", str(server.port))
         server.start()
         self._server = server
-        return studio.url
+        return service.url
 
-    def _listen(self, desk: Desk, closing: threading.Event) -> Server:
-        last = self._books.fact("port")
-        if self._port or not last:
-            return Server(self._port, desk.receive, closing)
-        try:
-            return Server(int(last), desk.receive, closing)
-        except OSError:
-            return Server(0, desk.receive, closing)
-
-    def _settled_seed(self) -> int:
-        kept = self._books.fact("seed")
-        fresh = int(kept) if kept else secrets.randbelow(2**32)
-        seed = fresh if self._seed is None else self._seed
-        self._books.set_fact("seed", str(seed))
-        return seed
+    def _listen(self, handler: RequestHandler, closing: threading.Event) -> Server:
+        if not self._port:
+            with suppress(OSError):  # the port of last time is only a preference
+                return Server(int(self._database.get("facts", "port") or 0), handler.receive, closing)
+        return Server(self._port, handler.receive, closing)
 
 
-def _answers(url: str, books: str) -> bool:
-    """Whether a sandbox that keeps `books` answers at `url`."""
+def _answers(url: str, identity: str) -> bool:
+    """Return whether a sandbox with the database `identity` answers at `url`."""
     try:
         with urllib.request.urlopen(f"{url}/sandbox/health", timeout=2) as reply:  # noqa: S310 – our own http
             health = json.load(reply)
     except (OSError, ValueError):
         return False
-    return isinstance(health, dict) and health.get("books") == books
+    return isinstance(health, dict) and health.get("books") == identity

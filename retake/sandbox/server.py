@@ -1,4 +1,4 @@
-"""The HTTP server of a sandbox: real sockets on loopback, so that they can be cut and left hanging."""
+"""The HTTP server of a sandbox: real sockets on loopback, so that they can be closed early or left hanging."""
 
 import select
 import socket
@@ -8,31 +8,39 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from retake.sandbox.desk import Answer
-from retake.sandbox.wire import Request
+from retake.sandbox.http_messages import Request
+from retake.sandbox.request_handler import Delivery
 
 HOST = "127.0.0.1"
 BODY_LIMIT = 64_000_000  # bytes
-HANG_LIMIT_S = 600.0  # nobody is kept waiting longer than that
+HANG_LIMIT_S = 600.0  # the longest that a client is left without an answer
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `receive` on a loopback port, from a thread of its own, until it is closed. Port 0 takes a free one.
+    """Serves `receive` on a loopback port, in a thread of its own, until it is closed. Port 0 takes a free one.
 
-    `closing` is set when it closes, for whoever waits on behalf of a client. Raises OSError where the port is taken.
+    `closing` is set when it closes, for code that waits on behalf of a client. `now` gives the time of the Date header
+    in seconds since the epoch. Raises OSError if the port is taken.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, receive: Callable[[Request], Answer], closing: threading.Event) -> None:
-        self.receive, self.closing = receive, closing
+    def __init__(
+        self,
+        port: int,
+        receive: Callable[[Request], Delivery],
+        closing: threading.Event,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.receive, self.closing, self.now = receive, closing, now
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
-        super().__init__((HOST, port), _Handler)
+        super().__init__((HOST, port), _HttpHandler)
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="sandbox", daemon=True)
 
     @property
@@ -40,7 +48,7 @@ class Server(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
-        # Not HTTPServer's: that one asks the resolver for this machine's name, which may take seconds.
+        # HTTPServer.server_bind looks up this machine's name, which may take seconds.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.port
 
@@ -48,7 +56,7 @@ class Server(ThreadingHTTPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Cut every connection, and come back when no thread of this server is at work."""
+        """Close every connection, and return when all threads of this server have ended."""
         self.closing.set()
         self.shutdown()
         self.server_close()
@@ -72,12 +80,12 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error; anything else is a bug of the sandbox, and shown."""
+        """Report bugs of the sandbox; that a client disconnected is not an error."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _HttpHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "retake-sandbox", ""
     disable_nagle_algorithm = True
@@ -89,32 +97,29 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         request = Request(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
-        answer = self.server.receive(request)
-        if answer.reply is None:
-            self._say_nothing(answer.hang)
+        delivery = self.server.receive(request)
+        response = delivery.response
+        if response is None:
+            self._withhold(delivery.hang)
             return
-        payload = answer.reply.payload()
-        self.send_response(answer.reply.status)
-        for name, value in answer.reply.headers.items():
+        payload = response.payload()
+        self.send_response(response.status)
+        for name, value in response.headers.items():
             self.send_header(name, value)
-        if answer.reply.status != 204:
-            self.send_header("Content-Type", answer.reply.type)
+        if response.status != 204:
+            self.send_header("Content-Type", response.type)
             self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(payload)
 
-    def do_POST(self) -> None:
-        self.do_GET()
+    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 – names that BaseHTTPRequestHandler looks up
 
-    def do_DELETE(self) -> None:
-        self.do_GET()
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate(self.server.now() if timestamp is None else timestamp, usegmt=True)
 
     def log_message(self, *_: Any) -> None:
-        """Silent: the sandbox keeps books, and headers may hold keys."""
+        """Log nothing: the sandbox records its calls, and headers may hold keys."""
 
     def _body(self) -> bytes | None:
         length = self.headers.get("Content-Length", "0")
@@ -127,16 +132,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         return None
 
-    def _say_nothing(self, hang: bool) -> None:
+    def _withhold(self, hang: bool) -> None:
+        """Send nothing; with `hang`, keep the connection open until the client or the server closes it."""
         self.close_connection = True
         until = time.monotonic() + HANG_LIMIT_S
-        while hang and time.monotonic() < until and not self.server.closing.is_set() and not self._client_left():
-            pass
-
-    def _client_left(self) -> bool:
-        """Whether the client has closed its end; takes a moment to find out."""
-        readable, _, _ = select.select([self.connection], [], [], 0.05)
-        try:
-            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return True
+        while hang and time.monotonic() < until and not self.server.closing.is_set():
+            readable, _, _ = select.select([self.connection], [], [], 0.05)
+            try:
+                hang = not readable or bool(self.connection.recv(1, socket.MSG_PEEK))
+            except OSError:
+                return

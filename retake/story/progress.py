@@ -22,7 +22,7 @@ from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, Documents, Step
 
 if TYPE_CHECKING:
-    from retake.sandbox import Bill
+    from retake.sandbox import VendorBill
 
 ROWS = ("text", "pictures", "upscale", "video")
 """The parts of a generation that a person waits for."""
@@ -145,7 +145,7 @@ class Watch:
 
     # --- at the end ---
 
-    def print_account(self, stream: TextIO, bill: "Bill | None") -> None:
+    def print_account(self, stream: TextIO, bill: "VendorBill | None") -> None:
         """What happened, where the files lie, what vendors would have billed the sandbox, which commands tell more."""
         console = Console(file=stream, highlight=False, soft_wrap=True)
         about = one_line(self._generation_id or "no generation")

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parent.parent / "cron"))
 from cron_buckets import CLOUDS, KINDS, BucketMachine, Place, b2_place, s3_place
 from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, eventually, serving
 
-from retake.sandbox import Call
+from retake.sandbox import RecordedCall
 
 _PATIENCE_S = 200  # a vendor waits so long for a test, on however busy a machine
 
@@ -105,7 +105,7 @@ def at_work(machine: BucketMachine, kind: str) -> tuple["subprocess.Popen[str]",
     """A manager whose script waits for the vendor's answer to a call of that kind, until the event is set."""
     asked, answer = threading.Event(), threading.Event()
 
-    def hold(call: Call) -> None:
+    def hold(call: RecordedCall) -> None:
         if call.kind == kind and not answer.is_set():
             asked.set()
             answer.wait(_PATIENCE_S)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock, stamp
 from retake.errors import LeaseHeld
-from retake.sandbox import Call, Pace, Sandbox
+from retake.sandbox import Pace, RecordedCall, Sandbox
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
 
@@ -94,7 +94,7 @@ class Vendors:
 
     def __init__(self, seconds: float) -> None:
         self._clock, self._seconds = Ahead(), seconds
-        self.on_call: Callable[[Call], object] = lambda call: None
+        self.on_call: Callable[[RecordedCall], object] = lambda call: None
         self.sandbox = Sandbox(
             pace=Pace(seconds, seconds, seconds),
             quick=True,
@@ -342,7 +342,7 @@ class Machine:
 
     # --- the vendors' books ---
 
-    def calls(self, kind: str | None = None) -> list[Call]:
+    def calls(self, kind: str | None = None) -> list[RecordedCall]:
         return [call for call in self.sandbox.calls()[self._before :] if kind in (None, call.kind)]
 
     def billed(self, kind: str) -> int:

@@ -20,7 +20,7 @@ from cron_machine import LONG_S, MANAGER, PUBLIC, Vendors, eventually
 from PIL import Image
 
 from retake.media.video import check_video
-from retake.sandbox import Call
+from retake.sandbox import RecordedCall
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -174,7 +174,7 @@ def stopped_at(machine: BucketMachine, kind: str, stop: Callable[[], object]) ->
     """Do `stop` at the first call of the kind: the vendor has carried it out, and its answer is on the way."""
     done = threading.Event()
 
-    def look(call: Call) -> None:
+    def look(call: RecordedCall) -> None:
         if call.kind == kind and not done.is_set():
             stop()
             done.set()

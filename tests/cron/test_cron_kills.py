@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from cron_machine import ID, MANAGER, PUBLIC, Machine, eventually
 
-from retake.sandbox import Call
+from retake.sandbox import RecordedCall
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -20,7 +20,7 @@ def manager_killed_at(machine: Machine, kind: str, *, script_too: bool) -> None:
     and its answer is on the way."""
     manager = machine.start(MANAGER)
 
-    def kill(call: Call) -> None:
+    def kill(call: RecordedCall) -> None:
         if call.kind == kind and manager.poll() is None:
             manager.kill()
             manager.wait()

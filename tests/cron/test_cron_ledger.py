@@ -15,7 +15,7 @@ from retake.clock import SystemClock
 from retake.runs import Ledger, open_ledger
 from retake.runs.run import CHANGED, Event
 from retake.runs.states import RunStatus
-from retake.sandbox import Call
+from retake.sandbox import RecordedCall
 
 STEPS = ["content", "imagine", "upscale", "runway"]
 
@@ -74,7 +74,7 @@ def test_a_killed_tick_is_an_interruption_that_recovery_mends(machine: Machine) 
     machine.plant("imagine")
     manager = machine.start(MANAGER)
 
-    def kill(call: Call) -> None:
+    def kill(call: RecordedCall) -> None:
         if call.kind == "imagine" and manager.poll() is None:
             manager.kill()
             manager.wait()

@@ -1,4 +1,4 @@
-"""A quick sandbox and its customer."""
+"""Fixtures: a quick sandbox and a client of its vendors."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a customer of the sandbox's vendors does."""
+"""A client of the sandbox's vendors."""
 
 from typing import Any
 
@@ -7,23 +7,23 @@ import requests
 from retake.sandbox import Pace, Sandbox
 
 AT_ONCE = Pace(0, 0, 0)
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 
 
 class Customer:
-    """Speaks to the stand-ins as a program would, with a key that is any key."""
+    """Calls the stand-ins as a program would; any key is valid."""
 
     def __init__(self, sandbox: Sandbox, session: requests.Session) -> None:
         self.url, self.session = sandbox.url, session
 
-    def post(self, path: str, body: Any, timeout: float = PATIENCE_S, **headers: str) -> requests.Response:
+    def post(self, path: str, body: Any, timeout: float = TIMEOUT_S, **headers: str) -> requests.Response:
         return self.session.post(f"{self.url}{path}", json=body, timeout=timeout, headers=headers)
 
-    def get(self, path: str, timeout: float = PATIENCE_S, **headers: str) -> requests.Response:
+    def get(self, path: str, timeout: float = TIMEOUT_S, **headers: str) -> requests.Response:
         url = path if path.startswith("http") else f"{self.url}{path}"
         return self.session.get(url, timeout=timeout, headers=headers)
 
-    def task(self, task_type: str, timeout: float = PATIENCE_S, **wish: Any) -> requests.Response:
+    def task(self, task_type: str, timeout: float = TIMEOUT_S, **wish: Any) -> requests.Response:
         body = {"model": "midjourney", "task_type": task_type, "input": wish}
         return self.post("/piapi/api/v1/task", body, timeout, **{"X-API-Key": "any"})
 
@@ -39,7 +39,7 @@ class Customer:
     def fetch(self, task_id: str) -> requests.Response:
         return self.post("/piapi/mj/v2/fetch", {"task_id": task_id}, **{"X-API-Key": "any"})
 
-    def legnext(self, path: str, timeout: float = PATIENCE_S, **wish: Any) -> requests.Response:
+    def legnext(self, path: str, timeout: float = TIMEOUT_S, **wish: Any) -> requests.Response:
         return self.post(f"/legnext/api/v1/{path}", wish, timeout, **{"x-api-key": "any"})
 
     def diffuse(self, text: str = "mountains at dawn") -> str:
@@ -48,7 +48,7 @@ class Customer:
     def job(self, job_id: str) -> dict[str, Any]:
         return self.get(f"/legnext/api/v1/job/{job_id}", **{"x-api-key": "any"}).json()
 
-    def chat(self, *texts: str, timeout: float = PATIENCE_S, **more: Any) -> requests.Response:
+    def chat(self, *texts: str, timeout: float = TIMEOUT_S, **more: Any) -> requests.Response:
         messages = [{"role": "user", "content": text} for text in texts]
         body = {"model": "any", "messages": messages, "response_format": {"type": "json_object"}} | more
         return self.post("/openai/v1/chat/completions", body, timeout, Authorization="Bearer any")

@@ -17,7 +17,7 @@ from b2sdk.v3 import B2Api, Bucket, InMemoryAccountInfo
 from b2sdk.v3.exception import Conflict as B2Conflict
 from b2sdk.v3.exception import FileNotPresent, InvalidAuthToken
 
-from retake.sandbox.b2 import B2Sandbox, Call
+from retake.sandbox.b2 import B2Sandbox, RecordedB2Call
 from retake.sandbox.b2_orders import FAULTS, KINDS, parse_order
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def test_orders_and_calls_over_http(sandbox: B2Sandbox, bucket: Bucket) -> None:
     assert requests.get(orders, timeout=5).status_code == 404
     list(bucket.ls())
     last = requests.get(f"{sandbox.url}/sandbox/calls", timeout=5).json()[-1]
-    assert Call(**last) == sandbox.calls()[-1] == Call("b2_list_file_names", "", "200", "C")
+    assert RecordedB2Call(**last) == sandbox.calls()[-1] == RecordedB2Call("b2_list_file_names", "", "200", "C")
 
 
 def test_what_is_no_call_is_a_bad_request(sandbox: B2Sandbox) -> None:

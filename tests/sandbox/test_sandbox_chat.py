@@ -1,4 +1,4 @@
-"""The chat API's stand-in, and what it writes."""
+"""The stand-in of the chat API, and the posts it writes."""
 
 import json
 import random
@@ -6,13 +6,12 @@ import random
 import pytest
 from sandbox_customer import Customer
 
-from retake.sandbox import copywriter
-from retake.sandbox.topics import PICTURES
+from retake.sandbox import posts
 
-ALL = "Answer as JSON with " + ", ".join(copywriter.KEYS)
+ALL = "Delivery as JSON with " + ", ".join(posts.KEYS)
 
 
-def _luck(seed: object) -> random.Random:
+def _rng(seed: object) -> random.Random:
     return random.Random(seed)
 
 
@@ -30,7 +29,7 @@ def test_the_reply_has_the_vendors_fields(customer: Customer) -> None:
 
 def test_a_whole_post_is_written(customer: Customer) -> None:
     post = _content(customer.chat(ALL))
-    assert set(post) == set(copywriter.KEYS)
+    assert set(post) == set(posts.KEYS)
     assert 3 <= len(post["sarcasm"]["poll"]["options"]) <= 4
     assert len(post["text"]) > 300
 
@@ -40,12 +39,12 @@ def test_only_what_is_asked_for_is_answered(customer: Customer) -> None:
 
 
 def test_everything_is_answered_when_nothing_is_named(customer: Customer) -> None:
-    assert set(_content(customer.chat("Surprise me, in JSON"))) == set(copywriter.KEYS)
+    assert set(_content(customer.chat("Surprise me, in JSON"))) == set(posts.KEYS)
 
 
 def test_the_same_seed_writes_the_same(sandbox, customer: Customer) -> None:
     first = _content(customer.chat(ALL))
-    assert first == copywriter.write([ALL], _luck("7/chat/1"))
+    assert first == posts.write([ALL], _rng("7/chat/1"))
 
 
 def test_vision_chooses_one_of_the_pictures(customer: Customer) -> None:
@@ -83,37 +82,37 @@ def test_topics_do_not_repeat_even_when_all_have_been_used(language: str) -> Non
     ask = {"en": 'JSON {"topic": …}. Used already:', "ru": 'Придумай тему, ответь в JSON {"topic": …}. Уже было:'}
     used: list[str] = []
     for n in range(60):
-        topic = copywriter.write([ask[language], *used], _luck(n))["topic"]
+        topic = posts.write([ask[language], *used], _rng(n))["topic"]
         assert topic not in used
-        assert copywriter.language_of(topic) == language
+        assert posts.language_of(topic) == language
         used.append(topic)
 
 
 def test_a_given_topic_is_kept_and_its_parts_belong_together() -> None:
-    for topic in copywriter.TOPICS["en"]:
-        post = copywriter.write([f"Topic: {topic.topic}\nPost: …\n{ALL}"], _luck(1))
+    for topic in posts.TOPICS["en"]:
+        post = posts.write([f"Topic: {topic.topic}\nPost: …\n{ALL}"], _rng(1))
         assert (post["topic"], post["text"]) == (topic.topic, topic.text)
-        assert post["midjourney_prompt"] == PICTURES[topic.key].midjourney
+        assert post["midjourney_prompt"] == topic.midjourney
 
 
 def test_a_topic_that_is_not_known_is_kept_too() -> None:
-    post = copywriter.write(["Тема: Как в Якутии пекут хлеб", ALL], _luck(1))
+    post = posts.write(["Тема: Как в Якутии пекут хлеб", ALL], _rng(1))
     assert post["topic"] == "Как в Якутии пекут хлеб"
     assert post["text"].startswith("Как в Якутии пекут хлеб.")
     assert "Мимо этого" in post["text"]
 
 
 def test_a_schema_is_not_taken_for_a_topic() -> None:
-    post = copywriter.write(['JSON {"topic": "string", "short_topic": "string"}'], _luck(1))
-    assert post["topic"] in {topic.topic for topic in copywriter.TOPICS["en"]}
+    post = posts.write(['JSON {"topic": "string", "short_topic": "string"}'], _rng(1))
+    assert post["topic"] in {topic.topic for topic in posts.TOPICS["en"]}
 
 
 @pytest.mark.parametrize("language", ["en", "ru"])
 def test_every_topic_is_complete(language: str) -> None:
-    topics = copywriter.TOPICS[language]
-    assert [topic.key for topic in topics] == list(PICTURES)
+    topics = posts.TOPICS[language]
+    assert len(topics) == len({topic.topic for topic in topics}) == 24
     for topic in topics:
-        assert len(topic.topic) <= 120, topic.key
-        assert len(topic.short.split()) <= 4, topic.key
-        assert 350 <= len(topic.text) <= 800, topic.key
-        assert 3 <= len(topic.options) <= 4, topic.key
+        assert len(topic.topic) <= 120, topic.topic
+        assert len(topic.short.split()) <= 4, topic.topic
+        assert 350 <= len(topic.text) <= 800, topic.topic
+        assert 3 <= len(topic.options) <= 4, topic.topic

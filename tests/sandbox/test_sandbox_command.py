@@ -1,6 +1,7 @@
-"""python -m retake.sandbox, as a person starts it."""
+"""The command python -m retake.sandbox."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import requests
+
+from retake.sandbox import FAULTS, KINDS
 
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
 
@@ -56,3 +59,10 @@ def test_a_bad_order_is_said_before_anything_starts() -> None:
     assert process.returncode == 2
     assert "upscael" in said
     assert "histories" in said
+
+
+def test_the_help_lists_every_kind_of_call_and_every_fault() -> None:
+    with _start("--help") as process:
+        shown, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert {name for name in (*KINDS, *FAULTS) if not re.search(rf"\b{name}\b", shown)} == set()

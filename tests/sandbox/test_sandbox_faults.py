@@ -1,4 +1,4 @@
-"""Every fault, as a client meets it, and what the books say of it afterwards."""
+"""Every fault as a client sees it, and what the sandbox records of it."""
 
 import time
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.sandbox.orders import CREATING, FAULTS, KINDS, Fault, Order, Span, parse_order
+from retake.sandbox.orders import CREATING, FAULTS, KINDS, Order, Span, VendorFault, parse_order
 
 spans = st.tuples(st.integers(1, 500), st.integers(0, 50)).map(lambda pair: Span(pair[0], pair[0] + pair[1]))
 faults = st.one_of(
-    st.sampled_from(sorted(FAULTS)).map(Fault),
-    st.builds(Fault, st.just("status"), status=st.integers(400, 599), html=st.booleans(), seconds=st.just(0.0)),
+    st.sampled_from(sorted(FAULTS)).map(VendorFault),
+    st.builds(VendorFault, st.just("status"), status=st.integers(400, 599), html=st.booleans(), seconds=st.just(0.0)),
     st.builds(
-        Fault,
+        VendorFault,
         st.just("slow"),
         status=st.just(0),
         html=st.just(False),

@@ -1,13 +1,13 @@
-"""What the stand-ins paint and film."""
+"""The pictures and videos of the stand-ins."""
 
 from itertools import pairwise
 
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from retake.sandbox import film, landscape, pictures
-from retake.sandbox.pictures import Wish
-from retake.sandbox.scene import Scene
+from retake.sandbox import landscape, pictures, video
+from retake.sandbox.landscape import Scene
+from retake.sandbox.pictures import PictureSpec
 
 SMALL = (160, 90)
 
@@ -65,9 +65,8 @@ def test_twice_as_large_it_is_the_same_picture(prompt: str) -> None:
     ],
 )
 def test_words_decide_the_hour_and_the_place(prompt: str, hour: str, place: str) -> None:
-    mood = Scene(prompt, "1", SMALL).mood
-    assert (mood.hour, mood.place) == (hour, place)
-    assert "rain" not in mood.things
+    scene = Scene.of(prompt, "1")
+    assert (scene.hour, scene.place) == (hour, place)
 
 
 @pytest.mark.parametrize(
@@ -75,21 +74,21 @@ def test_words_decide_the_hour_and_the_place(prompt: str, hour: str, place: str)
     [("16:9", "", (1024, 576)), ("9:16", "", (576, 1024)), (None, " --ar 3:2", (1024, 682)), (None, "", (1024, 1024))],
 )
 def test_a_single_has_the_shape_asked_for(ratio, flag: str, size: tuple[int, int]) -> None:
-    from retake.sandbox import Task
+    from retake.sandbox import VendorTask
 
     request = {"input": {"prompt": f"x{flag}"} | ({"aspect_ratio": ratio} if ratio else {})}
-    task = Task("id", "imagine", 0.0, 0.0, "", request, 45, 1)
-    assert Wish.of(task, quick=False).size == size
+    task = VendorTask("id", "imagine", 0.0, 0.0, "", request, 45, 1)
+    assert PictureSpec.of(task, quick=False).size == size
 
 
-def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
+def test_a_video_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
     import subprocess
 
     import imageio_ffmpeg
 
-    picture = pictures.single(Wish("mountains at sunset", 1, (320, 180), quick=False), 1)
-    made = tmp_path / "film.mp4"
-    made.write_bytes(film.film(picture, "320:180", 1, seed=1))
+    picture = pictures.single(PictureSpec("mountains at sunset", 1, (320, 180), quick=False), 1)
+    made = tmp_path / "video.mp4"
+    made.write_bytes(video.make_video(picture, "320:180", 1, seed=1))
     raw = subprocess.run(
         [
             imageio_ffmpeg.get_ffmpeg_exe(),
@@ -109,11 +108,11 @@ def test_a_film_moves_softly_and_keeps_to_its_picture(tmp_path) -> None:
     length = 320 * 180 * 3
     frames = [Image.frombytes("RGB", (320, 180), raw[at : at + length]) for at in range(0, len(raw), length)]
     steps = [_difference(one, other) for one, other in pairwise(frames)]
-    assert len(frames) == film.FPS
+    assert len(frames) == video.FPS
     assert _difference(frames[0], frames[-1]) > 2
     assert max(steps) < 4
 
 
 def test_variants_of_a_prompt_that_leaves_all_open_share_hour_and_place() -> None:
-    moods = {(mood.hour, mood.place) for mood in (Scene("x", f"5/{index}", SMALL).mood for index in range(1, 9))}
-    assert len(moods) == 1
+    scenes = [Scene.of("x", f"5/{index}") for index in range(1, 9)]
+    assert len({(scene.hour, scene.place) for scene in scenes}) == 1

@@ -42,10 +42,10 @@ def test_a_video_is_made_of_the_shape_and_length_asked_for(client, customer: Cus
     assert (task.status, task.cost.credits) == ("SUCCEEDED", 25)
     reply = customer.get(task.output[0])
     assert reply.headers["Content-Type"] == "video/mp4"
-    film = tmp_path / "film.mp4"
-    film.write_bytes(reply.content)
+    video = tmp_path / "video.mp4"
+    video.write_bytes(reply.content)
     probe = subprocess.run(
-        [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(film)], capture_output=True, text=True, check=False
+        [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(video)], capture_output=True, text=True, check=False
     ).stderr
     assert "Duration: 00:00:05.00" in probe
     assert "h264" in probe

@@ -1,4 +1,4 @@
-"""What a sandbox remembers, who may ask it, and how it is found again."""
+"""What a sandbox records, and how a later or another process finds it."""
 
 import socket
 from decimal import Decimal
@@ -8,7 +8,7 @@ import pytest
 from sandbox_customer import AT_ONCE, Customer
 
 from retake.clock import FakeClock
-from retake.sandbox import Pace, Sandbox, Task
+from retake.sandbox import Pace, Sandbox, VendorTask
 
 
 def test_a_later_sandbox_with_the_same_state_serves_the_same_links(tmp_path: Path, session) -> None:
@@ -157,5 +157,5 @@ def test_a_pace_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 def test_a_clock_that_is_put_back_does_no_harm() -> None:
-    task = Task("id", "imagine", created=1000.0, duration=10.0, fate="", request={}, price=45, seed=1)
-    assert task.stage(900.0).word == "pending"
+    task = VendorTask("id", "imagine", created=1000.0, duration=10.0, fault="", request={}, price=45, seed=1)
+    assert task.status(900.0).name == "pending"

@@ -9,7 +9,7 @@ from rich.console import Console
 from story_shapes import shaped
 from story_world import World
 
-from retake.sandbox.bill import Bill, Line
+from retake.sandbox.billing import BillLine, VendorBill
 from retake.story.decision import Act, Action
 from retake.story.documents import Step
 from retake.story.progress import ROWS, Watch, row_of, told
@@ -149,8 +149,12 @@ def test_texts_that_look_like_markup_are_told_as_they_are() -> None:
 def test_the_bill_lists_what_was_asked_for_and_its_sum() -> None:
     watch, _ = watched(World())
     stream = io.StringIO()
-    lines = {"imagine": Line(3, 2, Decimal("0.09")), "chat": Line(1, 1, Decimal(0)), "upscale": Line(0, 0, Decimal(0))}
-    watch.print_account(stream, Bill(lines))
+    lines = {
+        "imagine": BillLine(3, 2, Decimal("0.09")),
+        "chat": BillLine(1, 1, Decimal(0)),
+        "upscale": BillLine(0, 0, Decimal(0)),
+    }
+    watch.print_account(stream, VendorBill(lines))
     bill = stream.getvalue().partition("What the vendors would have billed")[2].partition("\n\n")[0].split("\n")
     assert [line.split() for line in bill if line] == [
         ["imagine", "3", "calls,", "2", "carried", "out", "0.090", "USD"],

@@ -1,4 +1,4 @@
-"""What comes in and goes out over HTTP, as values; the vendors' stand-ins know nothing of sockets."""
+"""HTTP requests and responses as values, so that the vendors' stand-ins need no sockets."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ GATEWAY_PAGE = (
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request. Header names are in lower case."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     target: str
@@ -33,7 +33,7 @@ class Request:
 
     @cached_property
     def json(self) -> Any:
-        """The body as JSON, or None where it is none."""
+        """The body as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -41,17 +41,31 @@ class Request:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The body's JSON object; an empty one where it is something else."""
+        """The JSON object in the body, or an empty one."""
         return self.json if isinstance(self.json, dict) else {}
 
+    @property
+    def api_key(self) -> str:
+        return self.headers.get("x-api-key", "").strip()
+
+    @property
+    def bearer_token(self) -> str:
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
+
+    @property
+    def is_json_object(self) -> bool:
+        """Whether the body is sent as JSON and is an object that is not empty."""
+        return self.headers.get("content-type", "").startswith("application/json") and bool(self.fields)
+
     def summary(self) -> Any:
-        """What the books keep of it: the JSON without image bytes and secrets, or the query."""
-        return _bare(self.json) if self.body else dict(self.query)
+        """Return what is recorded of the request: its JSON without image bytes and secrets, or its query."""
+        return _redacted(self.json) if self.body else dict(self.query)
 
 
 @dataclass(frozen=True)
-class Reply:
-    """One HTTP reply, and what the call was about. `body` is JSON, or bytes of `type`; `price` is in mills."""
+class Response:
+    """An HTTP response, and what the call cost: `body` is JSON, or bytes of `type`; `price` is in mills."""
 
     status: int
     body: Any = None
@@ -70,16 +84,21 @@ class Reply:
         return b"" if self.body is None else json.dumps(self.body, ensure_ascii=False).encode()
 
 
-def html(status: int) -> Reply:
-    """The page that a gateway answers with."""
-    return Reply(status, GATEWAY_PAGE, "text/html")
+def error_response(status: int, body: dict[str, Any]) -> Response:
+    """Return an error; a rate limit (429) says when to try again."""
+    return Response(status, body, headers={"Retry-After": "1"} if status == 429 else {})
 
 
-def _bare(value: Any) -> Any:
+def gateway_page(status: int) -> Response:
+    """Return the HTML page that a gateway in front of a vendor sends."""
+    return Response(status, GATEWAY_PAGE, "text/html")
+
+
+def _redacted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: "…" if key == "secret" and item else _bare(item) for key, item in value.items()}
+        return {key: "…" if key == "secret" and item else _redacted(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_bare(item) for item in value]
+        return [_redacted(item) for item in value]
     if isinstance(value, str) and value.startswith("data:"):
         return f"{value.partition(',')[0]},… ({len(value)} characters)"
     return value

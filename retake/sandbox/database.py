@@ -1,8 +1,4 @@
-"""The books of a sandbox: every call, task, order and file, in SQLite, in memory or in a directory.
-
-Kept in a directory, they can be read and written by several processes at once: the one that serves, and any that
-place orders or look at the bill.
-"""
+"""What a sandbox records, in SQLite: calls, tasks, orders and files. In memory, or in a file that processes share."""
 
 import json
 import secrets
@@ -12,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
-from retake.sandbox.orders import Fault, Order, parse_order
-from retake.sandbox.task import Task
+from retake.sandbox.orders import Order, VendorFault, parse_order
+from retake.sandbox.task import VendorTask
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts  (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -30,41 +26,35 @@ CREATE TABLE IF NOT EXISTS tasks  (id TEXT PRIMARY KEY, kind TEXT NOT NULL, crea
 CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, text TEXT NOT NULL, base INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS files  (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 """
+_KEYS = {"facts": "name", "files": "key"}
 _CALL = "id, kind, n, at, request, outcome, carried_out, price, task_id"
-_TASK = "id, kind, created, duration, fate, request, price, seed, source, cancelled"
+_TASK = "id, kind, created, duration, fate, request, price, seed, source, cancelled"  # as in VendorTask
 
 
 @dataclass(frozen=True)
-class Call:
-    """One call as the books have it. Headers are never kept, and images only as their length."""
+class RecordedCall:
+    """One call that a client made. Headers are not recorded, and of an image only its length."""
 
-    kind: str  # one of orders.KINDS, or what else was called: cancel, unknown
-    n: int  # the how-manieth of its kind, from 1
+    kind: str  # one of orders.KINDS, or another such as cancel, unknown
+    n: int  # its number among the calls of its kind, from 1
     when: float  # seconds since the epoch
-    request: Any  # the JSON that came, or the query's fields
-    outcome: str  # the HTTP status answered, or the fault met instead; «» while there is no answer yet
+    request: Any  # the JSON that was sent, or the fields of the query
+    outcome: str  # the HTTP status sent, or the fault met instead; "" until the call has ended
     carried_out: bool  # whether the vendor did what it was asked
-    price: Decimal  # USD taken at the call; what is given back later shows in the bill alone
-    task_id: str  # of the task that it started or asked about, or «»
+    price: Decimal  # USD charged for the call; a refund shows only in the bill
+    task_id: str  # of the task that it started or asked about, or ""
 
     def as_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if name != "price"}
         return fields | {"price_usd": float(self.price)}
 
 
-class Books:
-    """Everything that a sandbox remembers. Safe to use from many threads; with a `path`, from many processes."""
-
-    def __init__(self, path: str = ":memory:") -> None:
+class _Connection:
+    def __init__(self, path: str) -> None:
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.executescript(_SCHEMA)
-        with self._writing() as db:
-            db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
-        # A name that these books alone have: how one process knows that another one's server keeps these very books.
-        self.identity = self.fact("identity") or ""
 
     def close(self) -> None:
         with self._lock:
@@ -85,26 +75,33 @@ class Books:
         with self._lock:
             return self._db.execute(sql, values).fetchall()
 
-    # facts: the seed, the port, who these books belong to
 
-    def fact(self, name: str) -> str | None:
-        rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
-        return str(rows[0][0]) if rows else None
+class SandboxDatabase(_Connection):
+    """Safe to use from many threads; with a `path`, from many processes. `identity` is unique to each database."""
 
-    def set_fact(self, name: str, value: str) -> None:
+    def __init__(self, path: str = ":memory:") -> None:
+        super().__init__(path)
+        self._db.executescript(_SCHEMA)
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+            db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (secrets.token_hex(8),))
+        self.identity = str(self.get("facts", "identity"))
 
-    # calls
+    def get(self, table: Literal["facts", "files"], key: str) -> Any:
+        """Return a fact (seed, port, identity) as a string, or a file as bytes; None if there is none."""
+        rows = self._rows(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
+        return rows[0][1] if rows else None
 
-    def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, Fault | None]:
-        """Write down a call that has just come; returns its row, its number among its kind, and the fault ordered.
+    def put(self, table: Literal["facts", "files"], key: str, value: str | bytes) -> None:
+        with self._writing() as db:
+            db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (key, value))  # noqa: S608
 
-        Number and order are settled in one transaction, so that an order for one call meets exactly one. Where several
-        orders mean the same call, the one placed first has it.
+    def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, VendorFault | None]:
+        """Record a call that has arrived; return its row, its number among its kind, and the fault ordered for it.
+
+        Counting and matching are one transaction: an order for one call applies to exactly one, the oldest order first.
         """
         with self._writing() as db:
-            n = self._count(db, kind) + 1
+            n = _count(db, kind) + 1
             row = db.execute(
                 f"INSERT INTO calls ({_CALL}) VALUES (NULL, ?, ?, ?, ?, '', 0, 0, '')",  # noqa: S608
                 (kind, n, at, json.dumps(request, ensure_ascii=False)),
@@ -114,83 +111,61 @@ class Books:
         fault = next((order.fault for order, base in orders if order.kind == kind and order.meets(n - base)), None)
         return int(row or 0), n, fault
 
-    def end_call(self, row: int, *, outcome: str, carried_out: bool, price: int, task_id: str) -> None:
-        """Write down how the call of `row` ended; `price` in mills."""
+    def end_call(self, row: int, outcome: str, carried_out: bool, price: int, task_id: str) -> RecordedCall:
+        """Record how the call in `row` ended, and return it; `price` is in mills."""
         with self._writing() as db:
             db.execute(
                 "UPDATE calls SET outcome = ?, carried_out = ?, price = ?, task_id = ? WHERE id = ?",
                 (outcome, carried_out, price, task_id, row),
             )
-
-    def call(self, row: int) -> Call:
         return _call(self._rows(f"SELECT {_CALL} FROM calls WHERE id = ?", (row,))[0])  # noqa: S608
 
-    def calls(self, kind: str | None = None) -> list[Call]:
-        """The calls in the order in which they came."""
+    def calls(self, kind: str | None = None) -> list[RecordedCall]:
+        """Return the calls, or those of one kind, in the order of their arrival."""
         where = "" if kind is None else "WHERE kind = ?"
         rows = self._rows(f"SELECT {_CALL} FROM calls {where} ORDER BY id", () if kind is None else (kind,))  # noqa: S608
         return [_call(row) for row in rows]
 
-    @staticmethod
-    def _count(db: sqlite3.Connection, kind: str) -> int:
-        return int(db.execute("SELECT coalesce(max(n), 0) FROM calls WHERE kind = ?", (kind,)).fetchone()[0])
-
-    # tasks
-
-    def add_task(self, task: Task) -> None:
+    def add_task(self, task: VendorTask) -> None:
+        values = vars(task) | {"request": json.dumps(task.request, ensure_ascii=False)}
         with self._writing() as db:
-            db.execute(
-                f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                (
-                    *(task.id, task.kind, task.created, task.duration, task.fate),
-                    json.dumps(task.request, ensure_ascii=False),
-                    *(task.price, task.seed, task.source, task.cancelled),
-                ),
-            )
+            db.execute(f"INSERT INTO tasks ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values.values(),))  # noqa: S608
 
     def cancel_task(self, task_id: str, at: float) -> None:
         with self._writing() as db:
             db.execute("UPDATE tasks SET cancelled = ? WHERE id = ?", (at, task_id))
 
-    def task(self, task_id: str) -> Task | None:
+    def task(self, task_id: str) -> VendorTask | None:
         rows = self._rows(f"SELECT {_TASK} FROM tasks WHERE id = ?", (task_id,))  # noqa: S608
         return _task(rows[0]) if rows else None
 
-    def tasks(self) -> list[Task]:
-        """The tasks in the order in which they were accepted."""
+    def tasks(self) -> list[VendorTask]:
+        """Return the tasks in the order in which they were accepted."""
         return [_task(row) for row in self._rows(f"SELECT {_TASK} FROM tasks ORDER BY rowid")]  # noqa: S608
 
-    # orders
-
-    def place(self, order: Order) -> None:
-        """Let `order` hold from now on."""
+    def add_order(self, order: Order) -> None:
+        """Apply `order` to calls from now on."""
         with self._writing() as db:
-            base = self._count(db, order.kind)
+            base = _count(db, order.kind)
             db.execute("INSERT INTO orders (text, base) VALUES (?, ?)", (str(order), base))
 
     def orders(self) -> list[Order]:
         return [parse_order(text) for (text,) in self._rows("SELECT text FROM orders ORDER BY id")]
 
-    def withdraw_orders(self) -> None:
+    def clear_orders(self) -> None:
         with self._writing() as db:
             db.execute("DELETE FROM orders")
 
-    # files
 
-    def file(self, key: str) -> bytes | None:
-        rows = self._rows("SELECT body FROM files WHERE key = ?", (key,))
-        return bytes(rows[0][0]) if rows else None
-
-    def keep_file(self, key: str, body: bytes) -> None:
-        with self._writing() as db:
-            db.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (key, body))
+def _count(db: sqlite3.Connection, kind: str) -> int:
+    return int(db.execute("SELECT coalesce(max(n), 0) FROM calls WHERE kind = ?", (kind,)).fetchone()[0])
 
 
-def _call(row: Sequence[Any]) -> Call:
+def _call(row: Sequence[Any]) -> RecordedCall:
     _, kind, n, at, request, outcome, carried_out, price, task_id = row
-    return Call(kind, n, at, json.loads(request), outcome, bool(carried_out), Decimal(price) / 1000, task_id)
+    return RecordedCall(kind, n, at, json.loads(request), outcome, bool(carried_out), Decimal(price) / 1000, task_id)
 
 
-def _task(row: Sequence[Any]) -> Task:
-    task_id, kind, created, duration, fate, request, price, seed, source, cancelled = row
-    return Task(task_id, kind, created, duration, fate, json.loads(request), price, seed, source, cancelled)
+def _task(row: Sequence[Any]) -> VendorTask:
+    task_id, kind, created, duration, fault, request, price, seed, source, cancelled = row
+    return VendorTask(task_id, kind, created, duration, fault, json.loads(request), price, seed, source, cancelled)
