@@ -235,8 +235,8 @@ def open_bucket(
     «b2://BUCKET/PREFIX» is a place on Backblaze B2 (?realm=URL: elsewhere), with the keys in the environment.
     «s3://BUCKET/PREFIX?endpoint=URL&region=NAME» is a place in a store that speaks S3's protocol.
 
-    With `dead_mans_switch`, the kernel ends this process when a lease that it took has run out (retake.bucket.dead_man;
-    a directory's lease does not run out). `umask` is what files and folders of a directory withhold from others, and
+    With `dead_mans_switch`, the kernel ends this process when a lease that it took has run out (a directory's does not
+    run out; see retake.bucket.kill_timer). `umask` is what files and folders of a directory withhold from others, and
     `follow_links` lets its folders be symbolic links.
     """
     scheme, _, rest = url.partition(":")
@@ -245,13 +245,13 @@ def open_bucket(
 
         return DirectoryBucket(rest, umask=umask, follow_links=follow_links)
     if scheme == "s3" and rest.startswith("//"):
-        from retake.bucket.dead_man import no_switch, set_switch
+        from retake.bucket.kill_timer import no_switch, set_switch
         from retake.bucket.s3 import S3Bucket
 
         return S3Bucket(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
     if scheme == "b2" and rest.startswith("//"):
-        from retake.bucket.b2_url import open_b2
-        from retake.bucket.dead_man import no_switch, set_switch
+        from retake.bucket.b2.url import open_b2
+        from retake.bucket.kill_timer import no_switch, set_switch
 
         return open_b2(url, lease_terms=lease_terms, switch=set_switch if dead_mans_switch else no_switch)
     raise SettingsError(

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from retake.bucket import LeaseTerms
 from retake.bucket.claims import ClaimLease, Claims, ClaimStore, LeaseClock, Stamped, join, take
-from retake.bucket.s3_claims import S3ClaimStore
-from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.bucket.s3.claims import S3ClaimStore
+from retake.bucket.s3.client import Answered, Lost, Place, Wire
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 START = 1000

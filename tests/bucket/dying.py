@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retake.bucket import exchange, flock
+from retake.bucket.directory import flock, rename_exchange
 from retake.bucket.failing import Crash
 
 CALLS = ("open", "write", "pwrite", "utime", "fsync", "mkdir", "rmdir", "link", "rename", "unlink")
@@ -57,6 +57,6 @@ def dying(number: int = 10**9, when: str = "before", error: Callable[[], BaseExc
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, calls.around(name, getattr(os, name)))
-        patch.setattr(exchange, "exchange", calls.around("exchange", exchange.exchange))
+        patch.setattr(rename_exchange, "exchange", calls.around("exchange", rename_exchange.exchange))
         patch.setattr(flock.fcntl, "flock", calls.around("flock", flock.fcntl.flock))
         yield calls

@@ -6,8 +6,8 @@ from test_bucket_b2 import _no_orders, bucket, client, now, program, sandbox, ur
 
 from retake.bucket import ABSENT, ANY, open_bucket
 from retake.bucket.b2 import B2Bucket
-from retake.bucket.b2_price import by_class
-from retake.bucket.b2_url import open_b2
+from retake.bucket.b2.price import by_class
+from retake.bucket.b2.url import open_b2
 from retake.errors import SettingsError
 from retake.sandbox.b2 import B2Sandbox
 
@@ -55,7 +55,7 @@ def test_a_key_for_one_bucket_saves_a_call(sandbox: B2Sandbox, bucket: B2Bucket)
 def test_more_versions_than_fit_a_page_are_all_listed(
     bucket: B2Bucket, program: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retake.bucket.b2_calls.PAGE", 3)
+    monkeypatch.setattr("retake.bucket.b2.calls.PAGE", 3)
     for number in range(7):
         program.put("a", b"%d" % number)
         bucket.write(f"b{number}", b"", ABSENT)

@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.bucket.b2_marks import LONGEST_CHANGE_S, Mark, Version, mark_of, state_of, version_of
+from retake.bucket.b2.marks import LONGEST_CHANGE_S, Mark, Version, mark_of, state_of, version_of
 
 NAME = "story/config/config_public.json"
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from retake.bucket import LeaseTerms
-from retake.bucket.claim_names import nonce_of, owner_of, place_of
 from retake.bucket.claims import Claims, LeaseClock, Stamped, break_lease, join, take
-from retake.bucket.dead_man import set_switch
+from retake.bucket.claims.names import nonce_of, owner_of, place_of
+from retake.bucket.kill_timer import set_switch
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -474,7 +474,7 @@ def test_the_switch_is_moved_at_each_renewal_and_put_off_at_the_end(world: World
 
 
 def test_the_switch_ends_a_process_that_was_frozen_before_its_next_instruction() -> None:
-    code = "import retake.bucket.dead_man as d, sys; d.set_switch(0.3); print('set', flush=True)\nwhile True: pass"
+    code = "import retake.bucket.kill_timer as d, sys; d.set_switch(0.3); print('set', flush=True)\nwhile True: pass"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"set\n"

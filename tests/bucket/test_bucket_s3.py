@@ -26,8 +26,8 @@ from s3_zoo import (
 
 from retake.bucket import ABSENT, ANY, Conflict, LeaseTerms, NotFound, open_bucket
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3_client import Place, connect, parse_url
-from retake.bucket.s3_conditions import conditions, forget
+from retake.bucket.s3.client import Place, connect, parse_url
+from retake.bucket.s3.conditions import conditions, forget
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, SettingsError, StorageError
 
@@ -142,7 +142,7 @@ def test_a_store_out_of_reach_is_asked_for_a_while_and_no_longer(monkeypatch: py
 
 
 def test_without_keys_nothing_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retake.bucket import s3_client
+    from retake.bucket.s3 import client as s3_client
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from retake.bucket.s3_claims import S3ClaimStore
-from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.bucket.s3.claims import S3ClaimStore
+from retake.bucket.s3.client import Answered, Lost, Place, Wire
 from retake.errors import StorageError
 
 

@@ -17,8 +17,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from retake.bucket import Holder, LeaseTerms
-from retake.bucket.claim_lease import ClaimLease, JoinedLease, store_now
-from retake.bucket.claim_names import (
+from retake.bucket.claims.lease import ClaimLease, JoinedLease, store_now
+from retake.bucket.claims.lease_clock import LeaseClock, Moment
+from retake.bucket.claims.names import (
     Record,
     Stem,
     dead_after,
@@ -32,13 +33,10 @@ from retake.bucket.claim_names import (
     parse_handed,
     place_of,
 )
-from retake.bucket.claim_store import Claims, ClaimStore, Stamped
-from retake.bucket.dead_man import Switch, no_switch
-from retake.bucket.lease_clock import LeaseClock, Moment
+from retake.bucket.claims.store import Claims, ClaimStore
+from retake.bucket.kill_timer import Switch, no_switch
 from retake.clock import stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
-
-__all__ = ["ClaimLease", "ClaimStore", "Claims", "LeaseClock", "Stamped", "break_lease", "holder", "join", "take"]
 
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)  # between looks while rivals, who must give way, have not yet
 
@@ -75,7 +73,7 @@ def take(
     """Take the lease called `name`, at once or not at all. Raises LeaseHeld, naming the holder; StorageError.
 
     `renewing` makes a second client of the same store: then a thread renews the lease until it is given back.
-    `switch` is the dead-man's switch: `retake.bucket.dead_man.set_switch` in a process that is lost with its lease.
+    `switch` is the dead-man's switch: `retake.bucket.kill_timer.set_switch` in a process that is lost with its lease.
     """
     place = place_of(name)
     seen = store.claims(place)

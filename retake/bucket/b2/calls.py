@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from retake.bucket.b2_errors import asked_to_wait, in_words, is_gone, is_key_refused, is_refused, is_transient, passing
-from retake.bucket.b2_marks import Version, version_of
-from retake.bucket.b2_session import Watch, open_session
+from retake.bucket.b2.errors import asked_to_wait, in_words, is_gone, is_key_refused, is_refused, is_transient, passing
+from retake.bucket.b2.marks import Version, version_of
+from retake.bucket.b2.session import Watch, open_session
 from retake.clock import Clock, SystemClock
 from retake.errors import StorageError, StorageKeyRefused
 

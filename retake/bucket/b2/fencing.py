@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from retake.bucket import ANY, Expect, Handover, Holder, Lease, LeaseTerms
-from retake.bucket.b2_calls import B2Calls
-from retake.bucket.b2_claims import B2Claims
-from retake.bucket.b2_marks import State
-from retake.bucket.dead_man import Switch
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.claims import B2Claims
+from retake.bucket.b2.marks import State
+from retake.bucket.kill_timer import Switch
 from retake.clock import SystemClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 

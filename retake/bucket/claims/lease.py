@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from retake.bucket import Handover, LeaseTerms
-from retake.bucket.claim_names import Stem, highest, last_end, parse
-from retake.bucket.claim_store import Claims, ClaimStore
-from retake.bucket.dead_man import Switch, no_switch
-from retake.bucket.lease_clock import LeaseClock, Moment
+from retake.bucket.claims.lease_clock import LeaseClock, Moment
+from retake.bucket.claims.names import Stem, highest, last_end, parse
+from retake.bucket.claims.store import Claims, ClaimStore
+from retake.bucket.kill_timer import Switch, no_switch
 from retake.errors import LeaseLost, RetakeError, StorageError
-
-__all__ = ["ClaimLease", "JoinedLease", "Switch", "no_switch", "store_now"]
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import os
 import sys
 
 from retake.bucket import Conflict
-from retake.bucket.disk import look, sync_file, version_of
+from retake.bucket.directory.disk import look, sync_file, version_of
 
 _AT_FDCWD = -100  # linux/fcntl.h
 _RENAME_EXCHANGE = 2  # linux/fs.h

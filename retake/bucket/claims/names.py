@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from retake.bucket import LeaseTerms, check_key
-from retake.bucket.claim_store import Claims
+from retake.bucket.claims.store import Claims
 from retake.errors import StorageError
 
 _NAME = re.compile(r"(\d{12,18})(?:\.([0-9a-f]{16}~[^./]*)\.(\d{4,}|end))?")

@@ -33,7 +33,7 @@ from retake.bucket import (
     check_key,
     check_prefix,
 )
-from retake.bucket.disk import (
+from retake.bucket.directory.disk import (
     NOT_THERE,
     Draft,
     discard,
@@ -49,8 +49,8 @@ from retake.bucket.disk import (
     version_of,
     write_draft,
 )
-from retake.bucket.flock import holder, in_whose_hands, join, lock_path, take, unlock, wait_for_lock
-from retake.bucket.room import ReservedFile
+from retake.bucket.directory.flock import holder, in_whose_hands, join, lock_path, take, unlock, wait_for_lock
+from retake.bucket.directory.reservation import ReservedFile
 from retake.clock import Clock, SystemClock
 from retake.errors import LeaseHeld
 
@@ -116,7 +116,7 @@ class DirectoryBucket:
         """See `Bucket.replace`. On Linux the two names are exchanged in one step, so that nothing is lost.
 
         Elsewhere, and on file systems that cannot, what a program without our locks puts there in the instant between
-        our last look and our rename is lost (retake.bucket.exchange).
+        our last look and our rename is lost (retake.bucket.directory.rename_exchange).
         """
         path, beside = self._path(key), self._path(aside)
         if path == beside:
@@ -295,7 +295,7 @@ class DirectoryBucket:
         if isinstance(expect, Expect):
             self._publish(draft, path, expect)
             return True
-        from retake.bucket.exchange import displace
+        from retake.bucket.directory.rename_exchange import displace
 
         return displace(draft.path, path, beside, expect)
 

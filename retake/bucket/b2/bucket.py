@@ -2,7 +2,7 @@
 
 An object is the file of the same name below the prefix. B2 keeps every upload as a version, has no conditional writes,
 and orders versions of one second at random; which version is the present one is decided by what we write into each
-(retake.bucket.b2_marks), so that a write is: list, compare, upload, list again (retake.bucket.b2_write).
+(retake.bucket.b2.marks), so that a write is: list, compare, upload, list again (retake.bucket.b2.write).
 
 Below `<prefix>.retake/` lie the claims of the leases.
 """
@@ -26,11 +26,11 @@ from retake.bucket import (
     check_key,
     check_prefix,
 )
-from retake.bucket.b2_calls import B2Calls, Gone
-from retake.bucket.b2_marks import Mark, State, Version, state_of
-from retake.bucket.b2_right import WriteRight
-from retake.bucket.b2_write import Steps
-from retake.bucket.dead_man import Switch, no_switch
+from retake.bucket.b2.calls import B2Calls, Gone
+from retake.bucket.b2.fencing import WriteRight
+from retake.bucket.b2.marks import Mark, State, Version, state_of
+from retake.bucket.b2.write import Steps
+from retake.bucket.kill_timer import Switch, no_switch
 from retake.bucket.room import NoLimit
 from retake.errors import StorageError
 

@@ -4,14 +4,14 @@ B2 refuses conditional headers on its S3 API (501) and has none on its native on
 create-if-absent here, whatever some server answers.
 """
 
-from retake.bucket.b2_calls import B2Calls
-from retake.bucket.claim_store import Claims, Stamped
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.claims.store import Claims, Stamped
 
 DEADLINE_S = 15.0  # of one call for the lease, tries and waits included
 
 
 class B2Claims:
-    """A `ClaimStore` (retake.bucket.claim_store) below `place` in the bucket of `calls`."""
+    """A `ClaimStore` (retake.bucket.claims.store) below `place` in the bucket of `calls`."""
 
     conditional = False
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from retake.bucket import LeaseTerms, check_key
 from retake.bucket.b2 import B2Bucket
-from retake.bucket.b2_calls import B2Calls
-from retake.bucket.dead_man import Switch, no_switch
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.kill_timer import Switch, no_switch
 from retake.clock import Clock
 from retake.errors import SettingsError
 

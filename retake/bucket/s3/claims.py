@@ -1,11 +1,11 @@
-"""What the lease needs, from an S3-compatible store (see retake.bucket.claim_store)."""
+"""What the lease needs, from an S3-compatible store (see retake.bucket.claims.store)."""
 
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from retake.bucket.claim_store import Claims, Stamped
-from retake.bucket.s3_client import Answered, Lost, Place, Wire
-from retake.bucket.s3_conditions import conditions, remove
+from retake.bucket.claims.store import Claims, Stamped
+from retake.bucket.s3.client import Answered, Lost, Place, Wire
+from retake.bucket.s3.conditions import conditions, remove
 
 
 class S3ClaimStore:

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.bucket.s3.client import Answered, Lost, Place, Wire
 from retake.errors import StorageError
 
 

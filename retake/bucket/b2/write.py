@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from retake.bucket import ABSENT, ANY, Conflict, Expect
-from retake.bucket.b2_calls import B2Calls, Gone
-from retake.bucket.b2_marks import MOST_REPLACED, Mark, State, Version, state_of, tag_of
+from retake.bucket.b2.calls import B2Calls, Gone
+from retake.bucket.b2.marks import MOST_REPLACED, Mark, State, Version, state_of, tag_of
 from retake.errors import LeaseLost, StorageError
 
 _log = logging.getLogger(__name__)

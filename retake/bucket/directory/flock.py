@@ -9,7 +9,7 @@ import fcntl
 import os
 
 from retake.bucket import Handover, Holder, check_key
-from retake.bucket.disk import PRIVATE, in_words, set_mode, sync_folder
+from retake.bucket.directory.disk import PRIVATE, in_words, set_mode, sync_folder
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -94,7 +94,7 @@ def holder(path: str) -> Holder | None:
 
 def in_whose_hands(path: str, name: str) -> str:
     """Which living processes have `path` locked, and what to do about it."""
-    from retake.bucket.lock_holders import holding
+    from retake.bucket.directory.lock_holders import holding
 
     found, (since, owner) = holding(path), _last_holder(path)
     taken = f"the lease {name!r} was taken by {owner} at {since}"

@@ -34,12 +34,12 @@ from retake.bucket import (
     check_prefix,
 )
 from retake.bucket.claims import break_lease, holder, join, take
-from retake.bucket.dead_man import Switch, no_switch
-from retake.bucket.lease_clock import LeaseClock
+from retake.bucket.claims.lease_clock import LeaseClock
+from retake.bucket.kill_timer import Switch, no_switch
 from retake.bucket.room import NoLimit
-from retake.bucket.s3_claims import S3ClaimStore, date_of
-from retake.bucket.s3_client import Answered, Lost, Wire, connect, parse_url
-from retake.bucket.s3_conditions import conditions, remove, remove_quietly
+from retake.bucket.s3.claims import S3ClaimStore, date_of
+from retake.bucket.s3.client import Answered, Lost, Wire, connect, parse_url
+from retake.bucket.s3.conditions import conditions, remove, remove_quietly
 from retake.clock import Clock, SystemClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -53,7 +53,7 @@ _LOOKS_S = (0.05, 0.1, 0.2, 0.4)  # between tries to get it, then again each of 
 class S3Bucket:
     """The bucket that `url` names (s3://BUCKET/PREFIX?endpoint=URL&region=NAME). Any number of threads may use it.
 
-    `switch` is set to the end of each lease taken here (`retake.bucket.dead_man`).
+    `switch` is set to the end of each lease taken here (`retake.bucket.kill_timer`).
     """
 
     def __init__(
