@@ -5,11 +5,11 @@ from collections.abc import Callable
 from retake.bucket import Expect
 
 
-class NoLimit:
-    """A `Room` in a store without a disk of its own that could fill up; `write` is the bucket's, for the room's key."""
+class UnlimitedRoom:
+    """A `Room` that reserves nothing. `write` writes to the room's key in the bucket."""
 
     def __init__(self, write: Callable[[bytes, str | Expect], str]) -> None:
         self.write = write
 
     def release(self) -> None:
-        """Do nothing: nothing was taken."""
+        """Do nothing: nothing was reserved."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from retake.bucket import ABSENT, Bucket, NotFound
-from retake.bucket.b2.calls import TRIES, B2Calls
-from retake.bucket.b2.errors import in_words
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.connection import TRIES
+from retake.bucket.b2.errors import explain
 from retake.bucket.b2.price import DOLLARS, by_class, price_class
 from retake.bucket.b2.url import open_b2
 from retake.clock import FakeClock, SystemClock
@@ -219,7 +220,7 @@ def test_half_a_download_is_not_taken_for_the_whole(
 
 
 def test_what_is_said_of_an_error_holds_no_signed_url() -> None:
-    assert "secret" not in in_words(ValueError("https://f.example/x?Authorization=secret"), "retake")
+    assert "secret" not in explain(ValueError("https://f.example/x?Authorization=secret"), "retake")
 
 
 def test_every_call_of_the_stand_in_has_a_price_class() -> None:

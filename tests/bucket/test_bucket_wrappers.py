@@ -38,7 +38,7 @@ def test_operations_are_counted_by_kind_failed_ones_too() -> None:
 def test_the_kth_operation_fails_and_the_others_do_not(after: bool) -> None:
     bucket = FailingBucket(MemoryBucket(), Fault(number=2, operation="write", after=after))
     bucket.write("a", b"1", ABSENT)
-    with pytest.raises(StorageError, match="failed to order"):
+    with pytest.raises(StorageError, match="failed on demand"):
         bucket.write("a", b"2", ANY)
     assert bucket.read("a")[0] == (b"2" if after else b"1")
     bucket.write("a", b"3", ANY)

@@ -1,17 +1,17 @@
-"""The lease's claims on B2: small files that are never overwritten, and one true listing.
+"""Claims on B2: small files that are never overwritten, and one consistent listing.
 
-B2 refuses conditional headers on its S3 API (501) and has none on its native one, so claims are never numbered by
-create-if-absent here, whatever some server answers.
+B2 refuses conditional headers on its S3 API (501) and has none on its native one. So claims here are never made by
+create-if-absent, whatever a server answers.
 """
 
 from retake.bucket.b2.calls import B2Calls
 from retake.bucket.claims.store import Claims, Stamped
 
-DEADLINE_S = 15.0  # of one call for the lease, tries and waits included
+DEADLINE_S = 15.0  # of one call for the lease, including repetitions and pauses
 
 
 class B2Claims:
-    """A `ClaimStore` (retake.bucket.claims.store) below `place` in the bucket of `calls`."""
+    """A `ClaimStore` below `place` in the bucket of `calls`."""
 
     conditional = False
 
@@ -28,7 +28,7 @@ class B2Claims:
         return Claims(stamped, self._calls.date)
 
     def claim(self, name: str) -> float:
-        """See `ClaimStore.claim`. B2 gives its stamps in milliseconds, and orders them by seconds only."""
+        """See `ClaimStore.claim`. B2 gives stamps in milliseconds, but orders by seconds only."""
         with self._calls.within(DEADLINE_S):
             stored = self._calls.upload(self._place + name, b"", {}, once=True)
         self._ids.setdefault(stored.name, set()).add(stored.id)

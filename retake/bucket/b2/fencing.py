@@ -1,63 +1,40 @@
-"""Who may write on B2: the lease, and what stands in for it where somebody writes without one."""
+"""Fencing on B2: every write carries the token of the lease that it was made under."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from retake.bucket import ANY, Expect, Handover, Holder, Lease, LeaseTerms
+from retake.bucket import ANY, Expect, Handover, Lease, LeaseTerms
 from retake.bucket.b2.calls import B2Calls
 from retake.bucket.b2.claims import B2Claims
 from retake.bucket.b2.marks import State
-from retake.bucket.kill_timer import Switch
-from retake.clock import SystemClock
-from retake.errors import LeaseHeld, LeaseLost, StorageError
+from retake.bucket.claims.leases import ClaimLeases
+from retake.errors import LeaseLost
 
-_NAME = "writes"  # of the short lease
 _SHORT = LeaseTerms(ttl_s=30.0, skew_s=5.0, margin_s=5.0)
-_LOOKS_S = (0.05, 0.1, 0.2, 0.4)  # between tries to get it, then again each of the last
 
 _here = threading.Lock()  # writers of one process wait for each other here rather than at B2
 
 
-class WriteRight:
-    """The leases taken or joined by one client, whose claims lie below `place`. Writes carry the token of the last."""
+class Fencing:
+    """The tokens of one client, whose own things are below `place`. Its writes carry that of the latest lease."""
 
-    def __init__(self, calls: B2Calls, place: str, terms: LeaseTerms, switch: Switch) -> None:
-        self._calls, self._place, self._terms, self._switch = calls, place, terms, switch
+    def __init__(self, calls: B2Calls, place: str) -> None:
+        self._calls = calls
+        self._short = ClaimLeases(lambda: B2Claims(calls, f"{place}writes/"), terms=_SHORT)
         self._token: int | None = None  # of the lease that we write under
-        self._since = 0.0  # when it was ours for certain, by B2's clock
+        self._since = 0.0  # when that was certainly ours, by B2's clock
 
-    def take(self, name: str, owner: str) -> Lease:
-        """See `Bucket.lease`."""
-        from retake.bucket.claims import LeaseClock, take
-
-        clock, terms = LeaseClock(), self._terms
-        claims, switch = self._leases(), self._switch
-        return self._under(take(claims, name, owner, clock=clock, terms=terms, renewing=self._leases, switch=switch))
-
-    def join(self, name: str, handed: str) -> Lease:
-        """See `Bucket.join`."""
-        from retake.bucket.claims import LeaseClock, join
-
-        return self._under(join(self._leases(), name, handed, clock=LeaseClock(), terms=self._terms))
-
-    def holder(self, name: str) -> Holder | None:
-        """See `Bucket.holder`."""
-        from retake.bucket.claims import holder
-
-        return holder(self._leases(), name, now=SystemClock().now().timestamp(), terms=self._terms)
-
-    def break_lease(self, name: str, owner: str) -> int:
-        """See `retake.bucket.claims.break_lease`."""
-        from retake.bucket.claims import break_lease
-
-        return break_lease(self._leases(), name, owner)
+    def under(self, lease: Lease) -> Lease:
+        """Return `lease`; until it is released, writes carry its token."""
+        self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2's dates are in whole seconds
+        return _FencedLease(lease, self._no_longer_under)
 
     def token_for(self, state: State) -> int:
-        """The token that our next write over `state` carries. Raises LeaseLost if a later holder has written.
+        """Return the token that our next write over `state` carries: without a lease, the highest that is there.
 
-        Without a lease it is the highest that is there. A higher token than ours from before our lease was taken is no
-        later holder's: it is of another lease, or somebody has removed the claims, and the tokens begin anew.
+        Raises LeaseLost if a later holder has written. A higher token from before our lease was taken is not a later
+        holder's: it belongs to another lease, or somebody removed the claims and the tokens began anew.
         """
         highest = state.best.token if state.best else 0
         if self._token is None or highest <= self._token:
@@ -71,45 +48,24 @@ class WriteRight:
 
     @contextmanager
     def alone(self, expect: str | Expect) -> Iterator[None]:
-        """No other conditional write by Retake happens meanwhile: the lease sees to it, or a short one does."""
+        """Keep other conditional writes by Retake out of the block: by the lease, or else by a short one."""
         if self._token is not None or expect is ANY:
             yield
             return
         with _here:
-            lease = self._short_one()
+            lease = self._short.wait("writes", self._calls.left)
             try:
                 yield
             finally:
                 lease.release()
-
-    def _short_one(self) -> Lease:
-        from retake.bucket.claims import LeaseClock, take
-
-        claims, number = B2Claims(self._calls, f"{self._place}writes/"), 0
-        while True:
-            try:
-                return take(claims, _NAME, "a writer", clock=LeaseClock(), terms=_SHORT)
-            except LeaseHeld as error:
-                pause = _LOOKS_S[min(number, len(_LOOKS_S) - 1)]
-                if self._calls.left() <= pause:
-                    raise StorageError(f"another program is writing there, try again: {error}") from error
-                self._calls.sleep(pause)
-                number += 1
-
-    def _leases(self) -> B2Claims:
-        return B2Claims(self._calls, self._place)
-
-    def _under(self, lease: Lease) -> Lease:
-        self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2 tells the time in whole seconds
-        return _Noted(lease, self._no_longer_under)
 
     def _no_longer_under(self, token: int) -> None:
         if self._token == token:
             self._token = None
 
 
-class _Noted:
-    """`lease`, whose end `ended` hears of."""
+class _FencedLease:
+    """`lease`; `ended` is called with its token when it is released."""
 
     def __init__(self, lease: Lease, ended: Callable[[int], None]) -> None:
         self.token = lease.token

@@ -1,12 +1,13 @@
-"""Which of the versions that B2 keeps under one name is the present one: values in, values out.
+"""Which of the versions that B2 keeps under one name is the present one. No call is made here.
 
-B2 keeps every upload. It lists the versions of a name by the time of their upload to the second, and those of one
-second in any order (rclone/rclone#2164); whoever downloads by name gets the first of the list. So its order decides
-nothing here. Each of our versions carries a mark (in its file_info): the token of the lease that it was written under,
-a sequence number, a nonce, and which versions of others it took the place of.
+B2 keeps every upload. It lists the versions of a name by the second of their upload, and those of the same second in
+any order (rclone/rclone#2164); a download by name returns the first of the list. So B2's order decides nothing here.
+Each of our versions carries a mark in its file_info: the token of the lease that it was written under, a sequence
+number, a nonce, and the ids of other programs' versions that it replaced.
 
-- Of our own versions the one with the highest (token, sequence) counts: what a former holder stores late is never read.
-- Versions with one nonce are one write, uploaded again because its answer was lost.
+- Of our own versions, the one with the highest (token, sequence) counts: what a former holder stores late is never
+  read.
+- Versions with the same nonce are one write, uploaded again because its answer was lost.
 - A version without a mark is another program's. Until one of ours names it as replaced, it is news: it is read before
   anything of ours, whatever the time stamps say.
 """
@@ -16,60 +17,61 @@ from typing import Any, NamedTuple
 
 MARK = "retake"
 OVER = "retake-over"
-"""Names in file_info. B2 takes ten of them, and 7,000 bytes with their values (b2_upload_file)."""
+"""Names in file_info, where B2 allows ten, and 7,000 bytes with their values (b2_upload_file)."""
 
-MOST_REPLACED = 20  # ids of some 90 bytes each
-LONGEST_CHANGE_S = 600.0  # another program's, from reading a file to having written it back
+MOST_REPLACED = 20  # ids of about 90 bytes each
+LONGEST_CHANGE_S = 600.0  # of another program, from reading a file to writing it back
 
 
 class Mark(NamedTuple):
-    """What we say of a version of ours."""
+    """What we record of one of our versions."""
 
     token: int
     sequence: int
-    forced: bool  # written whatever was there, so above a write of the same number that expected something
-    nonce: str  # one for each write
+    forced: bool  # it expected nothing, so it ranks above a write of the same number that did
+    nonce: str  # unique to each write
     over: tuple[str, ...] = ()  # ids of the versions of other programs that it replaced
 
     @property
     def rank(self) -> tuple[int, int, bool, str]:
+        """How marks are compared: the highest counts."""
         return self.token, self.sequence, self.forced, self.nonce
 
     def file_info(self, name: str) -> dict[str, str]:
-        """As it is uploaded with the file `name`."""
+        """Return the file_info to upload with the file `name`."""
         text = f"{self.token}.{self.sequence}.{self.forced:d}.{self.nonce}.{tag_of(name)}"
         return {MARK: text, **({OVER: ",".join(self.over)} if self.over else {})}
 
 
 class Version(NamedTuple):
-    """One version in a listing of B2's."""
+    """One version in a listing by B2."""
 
     name: str
     id: str
     size: int  # bytes
     stamp: float  # seconds since the epoch, by B2's clock
-    sha1: str  # hexadecimal, or what B2 puts there if it has none
+    sha1: str  # hexadecimal, or another text if B2 has none
     type: str
-    hides: bool = False  # a marker that says «nothing is here» to whoever downloads by name
+    hides: bool = False  # a marker: downloads by name find nothing
     mark: Mark | None = None  # None: another program's
 
 
 class State(NamedTuple):
-    """What there is under one name."""
+    """What is there under one name."""
 
     present: Version | None  # what a reader gets
-    ours: tuple[Version, ...]  # by their marks, the one that counts last
+    ours: tuple[Version, ...]  # by their marks; the last one counts
     news: tuple[Version, ...]  # of other programs, not yet replaced by us; the newest last
-    replaced: tuple[Version, ...]  # of other programs, replaced by ours that counts
+    replaced: tuple[Version, ...]  # of other programs, replaced by the one of ours that counts
 
     @property
     def best(self) -> Mark | None:
-        """The highest mark there."""
+        """The highest mark."""
         return self.ours[-1].mark if self.ours else None
 
     @property
     def version(self) -> str | None:
-        """How the contract names what is present; None if nothing is."""
+        """The present version as the contract has it; None if nothing is present."""
         if self.present is None:
             return None
         return self.present.mark.nonce if self.present.mark else self.present.id
@@ -80,9 +82,9 @@ class State(NamedTuple):
         return (*self.ours[:-1], *self.replaced)
 
     def beneath(self) -> tuple[Version, ...]:
-        """What another program's present version hides and nobody may have read: more of its own, and ours.
+        """Return what another program's present version hides, and which may be unread: more of its versions, and ours.
 
-        Ours not if it is so old that what hides it was surely made from it.
+        Ours is left out if it is so old that the version hiding it was certainly made from it.
         """
         ours = self.ours[-1:] if self.news else ()
         return (*self.news[:-1], *(it for it in ours if self.news[-1].stamp - it.stamp < LONGEST_CHANGE_S))
@@ -98,7 +100,7 @@ class State(NamedTuple):
 
 
 def state_of(versions: Iterable[Version]) -> State:
-    """What the versions of one name amount to, in whatever order they come."""
+    """Return what the versions of one name amount to, in whatever order they come."""
     every = list(versions)
     marked = sorted((it.mark.rank, it.id, it) for it in every if it.mark)
     ours = tuple(version for _, _, version in marked)
@@ -111,7 +113,7 @@ def state_of(versions: Iterable[Version]) -> State:
 
 
 def version_of(listed: Mapping[str, Any]) -> Version | None:
-    """A line of b2_list_file_versions, or the answer to an upload; None if it is no version (an unfinished upload)."""
+    """Parse an entry of b2_list_file_versions, or the answer to an upload. None for an unfinished upload."""
     if listed["action"] not in ("upload", "copy", "hide"):
         return None
     name, info = listed["fileName"], listed.get("fileInfo") or {}
@@ -128,7 +130,7 @@ def version_of(listed: Mapping[str, Any]) -> Version | None:
 
 
 def mark_of(name: str, info: Mapping[str, str]) -> Mark | None:
-    """The mark in `info`; None if there is none, or one of another name: then another program has copied a file."""
+    """Return the mark in `info`; None if there is none, or it is for another name: a file that a program copied."""
     token, sequence, forced, nonce, tag = ([*info.get(MARK, "").split("."), "", "", "", "", ""])[:5]
     if not (token.isdecimal() and sequence.isdecimal() and forced in ("0", "1") and nonce and tag == tag_of(name)):
         return None
@@ -137,7 +139,7 @@ def mark_of(name: str, info: Mapping[str, str]) -> Mark | None:
 
 
 def tag_of(text: str) -> str:
-    """A short name for `text`. It ties a mark to its file: programs that copy a file copy its file_info too."""
+    """Return a short hash of `text`. It ties a mark to its file: a program that copies a file copies its file_info."""
     import hashlib
 
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""What Backblaze charges for a call: which of its three classes it is in.
+"""What Backblaze charges for a call, by its three classes.
 
-Source: backblaze.com/cloud-storage/transaction-pricing (class A is free; of B and C the first 2,500 a day are free,
-then 10,000 of class B cost $0.004, and 1,000 of class C cost the same; the day begins at 00:00 UTC).
+Source: backblaze.com/cloud-storage/transaction-pricing. Class A is free. Of classes B and C the first 2,500 calls a day
+are free; after that 10,000 of class B cost $0.004, as do 1,000 of class C. The day begins at 00:00 UTC.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,11 +31,11 @@ DOLLARS: Mapping[PriceClass, float] = {"A": 0.0, "B": 0.004 / 10_000, "C": 0.004
 
 
 def price_class(call: str) -> PriceClass:
-    """The class of the native API's `call` («b2_list_file_versions»). What is not known is taken for the dearest."""
+    """Return the class of the native API's `call` ("b2_list_file_versions"). Unknown calls count as the dearest."""
     return "A" if call in _CLASS_A else "B" if call in _CLASS_B else "C"
 
 
 def by_class(calls: Iterable[str]) -> dict[PriceClass, int]:
-    """How many of `calls` are of each class."""
+    """Count `calls` by class."""
     classes = [price_class(call) for call in calls]
     return {name: classes.count(name) for name in DOLLARS}

@@ -1,29 +1,30 @@
-"""b2sdk's session as we use it: one try a call, within the time that the caller has left.
+"""A b2sdk session that makes one attempt per call, within the time that the caller has left.
 
-b2sdk itself tries a call up to 20 times and waits up to 64 s between (b2sdk, `B2Http._translate_and_retry`): a bucket
-whose B2 is down would keep a tick for many minutes. Its class attributes and `B2Session.B2HTTP_CLASS` are how it is
-told; tests/bucket/test_bucket_b2_calls.py notices should a release of b2sdk no longer listen.
+b2sdk itself makes up to 20 attempts and pauses up to 64 s between them (`B2Http._translate_and_retry`): an outage of B2
+would keep a tick busy for many minutes. This is changed by its class attributes and `B2Session.B2HTTP_CLASS`;
+tests/bucket/test_bucket_b2_calls.py notices if a release of b2sdk ignores them.
 """
 
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-CONNECT_S, READ_S = 10.0, 20.0  # seconds for a connection, and for each silence on it
+CONNECT_S, READ_S = 10.0, 20.0  # seconds to connect, and between two packets
 
 
-class Watch:
-    """Sees the answers pass by, as b2sdk's callback. `date`: of this thread's newest one, seconds since the epoch."""
+class DateWatch:
+    """Note the date of each answer, as a callback of b2sdk."""
 
     def __init__(self) -> None:
         self._seen = threading.local()
 
     @property
     def date(self) -> float | None:
+        """The date of this thread's latest answer, in seconds since the epoch; None if there is none."""
         return getattr(self._seen, "date", None)
 
     def pre_request(self, method: str, url: str, headers: Mapping[str, str]) -> None:
-        """Part of b2sdk's protocol."""
+        """Do nothing: part of b2sdk's protocol."""
 
     def post_request(self, method: str, url: str, headers: Mapping[str, str], response: Any) -> None:
         from email.utils import parsedate_to_datetime
@@ -34,8 +35,8 @@ class Watch:
             self._seen.date = None
 
 
-def open_session(left: Callable[[], float], watch: Watch) -> Any:
-    """A `B2Session` (b2sdk) that is not authorised yet. `left()` is how many seconds the present call may take."""
+def open_session(left: Callable[[], float], watch: DateWatch) -> Any:
+    """Return a `B2Session` that is not authorised yet. `left()` returns how many seconds the present call may take."""
     from b2sdk.v3 import B2Http, B2HttpApiConfig, B2Session, DummyCache, InMemoryAccountInfo
 
     class OneTry(B2Http):  # type: ignore[misc]  # b2sdk has no types

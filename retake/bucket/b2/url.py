@@ -1,4 +1,4 @@
-"""What a b2:// URL says, and the bucket behind it."""
+"""URLs of buckets on B2: b2://BUCKET/PREFIX?realm=URL."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from retake.bucket import LeaseTerms, check_key
 from retake.bucket.b2 import B2Bucket
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.kill_timer import Switch, no_switch
+from retake.bucket.kill_timer import KillTimer, no_kill_timer
 from retake.clock import Clock
 from retake.errors import SettingsError
 
@@ -16,15 +16,15 @@ _LONGEST_PREFIX = 100  # bytes; a name on B2 has at most 1,024, a key 900
 
 
 class Place(NamedTuple):
-    """Where a bucket's objects lie."""
+    """Where a bucket's objects are."""
 
     bucket: str
-    prefix: str  # «» or ending in «/»
-    realm: str  # what b2sdk calls it: «production», or a URL
+    prefix: str  # "" or ending in "/"
+    realm: str  # "production", or a URL
 
 
 def parse_url(url: str) -> Place:
-    """What b2://BUCKET[/PREFIX][?realm=URL] names. Raises SettingsError."""
+    """Parse b2://BUCKET[/PREFIX][?realm=URL]. Raises SettingsError."""
     from urllib.parse import parse_qsl, unquote, urlsplit
 
     parts = urlsplit(url)
@@ -33,7 +33,7 @@ def parse_url(url: str) -> Place:
     if parts.scheme != "b2" or not parts.netloc or parts.fragment or not options.keys() <= {"realm"}:
         raise SettingsError(f"STORAGE.url: {url!r} names no B2 bucket; use b2://BUCKET/PREFIX, perhaps with ?realm=URL")
     if "@" in parts.netloc:
-        raise SettingsError(f"STORAGE.url: keys do not belong into it; set {' and '.join(_KEYS)} in the environment")
+        raise SettingsError(f"STORAGE.url: keys do not belong in it; set {' and '.join(_KEYS)} in the environment")
     if prefix and not _is_short_key(prefix):
         raise SettingsError(f"STORAGE.url: names on B2 cannot begin with {prefix!r}")
     return Place(parts.netloc, f"{prefix}/" if prefix else "", options.get("realm") or "production")
@@ -44,14 +44,14 @@ def open_b2(
     *,
     environ: Mapping[str, str] | None = None,
     lease_terms: LeaseTerms | None = None,
-    switch: Switch = no_switch,
+    kill_timer: KillTimer = no_kill_timer,
     clock: Clock | None = None,
     deadline_s: float = 60.0,
 ) -> B2Bucket:
-    """The bucket that `url` names, with the keys of `environ`. Nothing is asked of B2 yet.
+    """Return the bucket that `url` names, with the keys in `environ`. Nothing is sent to B2 yet.
 
-    No operation takes longer than `deadline_s`, waits included, but for one call that is being answered then. Raises
-    SettingsError.
+    No operation takes longer than `deadline_s`, including pauses, except for one call that is being answered then.
+    Raises SettingsError.
     """
     place, environ = parse_url(url), os.environ if environ is None else environ
     missing = [name for name in _KEYS if not environ.get(name)]
@@ -59,7 +59,7 @@ def open_b2(
         raise SettingsError(f"{' and '.join(missing)} must be set in the environment to use {url}")
     key_id, key = (environ[name] for name in _KEYS)
     calls = B2Calls(place.bucket, key_id, key, realm=place.realm, clock=clock, deadline_s=deadline_s)
-    return B2Bucket(url, calls, place.prefix, lease_terms=lease_terms, switch=switch)
+    return B2Bucket(url, calls, place.prefix, lease_terms=lease_terms, kill_timer=kill_timer)
 
 
 def _is_short_key(prefix: str) -> bool:

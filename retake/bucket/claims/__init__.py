@@ -2,7 +2,19 @@
 
 from retake.bucket.claims.lease import ClaimLease
 from retake.bucket.claims.lease_clock import LeaseClock
+from retake.bucket.claims.leases import ClaimLeases
 from retake.bucket.claims.protocol import break_lease, holder, join, take
 from retake.bucket.claims.store import Claims, ClaimStore, Stamped
 
-__all__ = ["ClaimLease", "ClaimStore", "Claims", "LeaseClock", "Stamped", "break_lease", "holder", "join", "take"]
+__all__ = [
+    "ClaimLease",
+    "ClaimLeases",
+    "ClaimStore",
+    "Claims",
+    "LeaseClock",
+    "Stamped",
+    "break_lease",
+    "holder",
+    "join",
+    "take",
+]

@@ -1,6 +1,6 @@
-"""A lease held by claims, as its holder has it and as the holder's scripts have it.
+"""A lease held by claims: for its holder, and for the scripts of its holder.
 
-It is lost when its claim is gone or was ended, or past its deadline; a rival's claim alone does not take it away.
+It is lost when its claim is gone or ended, or when its deadline has passed. A rival's claim alone does not end it.
 """
 
 import logging
@@ -12,16 +12,16 @@ from retake.bucket import Handover, LeaseTerms
 from retake.bucket.claims.lease_clock import LeaseClock, Moment
 from retake.bucket.claims.names import Stem, highest, last_end, parse
 from retake.bucket.claims.store import Claims, ClaimStore
-from retake.bucket.kill_timer import Switch, no_switch
+from retake.bucket.kill_timer import KillTimer, no_kill_timer
 from retake.errors import LeaseLost, RetakeError, StorageError
 
 _log = logging.getLogger(__name__)
 
 
 class ClaimLease:
-    """A `Lease` (see retake.bucket) of the claim `name`, which was sent at `sent`.
+    """A `Lease` held by the claim `name`, which was sent at `sent`.
 
-    `lower` are the names of lower tokens, which are tidied away with our own when we give the lease back.
+    `lower` are the names of claims with lower tokens; they are removed with our own when the lease is released.
     """
 
     def __init__(
@@ -34,10 +34,9 @@ class ClaimLease:
         clock: LeaseClock,
         terms: LeaseTerms,
         lower: Iterable[str] = (),
-        switch: Switch = no_switch,
     ) -> None:
         self.token = stem.token
-        self._store, self._stem, self._clock, self._terms, self._switch = store, stem, clock, terms, switch
+        self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
         self._sent = sent
         self._seen = name  # the newest record of ours that a listing has shown
         self._seq = 0
@@ -47,22 +46,22 @@ class ClaimLease:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self._set_switch()
+        self._kill_timer: KillTimer = no_kill_timer
 
     def left(self) -> float:
-        """Seconds until the deadline, counted from before the last claim that counts was sent."""
+        """Return the seconds until the deadline, counted from before the last claim that counts was sent."""
         return self._terms.ttl_s - self._terms.margin_s - self._clock.at_most(self._sent)
 
     def check(self) -> None:
-        """See `Lease.check`. Asks the clock alone: what only the store can tell, each renewal asks."""
+        """See `Lease.check`. Only reads the clock; each renewal asks the store."""
         if self._over.is_set():
-            raise LeaseLost(f"the lease {self._stem.place} was given back; nothing more may be written or paid")
+            raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
         if self._lost:
             raise LeaseLost(self._lost)
         if self.left() <= 0:
             raise LeaseLost(
-                f"the lease {self._stem.place} has run out: the store did not answer a renewal within "
-                f"{self._terms.ttl_s:.0f} s, or this machine slept; nothing more is written or paid"
+                f"the lease {self._stem.place} has expired: the store did not answer a renewal within "
+                f"{self._terms.ttl_s:.0f} s, or this machine was suspended; nothing more is written or paid for"
             )
 
     def handover(self) -> Handover:
@@ -70,9 +69,9 @@ class ClaimLease:
         return Handover(self._stem.handed, ())
 
     def renew(self, store: ClaimStore | None = None) -> None:
-        """Hold it for another term. It counts only if it is answered while the old term lasts.
+        """Hold the lease for another term. The renewal counts only if it is answered before the old term ends.
 
-        Raises LeaseLost, and StorageError if that could not be done now; until the deadline it can be tried again.
+        Raises LeaseLost, or StorageError if the store failed: it can be tried again until the deadline.
         """
         store = store or self._store
         name = self._stem.renewal(self._seq + 1)
@@ -84,71 +83,76 @@ class ClaimLease:
             self._lost = f"the renewal of the lease {self._stem.place} was answered too late"
             raise LeaseLost(self._lost)
         self._sent = sent
-        self._set_switch()
+        self._set_kill_timer()
         self._look(store.claims(self._stem.place), name)
         self._drop_old(store)
 
     def _counts(self) -> bool:
-        """Whether an answer that came just now came in time. Afterwards somebody else may already hold the lease."""
+        """Whether an answer that arrives now is in time. Later, somebody else may already hold the lease."""
         return self.left() > 0
 
     def _look(self, claims: Claims, name: str) -> None:
-        """See that both our last record and the new one are there, and that nobody has ended us."""
+        """Check that our last record and the new one are there, and that nobody has ended the lease."""
         records = parse(self._stem.place, claims)
         names = {record.name for record in records}
         if last_end(records) >= self.token:
-            self._lost = f"the lease {self._stem.place} was broken by the operator, or given back"
+            self._lost = f"the lease {self._stem.place} was broken by the operator, or released"
         elif not {self._seen, name} <= names:
-            self._lost = f"our claim of the lease {self._stem.place} is gone: somebody else took over or removed it"
+            self._lost = f"our claim to the lease {self._stem.place} is gone: somebody else took over or removed it"
         if self._lost:
             raise LeaseLost(self._lost)
         self._seen = name
 
     def _drop_old(self, store: ClaimStore) -> None:
         for name in [name for name in self._ours if name != self._seen]:
-            with suppress(StorageError):  # it is dead weight, no more: giving back tries again
+            with suppress(StorageError):  # it does no harm, and releasing the lease tries again
                 store.withdraw(name)
                 self._ours.remove(name)
 
-    def _set_switch(self) -> None:
-        """Half the margin after the deadline: time for an orderly stop, and nobody else can hold it so early."""
+    def arm(self, kill_timer: KillTimer) -> None:
+        """Set `kill_timer` to the end of the lease, now and at each renewal."""
+        self._kill_timer = kill_timer
+        self._set_kill_timer()
+
+    def _set_kill_timer(self) -> None:
+        """Half the margin after the deadline: time for an orderly stop, and nobody else can hold the lease so early."""
         with self._lock:
             if not self._over.is_set():
-                self._switch(max(0.001, self.left() + self._terms.margin_s / 2))
+                self._kill_timer(max(0.001, self.left() + self._terms.margin_s / 2))
 
     def release(self) -> None:
         with self._lock:
             if self._over.is_set():
                 return
             self._over.set()
-            self._switch(0.0)
+            self._kill_timer(0.0)
         if self._thread:
             self._thread.join(self._terms.ttl_s / 4)  # it may be waiting for the store
         if self._end():
             self._tidy()
 
     def _end(self) -> bool:
-        """Write that it is over. What is ours may be deleted only if that is there: tokens must be remembered."""
+        """Record that the lease is over. Only then may our claims be deleted: the token must be remembered."""
         for _ in range(2):
             try:
                 self._store.claim(self._stem.end)
             except StorageError as error:
-                _log.warning("the lease could not be given back, it will run out: %s", error)
+                _log.warning("the lease could not be released and will expire: %s", error)
             else:
                 return True
         return False
 
     def _tidy(self) -> None:
         for name in [*self._ours, *self._lower]:
-            with suppress(StorageError):  # what stays is older than the end of it, which stays as well
+            with suppress(StorageError):  # what stays does no harm: the record of the end stays too
                 self._store.withdraw(name)
 
     def keep(self, connect: Callable[[], ClaimStore]) -> None:
-        """Renew it at each third of its term, by a daemon thread with a client of its own."""
-        self._thread = threading.Thread(target=self._renew_often, args=(connect,), name="lease", daemon=True)
+        """Renew the lease after each third of its term, in a daemon thread with a client of its own."""
+        self._thread = threading.Thread(target=self._keep_renewing, args=(connect,), name="lease", daemon=True)
         self._thread.start()
 
-    def _renew_often(self, connect: Callable[[], ClaimStore]) -> None:
+    def _keep_renewing(self, connect: Callable[[], ClaimStore]) -> None:
         store: ClaimStore | None = None
         pause = self._terms.ttl_s / 3
         while not self._over.wait(pause):
@@ -167,30 +171,30 @@ class ClaimLease:
 
 
 class JoinedLease:
-    """The lease that a script's manager holds: each `check` asks the store whether it still does.
+    """The lease that a script's manager holds. Each `check` asks the store whether it still does.
 
-    A script may outlive its manager. The store's clock decides for how long: a rival needs the claim's stamp to be
-    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp. A higher token stops it as well,
-    for that stamp may be of a renewal which came too late to count, after the rival had looked.
+    A script may outlive its manager. The store's clock decides for how long: a rival waits until the claim's stamp is
+    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp. A higher token stops it too, because
+    that stamp may belong to a renewal that was stored too late to count, after the rival had looked.
     """
 
     def __init__(self, store: ClaimStore, stem: Stem, *, clock: LeaseClock, terms: LeaseTerms) -> None:
         self.token = stem.token
         self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
         self._released = False
-        self._sure_s = 0.0  # for so long it was ours, counted from …
-        self._asked = clock.mark()  # … here
+        self._sure_s = 0.0  # seconds for which it was certainly held, counted from `_asked`
+        self._asked = clock.mark()
 
     def check(self) -> None:
         """See `Lease.check`. Costs a listing. Raises StorageError if the store does not answer."""
         if self._released:
-            raise LeaseLost(f"the lease {self._stem.place} was given back; nothing more may be written or paid")
+            raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
         asked = self._clock.mark()
         claims = self._store.claims(self._stem.place)
         newest = self._newest(claims)
         age = store_now(self._store, claims) - newest + self._clock.at_most(asked)
         if age >= self._terms.ttl_s - self._terms.margin_s:
-            raise LeaseLost(f"the lease {self._stem.place} has run out: its manager is gone; nothing more is written")
+            raise LeaseLost(f"the lease {self._stem.place} has expired: its manager is gone; nothing more is written")
         self._sure_s = self._terms.ttl_s - self._terms.margin_s - (age - self._clock.at_most(asked))
         self._asked = asked
 
@@ -199,17 +203,17 @@ class JoinedLease:
         return self._sure_s - self._clock.at_most(self._asked)
 
     def _newest(self, claims: Claims) -> float:
-        """The stamp of the manager's last claim. Raises LeaseLost if there is none, or it was ended."""
+        """Return the stamp of the manager's last claim. Raises LeaseLost if there is none, or it was ended."""
         records = parse(self._stem.place, claims)
         ours = [it for it in records if it.token == self.token and it.nonce == self._stem.nonce and not it.ended]
         if not ours:
             ours = [it for it in records if it.name == self._stem.numbered and self._store_says_ours()]
         if not ours or last_end(records) >= self.token or highest(records) > self.token:
-            raise LeaseLost(f"the lease {self._stem.place} is over: its manager gave it back, or somebody took over")
+            raise LeaseLost(f"the lease {self._stem.place} is over: its manager released it, or somebody took over")
         return max(record.stamp for record in ours)
 
     def _store_says_ours(self) -> bool:
-        """Whether the numbered claim carries our nonce. The manager's store is ours, so it is conditional too."""
+        """Whether the numbered claim holds our nonce. The manager's store is ours, so it honours conditions too."""
         return self._store.nonce(self._stem.numbered) == self._stem.nonce
 
     def handover(self) -> Handover:
@@ -221,7 +225,7 @@ class JoinedLease:
 
 
 def store_now(store: ClaimStore, claims: Claims) -> float:
-    """The time by the store's clock when it answered, or, if the answer does not say, a moment later."""
+    """Return the time by the store's clock when it answered or, if the answer has no date, a moment later."""
     if claims.date is not None:
         return claims.date
     from os import urandom

@@ -1,4 +1,4 @@
-"""Elapsed time for a lease, bounded from both sides: each bound is used where being wrong costs a try, not safety."""
+"""Elapsed time for a lease, bounded from both sides: each bound is used where an error costs an attempt, not safety."""
 
 import time
 from collections.abc import Callable
@@ -15,23 +15,33 @@ class Moment(NamedTuple):
 
 
 class LeaseClock:
-    """The machine's two clocks. `monotonic` runs at the right rate but may stop while the machine is suspended; the
-    time of day goes on then, but people and programs set it."""
+    """The machine's two clocks.
+
+    `monotonic` runs at the right rate but may stop while the machine is suspended. The time of day does not stop then,
+    but people and programs set it.
+    """
 
     def __init__(self, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock or SystemClock()
         self._monotonic = monotonic
 
     def mark(self) -> Moment:
+        """Return this moment."""
         return Moment(self._monotonic(), self._clock.now().timestamp())
 
     def at_most(self, since: Moment) -> float:
-        """Seconds since then, or more: for how long we may still act. Suspension counts; a clock set back does not."""
+        """Return the seconds since then, or more: for deciding how long we may still act.
+
+        Suspension counts; a clock that is set back does not.
+        """
         now = self.mark()
         return max(0.0, now.monotonic - since.monotonic, now.wall - since.wall)
 
     def at_least(self, since: Moment) -> float:
-        """Seconds since then, or fewer: for how old somebody else's claim is. A clock set forward does not count."""
+        """Return the seconds since then, or fewer: for deciding how old somebody else's claim is.
+
+        A clock that is set forward does not count.
+        """
         return max(0.0, self._monotonic() - since.monotonic)
 
     def sleep(self, seconds: float) -> None:

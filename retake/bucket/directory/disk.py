@@ -1,4 +1,4 @@
-"""Steps of a durable write on a local file system, and the file system's errors in words that a person can act on."""
+"""The steps of a durable write on a local file system, and errors that say what to do about them."""
 
 import errno
 import os
@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from retake.errors import StorageError
 
-LEFTOVER_S = 24 * 3600.0  # a temp file as old as this has no writer any more
+LEFTOVER_S = 24 * 3600.0  # a draft this old has no writer any more
 
-NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # no file; a file on the way; a link; a socket
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # nothing; a file above it; a link; a socket
 
-_A_FOLDER = "a folder has that name, and a key cannot be a folder as well: rename one of the two"
+_A_FOLDER = "a folder has that name, and a key cannot also be a folder: rename one of the two"
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full: make room on it",
-    errno.EDQUOT: "the quota is used up: make room or have it raised",
+    errno.EDQUOT: "the quota is used up: make room, or have it raised",
     errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
     errno.EROFS: "the file system is read-only: mount it writable, or choose another STORAGE.url",
     errno.EACCES: "give the user that runs this the right to read and write there",
@@ -28,8 +28,8 @@ _ADVICE = {
     errno.EISDIR: _A_FOLDER,
     errno.ENOTEMPTY: _A_FOLDER,
     errno.ENOTDIR: "a file has the name of a folder that is needed: rename one of the two",
-    errno.ELOOP: "a bucket does not follow symbolic links: put a real file or folder there (STORAGE.follow_links lets "
-    "folders be links to another disk)",
+    errno.ELOOP: "a bucket does not follow symbolic links: put a real file or folder there (STORAGE.follow_links "
+    "allows folders that are links to another disk)",
     errno.ENOLCK: "this file system cannot lock files: use a local disk",
     errno.ENOTSUP: "this file system lacks locks or hard links: use a local disk",
     errno.EMFILE: "this process has too many files open: raise its limit (ulimit -n)",
@@ -38,38 +38,41 @@ _ADVICE = {
 
 
 PRIVATE = 0o600
-"""The mode of files that nobody else may read: state documents hold signed links."""
+"""The mode of files that only their owner may read: state documents hold signed links."""
 
 
 class Draft(NamedTuple):
-    """A complete file on disk that has no name in the bucket yet."""
+    """A complete file on the disk that has no name in the bucket yet."""
 
     path: str
     version: str
 
 
 @contextmanager
-def in_words(doing: str) -> Iterator[None]:
-    """Turn an OSError of the block into a StorageError: what was being done, where, and what to do about it."""
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError that says what was being done, where, and what to do about it.
+
+    `doing` completes "cannot …".
+    """
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "see that the disk is there and sound, then run this again")
+        advice = _ADVICE.get(error.errno or 0, "check that the disk is mounted and sound, then run this again")
         where = f" ({error.filename})" if error.filename else ""
         raise StorageError(f"cannot {doing}: {error.strerror or error}{where}; {advice}") from error
 
 
 def version_of(found: os.stat_result) -> str:
-    """The version of a file: no two files, and no two states of one, have the same.
+    """Return the version of a file. No two files, and no two states of one file, have the same.
 
-    Inode numbers are used again at once when a file is replaced, so it is the time that tells two writes apart: ours
-    are stamped in nanoseconds by `write_draft`, for the kernel's own stamps may be the same for 4 ms.
+    A replaced file's inode number is reused immediately, so the time tells two writes apart. Ours are stamped in
+    nanoseconds by `write_draft`; the kernel's own stamps may stay the same for 4 ms.
     """
     return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
 
 
-def look(path: str) -> os.stat_result | None:
-    """The file at `path`, None if there is nothing. Raises OSError for what is no file: a folder, a link, a device."""
+def stat_file(path: str) -> os.stat_result | None:
+    """Return the status of the file at `path`, or None. Raises OSError for a folder, a link or a device."""
     try:
         found = os.lstat(path)
     except OSError as error:
@@ -83,13 +86,13 @@ def look(path: str) -> os.stat_result | None:
 
 
 def write_draft(folder: str, data: bytes, mode: int) -> Draft:
-    """A new file in `folder` that holds `data`, on the disk for good when this returns. Raises OSError."""
+    """Create a file in `folder` that holds `data`, durable when this returns. Raises OSError."""
     with _new_file(folder, mode) as (path, file):
         return Draft(path, _filled(file, data))
 
 
 def reserve(folder: str, size: int, mode: int) -> str:
-    """A new file in `folder` whose `size` bytes are allocated: writing over them needs no more room. Raises OSError."""
+    """Create a file in `folder` with `size` bytes allocated: overwriting them needs no more space. Raises OSError."""
     with _new_file(folder, mode) as (path, file):
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file, 0, size)
@@ -100,7 +103,7 @@ def reserve(folder: str, size: int, mode: int) -> str:
 
 
 def fill_draft(path: str, data: bytes) -> Draft:
-    """The file that `reserve` made, holding `data`, on the disk for good when this returns. Raises OSError."""
+    """Put `data` into the file that `reserve` made, durable when this returns. Raises OSError."""
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
         return Draft(path, _filled(file, data))
@@ -110,41 +113,41 @@ def fill_draft(path: str, data: bytes) -> Draft:
 
 @contextmanager
 def _new_file(folder: str, mode: int) -> Iterator[tuple[str, int]]:
-    """The path and descriptor of a new file; it is gone again if the block fails."""
+    """Create a file and provide its path and descriptor; remove it if the block fails."""
     path = os.path.join(folder, f"{os.getpid()}-{os.urandom(8).hex()}")
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)  # O_EXCL: never into somebody else's file
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)  # O_EXCL: never somebody else's file
     try:
         try:
             set_mode(file, mode)
             yield path, file
         finally:
-            os.close(file)  # network file systems report a full disk only here, so it must not fail unseen
+            os.close(file)  # network file systems report a full disk only here, so an error must not be suppressed
     except BaseException:
         discard(path)
         raise
 
 
 def set_mode(file: int, mode: int) -> None:
-    """Give a file of ours its mode in full: the process's umask may have taken from it when it was made."""
+    """Give our own file exactly this mode: the process's umask may have reduced it on creation."""
     found = os.fstat(file)
     if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
         os.fchmod(file, mode)
 
 
 def _filled(file: int, data: bytes) -> str:
-    """Put `data` into the file and on the disk; the version of it."""
+    """Put `data` into the file, make it durable and return its version."""
     _write_all(file, data)
     now = time.time_ns()
     os.utime(file, ns=(now, now))  # see version_of
-    os.fsync(file)  # before it gets its name: else a power cut leaves the name with nothing behind it
+    os.fsync(file)  # before it gets its name: else a power cut leaves an empty file of that name
     return version_of(os.fstat(file))
 
 
 def _write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
-    while rest:  # one write may take a part only
+    while rest:  # one call may write only a part
         rest = rest[os.write(file, rest) :]
-    if os.fstat(file).st_size > len(data):  # it was reserved, and no block is given up before all is written
+    if os.fstat(file).st_size > len(data):  # it was reserved; no block is given up before everything is written
         os.ftruncate(file, len(data))
     size = os.fstat(file).st_size
     if size != len(data):  # some network file systems lose the end of a file without an error
@@ -152,8 +155,9 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def keep_access(draft: str, present: str) -> None:
-    """Give `draft` the mode and the owner of the file `present`, if there is one: another program writes that too."""
-    found = look(present)
+    """Give `draft` the mode and owner of the file `present`, if it exists: another program must still be able to write
+    it."""
+    found = stat_file(present)
     if found is None:
         return
     mine = os.stat(draft)
@@ -165,27 +169,27 @@ def keep_access(draft: str, present: str) -> None:
 
 
 def discard(path: str) -> None:
-    """Remove a draft that is not needed any more. What cannot be removed is swept up after a day."""
+    """Remove a draft that is no longer needed. If that fails, `sweep` removes it after a day."""
     with suppress(OSError):
         os.unlink(path)
 
 
 def sweep(folder: str, now: float) -> None:
-    """Remove what crashed writers left in `folder` more than a day before `now` (seconds since the epoch)."""
+    """Remove what crashed writers left in `folder` more than a day before `now`, in seconds since the epoch."""
     with suppress(OSError), os.scandir(folder) as found:
         for item in found:
-            with suppress(OSError):  # another process sweeps too, or another user's file
+            with suppress(OSError):  # another process sweeps too, or it is another user's file
                 if now - item.stat(follow_symlinks=False).st_mtime > LEFTOVER_S:
                     os.unlink(item.path)
 
 
 def sync_file(path: str) -> None:
-    """Have the file at `path` on the disk for good. Raises OSError."""
+    """Make the file at `path` durable. Raises OSError."""
     _sync(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
 def sync_folder(path: str) -> None:
-    """Have the names in the folder `path` on the disk for good: a rename lives in the folder. Raises OSError."""
+    """Make the names in the folder `path` durable: a rename changes the folder. Raises OSError."""
     try:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -202,16 +206,16 @@ def _sync(path: str, flags: int) -> None:
 
 
 def remove_empty(folder: str) -> None:
-    """Remove a folder that holds nothing but folders: what deleted keys leave. Raises OSError if there is more."""
+    """Remove a folder that holds nothing but empty folders: deleted keys leave them. Raises OSError otherwise."""
     for path, _, _ in os.walk(folder, topdown=False):
         os.rmdir(path)
 
 
-def require_place(root: str) -> None:
-    """Return if the folder `root` is there or can be made in a folder that is there. Raises StorageError."""
+def require_root(root: str) -> None:
+    """Return if the folder `root` exists, or can be made in a folder that exists. Raises StorageError."""
     if os.path.isdir(root):
         return
-    if os.path.lexists(root) and not os.path.isdir(root):  # once more: somebody may just have made it
+    if os.path.lexists(root) and not os.path.isdir(root):  # again: somebody may just have made it
         raise StorageError(f"{root} is not a folder: move it away, or choose another STORAGE.url")
     parent = os.path.dirname(root)
     if not os.path.isdir(parent):  # a disk that is not mounted must not look like an empty bucket
@@ -219,18 +223,18 @@ def require_place(root: str) -> None:
 
 
 def make_folders(root: str, folder: str, mode: int) -> None:
-    """Make `folder` and what lacks above it, up to and including `root` but nothing above. Raises OSError."""
+    """Make `folder` and the missing folders above it, up to and including `root`. Raises OSError."""
     if os.path.isdir(folder):
         return
     above = os.path.dirname(folder)
     if folder == root:
-        require_place(root)
+        require_root(root)
     else:
         make_folders(root, above, mode)
     try:
         os.mkdir(folder, mode)
-        os.chmod(folder, mode)  # the process's umask may have taken from it
+        os.chmod(folder, mode)  # the process's umask may have reduced it
     except FileExistsError:
-        if not os.path.isdir(folder):  # somebody else made it just now: as good
+        if not os.path.isdir(folder):  # else somebody made it just now
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", folder) from None
-    sync_folder(above)  # else a power cut takes the folder, and all that is in it
+    sync_folder(above)  # else a power cut takes the folder and everything in it

@@ -1,7 +1,7 @@
-"""Which living processes hold a lock of a file: the kernel frees it when the last of them has ended, and not before.
+"""Which living processes hold the lock on a file. The kernel frees it when the last of them has ended.
 
-The lock belongs to an open file that scripts inherit, so the process that took it may be gone while its script holds
-it. Linux tells of each descriptor whether a lock is held through it; elsewhere nobody is named.
+The lock belongs to an open file that scripts inherit, so the process that took it may be gone while its script still
+holds it. Linux tells for each descriptor whether a lock is held through it; elsewhere no process is found.
 """
 
 import os
@@ -14,11 +14,11 @@ class Process(NamedTuple):
     """A living process."""
 
     pid: int
-    command: str  # its command line, cut to what a line has room for
+    command: str  # its command line, cut to 120 characters
 
 
 def holding(path: str) -> list[Process]:
-    """The processes that hold the exclusive lock of `path`, by id; those of other users only where we may look."""
+    """Return the processes that hold the exclusive lock on `path`, by id: other users' only where permissions allow."""
     try:
         wanted = os.stat(path)
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
@@ -28,12 +28,12 @@ def holding(path: str) -> list[Process]:
 
 
 def _files(pid: int) -> Iterator[str]:
-    with suppress(OSError):  # it has ended, or is somebody else's
+    with suppress(OSError):  # it has ended, or belongs to another user
         yield from os.listdir(f"/proc/{pid}/fd")
 
 
 def _locks(pid: int, file: str, wanted: os.stat_result) -> bool:
-    """Whether the descriptor is of that file and carries its lock: who just looks at the file does not hold it."""
+    """Whether the descriptor is open on that file and carries its lock: merely reading the file is not holding it."""
     try:
         if not os.path.samestat(os.stat(f"/proc/{pid}/fd/{file}"), wanted):
             return False

@@ -1,9 +1,9 @@
-"""Put a file where a program without our locks may be putting its own at the same moment, and lose nothing of its.
+"""Replace a file that a program without our locks may be replacing at the same moment, and lose nothing of its.
 
-Every step here is one system call that happens as a whole, so that a crash between any two leaves all files whole.
+Every step is one atomic system call, so a crash between any two leaves all files whole.
 
-Putting back what was displaced is not enough: whoever read our file in between can write it back, with a change of
-its own, over what we put back. So every file of the other program that we displace, for however short a time, keeps a
+Putting back what was displaced is not enough: a program that read our file in between can write that back, with a
+change of its own, over what we put back. So every file of the other program that we displace, however briefly, keeps a
 name beside the target until the caller has dealt with it.
 """
 
@@ -12,23 +12,24 @@ import os
 import sys
 
 from retake.bucket import Conflict
-from retake.bucket.directory.disk import look, sync_file, version_of
+from retake.bucket.directory.disk import stat_file, sync_file, version_of
 
 _AT_FDCWD = -100  # linux/fcntl.h
 _RENAME_EXCHANGE = 2  # linux/fs.h
 
-_UNAVAILABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # the kernel, or this file system, has no exchange
+_UNAVAILABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # the kernel or this file system has no exchange
 
 
 def displace(draft: str, target: str, aside: str, expect: str) -> bool:
-    """Give the file `draft` the name `target`, if the file of the version `expect` has it now. Whether it had.
+    """Give the file `draft` the name `target` if `target` has the version `expect`. Return whether it had.
 
-    If not, what was there is there again, and under `aside`; and what was put there between our two steps is under
-    `aside` with the draft's name appended. `draft` keeps its own name as well. Raises Conflict if there is nothing
-    at `target` or something under `aside`; OSError. A crash leaves nothing under `aside`, or the draft, or a file
-    that was displaced or was to be.
+    If not, what was there is put back, and kept as `aside` too; what was written between our two steps is kept as
+    `aside` with the draft's name appended. `draft` keeps its own name as well. A crash leaves nothing under `aside`, or
+    the draft, or a file that was displaced or about to be.
+
+    Raises Conflict if `target` does not exist or `aside` does; OSError.
     """
-    _name(draft, aside)
+    _link(draft, aside)
     try:
         exchange(aside, target)
     except OSError as error:
@@ -42,24 +43,24 @@ def displace(draft: str, target: str, aside: str, expect: str) -> bool:
         os.unlink(aside)
         return True
     _put_back(draft, target, aside)
-    sync_file(aside)  # who wrote it may not have, and if we lose it nobody has it
+    sync_file(aside)  # the other program may not have, and nobody else has a copy
     return False
 
 
-def _name(file: str, name: str) -> None:
+def _link(file: str, name: str) -> None:
     try:
-        os.link(file, name)  # unlike a rename, never over something that is there
+        os.link(file, name)  # unlike a rename, this never replaces an existing file
     except FileExistsError:
-        raise Conflict(f"{name} is there: what an earlier write displaced has to be dealt with first") from None
+        raise Conflict(f"{name} exists: deal first with what an earlier write displaced") from None
 
 
 def _put_back(draft: str, target: str, aside: str) -> None:
-    """Exchange once more. What comes out this time is our draft, or was put there since and needs a name as well."""
+    """Exchange once more. This displaces our draft, or what was written since, which then needs a name of its own."""
     second = f"{aside}-{os.path.basename(draft)}"
-    _name(aside, second)
+    _link(aside, second)
     try:
         exchange(second, target)
-    except FileNotFoundError:  # the other program has removed it: so it shall be gone
+    except FileNotFoundError:  # the other program has removed it, so it stays removed
         os.unlink(second)
         return
     if os.path.samefile(second, draft):
@@ -69,9 +70,9 @@ def _put_back(draft: str, target: str, aside: str) -> None:
 
 
 def exchange(one: str, other: str) -> None:
-    """Exchange the files that two names stand for, in one step. Raises OSError, with ENOSYS where it cannot be done.
+    """Exchange two names in one step. Raises OSError, with ENOSYS where the system cannot.
 
-    renameat2(2), by ctypes because Python does not offer it; in glibc since 2.28, in Linux since 3.15.
+    This is renameat2(2), by ctypes because Python does not offer it; glibc has it since 2.28, Linux since 3.15.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -87,9 +88,9 @@ def exchange(one: str, other: str) -> None:
 
 
 def _keep_and_rename(draft: str, target: str, aside: str, expect: str) -> bool:
-    """The weaker way, where names cannot be exchanged: a second name for what is there, a look, a rename over it.
+    """Do the same less safely where names cannot be exchanged: link, compare, rename.
 
-    What another program puts there between the last look and the rename, two system calls, is lost.
+    What another program writes between the comparison and the rename, two system calls, is lost.
     """
     try:
         os.link(target, aside)
@@ -105,5 +106,5 @@ def _keep_and_rename(draft: str, target: str, aside: str, expect: str) -> bool:
 
 
 def _version(path: str) -> str | None:
-    found = look(path)
+    found = stat_file(path)
     return version_of(found) if found else None

@@ -1,4 +1,4 @@
-"""What the lease needs, from an S3-compatible store (see retake.bucket.claims.store)."""
+"""Claims in an S3-compatible store."""
 
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -9,7 +9,7 @@ from retake.bucket.s3.conditions import conditions, remove
 
 
 class S3ClaimStore:
-    """Claims in `place`. `wire` should have short timeouts and little patience: a lease does not wait."""
+    """A `ClaimStore` in `place`. `wire` should have short timeouts and little patience: a lease does not wait."""
 
     def __init__(self, wire: Wire, place: Place) -> None:
         self._wire = wire
@@ -56,8 +56,8 @@ class S3ClaimStore:
                 raise self._wire.failed(f"store the claim {name}", error) from error
             found = self.nonce(name)
             if found is None and isinstance(error, Answered) and error.status == 412:
-                return False  # somebody had it, and has given it back since
-            if found is None:  # refused because others were at it, or never arrived: nobody has it, and we withdraw
+                return False  # somebody had it and has released it since
+            if found is None:  # refused because of others, or never arrived: nobody has it, and we withdraw
                 raise self._wire.failed(f"store the claim {name}", error) from error
             return found == nonce
         return True
@@ -85,7 +85,7 @@ class S3ClaimStore:
 
 
 def date_of(answer: dict[str, Any]) -> float | None:
-    """The store's clock, in whole seconds, when it answered."""
+    """Return when the store answered, by its clock, in whole seconds since the epoch; None if it does not say."""
     text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(text).timestamp() if text else None

@@ -1,7 +1,7 @@
-"""The wire to an S3-compatible store: where the bucket is, one request with a bounded patience, errors in words.
+"""Requests to an S3-compatible store: URLs, a client, repetition within limits, errors that say what to do.
 
-The SDK's own retries are off. It repeats a write whose answer was lost, and then reports its own first write as
-somebody else's; so what may be asked again, and what has to be looked at first, is decided here.
+The SDK's own retries are off. It repeats a write whose answer was lost and then reports its own first write as
+somebody else's. So we decide which requests may be repeated, and which need a look at the object first.
 """
 
 import threading
@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from retake.attempts import attempts, repeating
 from retake.bucket import check_key
 from retake.clock import Clock
 from retake.errors import SettingsError, StorageError, StorageKeyRefused
@@ -17,7 +18,7 @@ from retake.errors import SettingsError, StorageError, StorageKeyRefused
 T = TypeVar("T")
 
 _making = threading.Lock()
-_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # the last one repeats
 
 _ADVICE = {
     "NoSuchBucket": "there is no such bucket: create it, or correct STORAGE.url",
@@ -25,8 +26,8 @@ _ADVICE = {
     "403": "the key may not do that: allow it to list, read, write and delete in this bucket",
     "InvalidAccessKeyId": "the store does not know this key: check AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "the secret does not belong to this key: check AWS_SECRET_ACCESS_KEY",
-    "ExpiredToken": "the session's token is over: get a new one (AWS_SESSION_TOKEN)",
-    "InvalidToken": "the session's token is not accepted: get a new one (AWS_SESSION_TOKEN)",
+    "ExpiredToken": "the session token has expired: get a new one (AWS_SESSION_TOKEN)",
+    "InvalidToken": "the session token is not accepted: get a new one (AWS_SESSION_TOKEN)",
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it (timedatectl set-ntp true)",
     "PermanentRedirect": "the bucket is in another region: add ?region=… to STORAGE.url",
     "AuthorizationHeaderMalformed": "the bucket is in another region: add ?region=… to STORAGE.url",
@@ -34,7 +35,7 @@ _ADVICE = {
     "XMinioStorageFull": "the store is full: make room",
 }
 _KEY_TROUBLE = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
-_LATER = "the store is overloaded or out of order: the next tick tries again"
+_LATER = "the store is overloaded or broken: the next tick tries again"
 _UNREACHABLE = "the store cannot be reached: check the network, and the endpoint in STORAGE.url"
 
 _TRANSIENT = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "TooManyRequests")
@@ -44,17 +45,17 @@ class Place(NamedTuple):
     """Where a bucket is."""
 
     bucket: str
-    prefix: str  # "", or ends in «/»
+    prefix: str  # "" or ending in "/"
     endpoint: str | None  # None: Amazon's own
     region: str | None
 
 
 class Lost(Exception):
-    """No answer, or one that does not say what became of the request: it may have been carried out."""
+    """There was no answer, or none that tells whether the request was carried out."""
 
 
 class Answered(Exception):
-    """The store said no. `status` is HTTP's, `code` the store's."""
+    """The store refused the request, with HTTP status `status` and its own `code`."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(text)
@@ -63,7 +64,7 @@ class Answered(Exception):
 
 
 def parse_url(url: str) -> Place:
-    """The place that s3://BUCKET/PREFIX?endpoint=URL&region=NAME names. Raises SettingsError."""
+    """Parse s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Raises SettingsError."""
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -79,7 +80,7 @@ def parse_url(url: str) -> Place:
         raise SettingsError(f"STORAGE.url: unknown {', '.join(unknown)}; {_SHAPE}")
     endpoint = query.get("endpoint") or None
     if endpoint and not endpoint.startswith(("http://", "https://")):
-        raise SettingsError(f"STORAGE.url: the endpoint {endpoint!r} is no URL; {_SHAPE}")
+        raise SettingsError(f"STORAGE.url: the endpoint {endpoint!r} is not a URL; {_SHAPE}")
     return Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, query.get("region") or None)
 
 
@@ -87,7 +88,10 @@ _SHAPE = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
 def connect(place: Place, *, connect_s: float, read_s: float) -> Any:
-    """A boto3 client that asks once. Keys are found as boto3 finds them (environment, files, roles)."""
+    """Return a boto3 client that makes one attempt per request. Raises SettingsError.
+
+    boto3 looks for the keys in the environment, in its files, and in roles.
+    """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -96,7 +100,7 @@ def connect(place: Place, *, connect_s: float, read_s: float) -> Any:
         read_timeout=read_s,
         retries={"total_max_attempts": 1, "mode": "standard"},
         s3={"addressing_style": "path" if place.endpoint else "auto"},
-        # Other stores than Amazon's refuse the checksums that the SDK adds by itself.
+        # Stores other than Amazon's refuse the checksums that the SDK adds by default.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -115,14 +119,14 @@ def connect(place: Place, *, connect_s: float, read_s: float) -> Any:
 
 @cache
 def _session() -> Any:
-    """One for the process: making one takes twenty times as long as making a client. Not thread safe."""
+    """Return the session of this process: making one takes twenty times as long as a client. Not thread safe."""
     from boto3.session import Session
 
     return Session()
 
 
 class Wire:
-    """Requests to one bucket. Thread safe, as boto3's clients are."""
+    """Requests to one bucket, repeated for `patience_s` seconds. Thread safe, as boto3's clients are."""
 
     def __init__(self, client: Any, place: Place, clock: Clock, patience_s: float) -> None:
         self._client = client
@@ -131,7 +135,7 @@ class Wire:
         self._patience_s = patience_s
 
     def once(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """One request. Raises Answered if the store says no, Lost if nobody knows, SettingsError without keys."""
+        """Send one request. Raises Answered if the store refuses, Lost if nobody knows, SettingsError without keys."""
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 
         try:
@@ -156,22 +160,27 @@ class Wire:
         return Answered(status, code, f"{text}; {_ADVICE.get(code, 'see what the store says')}")
 
     def ask(self, doing: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """A request that may be repeated, for as long as patience lasts. Raises Answered, StorageError."""
+        """Send a request that may be repeated. Raises Answered, StorageError."""
         return self.repeat(doing, lambda: self.once(operation, **arguments))
 
     def repeat(self, doing: str, attempt: Callable[[], T]) -> T:
-        """Attempt until it is not Lost. Raises StorageError at the end of our patience."""
-        began, pauses = self._clock.now().timestamp(), iter(_PAUSES_S)
-        while True:
+        """Call `attempt` until it does not raise Lost. Raises StorageError when patience runs out.
+
+        `doing` completes "cannot …".
+        """
+        until = self._clock.now().timestamp() + self._patience_s
+        for one in attempts(
+            repeating(*_PAUSES_S), self._clock.sleep, left=lambda: until - self._clock.now().timestamp()
+        ):
             try:
                 return attempt()
             except Lost as error:
-                pause = next(pauses, _PAUSES_S[-1])
-                if self._clock.now().timestamp() - began + pause > self._patience_s:
+                if one.last:
                     raise self.failed(doing, error) from error
-            self._clock.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
 
     def failed(self, doing: str, error: Exception) -> StorageError:
+        """Return the StorageError for `error`."""
         refused = isinstance(error, Answered) and error.code in _KEY_TROUBLE
         kind = StorageKeyRefused if refused else StorageError
         return kind(f"cannot {doing} (s3://{self._place.bucket}): {error}")

@@ -1,6 +1,6 @@
-"""Does the store honour conditions? Tried out, for stores differ, and some accept the headers and ignore them.
+"""Does the store honour conditional writes? This is tried out: some stores accept the headers and ignore them.
 
-Backblaze answers 501; Amazon, R2 and MinIO answer 412; a proxy in between may drop what it does not know.
+Backblaze answers 501; Amazon, R2 and MinIO answer 412; a proxy in between may drop headers that it does not know.
 """
 
 import os
@@ -12,7 +12,7 @@ from retake.errors import StorageError
 
 
 class Conditions(NamedTuple):
-    """What a store does with the headers of a write."""
+    """Which conditional headers a store honours."""
 
     absent: bool  # If-None-Match: * refuses to overwrite
     match: bool  # If-Match refuses to overwrite anything else
@@ -22,14 +22,14 @@ _known: dict[Place, Conditions] = {}
 
 
 def conditions(wire: Wire, place: Place) -> Conditions:
-    """What the store honours, tried once in the life of the process. Raises StorageError."""
+    """Return what the store honours, tried out once per process. Raises StorageError."""
     if place not in _known:
         _known[place] = _try_out(wire, place)
     return _known[place]
 
 
 def forget() -> None:
-    """Try out again: for tests, which have several stores at one address."""
+    """Forget the results: for tests, which have several stores at one address."""
     _known.clear()
 
 
@@ -48,13 +48,13 @@ def _try_out(wire: Wire, place: Place) -> Conditions:
 
 
 def _refuses(wire: Wire, key: str, condition: dict[str, str]) -> bool:
-    """Whether a write whose condition does not hold is refused, for that reason and no other."""
+    """Whether a write whose condition does not hold is refused for that reason."""
 
     def attempt() -> bool:
         try:
             wire.once("put_object", Key=key, Body=b"", **condition)
         except Answered as error:
-            if error.status == 409:  # another write to the same name at the same moment: it does not say
+            if error.status == 409:  # another write to the same name at the same moment: this proves nothing
                 raise Lost(str(error)) from error
             return error.status == 412
         return False
@@ -63,6 +63,7 @@ def _refuses(wire: Wire, key: str, condition: dict[str, str]) -> bool:
 
 
 def remove_quietly(wire: Wire, key: str) -> None:
+    """Remove the object if possible; it does no harm if it stays."""
     with suppress(Answered, StorageError):
         remove(wire, key)
 
@@ -73,7 +74,7 @@ def remove(wire: Wire, key: str) -> None:
     if "VersionId" not in answer and "DeleteMarker" not in answer:
         return
     versions, markers = _versions(wire, key)
-    for version in [*versions, *markers]:  # what marks it as deleted goes last, or an older version would come back
+    for version in [*versions, *markers]:  # delete markers go last, or an older version would come back
         wire.ask(f"delete {key}", "delete_object", Key=key, VersionId=version)
 
 
