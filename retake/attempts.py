@@ -12,6 +12,8 @@ raise AssertionError("the last attempt returns or raises")
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 
+from retake.clock import Clock
+
 
 class Attempt:
     """One attempt of several."""
@@ -50,3 +52,9 @@ def attempts(
 def repeating(*pauses: float) -> Iterator[float]:
     """Yield `pauses`, and then the last of them for ever: for attempts that are bounded by time."""
     return chain(pauses, repeat(pauses[-1]))
+
+
+def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
+    """Return a function that returns how many of `seconds`, counted from this call, are left."""
+    end = clock.now().timestamp() + seconds
+    return lambda: end - clock.now().timestamp()

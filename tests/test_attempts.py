@@ -3,7 +3,7 @@
 from datetime import timedelta
 from itertools import islice
 
-from retake.attempts import attempts, repeating
+from retake.attempts import attempts, countdown, repeating
 from retake.clock import FakeClock
 
 
@@ -26,19 +26,15 @@ def test_the_last_pause_repeats() -> None:
 def test_no_pause_outlasts_the_time_left() -> None:
     clock = FakeClock()
     end = clock.now() + timedelta(seconds=10)
-    began = [
-        attempt.pause
-        for attempt in attempts(repeating(1, 4), clock.sleep, left=lambda: (end - clock.now()).total_seconds())
-    ]
+    began = [attempt.pause for attempt in attempts(repeating(1, 4), clock.sleep, left=countdown(10, clock))]
     assert began == [1, 4, 4, 4], "after 0, 1, 5 and 9 seconds"
     assert clock.now() == end - timedelta(seconds=1)
 
 
 def test_time_spent_in_an_attempt_counts() -> None:
     clock = FakeClock()
-    end = clock.now() + timedelta(seconds=10)
     lasts = []
-    for attempt in attempts((1, 1), clock.sleep, left=lambda: (end - clock.now()).total_seconds()):
+    for attempt in attempts((1, 1), clock.sleep, left=countdown(10, clock)):
         clock.sleep(9)
         lasts.append(attempt.last)
     assert lasts == [True]

@@ -11,7 +11,7 @@ from claim_sim import Bounds
 
 from retake.bucket.claims import lease, names, protocol
 from retake.bucket.claims.lease import ClaimLease
-from retake.bucket.claims.protocol import Verdict
+from retake.bucket.claims.protocol import ClaimVerdict
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -21,10 +21,10 @@ def no_second_listing(patch: pytest.MonkeyPatch) -> None:
 
 
 def earliest_stamp_wins(patch: pytest.MonkeyPatch) -> None:
-    def judge(stem: Any, mine: str, records: list[Any], now: float, terms: Any) -> Verdict:
+    def judge(stem: Any, mine: str, records: list[Any], now: float, terms: Any) -> ClaimVerdict:
         ours = min((it.stamp, stem.nonce) for it in records if it.name == mine)
         others = names.live([it for it in records if it.name != mine], now, terms)
-        return Verdict.WITHDRAW if any((it.stamp, it.nonce) < ours for it in others) else Verdict.HOLD
+        return ClaimVerdict.WITHDRAW if any((it.stamp, it.nonce) < ours for it in others) else ClaimVerdict.HOLD
 
     patch.setattr(protocol, "judge", judge)
 

@@ -27,7 +27,7 @@ from retake.bucket.b2.calls import B2Calls
 from retake.bucket.b2.connection import Gone
 from retake.bucket.b2.leases import B2Leases
 from retake.bucket.b2.marks import state_of
-from retake.bucket.b2.write import Steps
+from retake.bucket.b2.write import WriteSteps
 from retake.bucket.keys import is_key
 from retake.bucket.kill_timer import KillTimer, no_kill_timer
 from retake.bucket.room import UnlimitedRoom
@@ -53,12 +53,12 @@ class B2Bucket(B2Leases):
         self.url = url
         self._calls, self._prefix = calls, prefix
         self._terms, self._kill_timer = lease_terms, kill_timer
-        self._steps = Steps(calls, url, self._fencing.token_for)
+        self._steps = WriteSteps(calls, url, self._fencing.token_for)
 
     def read(self, key: str) -> tuple[bytes, str]:
         name = self._name(key)
         with self._calls.within():
-            for state in self._steps.looks(name):
+            for state in self._steps.look_repeatedly(name):
                 if state.present is None or state.version is None:
                     raise NotFound(key)
                 with suppress(Gone):  # replaced since: what replaced it is there
@@ -96,7 +96,7 @@ class B2Bucket(B2Leases):
             if there.present:
                 raise Conflict(f"{aside} exists: deal first with what an earlier write displaced")
             steps.compare(name, before, expect)
-            if unread := before.beneath():
+            if unread := before.hidden():
                 steps.keep(unread, beside)
                 steps.remove((*before.replaced, *unread))
                 raise steps.conflict(name)
@@ -120,7 +120,7 @@ class B2Bucket(B2Leases):
     def copy(self, source: str, target: str) -> None:
         origin, name, steps = self._name(source), self._name(target), self._steps
         with self._calls.within():
-            for state in steps.looks(origin):
+            for state in steps.look_repeatedly(origin):
                 if state.present is None:
                     raise NotFound(source)
                 with suppress(Gone):  # replaced since

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from retake.bucket.b2.connection import PAUSES_S, Connection, Gone
+from retake.bucket.b2.connection import PAUSES_S, B2Connection, Gone
 from retake.bucket.b2.errors import is_refused, is_transient
 from retake.bucket.b2.marks import Version, version_of
 from retake.clock import Clock
@@ -34,12 +34,12 @@ class B2Calls:
         clock: Clock | None = None,
         deadline_s: float = 60.0,
     ) -> None:
-        self._connection = Connection(bucket, key_id, key, realm=realm, clock=clock, deadline_s=deadline_s)
+        self._connection = B2Connection(bucket, key_id, key, realm=realm, clock=clock, deadline_s=deadline_s)
         self.within, self.left = self._connection.within, self._connection.left
 
     @property
     def date(self) -> float | None:
-        """See `Connection.date`."""
+        """See `B2Connection.date`."""
         return self._connection.date
 
     def versions(self, prefix: str) -> list[Version]:

@@ -10,7 +10,7 @@ from retake.bucket.claims.store import Claims, Stamped
 DEADLINE_S = 15.0  # of one call for the lease, including repetitions and pauses
 
 
-class B2Claims:
+class B2ClaimStore:
     """A `ClaimStore` below `place` in the bucket of `calls`."""
 
     conditional = False

@@ -21,7 +21,7 @@ class Gone(Exception):
     """The file version that was asked for is no longer there. Callers expect this: it is not a RetakeError."""
 
 
-class Connection:
+class B2Connection:
     """Calls to the bucket named `bucket`. Thread safe. Nothing is sent to B2 before the first call."""
 
     def __init__(

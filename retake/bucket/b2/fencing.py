@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from retake.bucket import ANY, Expect, Handover, Lease, LeaseTerms
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.claims import B2Claims
+from retake.bucket.b2.claims import B2ClaimStore
 from retake.bucket.b2.marks import State
 from retake.bucket.claims.leases import ClaimLeases
 from retake.errors import LeaseLost
@@ -21,7 +21,7 @@ class Fencing:
 
     def __init__(self, calls: B2Calls, place: str) -> None:
         self._calls = calls
-        self._short = ClaimLeases(lambda: B2Claims(calls, f"{place}writes/"), terms=_SHORT)
+        self._short = ClaimLeases(lambda: B2ClaimStore(calls, f"{place}writes/"), terms=_SHORT)
         self._token: int | None = None  # of the lease that we write under
         self._since = 0.0  # when that was certainly ours, by B2's clock
 

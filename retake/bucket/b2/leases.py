@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from retake.bucket import Holder, Lease, LeaseTerms
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.claims import B2Claims
+from retake.bucket.b2.claims import B2ClaimStore
 from retake.bucket.b2.fencing import Fencing
 from retake.bucket.claims.leases import ClaimLeases
 from retake.bucket.kill_timer import KillTimer
@@ -15,7 +15,7 @@ class B2Leases:
 
     def __init__(self, calls: B2Calls, place: str, terms: LeaseTerms, kill_timer: KillTimer) -> None:
         self._fencing = Fencing(calls, place)
-        self._leases = ClaimLeases(lambda: B2Claims(calls, place), terms=terms, kill_timer=kill_timer)
+        self._leases = ClaimLeases(lambda: B2ClaimStore(calls, place), terms=terms, kill_timer=kill_timer)
 
     def lease(self, name: str, owner: str) -> Lease:
         return self._fencing.under(self._leases.lease(name, owner))

@@ -77,11 +77,11 @@ class State(NamedTuple):
         return self.present.mark.nonce if self.present.mark else self.present.id
 
     @property
-    def rest(self) -> tuple[Version, ...]:
+    def superseded(self) -> tuple[Version, ...]:
         """What may be removed: replaced, uploaded twice, or late."""
         return (*self.ours[:-1], *self.replaced)
 
-    def beneath(self) -> tuple[Version, ...]:
+    def hidden(self) -> tuple[Version, ...]:
         """Return what another program's present version hides, and which may be unread: more of its versions, and ours.
 
         Ours is left out if it is so old that the version hiding it was certainly made from it.

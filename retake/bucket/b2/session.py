@@ -39,7 +39,7 @@ def open_session(left: Callable[[], float], watch: DateWatch) -> Any:
     """Return a `B2Session` that is not authorised yet. `left()` returns how many seconds the present call may take."""
     from b2sdk.v3 import B2Http, B2HttpApiConfig, B2Session, DummyCache, InMemoryAccountInfo
 
-    class OneTry(B2Http):  # type: ignore[misc]  # b2sdk has no types
+    class SingleAttemptHttp(B2Http):  # type: ignore[misc]  # b2sdk has no types
         CONNECTION_TIMEOUT = CONNECT_S
 
         def request(self, *args: Any, **kwargs: Any) -> Any:
@@ -51,7 +51,7 @@ def open_session(left: Callable[[], float], watch: DateWatch) -> Any:
             return cls._translate_errors(call, params)
 
     class Session(B2Session):  # type: ignore[misc]
-        B2HTTP_CLASS = staticmethod(OneTry)
+        B2HTTP_CLASS = staticmethod(SingleAttemptHttp)
 
     session = Session(InMemoryAccountInfo(), DummyCache(), B2HttpApiConfig(user_agent_append="retake"))
     session.raw_api.b2_http.add_callback(watch)

@@ -15,7 +15,7 @@ _KEYS = ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY")
 _LONGEST_PREFIX = 100  # bytes; a name on B2 has at most 1,024, a key 900
 
 
-class Place(NamedTuple):
+class B2Place(NamedTuple):
     """Where a bucket's objects are."""
 
     bucket: str
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     realm: str  # "production", or a URL
 
 
-def parse_url(url: str) -> Place:
+def parse_url(url: str) -> B2Place:
     """Parse b2://BUCKET[/PREFIX][?realm=URL]. Raises SettingsError."""
     from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -36,7 +36,7 @@ def parse_url(url: str) -> Place:
         raise SettingsError(f"STORAGE.url: keys do not belong in it; set {' and '.join(_KEYS)} in the environment")
     if prefix and not _is_short_key(prefix):
         raise SettingsError(f"STORAGE.url: names on B2 cannot begin with {prefix!r}")
-    return Place(parts.netloc, f"{prefix}/" if prefix else "", options.get("realm") or "production")
+    return B2Place(parts.netloc, f"{prefix}/" if prefix else "", options.get("realm") or "production")
 
 
 def open_b2(

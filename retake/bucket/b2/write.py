@@ -14,7 +14,7 @@ from retake.errors import LeaseLost, StorageError
 _log = logging.getLogger(__name__)
 
 
-class Sent(NamedTuple):
+class SentVersion(NamedTuple):
     """A version of ours that B2 has stored."""
 
     name: str
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
         return not self.mark.forced and any(it.token == self.mark.token and not it.forced for it in others)
 
 
-class Steps:
+class WriteSteps:
     """The steps, for the bucket of `calls`. `token_for(state)` is the token that a write over that state carries."""
 
     def __init__(self, calls: B2Calls, url: str, token_for: Callable[[State], int]) -> None:
@@ -43,7 +43,7 @@ class Steps:
         """Return what is there under `name`."""
         return _judged(self._calls.versions_of(name))
 
-    def looks(self, name: str) -> Iterator[State]:
+    def look_repeatedly(self, name: str) -> Iterator[State]:
         """Yield what is there under `name`, again and again.
 
         Raises StorageError when time is up, or when B2 lists what it does not have.
@@ -71,17 +71,17 @@ class Steps:
             raise Conflict(f"{name} {what}: somebody else wrote it; nothing was changed")
         self._token_for(before)
 
-    def upload(self, name: str, before: State, data: bytes, *, forced: bool) -> Sent:
+    def upload(self, name: str, before: State, data: bytes, *, forced: bool) -> SentVersion:
         """Upload our version over everything that was there `before`, all of which may then be removed."""
         return self._send(
             name, before, lambda mark: self._calls.upload(name, data, mark.file_info(name)), forced=forced
         )
 
-    def copy(self, name: str, before: State, source: Version) -> Sent:
+    def copy(self, name: str, before: State, source: Version) -> SentVersion:
         """Do the same with a copy of `source`. Raises Gone."""
         return self._send(name, before, lambda mark: self._calls.copy(source, name, mark.file_info(name)), forced=True)
 
-    def _send(self, name: str, before: State, store: Callable[[Mark], Version], *, forced: bool) -> Sent:
+    def _send(self, name: str, before: State, store: Callable[[Mark], Version], *, forced: bool) -> SentVersion:
         from os import urandom
 
         replaced = (*before.replaced, *before.news)
@@ -94,9 +94,9 @@ class Steps:
         )
         self.remove(replaced[:-MOST_REPLACED])  # our mark has no room for them, so they would be news again
         store(mark)
-        return Sent(name, mark, before)
+        return SentVersion(name, mark, before)
 
-    def fenced(self, sent: Sent) -> State:
+    def fenced(self, sent: SentVersion) -> State:
         """Return what is there after our write. Raises LeaseLost if a later holder of the lease wrote meanwhile."""
         after = self.look(sent.name)
         if after.best is None or after.best.rank < sent.mark.rank:
@@ -106,22 +106,22 @@ class Steps:
             raise LeaseLost(f"{sent.name} was written by a later holder of the lease: what we wrote was withdrawn")
         return after
 
-    def settle(self, sent: Sent, after: State) -> str:
+    def settle(self, sent: SentVersion, after: State) -> str:
         """Remove what our write replaced and return its version. Raises Conflict if another of ours was first."""
         if sent.rivals(after):
             self.withdraw(sent)
             raise self.conflict(sent.name)
         known = {version.id for version in sent.before.news}
         with suppress(StorageError):  # our mark names what it replaced: the next write tries again
-            self.remove((*after.rest, *(it for it in after.news if it.id in known)))
+            self.remove((*after.superseded, *(it for it in after.news if it.id in known)))
         return sent.mark.nonce
 
-    def withdraw(self, sent: Sent) -> None:
+    def withdraw(self, sent: SentVersion) -> None:
         """Remove our version, however often it was uploaded."""
         found = self._calls.versions_of(sent.name)
         self.remove(it for it in found if it.mark and it.mark.nonce == sent.mark.nonce)
 
-    def step_back(self, sent: Sent, after: State, beside: str) -> None:
+    def step_back(self, sent: SentVersion, after: State, beside: str) -> None:
         """Leave only the newest of the other program's versions, and keep copies of it and of all that it hides."""
         others = [it for it in after.ours if it.mark and it.mark.nonce != sent.mark.nonce]
         self.keep([*others, *after.news], beside)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from retake.bucket import Handover, LeaseTerms
-from retake.bucket.claims.lease_clock import LeaseClock, Moment
+from retake.bucket.claims.lease_clock import ClockReading, LeaseClock
 from retake.bucket.claims.names import Stem, highest, last_end, parse
 from retake.bucket.claims.store import Claims, ClaimStore
 from retake.bucket.kill_timer import KillTimer, no_kill_timer
@@ -29,7 +29,7 @@ class ClaimLease:
         store: ClaimStore,
         stem: Stem,
         name: str,
-        sent: Moment,
+        sent: ClockReading,
         *,
         clock: LeaseClock,
         terms: LeaseTerms,

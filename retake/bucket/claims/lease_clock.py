@@ -7,7 +7,7 @@ from typing import NamedTuple
 from retake.clock import Clock, SystemClock
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """One moment, by two clocks, in seconds."""
 
     monotonic: float
@@ -25,11 +25,11 @@ class LeaseClock:
         self._clock = clock or SystemClock()
         self._monotonic = monotonic
 
-    def mark(self) -> Moment:
+    def mark(self) -> ClockReading:
         """Return this moment."""
-        return Moment(self._monotonic(), self._clock.now().timestamp())
+        return ClockReading(self._monotonic(), self._clock.now().timestamp())
 
-    def at_most(self, since: Moment) -> float:
+    def at_most(self, since: ClockReading) -> float:
         """Return the seconds since then, or more: for deciding how long we may still act.
 
         Suspension counts; a clock that is set back does not.
@@ -37,7 +37,7 @@ class LeaseClock:
         now = self.mark()
         return max(0.0, now.monotonic - since.monotonic, now.wall - since.wall)
 
-    def at_least(self, since: Moment) -> float:
+    def at_least(self, since: ClockReading) -> float:
         """Return the seconds since then, or fewer: for deciding how old somebody else's claim is.
 
         A clock that is set forward does not count.

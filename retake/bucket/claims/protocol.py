@@ -19,7 +19,7 @@ from typing import NamedTuple
 from retake.attempts import attempts
 from retake.bucket import Holder, LeaseTerms
 from retake.bucket.claims.lease import ClaimLease, JoinedLease, store_now
-from retake.bucket.claims.lease_clock import LeaseClock, Moment
+from retake.bucket.claims.lease_clock import ClockReading, LeaseClock
 from retake.bucket.claims.names import (
     Record,
     Stem,
@@ -54,12 +54,12 @@ class _Claim(NamedTuple):
 
     stem: Stem
     name: str
-    sent: Moment  # before the request
-    answered: Moment
+    sent: ClockReading  # before the request
+    answered: ClockReading
     stamp: float | None  # from the answer
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """What a listing that contains our claim means."""
 
     HOLD = "the lease is ours"
@@ -170,23 +170,23 @@ def _alone(store: ClaimStore, name: str, claim: _Claim, clock: LeaseClock, terms
         verdict = judge(claim.stem, claim.name, records, now, terms)
         if clock.at_most(claim.sent) >= terms.ttl_s - terms.margin_s:
             raise LeaseHeld(f"the lease {name!r} was not taken: the store took longer to answer than a lease lasts")
-        if verdict is Verdict.HOLD:
+        if verdict is ClaimVerdict.HOLD:
             return records
-        if verdict is Verdict.WITHDRAW or attempt.last:
+        if verdict is ClaimVerdict.WITHDRAW or attempt.last:
             raise _held(store, name, [it for it in records if it.name != claim.name], terms)
     raise AssertionError("the last attempt returns or raises")
 
 
-def judge(stem: Stem, mine: str, records: list[Record], now: float, terms: LeaseTerms) -> Verdict:
+def judge(stem: Stem, mine: str, records: list[Record], now: float, terms: LeaseTerms) -> ClaimVerdict:
     """Decide what to do about our claim `mine`. `now` is the store's time, or earlier."""
     others = [record for record in records if record.name != mine]
     rivals = {*live(others, now, terms), *not_below(others, stem.token)}
     if not rivals:
-        return Verdict.HOLD
+        return ClaimVerdict.HOLD
     # One claim must stay, or all withdraw before each other; but it holds the lease only once it is alone.
     ours = min((record.stamp, stem.nonce) for record in records if record.name == mine)
     may_wait = all(it.token <= stem.token and not it.ended and ours < (it.stamp, it.nonce) for it in rivals)
-    return Verdict.WAIT if may_wait else Verdict.WITHDRAW
+    return ClaimVerdict.WAIT if may_wait else ClaimVerdict.WITHDRAW
 
 
 def _own_stamp(claim: _Claim, records: list[Record]) -> float:

@@ -22,7 +22,7 @@ from retake.bucket.directory.disk import NOT_THERE, require_root, storage_errors
 from retake.bucket.directory.leases import DirectoryLeases
 from retake.bucket.directory.reservation import ReservedFile
 from retake.bucket.directory.tree import Tree
-from retake.bucket.directory.writer import Writer
+from retake.bucket.directory.writer import DirectoryWriter
 from retake.clock import Clock, SystemClock
 
 # A link is not followed, and opening a pipe must not wait for its writer.
@@ -47,7 +47,7 @@ class DirectoryBucket(DirectoryLeases):
         root = os.path.abspath(path)  # a later chdir must not move the bucket
         tree = Tree(root, folder_mode=0o777 & ~umask, follow_links=follow_links)
         super().__init__(f"file:{path}", tree, clock, file_mode)
-        self._writer = Writer(tree, self.url, clock, file_mode)
+        self._writer = DirectoryWriter(tree, self.url, clock, file_mode)
 
     def read(self, key: str) -> tuple[bytes, str]:
         path = self._tree.path(key)

@@ -21,7 +21,7 @@ from retake.bucket.directory.tree import Tree
 from retake.clock import Clock
 
 
-class Writer:
+class DirectoryWriter:
     """The writes of one bucket, whose URL `url` is for messages. Every method may raise OSError."""
 
     def __init__(self, tree: Tree, url: str, clock: Clock, file_mode: int) -> None:

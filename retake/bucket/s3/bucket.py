@@ -20,7 +20,7 @@ from retake.bucket.keys import is_key
 from retake.bucket.kill_timer import KillTimer, no_kill_timer
 from retake.bucket.room import UnlimitedRoom
 from retake.bucket.s3.claims import date_of
-from retake.bucket.s3.client import Answered, Wire, connect, parse_url
+from retake.bucket.s3.client import RequestRefused, S3Client, connect, parse_url
 from retake.bucket.s3.conditions import conditions, remove
 from retake.bucket.s3.leases import PATIENCE_S, S3Leases
 from retake.bucket.s3.objects import S3Objects
@@ -44,16 +44,16 @@ class S3Bucket(S3Leases):
     ) -> None:
         self.url = url
         place, clock = parse_url(url), clock or SystemClock()
-        client = connect(place, connect_s=10, read_s=min(30.0, patience_s))
-        super().__init__(Wire(client, place, clock, patience_s), place, clock, lease_terms or LeaseTerms(), kill_timer)
-        self._objects = S3Objects(self._wire, place, url)
+        client = S3Client(connect(place, connect_s=10, read_s=min(30.0, patience_s)), place, clock, patience_s)
+        super().__init__(client, place, clock, lease_terms or LeaseTerms(), kill_timer)
+        self._objects = S3Objects(self._client, place, url)
 
     def read(self, key: str) -> tuple[bytes, str]:
         return self._objects.read(key)
 
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
         self._objects.name(key)
-        honoured = conditions(self._wire, self._place) if expect is not ANY else None
+        honoured = conditions(self._client, self._place) if expect is not ANY else None
         if honoured is None:
             return self._objects.put(key, data, {})
         if expect is ABSENT and honoured.absent:
@@ -75,15 +75,15 @@ class S3Bucket(S3Leases):
             raise ValueError(f"the same key twice: {key!r}")
         if self._objects.version(aside) is not None:
             raise Conflict(f"{aside} of {self.url} exists: deal first with what an earlier write displaced")
-        if isinstance(expect, Expect) or conditions(self._wire, self._place).match:
+        if isinstance(expect, Expect) or conditions(self._client, self._place).match:
             return self.write(key, data, expect)
         return self._objects.displace(key, data, expect, aside)
 
     def delete(self, key: str) -> None:
         try:
-            remove(self._wire, self._objects.name(key))
-        except Answered as error:
-            raise self._wire.failed(f"delete {key}", error) from error
+            remove(self._client, self._objects.name(key))
+        except RequestRefused as error:
+            raise self._client.failed(f"delete {key}", error) from error
 
     def copy(self, source: str, target: str) -> None:
         self._objects.copy(source, target)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from retake.attempts import attempts, repeating
+from retake.attempts import attempts, countdown, repeating
 from retake.bucket import check_key
 from retake.clock import Clock
 from retake.errors import SettingsError, StorageError, StorageKeyRefused
@@ -41,7 +41,7 @@ _UNREACHABLE = "the store cannot be reached: check the network, and the endpoint
 _TRANSIENT = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "TooManyRequests")
 
 
-class Place(NamedTuple):
+class S3Place(NamedTuple):
     """Where a bucket is."""
 
     bucket: str
@@ -50,11 +50,11 @@ class Place(NamedTuple):
     region: str | None
 
 
-class Lost(Exception):
+class AnswerLost(Exception):
     """There was no answer, or none that tells whether the request was carried out."""
 
 
-class Answered(Exception):
+class RequestRefused(Exception):
     """The store refused the request, with HTTP status `status` and its own `code`."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
@@ -63,7 +63,7 @@ class Answered(Exception):
         self.code = code
 
 
-def parse_url(url: str) -> Place:
+def parse_url(url: str) -> S3Place:
     """Parse s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Raises SettingsError."""
     try:
         parts = urlsplit(url)
@@ -81,13 +81,13 @@ def parse_url(url: str) -> Place:
     endpoint = query.get("endpoint") or None
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise SettingsError(f"STORAGE.url: the endpoint {endpoint!r} is not a URL; {_SHAPE}")
-    return Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, query.get("region") or None)
+    return S3Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, query.get("region") or None)
 
 
 _SHAPE = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
-def connect(place: Place, *, connect_s: float, read_s: float) -> Any:
+def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
     """Return a boto3 client that makes one attempt per request. Raises SettingsError.
 
     boto3 looks for the keys in the environment, in its files, and in roles.
@@ -125,17 +125,17 @@ def _session() -> Any:
     return Session()
 
 
-class Wire:
+class S3Client:
     """Requests to one bucket, repeated for `patience_s` seconds. Thread safe, as boto3's clients are."""
 
-    def __init__(self, client: Any, place: Place, clock: Clock, patience_s: float) -> None:
+    def __init__(self, client: Any, place: S3Place, clock: Clock, patience_s: float) -> None:
         self._client = client
         self._place = place
         self._clock = clock
         self._patience_s = patience_s
 
     def once(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Send one request. Raises Answered if the store refuses, Lost if nobody knows, SettingsError without keys."""
+        """Send one request. Raises RequestRefused, AnswerLost, or SettingsError without keys."""
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 
         try:
@@ -147,40 +147,38 @@ class Wire:
         except NoCredentialsError as error:
             raise SettingsError(f"no key for the bucket: {error}") from error
         except (BotoCoreError, HTTPClientError, OSError) as error:
-            raise Lost(f"{error}; {_UNREACHABLE}") from error
+            raise AnswerLost(f"{error}; {_UNREACHABLE}") from error
         return answer
 
     def _answered(self, response: dict[str, Any], text: str) -> Exception:
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
         code = str(response.get("Error", {}).get("Code") or status)
         if status >= 500 and status != 501:
-            return Lost(f"{text}; {_LATER}")
+            return AnswerLost(f"{text}; {_LATER}")
         if status == 429 or code in _TRANSIENT:
-            return Lost(f"{text}; {_LATER}")
-        return Answered(status, code, f"{text}; {_ADVICE.get(code, 'see what the store says')}")
+            return AnswerLost(f"{text}; {_LATER}")
+        return RequestRefused(status, code, f"{text}; {_ADVICE.get(code, 'see what the store says')}")
 
     def ask(self, doing: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request that may be repeated. Raises Answered, StorageError."""
+        """Send a request that may be repeated. Raises RequestRefused, StorageError."""
         return self.repeat(doing, lambda: self.once(operation, **arguments))
 
-    def repeat(self, doing: str, attempt: Callable[[], T]) -> T:
-        """Call `attempt` until it does not raise Lost. Raises StorageError when patience runs out.
+    def repeat(self, doing: str, request: Callable[[], T]) -> T:
+        """Call `request` until it does not raise AnswerLost. Raises StorageError when patience runs out.
 
         `doing` completes "cannot …".
         """
-        until = self._clock.now().timestamp() + self._patience_s
-        for one in attempts(
-            repeating(*_PAUSES_S), self._clock.sleep, left=lambda: until - self._clock.now().timestamp()
-        ):
+        pauses, left = repeating(*_PAUSES_S), countdown(self._patience_s, self._clock)
+        for attempt in attempts(pauses, self._clock.sleep, left=left):
             try:
-                return attempt()
-            except Lost as error:
-                if one.last:
+                return request()
+            except AnswerLost as error:
+                if attempt.last:
                     raise self.failed(doing, error) from error
         raise AssertionError("the last attempt returns or raises")
 
     def failed(self, doing: str, error: Exception) -> StorageError:
         """Return the StorageError for `error`."""
-        refused = isinstance(error, Answered) and error.code in _KEY_TROUBLE
+        refused = isinstance(error, RequestRefused) and error.code in _KEY_TROUBLE
         kind = StorageKeyRefused if refused else StorageError
         return kind(f"cannot {doing} (s3://{self._place.bucket}): {error}")

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from retake.attempts import countdown
 from retake.bucket import Holder, Lease, LeaseTerms, check_key
 from retake.bucket.claims.leases import ClaimLeases
 from retake.bucket.kill_timer import KillTimer
 from retake.bucket.s3.claims import S3ClaimStore
-from retake.bucket.s3.client import Place, Wire, connect
+from retake.bucket.s3.client import S3Client, S3Place, connect
 from retake.bucket.s3.conditions import conditions
 from retake.clock import Clock
 from retake.errors import LeaseLost, StorageError
@@ -20,8 +21,10 @@ _SHORT = LeaseTerms(ttl_s=60.0, skew_s=5.0, margin_s=5.0)  # of a lease for one 
 class S3Leases:
     """`Leases` (see retake.bucket.contract) by claims below `.retake/` in `place`."""
 
-    def __init__(self, wire: Wire, place: Place, clock: Clock, terms: LeaseTerms, kill_timer: KillTimer) -> None:
-        self._wire, self._place, self._clock, self._terms = wire, place, clock, terms
+    def __init__(
+        self, client: S3Client, place: S3Place, clock: Clock, terms: LeaseTerms, kill_timer: KillTimer
+    ) -> None:
+        self._client, self._place, self._clock, self._terms = client, place, clock, terms
         self._leases = ClaimLeases(self._claim_store, terms=terms, kill_timer=kill_timer, clock=clock)
         self._short = ClaimLeases(self._claim_store, terms=_SHORT, clock=clock)
 
@@ -40,12 +43,11 @@ class S3Leases:
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """See `Leases.alone`."""
-        honoured = conditions(self._wire, self._place)
+        honoured = conditions(self._client, self._place)
         if honoured.absent and honoured.match:
             yield
             return
-        until = self._clock.now().timestamp() + PATIENCE_S
-        lease = self._short.wait(check_key(f"{name}-writes"), lambda: until - self._clock.now().timestamp())
+        lease = self._short.wait(check_key(f"{name}-writes"), countdown(PATIENCE_S, self._clock))
         try:
             yield
             lease.check()
@@ -58,4 +60,4 @@ class S3Leases:
         """Open a client of its own: requests of a lease are short, and wait for no others."""
         read_s = min(_LEASE_PATIENCE_S, self._terms.ttl_s / 3)
         client = connect(self._place, connect_s=min(5.0, read_s), read_s=read_s)
-        return S3ClaimStore(Wire(client, self._place, self._clock, read_s), self._place)
+        return S3ClaimStore(S3Client(client, self._place, self._clock, read_s), self._place)

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from retake.bucket import ABSENT, Conflict, Expect, NotFound, check_key
-from retake.bucket.s3.client import Answered, Lost, Place, Wire
+from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.bucket.s3.conditions import remove_quietly
 
 _MARK = "retake"  # the metadata that carries the number of a write
@@ -13,8 +13,8 @@ _MARK = "retake"  # the metadata that carries the number of a write
 class S3Objects:
     """The objects in `place`. `url` names the bucket in messages."""
 
-    def __init__(self, wire: Wire, place: Place, url: str) -> None:
-        self._wire, self._place, self._url = wire, place, url
+    def __init__(self, client: S3Client, place: S3Place, url: str) -> None:
+        self._client, self._place, self._url = client, place, url
 
     def name(self, key: str) -> str:
         """Return the store's name of the object `key`. Raises ValueError for what is not a key."""
@@ -23,11 +23,11 @@ class S3Objects:
     def ask(self, doing: str, key: str, operation: str, **arguments: Any) -> dict[str, Any]:
         """Send a request that may be repeated. Raises NotFound (`key`), StorageError."""
         try:
-            return self._wire.ask(doing, operation, **arguments)
-        except Answered as error:
+            return self._client.ask(doing, operation, **arguments)
+        except RequestRefused as error:
             if error.status == 404 and error.code != "NoSuchBucket":
                 raise NotFound(key) from None
-            raise self._wire.failed(doing, error) from error
+            raise self._client.failed(doing, error) from error
 
     def read(self, key: str) -> tuple[bytes, str]:
         """Return the object and its version. Raises NotFound, StorageError."""
@@ -51,14 +51,14 @@ class S3Objects:
 
         def attempt() -> str:
             try:
-                answer = self._wire.once(
+                answer = self._client.once(
                     "put_object", Key=self.name(key), Body=data, Metadata={_MARK: number}, **condition
                 )
                 return f"{_etag(answer)}-{number}"
-            except (Answered, Lost) as error:
+            except (RequestRefused, AnswerLost) as error:
                 return self._after(key, number, error, bool(condition))
 
-        return self._wire.repeat(doing, attempt)
+        return self._client.repeat(doing, attempt)
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object. The copy gets a version that was never used before. Raises NotFound, StorageError."""
@@ -92,26 +92,26 @@ class S3Objects:
         try:
             self._compare(key, expect, "nothing was changed")
         except Conflict:
-            remove_quietly(self._wire, self.name(aside))
+            remove_quietly(self._client, self.name(aside))
             raise
         version = self.put(key, data, {})
         self._compare(key, version, f"what was there before is kept as {aside}")
-        remove_quietly(self._wire, self.name(aside))
+        remove_quietly(self._client, self.name(aside))
         return version
 
     def _after(self, key: str, number: str, error: Exception, conditional: bool) -> str:
-        """Return the version if the write was carried out despite `error`. Raises Conflict, StorageError, Lost."""
-        refused = isinstance(error, Answered) and error.status in (404, 409, 412) and conditional
-        if isinstance(error, Answered) and not (refused and error.code != "NoSuchBucket"):
-            raise self._wire.failed(f"write {key}", error) from error
+        """Return the version if the write was carried out after all. Raises Conflict, StorageError, AnswerLost."""
+        refused = isinstance(error, RequestRefused) and error.status in (404, 409, 412) and conditional
+        if isinstance(error, RequestRefused) and not (refused and error.code != "NoSuchBucket"):
+            raise self._client.failed(f"write {key}", error) from error
         found = self.version(key)
         if found is not None and found.endswith(f"-{number}"):
             return found
-        if isinstance(error, Answered) and error.status != 409:
+        if isinstance(error, RequestRefused) and error.status != 409:
             raise Conflict(
                 f"{key} of {self._url} is not what was read: somebody else wrote it; nothing was changed"
             ) from None
-        raise Lost(str(error)) from error  # 409: somebody else's write was in progress at the same moment
+        raise AnswerLost(str(error)) from error  # 409: somebody else's write was in progress at the same moment
 
     def _compare(self, key: str, expect: str | Expect, consequence: str) -> None:
         if (self.version(key) or ABSENT) != expect:
