@@ -117,7 +117,7 @@ def main(work: str, url: str, name: str, rounds: str) -> None:
 
 
 def count(bucket: Bucket) -> None:
-    """Raise the number in «count» by one."""
+    """Raise the number in "count" by one."""
     while True:
         data, version = bucket.read("count")
         with suppress(Conflict):

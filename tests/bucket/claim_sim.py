@@ -1,4 +1,4 @@
-"""The real lease code in a world where every order of events is possible and can be had again.
+"""The real lease code in a world where every order of events is possible and can be repeated.
 
 Each actor runs `take`, `renew` and `release` in a thread of its own, but only one thread ever runs: at each request to
 the store it stops until the schedule lets the request take effect, be answered, be lost, be doubled, arrive late, or
@@ -423,7 +423,7 @@ class SimStore:
 
 
 class _NumberedStore(S3ClaimStore):
-    """The real one of S3, on the wire below."""
+    """The real one of S3, on the client below."""
 
     conditional = True  # type: ignore[assignment]
 

@@ -17,7 +17,7 @@ class Calls:
     """The calls so far; at the `number`-th, before or after its effect, `error` is raised.
 
     Once that is a Crash nothing has any effect any more, as when the process had died; closing files and so giving up
-    locks still has, as the kernel does that. «torn»: a write that puts down half of its bytes, else like «before».
+    locks still has, as the kernel does that. "torn" is a write of half of its bytes, else like "before".
     """
 
     def __init__(self, number: int, when: str, error: Callable[[], BaseException]) -> None:

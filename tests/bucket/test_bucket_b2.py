@@ -66,7 +66,7 @@ def url(sandbox: B2Sandbox) -> str:
 
 
 def client(sandbox: B2Sandbox, url: str) -> B2Bucket:
-    """One more client. Its waits take no time."""
+    """One more client. Its pauses take no time."""
     return open_b2(url, environ=sandbox.environment(), clock=FakeClock())
 
 

@@ -1,4 +1,4 @@
-"""The calls on B2: how long they are tried, and what a person is told when they fail. No wait here is a real one."""
+"""The calls to B2: how long they are repeated, and what people read when they fail. No pause here is real."""
 
 import time
 from collections.abc import Iterator
@@ -140,7 +140,7 @@ def test_what_passes_is_tried_again(sandbox: B2Sandbox, bucket: Bucket, kind: st
     bucket.delete("a")
     with pytest.raises(NotFound):
         bucket.read("a")
-    assert len(sandbox.store.bucket_name_to_bucket["retake"].file_id_to_file) == 2  # «b», and the claim
+    assert len(sandbox.store.bucket_name_to_bucket["retake"].file_id_to_file) == 2  # "b", and the claim
     lease.release()
 
 

@@ -1,4 +1,4 @@
-"""S3-compatible stores as they are found in the wild, over real HTTP."""
+"""S3-compatible stores as they are found in practice, over real HTTP."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from retake.errors import StorageError
 
 
 class Answers:
-    """A wire on which the claim is answered with `error`, and after which there is the claim `left`, or none."""
+    """A client whose claim is answered with `error`; afterwards the claim `left` is there, or none."""
 
     def __init__(self, error: Exception, left: bytes | None) -> None:
         self._error, self._left = error, left
@@ -28,8 +28,8 @@ class Answers:
 
 
 def claimed(error: Exception, left: bytes | None) -> bool:
-    wire = cast(S3Client, Answers(error, left))
-    return S3ClaimStore(wire, S3Place("bucket", "", "http://127.0.0.1:1", None)).claim_if_absent("claim", "ours")
+    client = cast(S3Client, Answers(error, left))
+    return S3ClaimStore(client, S3Place("bucket", "", "http://127.0.0.1:1", None)).claim_if_absent("claim", "ours")
 
 
 def test_a_claim_that_was_refused_and_is_gone_since_was_somebody_elses() -> None:

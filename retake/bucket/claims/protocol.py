@@ -38,15 +38,7 @@ from retake.bucket.claims.store import Claims, ClaimStore
 from retake.clock import stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
-_PAUSES_S = (
-    0.05,
-    0.1,
-    0.2,
-    0.4,
-    0.8,
-    1.6,
-    1.6,
-)  # between listings, while rivals have yet to withdraw
+_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)  # between listings, until rivals have withdrawn
 
 
 class _Claim(NamedTuple):

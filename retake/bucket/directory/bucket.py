@@ -9,7 +9,7 @@ Below `<root>/.retake` are Retake's own files: `tmp/` (drafts), `writes.lock` an
 `.retake/tmp/` of its own, because a file cannot be renamed from one disk to another. No link is followed below
 `.retake`.
 
-Files and folders are private to their owner, because state documents hold signed links. `umask` grants others access.
+Files and folders are private to their owner, because state documents hold signed links. `umask` can open them.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""What B2 costs, and what its door makes of URLs and keys."""
+"""What operations on B2 cost, and how URLs and keys are read."""
 
 import pytest
 from b2_world import ASIDE, DOCUMENT, Plain
