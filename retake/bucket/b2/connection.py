@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from retake.attempts import attempts
-from retake.bucket.b2.errors import asked_to_wait, call_errors, explain, is_gone, is_key_refused, is_transient
+from retake.bucket.b2.errors import call_errors, explain, is_gone, is_key_refused, is_transient, retry_after_s
 from retake.bucket.b2.session import DateWatch, open_session
 from retake.clock import Clock, SystemClock
 from retake.errors import StorageError, StorageKeyRefused
@@ -78,7 +78,7 @@ class B2Connection:
                 except call_errors() as error:
                     if is_gone(error):
                         raise Gone(what) from error
-                    attempt.wait_at_least(asked_to_wait(error))
+                    attempt.wait_at_least(retry_after_s(error))
                     if attempt.last or not again(error):
                         problem = f"cannot {what} in the bucket {self._bucket}: {explain(error, self._bucket)}"
                         raise (StorageKeyRefused if is_key_refused(error) else StorageError)(problem) from error

@@ -50,7 +50,7 @@ def is_gone(error: Exception) -> bool:
     return isinstance(error, FileNotPresent)
 
 
-def asked_to_wait(error: Exception) -> float:
+def retry_after_s(error: Exception) -> float:
     """Return for how many seconds B2 asks to wait."""
     return float(getattr(error, "retry_after_seconds", None) or 0)
 

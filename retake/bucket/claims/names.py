@@ -40,17 +40,21 @@ class Stem(NamedTuple):
 
     @property
     def numbered(self) -> str:
+        """The name of a claim made by create-if-absent."""
         return f"{self.place}{self.token:012d}"
 
     def renewal(self, seq: int) -> str:
+        """Return the name of a claim (0) or of a renewal."""
         return f"{self.numbered}.{self.nonce}.{seq:04d}"
 
     @property
     def end(self) -> str:
+        """The name of the record that the lease was released."""
         return f"{self.numbered}.{self.nonce}.end"
 
     @property
     def handed(self) -> str:
+        """What `Handover.text` carries."""
         return f"{self.token:012d}.{self.nonce}"
 
 
