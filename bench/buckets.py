@@ -18,8 +18,8 @@ from bench.pipelines import MANAGER, environment, full, waiting
 from bench.servers import Store, server
 from bench.table import markdown
 from retake.bucket import ANY, Bucket, Lease, open_bucket
-from retake.bucket.b2_price import DOLLARS, FREE_A_DAY, by_class
-from retake.bucket.b2_url import parse_url
+from retake.bucket.b2.price import DOLLARS, FREE_A_DAY, by_class
+from retake.bucket.b2.url import parse_url
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
 from retake.settings import Settings, sandboxed

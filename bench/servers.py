@@ -85,7 +85,7 @@ def serve_s3() -> None:
 def make_bucket(base: str) -> None:
     import os
 
-    from retake.bucket.s3_client import connect, parse_url
+    from retake.bucket.s3.client import connect, parse_url
 
     os.environ.update(S3_KEYS)
     connect(parse_url(f"s3://retake?endpoint={base}"), connect_s=5, read_s=10).create_bucket(Bucket="retake")

@@ -1,4 +1,4 @@
-"""A bucket that counts what is asked of it: how many requests does a tick cost?"""
+"""A bucket that counts its operations: how many requests does a tick cost?"""
 
 import threading
 from collections import Counter
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class CountingBucket(Wrapper):
-    """Counts the operations on `bucket` by their names («read», «write», …), those that fail too."""
+    """Count the operations on `bucket` by name (see `Wrapper.around`), including those that fail."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)

@@ -1,6 +1,6 @@
-"""A bucket that fails to order, for tests and simulations: what happens if the k-th operation does not come back?
+"""A bucket that fails on demand, for tests and simulations: what if the k-th operation never returns?
 
-To try every point at which a program can die, run it once and count, then once for each point:
+To try every point at which a program can die, run it once to count them, then once for each:
 
     counted = FailingBucket(MemoryBucket())
     run(counted)
@@ -11,7 +11,7 @@ To try every point at which a program can die, run it once and count, then once 
             with contextlib.suppress(Crash):
                 run(dying)
             dying.end_leases()
-            run(MemoryBucket(store))  # must go on where the other one died
+            run(MemoryBucket(store))  # must carry on where the other one died
 """
 
 import threading
@@ -27,20 +27,20 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):  # no `except Exception` may catch what stands for the death of the process
-    """The process died here: its bucket does nothing any more, whatever its `finally` clauses ask for."""
+    """The process died here: its bucket does nothing any more, not even for its `finally` clauses."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Which operation fails, how, and whether before or after its effect. `error` is called for each failure."""
+    """Which operation fails, how, and whether before or after it takes effect. `error` is called for each failure."""
 
-    error: Callable[[], BaseException] = lambda: StorageError("failed to order")
+    error: Callable[[], BaseException] = lambda: StorageError("failed on demand")
     _: KW_ONLY
     number: int = 1  # of the operations that match, the first is 1
     times: int = 1  # how many in a row from there on
-    after: bool = False  # once the operation has had its effect, rather than before
-    operation: str | None = None  # «read», «write», …; None: any
-    key: str | None = None  # the key, prefix or lease name, of «copy» the target; None: any
+    after: bool = False  # after the operation has taken effect, rather than before
+    operation: str | None = None  # "read", "write", … (see `Wrapper.around`); None: any
+    key: str | None = None  # the key, prefix or lease, for "copy" the target; None: any
 
     def matches(self, operation: str, key: str) -> bool:
         return self.operation in (None, operation) and self.key in (None, key)
@@ -51,7 +51,7 @@ class Fault:
 
 
 class FailingBucket(Wrapper):
-    """`bucket`, with `faults`. `operations` lists what was asked so far: (operation, key)."""
+    """`bucket` with `faults`. `operations` lists the operations so far as (operation, key)."""
 
     def __init__(self, bucket: Bucket, *faults: Fault) -> None:
         super().__init__(bucket)
@@ -63,7 +63,7 @@ class FailingBucket(Wrapper):
         self._lock = threading.Lock()
 
     def end_leases(self) -> None:
-        """Give back the leases taken through this bucket, as the kernel does when a process has died."""
+        """Release the leases taken through this bucket, as the kernel does when a process dies."""
         while self._leases:
             self._leases.pop().release()
 
@@ -80,12 +80,12 @@ class FailingBucket(Wrapper):
                 self._fail(fault)
         try:
             return call()
-        finally:  # also when the operation has failed by itself
+        finally:  # also if the operation failed by itself
             for fault in due:
                 self._fail(fault)
 
     def _due(self, operation: str, key: str) -> list[Fault]:
-        """The faults that strike this operation. Raises Crash if the process is dead."""
+        """Return the faults that strike this operation. Raises Crash if the process is dead."""
         with self._lock:
             if self._dead:
                 raise Crash(f"{operation} {key} after the crash")

@@ -1,4 +1,4 @@
-"""A bucket under a lease: what changes something asks first whether the lease still is ours."""
+"""A bucket under a lease: every change first checks that the lease is still held."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,7 +12,7 @@ _READING = ("read", "list", "lease", "join", "now")
 
 
 class LeasedBucket(Wrapper):
-    """`bucket`, changed under `lease` alone: changes raise LeaseLost once it is lost."""
+    """`bucket`, which is only changed under `lease`. Changes raise LeaseLost once the lease is lost."""
 
     def __init__(self, bucket: Bucket, lease: Lease) -> None:
         super().__init__(bucket)

@@ -1,4 +1,4 @@
-"""A bucket in memory, for tests and simulations: the whole contract, in a dict.
+"""A bucket in memory, for tests and simulations. It keeps the whole contract.
 
 store = MemoryStore()
 ours, theirs = MemoryBucket(store), MemoryBucket(store)
@@ -25,7 +25,7 @@ from retake.bucket import (
     check_key,
     check_prefix,
 )
-from retake.bucket.room import NoLimit
+from retake.bucket.room import UnlimitedRoom
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost
 
@@ -37,7 +37,7 @@ class _Object(NamedTuple):
 
 
 class MemoryStore:
-    """What any number of `MemoryBucket`s have in common."""
+    """The store of any number of `MemoryBucket`s."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.objects: dict[str, _Object] = {}
@@ -47,12 +47,36 @@ class MemoryStore:
         self._writes = 0
         self._tokens = 0
 
-    def new(self, data: bytes) -> _Object:
-        """An object of a version that was never there before."""
+    def get(self, key: str) -> _Object:
+        """Return the object. Raises NotFound."""
+        found = self.objects.get(key)
+        if found is None:
+            raise NotFound(key)
+        return found
+
+    def put(self, key: str, data: bytes) -> _Object:
+        """Store an object with a version that was never used before."""
         self._writes += 1
-        return _Object(bytes(data), str(self._writes), self._clock.now().timestamp())
+        self.objects[key] = _Object(bytes(data), str(self._writes), self._clock.now().timestamp())
+        return self.objects[key]
+
+    def compare(self, key: str, expect: str | Expect) -> None:
+        """Raise Conflict unless the object is what is expected."""
+        found = self.objects.get(key)
+        if expect not in (ANY, found.version if found else ABSENT):
+            raise Conflict(f"{key} is not what was expected; nothing was changed")
+
+    def put_back(self, key: str, new: _Object, displaced: _Object, aside: str) -> None:
+        """Undo an exchange. As on a directory, what was written between the two steps keeps a name of its own."""
+        second = self.objects.get(key)
+        if second is None:
+            return
+        self.objects[key] = displaced
+        if second is not new:
+            self.objects[f"{aside}-{new.version}"] = second
 
     def take(self, name: str, owner: str) -> "MemoryLease":
+        """Take a lease. Raises LeaseHeld."""
         with self.lock:
             if holders := self.holders.get(name):
                 raise LeaseHeld(f"the lease {name!r} is held by {holders[0].owner} since {holders[0].since}")
@@ -60,13 +84,13 @@ class MemoryStore:
             return MemoryLease(self, name, self._tokens, owner, stamp(self._clock.now()))
 
     def end_leases(self) -> None:
-        """As if every process that holds a lease, and its scripts, had died."""
+        """Free all leases, as if every process that holds one, and its scripts, had died."""
         with self.lock:
             self.holders.clear()
 
 
 class MemoryLease:
-    """A `Lease` (see retake.bucket) that ends when its holder and all who joined have released it."""
+    """A `Lease` that ends when its holder and all who joined have released it."""
 
     def __init__(self, store: MemoryStore, name: str, token: int, owner: str, since: str) -> None:
         self.token = token
@@ -78,10 +102,10 @@ class MemoryLease:
 
     def check(self) -> None:
         if not any(lease is self for lease in self._store.holders.get(self._name, [])):
-            raise LeaseLost(f"the lease {self._name!r} was given back, or its holder died")
+            raise LeaseLost(f"the lease {self._name!r} was released, or its holder died")
 
     def left(self) -> float | None:
-        """None: it does not run out."""
+        """Return None: it does not expire."""
         return None
 
     def handover(self) -> Handover:
@@ -97,9 +121,9 @@ class MemoryLease:
 class MemoryBucket:
     """One client of `store`. Thread safe.
 
-    `meanwhile(step, key)` is called before each operation («read», «write», …, of `copy` with the target) and, within
-    `replace`, before its exchange («exchange») and before the second one of a disturbed write («put back»): the place
-    for another program to write, through a client of its own.
+    `meanwhile(step, key)` is called before each operation ("read", "write", …; for `copy` with the target), and within
+    `replace` before its exchange ("exchange") and before it is undone ("put back"). There a test can let another
+    program write through a client of its own.
     """
 
     def __init__(
@@ -112,38 +136,41 @@ class MemoryBucket:
     def read(self, key: str) -> tuple[bytes, str]:
         self._meanwhile("read", check_key(key))
         with self.store.lock:
-            found = self._found(key)
+            found = self.store.get(key)
         return found.data, found.version
 
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
         self._meanwhile("write", check_key(key))
         with self.store.lock:
-            self._compare(key, expect)
-            return self._put(key, data).version
+            self.store.compare(key, expect)
+            return self.store.put(key, data).version
 
     def set_aside(self, key: str, size: int) -> Room:
-        return NoLimit(lambda data, expect: self.write(key, data, expect))
+        return UnlimitedRoom(lambda data, expect: self.write(key, data, expect))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        """See `SharedWrites.replace`."""
         if check_key(key) == check_key(aside):
             raise ValueError(f"the same key twice: {key!r}")
         self._meanwhile("replace", key)
         with self.store.lock:
-            self._compare(aside, ABSENT)
-            self._compare(key, expect)
+            self.store.compare(aside, ABSENT)
+            self.store.compare(key, expect)
             if isinstance(expect, Expect):
-                return self._put(key, data).version
+                return self.store.put(key, data).version
         self._meanwhile("exchange", key)
         with self.store.lock:
             displaced = self.store.objects.get(key)
             if displaced is None:
                 raise Conflict(f"{key} has just been removed by another program")
-            new = self._put(key, data)
+            new = self.store.put(key, data)
             if displaced.version == expect:
                 return new.version
             self.store.objects[aside] = displaced
-        self._put_back(key, new, displaced, aside)
-        raise Conflict(f"{key} was written by another program: it is as that left it")
+        self._meanwhile("put back", key)
+        with self.store.lock:
+            self.store.put_back(key, new, displaced, aside)
+        raise Conflict(f"{key} was written by another program and was left as it is")
 
     def delete(self, key: str) -> None:
         self._meanwhile("delete", check_key(key))
@@ -154,7 +181,7 @@ class MemoryBucket:
         check_key(source)
         self._meanwhile("copy", check_key(target))
         with self.store.lock:
-            self._put(target, self._found(source).data)
+            self.store.put(target, self.store.get(source).data)
 
     def part(self, prefix: str) -> Bucket:
         from retake.bucket.prefixed import PrefixedBucket
@@ -192,32 +219,6 @@ class MemoryBucket:
 
     def now(self) -> datetime | None:
         return None
-
-    def _found(self, key: str) -> _Object:
-        found = self.store.objects.get(key)
-        if found is None:
-            raise NotFound(key)
-        return found
-
-    def _put(self, key: str, data: bytes) -> _Object:
-        self.store.objects[key] = new = self.store.new(data)
-        return new
-
-    def _compare(self, key: str, expect: str | Expect) -> None:
-        found = self.store.objects.get(key)
-        if expect not in (ANY, found.version if found else ABSENT):
-            raise Conflict(f"{key} is not what was expected; nothing was changed")
-
-    def _put_back(self, key: str, new: _Object, displaced: _Object, aside: str) -> None:
-        """As on a directory: what was written between our two steps keeps a name of its own."""
-        self._meanwhile("put back", key)
-        with self.store.lock:
-            second = self.store.objects.get(key)
-            if second is None:
-                return
-            self.store.objects[key] = displaced
-            if second is not new:
-                self.store.objects[f"{aside}-{new.version}"] = second
 
     def list(self, prefix: str) -> list[Entry]:
         self._meanwhile("list", check_prefix(prefix))

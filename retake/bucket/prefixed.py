@@ -1,13 +1,14 @@
-"""A part of a bucket as a bucket of its own: every key, and every lease, below one prefix."""
+"""A part of a bucket as a bucket of its own: every key and every lease lies below one prefix."""
 
 from contextlib import AbstractContextManager
 from datetime import datetime
 
 from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
+from retake.bucket.shared_writes import shared_writes
 
 
 class PrefixedBucket:
-    """`bucket` below `prefix`, which ends in «/»: who works in one part cannot touch another."""
+    """`bucket` below `prefix`, which ends in "/". Keys outside the prefix cannot be reached."""
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.bucket = bucket
@@ -24,7 +25,7 @@ class PrefixedBucket:
         return self.bucket.write(self._prefix + key, data, expect)
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
-        return self.bucket.replace(self._prefix + key, data, expect, self._prefix + aside)
+        return shared_writes(self.bucket).replace(self._prefix + key, data, expect, self._prefix + aside)
 
     def set_aside(self, key: str, size: int) -> Room:
         return self.bucket.set_aside(self._prefix + key, size)

@@ -1,36 +1,15 @@
-"""Room for one write, set aside before it is needed: what has been paid for must not get lost to a full disk."""
+"""Room for one write in a store without a disk of its own that could fill up."""
 
 from collections.abc import Callable
 
 from retake.bucket import Expect
-from retake.bucket.disk import Draft, discard, fill_draft, in_words
 
 
-class NoLimit:
-    """A `Room` in a store without a disk of its own that could fill up; `write` is the bucket's, for the room's key."""
+class UnlimitedRoom:
+    """A `Room` that reserves nothing. `write` writes to the room's key in the bucket."""
 
     def __init__(self, write: Callable[[bytes, str | Expect], str]) -> None:
         self.write = write
 
     def release(self) -> None:
-        """Do nothing: nothing was taken."""
-
-
-class ReservedFile:
-    """A `Room` in a directory: the file at `path`, whose blocks are on the disk (`disk.reserve`), written in place.
-
-    `publish` gives the draft its name in the bucket, if what is there is what is expected, and returns its version.
-    """
-
-    def __init__(self, path: str, publish: Callable[[Draft, str | Expect], str]) -> None:
-        self._path = path
-        self._publish = publish
-
-    def write(self, data: bytes, expect: str | Expect) -> str:
-        """See `Room.write`. What is larger than the room is written all the same, if the disk has the rest."""
-        with in_words(f"write into the room set aside at {self._path}"):
-            return self._publish(fill_draft(self._path, data), expect)
-
-    def release(self) -> None:
-        """Remove the file. It is gone already, or is the object itself by now, once it was written."""
-        discard(self._path)
+        """Do nothing: nothing was reserved."""

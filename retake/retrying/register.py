@@ -4,7 +4,7 @@ What is kept here is a hint to whoever asks (a breaker, a mode): a change that o
 bounded time, and its maker goes on without it. No lease is taken. A conditional write is one step in every store but
 an S3 that honours no conditions, where two who change the same state in the same instant may both believe that they
 did; a lease would cost such a store seven requests a change, and a process can have only one that ends it
-(retake.bucket.dead_man).
+(retake.bucket.kill_timer).
 """
 
 import json

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 import click
 
-from retake.bucket.b2_price import PriceClass, price_class
+from retake.bucket.b2.price import PriceClass, price_class
 from retake.calls import CallCounter
 from retake.sandbox.b2_api import B2NativeApi, name_of, refusal
 from retake.sandbox.b2_orders import KINDS, parse_order

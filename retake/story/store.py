@@ -5,6 +5,7 @@ from logging import getLogger
 from typing import Any, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
+from retake.bucket.shared_writes import shared_writes
 from retake.clock import Clock
 from retake.errors import StateError, StorageError
 from retake.settings import FilePaths
@@ -238,7 +239,7 @@ class DocumentStore:
             taken = {aside.rpartition("-")[2] for aside in asides}
             free = next(str(n) for n in range(len(asides) + 1) if str(n) not in taken)
             try:
-                self._versions[key] = self.bucket.replace(
+                self._versions[key] = shared_writes(self.bucket).replace(
                     key, wanted.encode(), self._versions[key], f"{self._aside_prefix}{free}"
                 )
             except Conflict:

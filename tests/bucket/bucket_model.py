@@ -1,10 +1,10 @@
-"""What a bucket should do, on a dict: the suite's random histories are held against it."""
+"""What a bucket should do, on a dict: the suite compares random histories with it."""
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
 
 
 class Model:
-    """What a bucket should do, on a dict. «read» stands for the present version, «stale» for one that is not."""
+    """What a bucket should do, on a dict. "read" stands for the present version, "stale" for another."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

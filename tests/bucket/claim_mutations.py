@@ -9,38 +9,38 @@ from typing import Any
 import pytest
 from claim_sim import Bounds
 
-from retake.bucket import claim_lease, claim_names, claims
-from retake.bucket.claim_lease import ClaimLease
-from retake.bucket.claims import Verdict
+from retake.bucket.claims import lease, names, protocol
+from retake.bucket.claims.lease import ClaimLease
+from retake.bucket.claims.protocol import ClaimVerdict
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def no_second_listing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claims, "_alone", lambda *given: [])
+    patch.setattr(protocol, "_alone", lambda *given: [])
 
 
 def earliest_stamp_wins(patch: pytest.MonkeyPatch) -> None:
-    def judge(stem: Any, mine: str, records: list[Any], now: float, terms: Any) -> Verdict:
+    def judge(stem: Any, mine: str, records: list[Any], now: float, terms: Any) -> ClaimVerdict:
         ours = min((it.stamp, stem.nonce) for it in records if it.name == mine)
-        others = claim_names.live([it for it in records if it.name != mine], now, terms)
-        return Verdict.WITHDRAW if any((it.stamp, it.nonce) < ours for it in others) else Verdict.HOLD
+        others = names.live([it for it in records if it.name != mine], now, terms)
+        return ClaimVerdict.WITHDRAW if any((it.stamp, it.nonce) < ours for it in others) else ClaimVerdict.HOLD
 
-    patch.setattr(claims, "judge", judge)
+    patch.setattr(protocol, "judge", judge)
 
 
 def no_skew_margin(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim_names, "dead_after", lambda terms: terms.ttl_s)
+    patch.setattr(names, "dead_after", lambda terms: terms.ttl_s)
 
 
 def deadline_from_the_answer(patch: pytest.MonkeyPatch) -> None:
-    claim = claims._claim
+    claim = protocol._claim
 
     def late(*given: Any) -> Any:
         made = claim(*given)
         return made._replace(sent=made.answered)
 
-    patch.setattr(claims, "_claim", late)
+    patch.setattr(protocol, "_claim", late)
 
 
 def late_renewal_counts(patch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def claim_deleted_on_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def token_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claims, "not_below", lambda records, token: [])
+    patch.setattr(protocol, "not_below", lambda records, token: [])
 
 
 def renewal_deadline_from_the_answer(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def renewal_deadline_from_the_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def script_trusts_its_handover(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claim_lease.JoinedLease, "check", lambda self: None)
+    patch.setattr(lease.JoinedLease, "check", lambda self: None)
 
 
 PLAIN, SKEWED = Bounds(), Bounds(ttl=4, skew=2, horizon=30)

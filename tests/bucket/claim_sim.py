@@ -1,4 +1,4 @@
-"""The real lease code in a world where every order of events is possible and can be had again.
+"""The real lease code in a world where every order of events is possible and can be repeated.
 
 Each actor runs `take`, `renew` and `release` in a thread of its own, but only one thread ever runs: at each request to
 the store it stops until the schedule lets the request take effect, be answered, be lost, be doubled, arrive late, or
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from retake.bucket import LeaseTerms
 from retake.bucket.claims import ClaimLease, Claims, ClaimStore, LeaseClock, Stamped, join, take
-from retake.bucket.s3_claims import S3ClaimStore
-from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.bucket.s3.claims import S3ClaimStore
+from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 START = 1000
@@ -243,7 +243,7 @@ class World:
     def _events_of(self, actor: Actor, request: Request) -> Iterator[Event]:
         if request.done:
             yield Event("answer", actor.resume, actor.number)
-            yield Event("lost", lambda: actor.resume(Lost("no answer")), actor.number)
+            yield Event("lost", lambda: actor.resume(AnswerLost("no answer")), actor.number)
         else:
             for skew in self._skews():
                 yield Event("effect", lambda skew=skew: self._take_effect(request, skew), actor.number)
@@ -279,7 +279,7 @@ class World:
     def _give_up(self, actor: Actor, request: Request) -> None:
         if request.writes:
             self.flight.append(Request(request.effect, writes=True))
-        actor.resume(Lost("timed out"))
+        actor.resume(AnswerLost("timed out"))
 
     def _double(self, request: Request) -> None:
         request.doubled = True
@@ -320,14 +320,14 @@ class World:
 
     def _store(self, actor: Actor) -> ClaimStore:
         if self.bounds.conditional:
-            return _NumberedStore(SimWire(self, actor), Place("sim", "", None, None))
+            return _NumberedStore(SimWire(self, actor), S3Place("sim", "", None, None))
         return SimStore(self, actor)
 
     def _clock(self, actor: Actor) -> LeaseClock:
         return LeaseClock(_Clock(self, actor), lambda: float(self.now))
 
     def _pause(self, actor: Actor) -> None:
-        with suppress(Lost):
+        with suppress(AnswerLost):
             actor.perform(Request(lambda skew: None, writes=False))
 
     def _manage(self, actor: Actor) -> None:
@@ -401,7 +401,7 @@ class SimStore:
     def _perform(self, request: Request) -> Any:
         try:
             return self._actor.perform(request)
-        except Lost as error:
+        except AnswerLost as error:
             raise StorageError(str(error)) from error
 
     def claims(self, prefix: str) -> Claims:
@@ -423,16 +423,16 @@ class SimStore:
 
 
 class _NumberedStore(S3ClaimStore):
-    """The real one of S3, on the wire below."""
+    """The real one of S3, on the client below."""
 
     conditional = True  # type: ignore[assignment]
 
 
-class SimWire(Wire):
+class SimWire(S3Client):
     """S3's answers to the requests of `S3ClaimStore`."""
 
     def __init__(self, world: World, actor: Actor) -> None:
-        super().__init__(None, Place("sim", "", None, None), _Clock(world, actor), 0.0)
+        super().__init__(None, S3Place("sim", "", None, None), _Clock(world, actor), 0.0)
         self._world, self._actor = world, actor
 
     def once(self, operation: str, **given: Any) -> dict[str, Any]:
@@ -442,7 +442,7 @@ class SimWire(Wire):
         put = self._world.put(Key, Body, absent=bool(IfNoneMatch), versions=False)
         stored, stamp = self._actor.perform(put)
         if not stored:
-            raise Answered(412, "PreconditionFailed", "it is there")
+            raise RequestRefused(412, "PreconditionFailed", "it is there")
         return self._dated({}, stamp)
 
     def _list_objects_v2(self, Prefix: str) -> dict[str, Any]:  # noqa: N803
@@ -453,7 +453,7 @@ class SimWire(Wire):
     def _get_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
         body = self._actor.perform(self._world.get(Key))
         if body is None:
-            raise Answered(404, "NoSuchKey", "nothing there")
+            raise RequestRefused(404, "NoSuchKey", "nothing there")
         return {"Body": body}
 
     def _delete_object(self, Key: str) -> dict[str, Any]:  # noqa: N803

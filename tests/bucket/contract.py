@@ -1,4 +1,4 @@
-"""The one suite that every bucket has to pass.
+"""The suite that every bucket has to pass.
 
 A new backend joins in with one fixture:
 
@@ -25,6 +25,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound, check_key
+from retake.bucket.shared_writes import shared_writes
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 Connect = Callable[[], Bucket]
@@ -48,16 +49,16 @@ STEPS = st.one_of(
 
 class BucketContract:
     key_may_be_folder = True
-    """Whether «a» and «a/b» can both be there. If not, the second is refused with a StorageError."""
+    """Whether "a" and "a/b" can both exist. If not, the second is refused with a StorageError."""
 
     lease_breaks = True
-    """Whether an operator can end a lease whose holder lives. If not, that is refused, and says who holds it."""
+    """Whether an operator can end a lease whose holder lives. If not, the refusal names the holder."""
 
     tells_the_time = False
     """Whether the store has a clock of its own."""
 
     threads = 4
-    """How many clients write at once where the suite tries that, and `rounds` how often each."""
+    """How many clients write concurrently where the suite tries that; `rounds` is how often each writes."""
     rounds = 15
 
     examples = 40
@@ -284,7 +285,7 @@ class BucketContract:
     # --- replace ------------------------------------------------------------------------------------------------
 
     def test_an_undisturbed_replace_is_a_write(self, bucket: Bucket) -> None:
-        first = bucket.replace("a", b"1", ABSENT, "a.aside")
+        first = shared_writes(bucket).replace("a", b"1", ABSENT, "a.aside")
         second = bucket.replace("a", b"2", first, "a.aside")
         bucket.replace("a", b"3", ANY, "a.aside")
         with pytest.raises(Conflict):

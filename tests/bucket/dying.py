@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retake.bucket import exchange, flock
+from retake.bucket.directory import flock, rename_exchange
 from retake.bucket.failing import Crash
 
 CALLS = ("open", "write", "pwrite", "utime", "fsync", "mkdir", "rmdir", "link", "rename", "unlink")
@@ -17,7 +17,7 @@ class Calls:
     """The calls so far; at the `number`-th, before or after its effect, `error` is raised.
 
     Once that is a Crash nothing has any effect any more, as when the process had died; closing files and so giving up
-    locks still has, as the kernel does that. «torn»: a write that puts down half of its bytes, else like «before».
+    locks still has, as the kernel does that. "torn" is a write of half of its bytes, else like "before".
     """
 
     def __init__(self, number: int, when: str, error: Callable[[], BaseException]) -> None:
@@ -57,6 +57,6 @@ def dying(number: int = 10**9, when: str = "before", error: Callable[[], BaseExc
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, calls.around(name, getattr(os, name)))
-        patch.setattr(exchange, "exchange", calls.around("exchange", exchange.exchange))
+        patch.setattr(rename_exchange, "exchange", calls.around("exchange", rename_exchange.exchange))
         patch.setattr(flock.fcntl, "flock", calls.around("flock", flock.fcntl.flock))
         yield calls

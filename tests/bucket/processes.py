@@ -1,6 +1,6 @@
 """What other processes do in the tests of the directory bucket: `python processes.py ACTOR ARGUMENTS`.
 
-Each says «ready» when it has started, and waits for `go`.
+Each prints "ready" when it has started, and waits for `go`.
 """
 
 import json

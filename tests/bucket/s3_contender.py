@@ -1,8 +1,8 @@
 """A process that contends for the lease of a bucket, as a cron tick does.
 
-URL TTL SECONDS: take it again and again for so long; while it is held, a key says so. Prints «held TOKEN» each time,
-and «two» if somebody else says the same meanwhile.
-URL TTL freeze: take it with the dead-man's switch on, print «held TOKEN», and write «still here» when told to go on.
+URL TTL SECONDS: take it again and again for so long; while it is held, a key says so. Prints "held TOKEN" each time,
+and "two" if somebody else says the same meanwhile.
+URL TTL freeze: take it with the kill timer on, print "held TOKEN", and write "still here" when told to go on.
 """
 
 import sys

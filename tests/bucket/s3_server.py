@@ -11,7 +11,7 @@ from itertools import count
 
 from moto.server import ThreadedMotoServer
 
-from retake.bucket.s3_client import connect, parse_url
+from retake.bucket.s3.client import connect, parse_url
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null"}
 

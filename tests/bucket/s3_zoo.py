@@ -1,4 +1,4 @@
-"""Stores as they are found in the wild: a proxy in front of moto that misbehaves to order.
+"""Stores as they are found in practice: a proxy in front of moto that misbehaves on demand.
 
 Each animal sees every request: it may change what is forwarded, answer by itself, or cut the connection.
 """

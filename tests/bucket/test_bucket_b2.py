@@ -14,10 +14,10 @@ from b2_world import ASIDE, DOCUMENT, Plain, Watched, ids, publish
 
 from retake.bucket import ABSENT, ANY, Conflict, NotFound
 from retake.bucket.b2 import B2Bucket
-from retake.bucket.b2_calls import B2Calls
-from retake.bucket.b2_claims import B2Claims
-from retake.bucket.b2_marks import Mark
-from retake.bucket.b2_url import open_b2, parse_url
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.claims import B2ClaimStore
+from retake.bucket.b2.marks import Mark
+from retake.bucket.b2.url import open_b2, parse_url
 from retake.clock import FakeClock
 from retake.errors import LeaseLost, StorageError
 from retake.sandbox.b2 import B2Sandbox
@@ -66,7 +66,7 @@ def url(sandbox: B2Sandbox) -> str:
 
 
 def client(sandbox: B2Sandbox, url: str) -> B2Bucket:
-    """One more client. Its waits take no time."""
+    """One more client. Its pauses take no time."""
     return open_b2(url, environ=sandbox.environment(), clock=FakeClock())
 
 
@@ -459,10 +459,10 @@ def test_tokens_that_begin_anew_do_not_lock_anybody_out(
 def test_every_version_of_a_claim_is_withdrawn(sandbox: B2Sandbox, url: str, program: Plain, listed: bool) -> None:
     place = parse_url(url)
     calls = B2Calls(place.bucket, *sandbox.environment().values(), realm=place.realm)
-    claims = B2Claims(calls, f"{place.prefix}.retake/")
+    claims = B2ClaimStore(calls, f"{place.prefix}.retake/")
     stamps = [claims.claim("leases/x/1") for _ in range(2)]
     program.put(".retake/leases/x/1", b"the same, sent twice by the network")
-    other = claims if listed else B2Claims(calls, f"{place.prefix}.retake/")
+    other = claims if listed else B2ClaimStore(calls, f"{place.prefix}.retake/")
     if listed:
         found, date = claims.claims("leases/x/")
         assert [it.name for it in found] == ["leases/x/1"] * 3
@@ -482,7 +482,7 @@ def caplog_lines() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    handler, logger = Keep(), logging.getLogger("retake.bucket.b2_write")
+    handler, logger = Keep(), logging.getLogger("retake.bucket.b2.write")
     logger.addHandler(handler)
     yield lines
     logger.removeHandler(handler)

@@ -1,4 +1,4 @@
-"""The calls on B2: how long they are tried, and what a person is told when they fail. No wait here is a real one."""
+"""The calls to B2: how long they are repeated, and what people read when they fail. No pause here is real."""
 
 import time
 from collections.abc import Iterator
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from retake.bucket import ABSENT, Bucket, NotFound
-from retake.bucket.b2_calls import TRIES, B2Calls
-from retake.bucket.b2_errors import in_words
-from retake.bucket.b2_price import DOLLARS, by_class, price_class
-from retake.bucket.b2_url import open_b2
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.connection import TRIES
+from retake.bucket.b2.errors import explain
+from retake.bucket.b2.price import DOLLARS, by_class, price_class
+from retake.bucket.b2.url import open_b2
 from retake.clock import FakeClock, SystemClock
 from retake.errors import StorageError
 from retake.sandbox.b2 import B2Sandbox
@@ -139,7 +140,7 @@ def test_what_passes_is_tried_again(sandbox: B2Sandbox, bucket: Bucket, kind: st
     bucket.delete("a")
     with pytest.raises(NotFound):
         bucket.read("a")
-    assert len(sandbox.store.bucket_name_to_bucket["retake"].file_id_to_file) == 2  # «b», and the claim
+    assert len(sandbox.store.bucket_name_to_bucket["retake"].file_id_to_file) == 2  # "b", and the claim
     lease.release()
 
 
@@ -219,7 +220,7 @@ def test_half_a_download_is_not_taken_for_the_whole(
 
 
 def test_what_is_said_of_an_error_holds_no_signed_url() -> None:
-    assert "secret" not in in_words(ValueError("https://f.example/x?Authorization=secret"), "retake")
+    assert "secret" not in explain(ValueError("https://f.example/x?Authorization=secret"), "retake")
 
 
 def test_every_call_of_the_stand_in_has_a_price_class() -> None:

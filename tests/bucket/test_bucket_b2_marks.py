@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.bucket.b2_marks import LONGEST_CHANGE_S, Mark, Version, mark_of, state_of, version_of
+from retake.bucket.b2.marks import LONGEST_CHANGE_S, Mark, Version, mark_of, state_of, version_of
 
 NAME = "story/config/config_public.json"
 
@@ -48,7 +48,7 @@ def test_the_order_of_the_listing_decides_nothing(versions: list[Version]) -> No
 @given(versions=VERSIONS)
 def test_every_version_is_present_news_or_to_be_removed_and_only_one_of_them(versions: list[Version]) -> None:
     state = state_of(versions)
-    counted = [*state.news, *state.ours[-1:], *state.rest]
+    counted = [*state.news, *state.ours[-1:], *state.superseded]
     assert sorted(it.id for it in counted) == sorted(it.id for it in versions)
 
 
@@ -77,7 +77,7 @@ def test_a_former_holders_late_version_is_never_read_and_is_told_of() -> None:
 def test_a_doubled_upload_is_one_write() -> None:
     one, other = ours(1, 1, nonce="n", stamp=1), ours(1, 1, nonce="n", stamp=2)
     assert state_of([one]).version == state_of([other]).version == state_of([one, other]).version
-    assert len(state_of([one, other]).rest) == 1
+    assert len(state_of([one, other]).superseded) == 1
 
 
 def test_news_is_read_before_ours_also_if_it_seems_older() -> None:
@@ -88,7 +88,7 @@ def test_news_is_read_before_ours_also_if_it_seems_older() -> None:
 def test_what_ours_has_replaced_is_no_news() -> None:
     top = ours(1, 2, over=("f",))
     state = state_of([top, theirs("f", 99)])
-    assert (state.present, state.rest) == (top, (theirs("f", 99),))
+    assert (state.present, state.superseded) == (top, (theirs("f", 99),))
 
 
 def test_hidden_by_somebody_is_not_there_until_we_write_again() -> None:
@@ -99,9 +99,9 @@ def test_hidden_by_somebody_is_not_there_until_we_write_again() -> None:
 
 def test_beneath_news_lies_what_it_may_not_have_been_made_from() -> None:
     top, first, second = ours(1, 1, stamp=10), theirs("a", 11), theirs("b", 12)
-    assert state_of([second, top, first]).beneath() == (first, top)
-    assert state_of([top, theirs("c", 10 + LONGEST_CHANGE_S)]).beneath() == ()
-    assert state_of([top]).beneath() == ()
+    assert state_of([second, top, first]).hidden() == (first, top)
+    assert state_of([top, theirs("c", 10 + LONGEST_CHANGE_S)]).hidden() == ()
+    assert state_of([top]).hidden() == ()
 
 
 @given(mark=MARKS)

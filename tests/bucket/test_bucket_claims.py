@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from retake.bucket import LeaseTerms
-from retake.bucket.claim_names import nonce_of, owner_of, place_of
 from retake.bucket.claims import Claims, LeaseClock, Stamped, break_lease, join, take
-from retake.bucket.dead_man import set_switch
+from retake.bucket.claims.names import nonce_of, owner_of, place_of
+from retake.bucket.kill_timer import set_kill_timer
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -164,7 +164,7 @@ def test_without_renewal_it_ends_before_the_term_does(world: World) -> None:
     world.let_pass(114)
     lease.check()
     world.let_pass(1)
-    with pytest.raises(LeaseLost, match="run out"):
+    with pytest.raises(LeaseLost, match="has expired"):
         lease.check()
     lease.release()
     world.take("host-b:18").check()
@@ -375,7 +375,7 @@ def test_a_script_asks_the_store_before_each_act(world: World) -> None:
     joined.check()
     assert joined.handover() == lease.handover()
     world.let_pass(15)
-    with pytest.raises(LeaseLost, match="run out"):
+    with pytest.raises(LeaseLost, match="has expired"):
         joined.check()
 
 
@@ -452,7 +452,8 @@ def test_a_thread_renews_it_with_a_client_of_its_own() -> None:
         return store
 
     terms = LeaseTerms(0.3, 0.0, 0.0)
-    lease = take(store, "story", "me", clock=LeaseClock(), terms=terms, renewing=connect)
+    lease = take(store, "story", "me", clock=LeaseClock(), terms=terms)
+    lease.keep(connect)
     began = time.monotonic()
     while time.monotonic() - began < 0.7:
         lease.check()
@@ -463,18 +464,19 @@ def test_a_thread_renews_it_with_a_client_of_its_own() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "lease"]
 
 
-def test_the_switch_is_moved_at_each_renewal_and_put_off_at_the_end(world: World) -> None:
-    switched: list[float] = []
-    lease = take(world.store, "story", "me", clock=world.clock, terms=TERMS, switch=switched.append)
+def test_the_kill_timer_is_set_at_each_renewal_and_cleared_at_the_end(world: World) -> None:
+    timer: list[float] = []
+    lease = take(world.store, "story", "me", clock=world.clock, terms=TERMS)
+    lease.arm(timer.append)
     world.let_pass(100)
     lease.renew()
     lease.release()
     lease.release()
-    assert switched == [117.5, 117.5, 0.0]
+    assert timer == [117.5, 117.5, 0.0]
 
 
-def test_the_switch_ends_a_process_that_was_frozen_before_its_next_instruction() -> None:
-    code = "import retake.bucket.dead_man as d, sys; d.set_switch(0.3); print('set', flush=True)\nwhile True: pass"
+def test_the_kill_timer_ends_a_process_that_was_frozen_before_its_next_instruction() -> None:
+    code = "from retake.bucket.kill_timer import *; set_kill_timer(0.3); print('set', flush=True)\nwhile True: pass"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"set\n"
@@ -485,7 +487,7 @@ def test_the_switch_ends_a_process_that_was_frozen_before_its_next_instruction()
     process.stdout.close()
 
 
-def test_a_switch_put_off_ends_nobody() -> None:
-    set_switch(0.05)
-    set_switch(0.0)
+def test_a_kill_timer_that_was_cleared_ends_nobody() -> None:
+    set_kill_timer(0.05)
+    set_kill_timer(0.0)
     time.sleep(0.1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from dying import Calls, dying
 
-from retake.bucket import ABSENT, ANY, Conflict, NotFound, exchange
-from retake.bucket.directory import DirectoryBucket
+from retake.bucket import ABSENT, ANY, Conflict, NotFound
+from retake.bucket.directory import DirectoryBucket, rename_exchange
 from retake.bucket.failing import Crash
 from retake.errors import StorageError
 
@@ -25,7 +25,7 @@ def disturbed_replace(bucket: DirectoryBucket, times: int) -> None:
     """A replace during which another program puts its own file there, just before each of the first exchanges."""
     version = bucket.read("config/doc")[1]
     coming = list(FOREIGN[:times])
-    real = exchange.exchange
+    real = rename_exchange.exchange
 
     def exchange_late(one: str, other: str) -> None:
         if coming:
@@ -33,7 +33,7 @@ def disturbed_replace(bucket: DirectoryBucket, times: int) -> None:
         real(one, other)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "exchange", exchange_late)
+        patch.setattr(rename_exchange, "exchange", exchange_late)
         bucket.replace("config/doc", NEW, version, "config/doc.aside")
 
 

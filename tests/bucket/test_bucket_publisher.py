@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import ASIDE, PUBLIC, go, mark, started
 
-from retake.bucket import ABSENT, ANY, Bucket, Conflict, exchange
-from retake.bucket.directory import DirectoryBucket
+from retake.bucket import ABSENT, ANY, Bucket, Conflict
+from retake.bucket.directory import DirectoryBucket, rename_exchange
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 
@@ -91,7 +91,7 @@ def bucket(tmp_path: Path) -> DirectoryBucket:
 
 def disturb(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None) -> None:
     """Before each exchange another program puts the next of `contents` there; None: it removes the file."""
-    real, coming = exchange.exchange, list(contents)
+    real, coming = rename_exchange.exchange, list(contents)
 
     def exchange_late(one: str, other: str) -> None:
         if coming:
@@ -103,7 +103,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None) -> None:
                 Path(f"{other}.tmp").replace(other)
         real(one, other)
 
-    monkeypatch.setattr(exchange, "exchange", exchange_late)
+    monkeypatch.setattr(rename_exchange, "exchange", exchange_late)
 
 
 def contents(bucket: Bucket) -> dict[str, bytes]:
@@ -154,12 +154,12 @@ def test_names_are_really_exchanged_on_linux(tmp_path: Path) -> None:
     one.write_bytes(b"1")
     other.write_bytes(b"2")
     try:
-        exchange.exchange(str(one), str(other))
+        rename_exchange.exchange(str(one), str(other))
     except OSError as error:
         pytest.skip(f"this system cannot: {error}")
     assert (one.read_bytes(), other.read_bytes()) == (b"2", b"1")
     with pytest.raises(FileNotFoundError):
-        exchange.exchange(str(one), str(tmp_path / "nothing"))
+        rename_exchange.exchange(str(one), str(tmp_path / "nothing"))
     assert one.read_bytes() == b"2"
 
 
@@ -173,7 +173,7 @@ def test_without_an_exchange_what_came_before_the_last_look_is_seen(
         Path(f"{other}.tmp").replace(other)
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(exchange, "exchange", unavailable)
+    monkeypatch.setattr(rename_exchange, "exchange", unavailable)
     with pytest.raises(Conflict):
         bucket.replace("doc", b"new", version, "aside")
     assert contents(bucket) == {"doc": b"foreign"}

@@ -1,4 +1,4 @@
-"""S3-compatible stores as they are found in the wild, over real HTTP."""
+"""S3-compatible stores as they are found in practice, over real HTTP."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ from s3_zoo import (
 
 from retake.bucket import ABSENT, ANY, Conflict, LeaseTerms, NotFound, open_bucket
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3_client import Place, connect, parse_url
-from retake.bucket.s3_conditions import conditions, forget
+from retake.bucket.s3.client import S3Place, connect, parse_url
+from retake.bucket.s3.conditions import conditions, forget
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, SettingsError, StorageError
 
@@ -79,13 +79,13 @@ def puts_a(asked: Asked) -> bool:
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("s3://b", Place("b", "", None, None)),
-        ("s3://b/", Place("b", "", None, None)),
-        ("s3://b/p/q/", Place("b", "p/q/", None, None)),
-        ("s3://b/p?endpoint=https://e:9000&region=auto", Place("b", "p/", "https://e:9000", "auto")),
+        ("s3://b", S3Place("b", "", None, None)),
+        ("s3://b/", S3Place("b", "", None, None)),
+        ("s3://b/p/q/", S3Place("b", "p/q/", None, None)),
+        ("s3://b/p?endpoint=https://e:9000&region=auto", S3Place("b", "p/", "https://e:9000", "auto")),
     ],
 )
-def test_a_url_names_a_place(url: str, place: Place) -> None:
+def test_a_url_names_a_place(url: str, place: S3Place) -> None:
     assert parse_url(url) == place
 
 
@@ -142,7 +142,7 @@ def test_a_store_out_of_reach_is_asked_for_a_while_and_no_longer(monkeypatch: py
 
 
 def test_without_keys_nothing_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retake.bucket import s3_client
+    from retake.bucket.s3 import client as s3_client
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -167,7 +167,7 @@ def test_what_a_store_honours_is_tried_out_once(
 ) -> None:
     proxy.animal = animal
     bucket.write("a", b"1", ABSENT)
-    assert conditions(bucket._wire, bucket._place) == (honoured, honoured)
+    assert conditions(bucket._client, bucket._place) == (honoured, honoured)
     tries = [asked for asked in proxy.requests if "probe" in asked]
     bucket.write("b", b"1", ABSENT)
     assert [asked for asked in proxy.requests if "probe" in asked] == tries
@@ -182,7 +182,7 @@ def test_what_a_store_honours_is_tried_out_once(
 def test_a_store_that_cannot_say_yet_is_asked_again(bucket: S3Bucket, proxy: Zoo) -> None:
     proxy.animal = times(2, lambda asked: asked.conditional, lambda asked: no(409, "ConditionalRequestConflict"))
     bucket.write("a", b"1", ABSENT)
-    assert conditions(bucket._wire, bucket._place) == (True, True)
+    assert conditions(bucket._client, bucket._place) == (True, True)
 
 
 @pytest.fixture(params=[refuses_conditions, ignores_conditions], ids=lambda animal: animal.__name__)

@@ -4,13 +4,13 @@ from typing import Any, cast
 
 import pytest
 
-from retake.bucket.s3_claims import S3ClaimStore
-from retake.bucket.s3_client import Answered, Lost, Place, Wire
+from retake.bucket.s3.claims import S3ClaimStore
+from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.errors import StorageError
 
 
 class Answers:
-    """A wire on which the claim is answered with `error`, and after which there is the claim `left`, or none."""
+    """A client whose claim is answered with `error`; afterwards the claim `left` is there, or none."""
 
     def __init__(self, error: Exception, left: bytes | None) -> None:
         self._error, self._left = error, left
@@ -20,7 +20,7 @@ class Answers:
 
     def ask(self, doing: str, operation: str, **request: Any) -> dict[str, Any]:
         if self._left is None:
-            raise Answered(404, "NoSuchKey", "there is no such key")
+            raise RequestRefused(404, "NoSuchKey", "there is no such key")
         return {"Body": self._left}
 
     def failed(self, doing: str, error: Exception) -> StorageError:
@@ -28,21 +28,21 @@ class Answers:
 
 
 def claimed(error: Exception, left: bytes | None) -> bool:
-    wire = cast(Wire, Answers(error, left))
-    return S3ClaimStore(wire, Place("bucket", "", "http://127.0.0.1:1", None)).claim_if_absent("claim", "ours")
+    client = cast(S3Client, Answers(error, left))
+    return S3ClaimStore(client, S3Place("bucket", "", "http://127.0.0.1:1", None)).claim_if_absent("claim", "ours")
 
 
 def test_a_claim_that_was_refused_and_is_gone_since_was_somebody_elses() -> None:
-    assert claimed(Answered(412, "PreconditionFailed", "it is there"), None) is False
+    assert claimed(RequestRefused(412, "PreconditionFailed", "it is there"), None) is False
 
 
 def test_whose_claim_is_there_says_the_nonce() -> None:
-    for error in (Answered(412, "PreconditionFailed", "it is there"), Lost("cut")):
+    for error in (RequestRefused(412, "PreconditionFailed", "it is there"), AnswerLost("cut")):
         assert claimed(error, b"theirs") is False
         assert claimed(error, b"ours") is True
 
 
-@pytest.mark.parametrize("error", [Lost("cut"), Answered(409, "ConditionalRequestConflict", "at it")])
+@pytest.mark.parametrize("error", [AnswerLost("cut"), RequestRefused(409, "ConditionalRequestConflict", "at it")])
 def test_a_claim_of_which_nobody_knows_is_a_failure_of_the_store(error: Exception) -> None:
     with pytest.raises(StorageError):
         claimed(error, None)

@@ -1,6 +1,8 @@
-"""Buckets that count, fail and die to order, and the one in memory."""
+"""Buckets that count, fail and die on demand, and the one in memory."""
 
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -8,11 +10,12 @@ from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
 from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.shared_writes import shared_writes
 from retake.errors import LeaseLost, StorageError
 
 
 def everything(bucket: Bucket) -> None:
-    """Every operation once; «read» twice."""
+    """Every operation once; "read" twice."""
     lease = bucket.lease("story", "me")
     version = bucket.write("a", b"1", ABSENT)
     bucket.replace("a", b"2", version, "aside")
@@ -38,7 +41,7 @@ def test_operations_are_counted_by_kind_failed_ones_too() -> None:
 def test_the_kth_operation_fails_and_the_others_do_not(after: bool) -> None:
     bucket = FailingBucket(MemoryBucket(), Fault(number=2, operation="write", after=after))
     bucket.write("a", b"1", ABSENT)
-    with pytest.raises(StorageError, match="failed to order"):
+    with pytest.raises(StorageError, match="failed on demand"):
         bucket.write("a", b"2", ANY)
     assert bucket.read("a")[0] == (b"2" if after else b"1")
     bucket.write("a", b"3", ANY)
@@ -109,3 +112,11 @@ def test_another_program_can_write_between_any_two_steps() -> None:
     found = {entry.key: foreign.read(entry.key)[0] for entry in foreign.list("")}
     assert (found.pop("doc"), found.pop("aside")) == (b"one", b"one")
     assert list(found.values()) == [b"two"]
+
+
+def test_a_bucket_that_cannot_replace_shared_objects_is_refused() -> None:
+    bucket = MemoryBucket()
+    assert shared_writes(bucket) is bucket
+    assert shared_writes(bucket.part("a/"))
+    with pytest.raises(TypeError, match="s3://b: SimpleNamespace cannot replace"):
+        shared_writes(cast(Bucket, SimpleNamespace(url="s3://b")))

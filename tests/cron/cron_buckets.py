@@ -20,7 +20,7 @@ from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 from retake.bucket import ANY, LeaseTerms, NotFound, open_bucket
-from retake.bucket.s3_client import connect, parse_url
+from retake.bucket.s3.client import connect, parse_url
 from retake.errors import LeaseHeld
 from retake.sandbox.b2 import B2Sandbox
 

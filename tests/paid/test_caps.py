@@ -18,13 +18,13 @@ from s3_server import KEYS, moto_server, new_bucket
 from s3_zoo import Animal, ignores_conditions, refuses_conditions, tame, zoo
 
 from retake.bucket import ANY, Bucket
-from retake.bucket.b2_url import open_b2
+from retake.bucket.b2.url import open_b2
 from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3_conditions import forget
+from retake.bucket.s3.conditions import forget
 from retake.clock import FakeClock, SystemClock
 from retake.errors import CapReached, StateError, StorageError
 from retake.paid.caps import Caps

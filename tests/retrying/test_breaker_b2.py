@@ -7,7 +7,7 @@ import pytest
 
 from retake.bucket import ABSENT
 from retake.bucket.b2 import B2Bucket
-from retake.bucket.b2_url import open_b2
+from retake.bucket.b2.url import open_b2
 from retake.clock import FakeClock
 from retake.errors import RobotError
 from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy, Phase, breakers_of
@@ -25,10 +25,10 @@ def fails() -> str:
 
 
 def test_a_breaker_works_beside_a_lease_that_the_same_client_holds_and_takes_none(sandbox: B2Sandbox) -> None:
-    switched: list[float] = []
-    bucket = open_b2(sandbox.storage_url("retake"), environ=sandbox.environment(), switch=switched.append)
+    timer: list[float] = []
+    bucket = open_b2(sandbox.storage_url("retake"), environ=sandbox.environment(), kill_timer=timer.append)
     lease, clock = bucket.lease("story", "here:1"), FakeClock()
-    set_by_the_lease = [*switched]
+    set_by_the_lease = [*timer]
     breaker = Breaker("runway", breakers_of(bucket, clock), BreakerPolicy(failures=2), clock=clock, owner="here:1")
     version = bucket.write("config/doc", b"1", ABSENT)
     for _ in range(2):
@@ -41,7 +41,7 @@ def test_a_breaker_works_beside_a_lease_that_the_same_client_holds_and_takes_non
     assert breaker.state().phase(clock.now()) is Phase.CLOSED
     lease.check()
     bucket.write("config/doc", b"2", version)
-    assert switched == set_by_the_lease, "the dead man's switch is the story's alone"
+    assert timer == set_by_the_lease, "the kill timer is the story's alone"
     lease.release()
 
 

@@ -173,7 +173,7 @@ def test_others_who_are_always_faster_are_given_way_to_after_two_seconds_and_a_h
 
 def test_a_store_that_is_away_is_told() -> None:
     bucket = FailingBucket(MemoryBucket(), Fault(times=99))
-    with pytest.raises(StorageError, match="failed to order"):
+    with pytest.raises(StorageError, match="failed on demand"):
         BucketRegister(bucket, "states/", FakeClock()).change("a", add_one)
 
 

@@ -12,10 +12,10 @@ import pytest
 from ledger_contract import Connect, LedgerContract
 from moto.server import ThreadedMotoServer
 
-from retake.bucket.b2_url import open_b2
+from retake.bucket.b2.url import open_b2
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3_client import connect as connect_s3
-from retake.bucket.s3_client import parse_url
+from retake.bucket.s3.client import connect as connect_s3
+from retake.bucket.s3.client import parse_url
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld
 from retake.runs.bucket_ledger import BucketLedger

@@ -13,7 +13,7 @@ from test_full_disk import assert_paid_once, tick
 from test_intent import BEFORE, DOCUMENT, before
 
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3_conditions import forget
+from retake.bucket.s3.conditions import forget
 from retake.clock import FakeClock
 
 

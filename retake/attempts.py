@@ -1,0 +1,60 @@
+"""Attempt, pause, attempt again: the loop of everything that waits for something to get better.
+
+for attempt in attempts((0.2, 1.0, 5.0), clock.sleep):
+    try:
+        return store.save(data)
+    except StorageError:
+        if attempt.last:
+            raise
+raise AssertionError("the last attempt returns or raises")
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
+
+from retake.clock import Clock
+
+
+class Attempt:
+    """One attempt of several."""
+
+    def __init__(self, pause: float | None, left: Callable[[], float] | None) -> None:
+        self.pause = pause
+        """Seconds until the next attempt; None if there are no more."""
+        self._left = left
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last attempt: there are no more, or the pause would take longer than the time left."""
+        return self.pause is None or (self._left is not None and self._left() <= self.pause)
+
+    def wait_at_least(self, seconds: float) -> None:
+        """Make the pause after this attempt no shorter than `seconds`: what a server asks for in Retry-After."""
+        if self.pause is not None:
+            self.pause = max(self.pause, seconds)
+
+
+def attempts(
+    pauses: Iterable[float], sleep: Callable[[float], object], *, left: Callable[[], float] | None = None
+) -> Iterator[Attempt]:
+    """Yield attempts, one more than there are `pauses` (seconds), and call `sleep` between them.
+
+    `left()` returns for how many more seconds attempts may go on; without it only the pauses bound their number.
+    """
+    for pause in chain[float | None](pauses, (None,)):
+        attempt = Attempt(pause, left)
+        yield attempt
+        if attempt.last or attempt.pause is None:
+            return
+        sleep(attempt.pause)
+
+
+def repeating(*pauses: float) -> Iterator[float]:
+    """Yield `pauses`, and then the last of them for ever: for attempts that are bounded by time."""
+    return chain(pauses, repeat(pauses[-1]))
+
+
+def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
+    """Return a function that returns how many of `seconds`, counted from this call, are left."""
+    end = clock.now().timestamp() + seconds
+    return lambda: end - clock.now().timestamp()

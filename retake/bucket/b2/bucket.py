@@ -1,0 +1,151 @@
+"""A bucket on Backblaze B2, by its native API.
+
+An object is the file of the same name below the prefix. B2 keeps every upload as a version, has no conditional writes,
+and lists versions of the same second in any order. What we write into each version decides which one is present (see
+marks.py), so a write lists, compares, uploads and lists again (see write.py).
+
+Below `<prefix>.retake/` are the claims of the leases.
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import groupby
+
+from retake.bucket import (
+    ANY,
+    Bucket,
+    Conflict,
+    Entry,
+    Expect,
+    LeaseTerms,
+    NotFound,
+    Room,
+    check_key,
+    check_prefix,
+)
+from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.connection import Gone
+from retake.bucket.b2.leases import B2Leases
+from retake.bucket.b2.marks import state_of
+from retake.bucket.b2.write import WriteSteps
+from retake.bucket.keys import is_key
+from retake.bucket.kill_timer import KillTimer, no_kill_timer
+from retake.bucket.room import UnlimitedRoom
+
+
+class B2Bucket(B2Leases):
+    """The bucket of `calls` below `prefix`, which is "" or ends in "/". Thread safe.
+
+    Writes carry the token of the lease that was taken or joined last through this object, so one object serves one
+    lease. Without a lease, a write that expects something takes a short one for itself.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        calls: B2Calls,
+        prefix: str,
+        *,
+        lease_terms: LeaseTerms | None = None,
+        kill_timer: KillTimer = no_kill_timer,
+    ) -> None:
+        super().__init__(calls, f"{prefix}.retake/", lease_terms or LeaseTerms(), kill_timer)
+        self.url = url
+        self._calls, self._prefix = calls, prefix
+        self._terms, self._kill_timer = lease_terms, kill_timer
+        self._steps = WriteSteps(calls, url, self._fencing.token_for)
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        name = self._name(key)
+        with self._calls.within():
+            for state in self._steps.look_repeatedly(name):
+                if state.present is None or state.version is None:
+                    raise NotFound(key)
+                with suppress(Gone):  # replaced since: what replaced it is there
+                    return self._calls.download(state.present), state.version
+            raise AssertionError
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        name, steps = self._name(key), self._steps
+        with self._calls.within(), self._fencing.alone(expect):
+            before = steps.look(name)
+            steps.compare(name, before, expect)
+            sent = steps.upload(name, before, data, forced=expect is ANY)
+            after = steps.fenced(sent)
+            if sent.followed_by_others(after) and expect is not ANY:
+                steps.withdraw(sent)
+                raise steps.conflict(name)
+            return steps.settle(sent, after)
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return UnlimitedRoom(lambda data, expect: self.write(key, data, expect))
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        """See `SharedWrites.replace`.
+
+        B2 keeps what another program uploads at the same time, so nothing has to be put back: our version is removed
+        again. All versions but the newest are kept under names that begin with `aside`. Ours is too if another
+        program's hides it: that one may have been made from an older version, because a reader by name gets any of the
+        versions of one second.
+        """
+        name, beside, steps = self._name(key), self._name(aside), self._steps
+        if name == beside:
+            raise ValueError(f"the same key twice: {key!r}")
+        with self._calls.within(), self._fencing.alone(expect):
+            before, there = steps.look_at_both(name, beside)
+            if there.present:
+                raise Conflict(f"{aside} exists: deal first with what an earlier write displaced")
+            steps.compare(name, before, expect)
+            if unread := before.hidden():
+                steps.keep(unread, beside)
+                steps.remove((*before.replaced, *unread))
+                raise steps.conflict(name)
+            sent = steps.upload(name, before, data, forced=False)
+            after = steps.fenced(sent)
+            if sent.followed_by_others(after):
+                steps.step_back(sent, after, beside)
+                raise steps.conflict(name)
+            return steps.settle(sent, after)
+
+    def delete(self, key: str) -> None:
+        name = self._name(key)
+        with self._calls.within():
+            versions = self._calls.versions_of(name)
+            state = state_of(versions)
+            self._fencing.token_for(state)
+            last = state.present.id if state.present else ""
+            # The present version goes last, so that nothing older is ever present.
+            self._steps.remove(sorted(versions, key=lambda version: version.id == last))
+
+    def copy(self, source: str, target: str) -> None:
+        origin, name, steps = self._name(source), self._name(target), self._steps
+        with self._calls.within():
+            for state in steps.look_repeatedly(origin):
+                if state.present is None:
+                    raise NotFound(source)
+                with suppress(Gone):  # replaced since
+                    sent = steps.copy(name, steps.look(name), state.present)
+                    steps.settle(sent, steps.fenced(sent))
+                    return
+
+    def part(self, prefix: str) -> Bucket:
+        """See `Bucket.part`. A part's writes carry the token of its own lease, so it is an object of its own."""
+        url = f"{self.url}#{prefix.rstrip('/')}"
+        return B2Bucket(url, self._calls, self._prefix + prefix, lease_terms=self._terms, kill_timer=self._kill_timer)
+
+    def now(self) -> datetime | None:
+        self._calls.versions_of(f"{self._prefix}.retake/now")  # nothing is there: only the date of the answer counts
+        date = self._calls.date
+        return None if date is None else datetime.fromtimestamp(date, UTC)
+
+    def list(self, prefix: str) -> list[Entry]:
+        found = self._calls.versions(self._prefix + check_prefix(prefix) if prefix else self._prefix)
+        entries = []
+        for name, versions in groupby(sorted(found, key=lambda it: it.name), key=lambda it: it.name):
+            key, present = name.removeprefix(self._prefix), state_of(versions).present
+            if present and is_key(key):  # else it is another program's file, or a claim
+                entries.append(Entry(key, present.size, present.stamp))
+        return sorted(entries)
+
+    def _name(self, key: str) -> str:
+        return self._prefix + check_key(key)

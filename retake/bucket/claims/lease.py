@@ -1,0 +1,238 @@
+"""A lease held by claims: for its holder, and for the scripts of its holder.
+
+It is lost when its claim is gone or ended, or when its deadline has passed. A rival's claim alone does not end it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from retake.bucket import Handover, LeaseTerms
+from retake.bucket.claims.lease_clock import ClockReading, LeaseClock
+from retake.bucket.claims.names import Stem, highest, last_end, parse
+from retake.bucket.claims.store import Claims, ClaimStore
+from retake.bucket.kill_timer import KillTimer, no_kill_timer
+from retake.errors import LeaseLost, RetakeError, StorageError
+
+_log = logging.getLogger(__name__)
+
+
+class ClaimLease:
+    """A `Lease` held by the claim `name`, which was sent at `sent`.
+
+    `lower` are the names of claims with lower tokens; they are removed with our own when the lease is released.
+    """
+
+    def __init__(
+        self,
+        store: ClaimStore,
+        stem: Stem,
+        name: str,
+        sent: ClockReading,
+        *,
+        clock: LeaseClock,
+        terms: LeaseTerms,
+        lower: Iterable[str] = (),
+    ) -> None:
+        self.token = stem.token
+        self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
+        self._sent = sent
+        self._seen = name  # the newest record of ours that a listing has shown
+        self._seq = 0
+        self._ours = [name]
+        self._lower = list(lower)
+        self._lost = ""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._kill_timer: KillTimer = no_kill_timer
+
+    def left(self) -> float:
+        """Return the seconds until the deadline, counted from before the last claim that counts was sent."""
+        return self._terms.ttl_s - self._terms.margin_s - self._clock.at_most(self._sent)
+
+    def check(self) -> None:
+        """See `Lease.check`. Only reads the clock; each renewal asks the store."""
+        if self._over.is_set():
+            raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
+        if self._lost:
+            raise LeaseLost(self._lost)
+        if self.left() <= 0:
+            raise LeaseLost(
+                f"the lease {self._stem.place} has expired: the store did not answer a renewal within "
+                f"{self._terms.ttl_s:.0f} s, or this machine was suspended; nothing more is written or paid for"
+            )
+
+    def handover(self) -> Handover:
+        self.check()
+        return Handover(self._stem.handed, ())
+
+    def renew(self, store: ClaimStore | None = None) -> None:
+        """Hold the lease for another term. The renewal counts only if it is answered before the old term ends.
+
+        Raises LeaseLost, or StorageError if the store failed: it can be tried again until the deadline.
+        """
+        store = store or self._store
+        name = self._stem.renewal(self._seq + 1)
+        self._seq += 1
+        self._ours.append(name)
+        sent = self._clock.mark()
+        store.claim(name)
+        if not self._counts():
+            self._lost = f"the renewal of the lease {self._stem.place} was answered too late"
+            raise LeaseLost(self._lost)
+        self._sent = sent
+        self._set_kill_timer()
+        self._look(store.claims(self._stem.place), name)
+        self._drop_old(store)
+
+    def _counts(self) -> bool:
+        """Whether an answer that arrives now is in time. Later, somebody else may already hold the lease."""
+        return self.left() > 0
+
+    def _look(self, claims: Claims, name: str) -> None:
+        """Check that our last record and the new one are there, and that nobody has ended the lease."""
+        records = parse(self._stem.place, claims)
+        names = {record.name for record in records}
+        if last_end(records) >= self.token:
+            self._lost = f"the lease {self._stem.place} was broken by the operator, or released"
+        elif not {self._seen, name} <= names:
+            self._lost = f"our claim to the lease {self._stem.place} is gone: somebody else took over or removed it"
+        if self._lost:
+            raise LeaseLost(self._lost)
+        self._seen = name
+
+    def _drop_old(self, store: ClaimStore) -> None:
+        for name in [name for name in self._ours if name != self._seen]:
+            with suppress(StorageError):  # it does no harm, and releasing the lease tries again
+                store.withdraw(name)
+                self._ours.remove(name)
+
+    def arm(self, kill_timer: KillTimer) -> None:
+        """Set `kill_timer` to the end of the lease, now and at each renewal."""
+        self._kill_timer = kill_timer
+        self._set_kill_timer()
+
+    def _set_kill_timer(self) -> None:
+        """Half the margin after the deadline: time for an orderly stop, and nobody else can hold the lease so early."""
+        with self._lock:
+            if not self._over.is_set():
+                self._kill_timer(max(0.001, self.left() + self._terms.margin_s / 2))
+
+    def release(self) -> None:
+        with self._lock:
+            if self._over.is_set():
+                return
+            self._over.set()
+            self._kill_timer(0.0)
+        if self._thread:
+            self._thread.join(self._terms.ttl_s / 4)  # it may be waiting for the store
+        if self._end():
+            self._tidy()
+
+    def _end(self) -> bool:
+        """Record that the lease is over. Only then may our claims be deleted: the token must be remembered."""
+        for _ in range(2):
+            try:
+                self._store.claim(self._stem.end)
+            except StorageError as error:
+                _log.warning("the lease could not be released and will expire: %s", error)
+            else:
+                return True
+        return False
+
+    def _tidy(self) -> None:
+        for name in [*self._ours, *self._lower]:
+            with suppress(StorageError):  # what stays does no harm: the record of the end stays too
+                self._store.withdraw(name)
+
+    def keep(self, connect: Callable[[], ClaimStore]) -> None:
+        """Renew the lease after each third of its term, in a daemon thread with a client of its own."""
+        self._thread = threading.Thread(target=self._keep_renewing, args=(connect,), name="lease", daemon=True)
+        self._thread.start()
+
+    def _keep_renewing(self, connect: Callable[[], ClaimStore]) -> None:
+        store: ClaimStore | None = None
+        pause = self._terms.ttl_s / 3
+        while not self._over.wait(pause):
+            try:
+                store = store or connect()
+                self.renew(store)
+                pause = max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
+            except LeaseLost as error:
+                _log.error("%s", error)
+                return
+            except RetakeError as error:
+                _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
+                pause = self._terms.ttl_s / 24
+            if self.left() <= 0:
+                return
+
+
+class JoinedLease:
+    """The lease that a script's manager holds. Each `check` asks the store whether it still does.
+
+    A script may outlive its manager. The store's clock decides for how long: a rival waits until the claim's stamp is
+    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp. A higher token stops it too, because
+    that stamp may belong to a renewal that was stored too late to count, after the rival had looked.
+    """
+
+    def __init__(self, store: ClaimStore, stem: Stem, *, clock: LeaseClock, terms: LeaseTerms) -> None:
+        self.token = stem.token
+        self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
+        self._released = False
+        self._sure_s = 0.0  # seconds for which it was certainly held, counted from `_asked`
+        self._asked = clock.mark()
+
+    def check(self) -> None:
+        """See `Lease.check`. Costs a listing. Raises StorageError if the store does not answer."""
+        if self._released:
+            raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
+        asked = self._clock.mark()
+        claims = self._store.claims(self._stem.place)
+        newest = self._newest(claims)
+        age = store_now(self._store, claims) - newest + self._clock.at_most(asked)
+        if age >= self._terms.ttl_s - self._terms.margin_s:
+            raise LeaseLost(f"the lease {self._stem.place} has expired: its manager is gone; nothing more is written")
+        self._sure_s = self._terms.ttl_s - self._terms.margin_s - (age - self._clock.at_most(asked))
+        self._asked = asked
+
+    def left(self) -> float:
+        """See `Lease.left`."""
+        return self._sure_s - self._clock.at_most(self._asked)
+
+    def _newest(self, claims: Claims) -> float:
+        """Return the stamp of the manager's last claim. Raises LeaseLost if there is none, or it was ended."""
+        records = parse(self._stem.place, claims)
+        ours = [it for it in records if it.token == self.token and it.nonce == self._stem.nonce and not it.ended]
+        if not ours:
+            ours = [it for it in records if it.name == self._stem.numbered and self._store_says_ours()]
+        if not ours or last_end(records) >= self.token or highest(records) > self.token:
+            raise LeaseLost(f"the lease {self._stem.place} is over: its manager released it, or somebody took over")
+        return max(record.stamp for record in ours)
+
+    def _store_says_ours(self) -> bool:
+        """Whether the numbered claim holds our nonce. The manager's store is ours, so it honours conditions too."""
+        return self._store.nonce(self._stem.numbered) == self._stem.nonce
+
+    def handover(self) -> Handover:
+        self.check()
+        return Handover(self._stem.handed, ())
+
+    def release(self) -> None:
+        self._released = True
+
+
+def store_now(store: ClaimStore, claims: Claims) -> float:
+    """Return the time by the store's clock when it answered or, if the answer has no date, a moment later."""
+    if claims.date is not None:
+        return claims.date
+    from os import urandom
+
+    scratch = f"scratch/{urandom(8).hex()}"
+    try:
+        return store.claim(scratch)
+    finally:
+        with suppress(StorageError):
+            store.withdraw(scratch)

@@ -1,0 +1,61 @@
+"""What a lease needs from a store without locks: one consistent listing, and small objects that never change.
+
+Names are relative to `.retake/` below the bucket's prefix, where no key can be. They consist of letters, digits and
+`/ . - _ ~ %`, have at most 400 bytes and are used as they are.
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Stamped(NamedTuple):
+    """One object in a listing. A name appears once for each version that the store keeps."""
+
+    name: str
+    stamp: float  # seconds since the epoch when it was stored, by the store's clock
+
+
+class Claims(NamedTuple):
+    """A listing of claims."""
+
+    found: tuple[Stamped, ...]
+    date: float | None  # seconds since the epoch when the store answered, by its clock; None if it does not say
+
+
+class ClaimStore(Protocol):
+    """Objects that are claims. Used by one thread at a time.
+
+    Every method may raise StorageError, after seconds rather than minutes.
+    """
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the store honours create-if-absent: tried out, never guessed from the vendor's name."""
+        ...
+
+    def claims(self, prefix: str) -> Claims:
+        """List everything whose name begins with `prefix`. Every claim that was answered before must be in it."""
+        ...
+
+    def claim(self, name: str) -> float:
+        """Store a small object under `name` in one attempt, and return its stamp.
+
+        Raises StorageError also if the answer is lost: the object may be stored, now or later. The stamp may be early
+        by as much as two clocks of the store differ, and is never that of a later version of the same name.
+        """
+        ...
+
+    def claim_if_absent(self, name: str, nonce: str) -> bool:
+        """Store `nonce` under `name` if nothing is there, and return whether it is there now. Only if `conditional`.
+
+        A refusal (412, 409) or a lost answer may be caused by our own request: what is there is read and compared.
+        Raises StorageError if that fails.
+        """
+        ...
+
+    def nonce(self, name: str) -> str | None:
+        """Return what `claim_if_absent` stored under `name`, or None. Only if `conditional`."""
+        ...
+
+    def withdraw(self, name: str) -> None:
+        """Remove every version stored under `name`. Nothing there is no error."""
+        ...

@@ -1,0 +1,240 @@
+"""The steps of a durable write on a local file system, and errors that say what to do about them."""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from retake.errors import StorageError
+
+LEFTOVER_S = 24 * 3600.0  # a draft this old has no writer any more
+
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # nothing; a file above it; a link; a socket
+
+_A_FOLDER = "a folder has that name, and a key cannot also be a folder: rename one of the two"
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: make room on it",
+    errno.EDQUOT: "the quota is used up: make room, or have it raised",
+    errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
+    errno.EROFS: "the file system is read-only: mount it writable, or choose another STORAGE.url",
+    errno.EACCES: "give the user that runs this the right to read and write there",
+    errno.EPERM: "give the user that runs this the right to read and write there",
+    errno.EIO: "the disk reports an error: check it before anything else",
+    errno.EXDEV: "a bucket must lie on one file system: have no mount inside it",
+    errno.EISDIR: _A_FOLDER,
+    errno.ENOTEMPTY: _A_FOLDER,
+    errno.ENOTDIR: "a file has the name of a folder that is needed: rename one of the two",
+    errno.ELOOP: "a bucket does not follow symbolic links: put a real file or folder there (STORAGE.follow_links "
+    "allows folders that are links to another disk)",
+    errno.ENOLCK: "this file system cannot lock files: use a local disk",
+    errno.ENOTSUP: "this file system lacks locks or hard links: use a local disk",
+    errno.EMFILE: "this process has too many files open: raise its limit (ulimit -n)",
+    errno.ENFILE: "this machine has too many files open: find out which program holds them",
+}
+
+
+PRIVATE = 0o600
+"""The mode of files that only their owner may read: state documents hold signed links."""
+
+
+class Draft(NamedTuple):
+    """A complete file on the disk that has no name in the bucket yet."""
+
+    path: str
+    version: str
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError that says what was being done, where, and what to do about it.
+
+    `doing` completes "cannot …".
+    """
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "check that the disk is mounted and sound, then run this again")
+        where = f" ({error.filename})" if error.filename else ""
+        raise StorageError(f"cannot {doing}: {error.strerror or error}{where}; {advice}") from error
+
+
+def version_of(found: os.stat_result) -> str:
+    """Return the version of a file. No two files, and no two states of one file, have the same.
+
+    A replaced file's inode number is reused immediately, so the time tells two writes apart. Ours are stamped in
+    nanoseconds by `write_draft`; the kernel's own stamps may stay the same for 4 ms.
+    """
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+
+
+def stat_file(path: str) -> os.stat_result | None:
+    """Return the status of the file at `path`, or None. Raises OSError for a folder, a link or a device."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return None
+        raise
+    if not stat.S_ISREG(found.st_mode):
+        kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ELOOP
+        raise OSError(kind, "not a file", path)
+    return found
+
+
+def write_draft(folder: str, data: bytes, mode: int) -> Draft:
+    """Create a file in `folder` that holds `data`, durable when this returns. Raises OSError."""
+    with _new_file(folder, mode) as (path, file):
+        return Draft(path, _filled(file, data))
+
+
+def reserve(folder: str, size: int, mode: int) -> str:
+    """Create a file in `folder` with `size` bytes allocated: overwriting them needs no more space. Raises OSError."""
+    with _new_file(folder, mode) as (path, file):
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+        else:
+            _write_all(file, bytes(size))
+        os.fsync(file)
+        return path
+
+
+def fill_draft(path: str, data: bytes) -> Draft:
+    """Put `data` into the file that `reserve` made, durable when this returns. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        return Draft(path, _filled(file, data))
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _new_file(folder: str, mode: int) -> Iterator[tuple[str, int]]:
+    """Create a file and provide its path and descriptor; remove it if the block fails."""
+    path = os.path.join(folder, f"{os.getpid()}-{os.urandom(8).hex()}")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)  # O_EXCL: never somebody else's file
+    try:
+        try:
+            set_mode(file, mode)
+            yield path, file
+        finally:
+            os.close(file)  # network file systems report a full disk only here, so an error must not be suppressed
+    except BaseException:
+        discard(path)
+        raise
+
+
+def set_mode(file: int, mode: int) -> None:
+    """Give our own file exactly this mode: the process's umask may have reduced it on creation."""
+    found = os.fstat(file)
+    if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
+        os.fchmod(file, mode)
+
+
+def _filled(file: int, data: bytes) -> str:
+    """Put `data` into the file, make it durable and return its version."""
+    _write_all(file, data)
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))  # see version_of
+    os.fsync(file)  # before it gets its name: else a power cut leaves an empty file of that name
+    return version_of(os.fstat(file))
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # one call may write only a part
+        rest = rest[os.write(file, rest) :]
+    if os.fstat(file).st_size > len(data):  # it was reserved; no block is given up before everything is written
+        os.ftruncate(file, len(data))
+    size = os.fstat(file).st_size
+    if size != len(data):  # some network file systems lose the end of a file without an error
+        raise OSError(errno.EIO, f"{size} of {len(data)} bytes arrived")
+
+
+def keep_access(draft: str, present: str) -> None:
+    """Give `draft` the mode and owner of the file `present`, if it exists: another program must still be able to write
+    it."""
+    found = stat_file(present)
+    if found is None:
+        return
+    mine = os.stat(draft)
+    if stat.S_IMODE(found.st_mode) != stat.S_IMODE(mine.st_mode):
+        os.chmod(draft, stat.S_IMODE(found.st_mode))
+    if (found.st_uid, found.st_gid) != (mine.st_uid, mine.st_gid):
+        with suppress(PermissionError):  # only root may give a file away
+            os.chown(draft, found.st_uid, found.st_gid)
+
+
+def discard(path: str) -> None:
+    """Remove a draft that is no longer needed. If that fails, `sweep` removes it after a day."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def sweep(folder: str, now: float) -> None:
+    """Remove what crashed writers left in `folder` more than a day before `now`, in seconds since the epoch."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for item in found:
+            with suppress(OSError):  # another process sweeps too, or it is another user's file
+                if now - item.stat(follow_symlinks=False).st_mtime > LEFTOVER_S:
+                    os.unlink(item.path)
+
+
+def sync_file(path: str) -> None:
+    """Make the file at `path` durable. Raises OSError."""
+    _sync(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in the folder `path` durable: a rename changes the folder. Raises OSError."""
+    try:
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot, and need not
+            raise
+
+
+def _sync(path: str, flags: int) -> None:
+    file = os.open(path, flags)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def remove_empty(folder: str) -> None:
+    """Remove a folder that holds nothing but empty folders: deleted keys leave them. Raises OSError otherwise."""
+    for path, _, _ in os.walk(folder, topdown=False):
+        os.rmdir(path)
+
+
+def require_root(root: str) -> None:
+    """Return if the folder `root` exists, or can be made in a folder that exists. Raises StorageError."""
+    if os.path.isdir(root):
+        return
+    if os.path.lexists(root) and not os.path.isdir(root):  # again: somebody may just have made it
+        raise StorageError(f"{root} is not a folder: move it away, or choose another STORAGE.url")
+    parent = os.path.dirname(root)
+    if not os.path.isdir(parent):  # a disk that is not mounted must not look like an empty bucket
+        raise StorageError(f"{parent}, where the bucket's folder should be, is not there: mount or make it")
+
+
+def make_folders(root: str, folder: str, mode: int) -> None:
+    """Make `folder` and the missing folders above it, up to and including `root`. Raises OSError."""
+    if os.path.isdir(folder):
+        return
+    above = os.path.dirname(folder)
+    if folder == root:
+        require_root(root)
+    else:
+        make_folders(root, above, mode)
+    try:
+        os.mkdir(folder, mode)
+        os.chmod(folder, mode)  # the process's umask may have reduced it
+    except FileExistsError:
+        if not os.path.isdir(folder):  # else somebody made it just now
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", folder) from None
+    sync_folder(above)  # else a power cut takes the folder and everything in it

@@ -1,0 +1,63 @@
+"""The leases of a bucket in an S3-compatible store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from retake.attempts import countdown
+from retake.bucket import Holder, Lease, LeaseTerms, check_key
+from retake.bucket.claims.leases import ClaimLeases
+from retake.bucket.kill_timer import KillTimer
+from retake.bucket.s3.claims import S3ClaimStore
+from retake.bucket.s3.client import S3Client, S3Place, connect
+from retake.bucket.s3.conditions import conditions
+from retake.clock import Clock
+from retake.errors import LeaseLost, StorageError
+
+PATIENCE_S = 30.0  # for a request of the bucket
+_LEASE_PATIENCE_S = 10.0  # for a request of a lease
+_SHORT = LeaseTerms(ttl_s=60.0, skew_s=5.0, margin_s=5.0)  # of a lease for one read and one write
+
+
+class S3Leases:
+    """`Leases` (see retake.bucket.contract) by claims below `.retake/` in `place`."""
+
+    def __init__(
+        self, client: S3Client, place: S3Place, clock: Clock, terms: LeaseTerms, kill_timer: KillTimer
+    ) -> None:
+        self._client, self._place, self._clock, self._terms = client, place, clock, terms
+        self._leases = ClaimLeases(self._claim_store, terms=terms, kill_timer=kill_timer, clock=clock)
+        self._short = ClaimLeases(self._claim_store, terms=_SHORT, clock=clock)
+
+    def lease(self, name: str, owner: str) -> Lease:
+        return self._leases.lease(name, owner)
+
+    def holder(self, name: str) -> Holder | None:
+        return self._leases.holder(name)
+
+    def join(self, name: str, handed: str) -> Lease:
+        return self._leases.join(name, handed)
+
+    def break_lease(self, name: str, owner: str) -> int:
+        return self._leases.break_lease(name, owner)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """See `Leases.alone`."""
+        honoured = conditions(self._client, self._place)
+        if honoured.absent and honoured.match:
+            yield
+            return
+        lease = self._short.wait(check_key(f"{name}-writes"), countdown(PATIENCE_S, self._clock))
+        try:
+            yield
+            lease.check()
+        except LeaseLost as error:
+            raise StorageError(f"writing {name} took longer than the lease for it lasts; try again") from error
+        finally:
+            lease.release()
+
+    def _claim_store(self) -> S3ClaimStore:
+        """Open a client of its own: requests of a lease are short, and wait for no others."""
+        read_s = min(_LEASE_PATIENCE_S, self._terms.ttl_s / 3)
+        client = connect(self._place, connect_s=min(5.0, read_s), read_s=read_s)
+        return S3ClaimStore(S3Client(client, self._place, self._clock, read_s), self._place)

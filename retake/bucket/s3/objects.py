@@ -1,0 +1,130 @@
+"""Objects in an S3-compatible store: one request or a few, with the contract's errors."""
+
+import os
+from typing import Any
+
+from retake.bucket import ABSENT, Conflict, Expect, NotFound, check_key
+from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
+from retake.bucket.s3.conditions import remove_quietly
+
+_MARK = "retake"  # the metadata that carries the number of a write
+
+
+class S3Objects:
+    """The objects in `place`. `url` names the bucket in messages."""
+
+    def __init__(self, client: S3Client, place: S3Place, url: str) -> None:
+        self._client, self._place, self._url = client, place, url
+
+    def name(self, key: str) -> str:
+        """Return the store's name of the object `key`. Raises ValueError for what is not a key."""
+        return f"{self._place.prefix}{check_key(key)}"
+
+    def ask(self, doing: str, key: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request that may be repeated. Raises NotFound (`key`), StorageError."""
+        try:
+            return self._client.ask(doing, operation, **arguments)
+        except RequestRefused as error:
+            if error.status == 404 and error.code != "NoSuchBucket":
+                raise NotFound(key) from None
+            raise self._client.failed(doing, error) from error
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        """Return the object and its version. Raises NotFound, StorageError."""
+        answer = self.ask(f"read {key}", key, "get_object", Key=self.name(key))
+        return answer["Body"], _version(answer)
+
+    def version(self, key: str) -> str | None:
+        """Return the version of the object, None if it does not exist."""
+        try:
+            return _version(self.ask(f"look at {key}", key, "head_object", Key=self.name(key)))
+        except NotFound:
+            return None
+
+    def put(self, key: str, data: bytes, condition: dict[str, str]) -> str:
+        """Write the object once, as far as anyone can tell: after a lost answer or a refusal, check if it is there.
+
+        `condition` holds If-Match or If-None-Match, or nothing. Returns the version. Raises Conflict, StorageError.
+        """
+        number = _number()
+        doing = f"write {key}"
+
+        def attempt() -> str:
+            try:
+                answer = self._client.once(
+                    "put_object", Key=self.name(key), Body=data, Metadata={_MARK: number}, **condition
+                )
+                return f"{_etag(answer)}-{number}"
+            except (RequestRefused, AnswerLost) as error:
+                return self._after(key, number, error, bool(condition))
+
+        return self._client.repeat(doing, attempt)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object. The copy gets a version that was never used before. Raises NotFound, StorageError."""
+        self.ask(
+            f"copy {source} to {target}",
+            source,
+            "copy_object",
+            CopySource={"Bucket": self._place.bucket, "Key": self.name(source)},
+            Key=self.name(target),
+            MetadataDirective="REPLACE",
+            Metadata={_MARK: _number()},
+        )
+
+    def compare_and_put(self, key: str, data: bytes, expect: str | Expect) -> str:
+        """Write less safely, in a store that ignores conditions. Raises Conflict, StorageError."""
+        self._compare(key, expect, "nothing was changed")
+        version = self.put(key, data, {})
+        self._compare(key, version, "it was written after us")
+        return version
+
+    def displace(self, key: str, data: bytes, expect: str, aside: str) -> str:
+        """Write in a store that ignores conditions, while `aside` holds a copy of what was there.
+
+        If nothing was written the copy is removed, else it stays until the caller has dealt with it. Raises Conflict.
+        """
+        self._compare(key, expect, "nothing was changed")
+        try:
+            self.copy(key, aside)
+        except NotFound:
+            raise Conflict(f"{key} of {self._url} has just been removed by another program") from None
+        try:
+            self._compare(key, expect, "nothing was changed")
+        except Conflict:
+            remove_quietly(self._client, self.name(aside))
+            raise
+        version = self.put(key, data, {})
+        self._compare(key, version, f"what was there before is kept as {aside}")
+        remove_quietly(self._client, self.name(aside))
+        return version
+
+    def _after(self, key: str, number: str, error: Exception, conditional: bool) -> str:
+        """Return the version if the write was carried out after all. Raises Conflict, StorageError, AnswerLost."""
+        refused = isinstance(error, RequestRefused) and error.status in (404, 409, 412) and conditional
+        if isinstance(error, RequestRefused) and not (refused and error.code != "NoSuchBucket"):
+            raise self._client.failed(f"write {key}", error) from error
+        found = self.version(key)
+        if found is not None and found.endswith(f"-{number}"):
+            return found
+        if isinstance(error, RequestRefused) and error.status != 409:
+            raise Conflict(
+                f"{key} of {self._url} is not what was read: somebody else wrote it; nothing was changed"
+            ) from None
+        raise AnswerLost(str(error)) from error  # 409: somebody else's write was in progress at the same moment
+
+    def _compare(self, key: str, expect: str | Expect, consequence: str) -> None:
+        if (self.version(key) or ABSENT) != expect:
+            raise Conflict(f"{key} of {self._url} is not what was expected: somebody else wrote it; {consequence}")
+
+
+def _number() -> str:
+    return os.urandom(8).hex()
+
+
+def _etag(answer: dict[str, Any]) -> str:
+    return str(answer["ETag"]).strip('"')
+
+
+def _version(answer: dict[str, Any]) -> str:
+    return f"{_etag(answer)}-{answer.get('Metadata', {}).get(_MARK, '')}"

@@ -1,0 +1,56 @@
+"""Attempt, pause, attempt again."""
+
+from datetime import timedelta
+from itertools import islice
+
+from retake.attempts import attempts, countdown, repeating
+from retake.clock import FakeClock
+
+
+def test_there_is_one_attempt_more_than_there_are_pauses() -> None:
+    slept: list[float] = []
+    assert [attempt.last for attempt in attempts((1, 2), slept.append)] == [False, False, True]
+    assert slept == [1, 2]
+
+
+def test_without_pauses_there_is_one_attempt() -> None:
+    slept: list[float] = []
+    assert [attempt.last for attempt in attempts((), slept.append)] == [True]
+    assert slept == []
+
+
+def test_the_last_pause_repeats() -> None:
+    assert list(islice(repeating(1, 2), 4)) == [1, 2, 2, 2]
+
+
+def test_no_pause_outlasts_the_time_left() -> None:
+    clock = FakeClock()
+    end = clock.now() + timedelta(seconds=10)
+    began = [attempt.pause for attempt in attempts(repeating(1, 4), clock.sleep, left=countdown(10, clock))]
+    assert began == [1, 4, 4, 4], "after 0, 1, 5 and 9 seconds"
+    assert clock.now() == end - timedelta(seconds=1)
+
+
+def test_time_spent_in_an_attempt_counts() -> None:
+    clock = FakeClock()
+    lasts = []
+    for attempt in attempts((1, 1), clock.sleep, left=countdown(10, clock)):
+        clock.sleep(9)
+        lasts.append(attempt.last)
+    assert lasts == [True]
+
+
+def test_a_server_may_ask_for_a_longer_pause() -> None:
+    slept: list[float] = []
+    for attempt in attempts((1, 1), slept.append):
+        attempt.wait_at_least(3)
+    assert slept == [3, 3]
+
+
+def test_a_server_that_asks_for_more_time_than_is_left_ends_it() -> None:
+    slept: list[float] = []
+    lasts = []
+    for attempt in attempts((1, 1), slept.append, left=lambda: 5.0):
+        attempt.wait_at_least(60)
+        lasts.append(attempt.last)
+    assert (lasts, slept) == ([True], [])
