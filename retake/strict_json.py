@@ -7,7 +7,7 @@ hand, and that says two things at once, must be refused instead.
 import json
 from typing import Any
 
-from retake.rules import shown
+from retake.foreign_text import shown
 
 DEEPEST = 100
 """Levels of nesting. Where Python's JSON reader goes deeper than its writer, a document could be read and not saved."""

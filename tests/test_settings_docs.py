@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retake.keys import KEYS
-from retake.rules import CHANNELS
 from retake.settings import ENVIRONMENT, SECTIONS, Declared, Size, load_settings
+from retake.settings.rules import CHANNELS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ PACKAGE = sorted(ROOT.glob("retake/**/*.py"))
 DOORS = sorted(ROOT.glob("*.py"))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
 
-GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__", "__main__"}  # errors, clock, settings, logs …
+GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__", "__main__"} | {"settings"}
 BELOW = {
     "console": {"story", "robots", "runs", "paid", "retrying", "vendors", "bucket"},
     "story": {"sandbox", "vendors", "media", "runs", "paid", "retrying", "bucket"},
@@ -26,6 +26,7 @@ BELOW = {
     "vendors": set[str](),
     "media": set[str](),
     "bucket": set[str](),
+    "settings": set[str](),
 }
 """What each room may import, besides the ground floor, which all may."""
 

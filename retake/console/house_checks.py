@@ -54,7 +54,7 @@ def prompts_check(settings: Settings) -> Finding:
 
 def ffmpeg_check(settings: Settings) -> Finding:
     """A mock video, small and short, with the encoder of the settings, made and looked at."""
-    from retake.rules import Size
+    from retake.settings.rules import Size
     from retake.story.stage import RealStudio
 
     small = settings._replace(

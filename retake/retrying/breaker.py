@@ -7,10 +7,10 @@
 The numbers are those of seed 003, «NR.NSI.2 … Circuit Breaker» («Half-Open после 10 неудач за 5 минут, Timeout: 60
 секунд в состоянии Open»). While it is open no call is made, so nothing counts as an attempt.
 
-State and transitions are pure; `Breaker` keeps the state in a register (register.py), so that it outlives the process
+State and transitions are pure; `Breaker` keeps the state in a states (state_store.py), so that it outlives the process
 and is shared with others. A breaker is a hint: nothing is unsafe without it. Where its state cannot be had, calls are
 let through; what a call led to is never lost because it could not be noted. One thing is not done on a guess: the call
-that probes is let through only once the register has taken note of it.
+that probes is let through only once the states has taken note of it.
 """
 
 import os
@@ -24,7 +24,7 @@ from retake.bucket import Bucket
 from retake.clock import Clock, parse_stamp
 from retake.errors import Code, CodedError, RetakeError, StorageError
 from retake.retrying.policy import RetryIf
-from retake.retrying.register import BucketRegister, Cell, Raw, Register
+from retake.retrying.state_store import BucketStateStore, Raw, StateCell, StateStore
 
 BREAKERS = "breakers/"
 """The folder of a bucket that holds the breakers' states, NAME.json each."""
@@ -166,7 +166,7 @@ def _is_probe(state: BreakerState, who: str) -> bool:
     return state.probe is not None and state.probe.who == who
 
 
-# --- as it lies in a register ---
+# --- as it lies in a states ---
 
 
 def encoded(state: BreakerState) -> Raw:
@@ -223,18 +223,18 @@ def _moment_or_none(field: str, value: Any) -> datetime | None:
 # --- carried out ---
 
 
-def breakers_of(bucket: Bucket, clock: Clock) -> BucketRegister:
-    """The register of the breakers in `bucket`: its root, for channels share them."""
-    return BucketRegister(bucket, BREAKERS, clock)
+def breakers_of(bucket: Bucket, clock: Clock) -> BucketStateStore:
+    """The states of the breakers in `bucket`: its root, for channels share them."""
+    return BucketStateStore(bucket, BREAKERS, clock)
 
 
 class Breaker:
-    """The breaker called `name`. `owner` says who calls, for people («host:pid»). Thread safe, as its register is."""
+    """The breaker called `name`. `owner` says who calls, for people («host:pid»). Thread safe, as its states is."""
 
     def __init__(
         self,
         name: str,
-        register: Register,
+        states: StateStore,
         policy: BreakerPolicy = BreakerPolicy(),  # noqa: B008  immutable
         *,
         clock: Clock,
@@ -242,7 +242,7 @@ class Breaker:
     ) -> None:
         self.name = name
         self.policy = policy
-        self._cell = Cell(register, name, decoded, encoded)
+        self._cell = StateCell(states, name, decoded, encoded)
         self._clock = clock
         self._owner = owner
 
@@ -310,7 +310,7 @@ class Breaker:
         return self._cell.change(lambda state: _both(BreakerState()))
 
     def _claimed(self, who: str, now: datetime) -> Refusal | None:
-        """Have the register take note that this call is the probe; without that it is none."""
+        """Have the states take note that this call is the probe; without that it is none."""
         try:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:

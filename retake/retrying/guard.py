@@ -107,29 +107,29 @@ class Guard:
 
     def outcome(self, work: Callable[[Call], T]) -> Outcome[T]:
         """`call`, with everything that is known in the end. Raises only what is no CodedError."""
-        course = _Course(self._clock.now(), self._deadline_s)
+        execution = _Course(self._clock.now(), self._deadline_s)
         while not self._stopped():
-            call = Call(course.attempts + 1, self.policy.timeout_s)
+            call = Call(execution.attempts + 1, self.policy.timeout_s)
             began_at = self._clock.now()
             try:
                 value = self._made(work, call)
             except BreakerOpen as refusal:
-                course.error = course.error or refusal
-                if not self._held(course, refusal):
-                    return course.ended(End.DEADLINE)
+                execution.error = execution.error or refusal
+                if not self._held(execution, refusal):
+                    return execution.ended(End.DEADLINE)
                 continue
             except CodedError as error:
-                course.attempts, course.error = call.attempt, error
+                execution.attempts, execution.error = call.attempt, error
                 decision = decide_on_paid(self.policy, error, call.attempt, self._random)
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
-                    return course.ended(_end_of(error, decision))
-                if not self._waited(course, decision):
-                    return course.ended(End.DEADLINE)
+                    return execution.ended(_end_of(error, decision))
+                if not self._waited(execution, decision):
+                    return execution.ended(End.DEADLINE)
                 continue
             self._observe(Tried(call.attempt, began_at, self._clock.now(), None, None))
-            return course.ended(End.DONE, value, call.attempt)
-        return course.ended(End.STOPPED)
+            return execution.ended(End.DONE, value, call.attempt)
+        return execution.ended(End.STOPPED)
 
     def _stopped(self) -> bool:
         return self._stop is not None and self._stop()
@@ -143,16 +143,16 @@ class Guard:
         except OutOfTime as error:
             raise error.as_error(self.policy.timeout_code) from None
 
-    def _waited(self, course: "_Course", retry: Retry) -> bool:
-        if not course.allows(retry.after_s, self._clock.now()):
+    def _waited(self, execution: "_Course", retry: Retry) -> bool:
+        if not execution.allows(retry.after_s, self._clock.now()):
             return False
-        course.waited_s += sleep(self._clock, retry.after_s, self._stop)
+        execution.waited_s += sleep(self._clock, retry.after_s, self._stop)
         return True
 
-    def _held(self, course: "_Course", refusal: BreakerOpen) -> bool:
-        if not course.allows(refusal.retry_after_s, self._clock.now()):
+    def _held(self, execution: "_Course", refusal: BreakerOpen) -> bool:
+        if not execution.allows(refusal.retry_after_s, self._clock.now()):
             return False
-        course.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
+        execution.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
         return True
 
 

@@ -1,7 +1,7 @@
 """Work that is to be done again later: kept until it is due, and until it was done.
 
 A robot of which the policy says `deferred_retry` keeps the work here when its own repeats are used up. It lies in the
-robot's register, under ID.deferred: with a register in a bucket it outlives the process. There are no timers: who runs
+robot's states, under ID.deferred: with a states in a bucket it outlives the process. There are no timers: who runs
 now and then asks what is due.
 """
 
@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, parse_stamp
-from retake.retrying.idempotency import key_of
-from retake.retrying.register import Cell, Raw, Register
+from retake.retrying.state_store import Raw, StateCell, StateStore
+from retake.robots.idempotency import key_of
 
 TAKEN_S = 3600.0
 """So long nobody else takes up work that somebody has taken up: who is not done by then has died."""
@@ -36,8 +36,8 @@ class Deferred(NamedTuple):
 class Deferrals:
     """The deferred work of one robot. Every method may raise StateError, StorageError."""
 
-    def __init__(self, register: Register, robot_id: str, clock: Clock) -> None:
-        self._cell = Cell(register, f"{robot_id}.deferred", decoded, encoded)
+    def __init__(self, states: StateStore, robot_id: str, clock: Clock) -> None:
+        self._cell = StateCell(states, f"{robot_id}.deferred", decoded, encoded)
         self._clock = clock
 
     def put(self, correlation_id: str, input_data: Mapping[str, Any], after_s: float, code: str) -> Deferred:

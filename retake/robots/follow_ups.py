@@ -1,7 +1,7 @@
 """What follows when a robot's work has come to nothing, as data: which action, after which errors.
 
 Seed 003 names the actions robot by robot, under «Действия при неудаче», «Compensation» and «Escalation Path». They are
-not carried out here: a desk is handed them (desk.py).
+not carried out here: a sink is handed them (action_sink.py).
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from retake.errors import CodedError, ErrorClass, escalate, retry_in
-from retake.robots.form import Field, Form, Forms
-from retake.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
+from retake.settings.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
+from retake.settings.schema import Field, Form, Forms
 
 
 class Do(StrEnum):

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retake.errors import SettingsError, class_of
+from retake.foreign_text import plain, shown
 from retake.retrying.policy import RetryPolicy
 from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
-from retake.robots.form import Form, Forms, fill, strangers
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
-from retake.rules import TEXT, plain, resembled, shown
+from retake.settings.rules import TEXT
+from retake.settings.schema import Form, Forms, fill, resembled, strangers
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of seed 003. A folder of policies has a file for each of them, and may have more."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from retake.retrying.batch import Item
-from retake.retrying.batch_plan import BatchPolicy
-from retake.retrying.creation import CreationPolicy
-from retake.retrying.idempotency import key_of
+from retake.robots.batch import Item
+from retake.robots.batch_plan import BatchPolicy
+from retake.robots.creation import CreationPolicy
 from retake.robots.follow_ups import Do, FollowUp
+from retake.robots.idempotency import key_of
 from retake.robots.policies import RobotPolicy
 
 

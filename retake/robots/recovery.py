@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from retake.errors import CodedError, ErrorClass
 from retake.retrying.policy import RetryPolicy
 from retake.robots.follow_ups import FILTER, Do, FollowUp, Level, When, when
-from retake.robots.form import Field, Form, Forms
-from retake.rules import YES_OR_NO
+from retake.settings.rules import YES_OR_NO
+from retake.settings.schema import Field, Form, Forms
 
 
 class Step(StrEnum):

@@ -13,8 +13,8 @@ from retake.errors import class_of
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Intervals, Linear, TwoPhase
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.robots.follow_ups import CLASSES, CODES
-from retake.robots.form import Field, Form, Forms
-from retake.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
+from retake.settings.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
+from retake.settings.schema import Field, Form, Forms
 
 UNBOUNDED = "unbounded"
 

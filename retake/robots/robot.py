@@ -1,7 +1,7 @@
 """A robot at work: one piece of work under the robot's protocol, and what follows when it comes to nothing.
 
     work ── error ──▶ the policy ── again ──▶ wait, work …
-                          └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the desk
+                          └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the sink
 
 What a policy file says of repeats, conditions, breaker, creation and batches is carried out by retake.retrying; here it
 is put together. What is deferred is kept until somebody calls `run_due` when its time has come. Work raises RobotError
@@ -15,17 +15,16 @@ from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from retake.errors import CodedError, RetakeError, RobotError, Stopped
-from retake.retrying import batch, creation
 from retake.retrying.breaker import Breaker
 from retake.retrying.guard import Call, End, Guard, Outcome, Tried
-from retake.retrying.read_only import ReadOnly
-from retake.retrying.register import MemoryRegister
-from retake.robots import grid
-from retake.robots.course import Course, Failure, Ports
+from retake.retrying.state_store import MemoryStateStore
+from retake.robots import batch, creation, step_validation
 from retake.robots.deferred import Deferrals, Deferred
+from retake.robots.execution import Execution, Failure, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy, keyed
+from retake.robots.read_only import ReadOnly
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -52,14 +51,14 @@ class Result(NamedTuple, Generic[T]):
 
 
 class Robot:
-    """The robot that works by `policy`. Several of them that share a breaker need the same register."""
+    """The robot that works by `policy`. Several of them that share a breaker need the same states."""
 
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
-        self._register = ports.register or MemoryRegister()
-        self.deferrals = Deferrals(self._register, policy.id, ports.clock)
+        self._states = ports.states or MemoryStateStore()
+        self.deferrals = Deferrals(self._states, policy.id, ports.clock)
         self._breaker = policy.breaker and Breaker(
-            policy.breaker.name, self._register, policy.breaker.policy, clock=ports.clock, owner=ports.owner
+            policy.breaker.name, self._states, policy.breaker.policy, clock=ports.clock, owner=ports.owner
         )
 
     def run(
@@ -88,16 +87,18 @@ class Robot:
                 validate()
             return work(call)
 
-        course = self._course(correlation_id, input_data)
-        return self._ended(course, self._guard(course.observe).outcome(validated), partly_done)
+        execution = self._execution(correlation_id, input_data)
+        return self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
 
-    def _ended(self, course: Course, outcome: Outcome[T], partly_done: Callable[[], bool] = lambda: False) -> Result[T]:
+    def _ended(
+        self, execution: Execution, outcome: Outcome[T], partly_done: Callable[[], bool] = lambda: False
+    ) -> Result[T]:
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
             return Result(outcome.value, (), outcome.attempts)
         compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
-        return Result(None, (course.failed(outcome.error, compensation),), outcome.attempts)
+        return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
 
     def due(self, now: datetime | None = None) -> list[Deferred]:
         """The work that was deferred and is due at `now`, what was due first at the front. Raises StateError,
@@ -134,12 +135,12 @@ class Robot:
 
     def validate(
         self,
-        measure: Callable[[Call], grid.Number],
-        allowed: grid.Grid,
+        measure: Callable[[Call], step_validation.Number],
+        allowed: step_validation.Grid,
         *,
         correlation_id: str,
         input_data: Mapping[str, Any] | None = None,
-    ) -> Result[grid.Verdict]:
+    ) -> Result[step_validation.Verdict]:
         """Validate the number that `measure` returns, by the rules of the policy's [validation]. Taking the measure is
         repeated as the policy says; a number that the rules refuse is a failure, and its record has the proposal.
 
@@ -148,43 +149,43 @@ class Robot:
         """
         if (rules := self.policy.validation) is None:
             raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
-        course = self._course(correlation_id, input_data)
+        execution = self._execution(correlation_id, input_data)
 
-        def judged(call: Call) -> grid.Verdict:
+        def judged(call: Call) -> step_validation.Verdict:
             value = measure(call)
             try:
-                verdict = grid.validate(value, allowed, rules)
+                verdict = step_validation.validate(value, allowed, rules)
             except (ValueError, ArithmeticError) as error:
-                raise RobotError(grid.OUT_OF_RANGE, f"{value!r:.60} is no number on any grid") from error
-            course.tell(value=str(verdict.value), nearest=str(verdict.nearest))
+                raise RobotError(step_validation.OUT_OF_RANGE, f"{value!r:.60} is no number on any grid") from error
+            execution.tell(value=str(verdict.value), nearest=str(verdict.nearest))
             verdict.passed()
             return verdict
 
-        result = self._ended(course, self._guard(course.observe).outcome(judged))
+        result = self._ended(execution, self._guard(execution.observe).outcome(judged))
         if (verdict := result.value) and (wrong := verdict.wrong):
             _log.warning("%s: %s (%s)", self.policy.id, wrong, verdict.finding)
-            if verdict.finding is grid.Finding.CORRECTED:
-                course.corrected(wrong)
+            if verdict.finding is step_validation.Finding.CORRECTED:
+                execution.corrected(wrong)
         return result
 
     def create(
         self, parts: creation.Parts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
     ) -> Result[creation.Created[T]]:
         """The thing that `data` describe, made once however often it is asked for. After as many failures in a row as
-        the policy says nothing is made any more, and the desk is told once. `key` is the thing's idempotency key where
+        the policy says nothing is made any more, and the sink is told once. `key` is the thing's idempotency key where
         the policy says `key_from = "item"`; else it is made from the data.
 
         Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
         """
-        course = self._course(correlation_id, data)
-        creator = self.creator(parts, course.observe)
+        execution = self._execution(correlation_id, data)
+        creator = self.creator(parts, execution.observe)
         try:
-            return Result(creator.create(data, key), (), course.attempts)
+            return Result(creator.create(data, key), (), execution.attempts)
         except ReadOnly as error:  # it was told of when it began
-            return Result(None, (course.failed(error, follows=()),), course.attempts)
+            return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
             begins = _failed_in_a_row(creator) == creator.policy.read_only_after
-            return Result(None, (course.failed(error, read_only_begins=begins),), course.attempts)
+            return Result(None, (execution.failed(error, read_only_begins=begins),), execution.attempts)
 
     def creator(
         self, parts: creation.Parts[T], observe: Callable[[Tried], None] = lambda tried: None
@@ -193,7 +194,7 @@ class Robot:
         undoes now and then what nobody has confirmed in time (`unconfirmed.roll_back_due`). Raises ValueError, as
         `create` does."""
         clock, policy = self._ports.clock, creation_policy(self.policy)
-        return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._register)
+        return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._states)
 
     def create_all(
         self, parts: batch.Parts[T], items: Iterable[batch.Item], *, correlation_id: str
@@ -214,16 +215,18 @@ class Robot:
         failures = []
         for error, keys in failed.values():
             given, context = {"items": keys}, {"statistics": figures}
-            course = Course(self.policy, self._ports, correlation_id, given, context, DONE_BY_BATCHES, self.deferrals)
-            failures.append(course.failed(error))
+            execution = Execution(
+                self.policy, self._ports, correlation_id, given, context, DONE_BY_BATCHES, self.deferrals
+            )
+            failures.append(execution.failed(error))
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
     def _guard(self, observe: Callable[[Tried], None]) -> Guard:
         ports, retry = self._ports, self.policy.retry
         return Guard(retry, ports.clock, ports.random, breaker=self._breaker, stop=ports.stop, observe=observe)
 
-    def _course(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Course:
-        return Course(self.policy, self._ports, correlation_id, input_data or {}, {}, (), self.deferrals)
+    def _execution(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Execution:
+        return Execution(self.policy, self._ports, correlation_id, input_data or {}, {}, (), self.deferrals)
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from retake.errors import ErrorClass
 from retake.retrying.breaker import BreakerPolicy
 from retake.robots.follow_ups import ACTIONS, CLASSES, CODES, FollowUp
-from retake.robots.form import Field, Form, Tables, declared, form_of
 from retake.robots.recovery import STEPS, RecoveryStep
-from retake.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
+from retake.settings.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
+from retake.settings.schema import Field, Form, Tables, declared, form_of
 
 
 class LastFailure(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from seeded_robots import A_PERSON, POLICIES, SEED, THE_MANAGEMENT, seeds
+from protocol_robots import A_PERSON, POLICIES, SEED, THE_MANAGEMENT, seeds
 
 from retake.errors import RobotError
 from retake.robots.recovery import auto_recovery_protocol, follow_ups_of

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from seeded_robots import POLICIES
+from protocol_robots import POLICIES
 
 from retake.errors import ErrorClass, RobotError
 from retake.robots.follow_ups import Do

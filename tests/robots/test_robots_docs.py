@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seeded_robots import POLICIES
+from protocol_robots import POLICIES
 
 from retake.clock import SystemClock
 from retake.retrying.policy import RetryPolicy
-from retake.robots.course import Ports
-from retake.robots.desk import NotingDesk
+from retake.robots.action_sink import RecordingSink
+from retake.robots.execution import Ports
 from retake.robots.follow_ups import ACTIONS, FILTER, Do
-from retake.robots.form import Field, Form
 from retake.robots.policies import POLICIES as POLICIES_FOLDER
 from retake.robots.policies import PolicyError, RobotPolicy, load_policies
 from retake.robots.recovery import STEPS, Step
 from retake.robots.repeats import REPEATS
 from retake.robots.robot import Result, Robot
 from retake.robots.sections import SECTIONS
-from retake.rules import Rule
+from retake.settings.rules import Rule
+from retake.settings.schema import Field, Form
 
 PAGE = (Path(__file__).parents[2] / "docs" / "robots.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
@@ -115,7 +115,7 @@ def test_no_row_is_about_something_that_is_not_there() -> None:
 def test_the_example_works_as_it_stands() -> None:
     example = PAGE.partition("```python\n")[2].partition("```")[0]
     given: dict[str, Any] = {it.__name__: it for it in (load_policies, Robot, Ports, SystemClock, random)}
-    given |= {"desk": NotingDesk(), "work": lambda call: f"attempt {call.attempt}"}
+    given |= {"sink": RecordingSink(), "work": lambda call: f"attempt {call.attempt}"}
     exec(example, given)  # noqa: S102  our own page
     assert given["result"] == Result("attempt 1", (), 1)
 

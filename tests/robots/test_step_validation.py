@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retake.errors import RobotError
-from retake.robots.grid import OUT_OF_RANGE, STEP_VIOLATION, Finding, grid, validate
 from retake.robots.sections import Mode, Validation
+from retake.robots.step_validation import OUT_OF_RANGE, STEP_VIOLATION, Finding, grid, validate
 
 GRID = grid(0, 100, 5)
 STRICT = Validation(Mode.STRICT, 2, False)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from retake.clock import FakeClock
 from retake.errors import CodedError, RobotError, Stopped
-from retake.retrying.batch import Batches, Item, Parts, Report, Sending
-from retake.retrying.batch_plan import Answer, BatchPolicy, Exists, Fate, Made, Tally, in_batches
 from retake.retrying.policy import RetryPolicy
+from retake.robots.batch import Batches, Item, Parts, Report, Sending
+from retake.robots.batch_plan import Answer, BatchPolicy, Exists, Fate, Made, Tally, in_batches
 
 TEMPORARY, INVALID, OVERFLOW = (
     "ERR_TEMPORARY_BATCH_FAILURE",

@@ -9,9 +9,9 @@ from retake.clock import Clock
 from retake.errors import CodedError, ErrorClass, RetakeError, error_record, retry_in
 from retake.retrying.guard import Tried
 from retake.retrying.policy import Retry
-from retake.retrying.register import Register
+from retake.retrying.state_store import StateStore
+from retake.robots.action_sink import ActionSink, Record
 from retake.robots.deferred import Deferrals
-from retake.robots.desk import Desk, Record
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 from retake.robots.recovery import follow_ups_of, steps_after
@@ -29,8 +29,8 @@ class Ports(NamedTuple):
 
     clock: Clock
     random: Callable[[], float]  # 0 … 1, for the jitter
-    desk: Desk
-    register: Register | None = None  # where breakers and the read-only mode are kept; None: in the robot's own memory
+    sink: ActionSink
+    states: StateStore | None = None  # where breakers and the read-only mode are kept; None: in the robot's own memory
     owner: str = "robot"  # who calls, for people («host:pid»)
     stop: Callable[[], bool] | None = None  # asked before each attempt, and every second of a wait, whether to stop
     noted: Callable[[Record], None] = lambda record: None  # told of each attempt that failed and is repeated
@@ -42,10 +42,10 @@ class Failure(NamedTuple):
 
     error: CodedError
     record: Record
-    follow_ups: tuple[FollowUp, ...]  # what was handed to the desk, in this order
+    follow_ups: tuple[FollowUp, ...]  # what was handed to the sink, in this order
 
 
-class Course:
+class Execution:
     """One piece of work from its beginning: what it was given, and what is told of it."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Course:
     ) -> None:
         self._policy, self._ports, self._deferrals = policy, ports, deferrals
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
-        self._done_already = done_already  # actions that are part of the work itself, and not for the desk
+        self._done_already = done_already  # actions that are part of the work itself, and not for the sink
         self._told = False
         self.attempts = 0
 
@@ -69,7 +69,7 @@ class Course:
         self._context.update(context)
 
     def corrected(self, error: CodedError) -> None:
-        """The work went on with another value: what the policy has for that goes to the desk."""
+        """The work went on with another value: what the policy has for that goes to the sink."""
         follows = tuple(
             it for it in self._policy.last_failure.actions if it.do is Do.AUTO_CORRECT and it.when.holds_for(error)
         )
@@ -96,7 +96,7 @@ class Course:
         follows: tuple[FollowUp, ...] | None = None,
         read_only_begins: bool = False,
     ) -> Failure:
-        """No repeat is left, or none can help: `first`, and then what follows, goes to the desk."""
+        """No repeat is left, or none can help: `first`, and then what follows, goes to the sink."""
         if follows is None:
             follows = () if self._told else self._follow_ups(error, read_only_begins=read_only_begins)
         follows = (*first, *follows)
@@ -141,13 +141,13 @@ class Course:
         )
 
     def _hand_in(self, follows: tuple[FollowUp, ...], record: Record) -> None:
-        """What is deferred is kept first. One action that the desk cannot carry out keeps none after it from being
+        """What is deferred is kept first. One action that the sink cannot carry out keeps none after it from being
         handed in."""
         if waits := [action.after_s for action in follows if action.do is Do.DEFERRED_RETRY]:
             self._defer(min(waits), str(record["error_code"]))
         for action in follows:
             try:
-                self._ports.desk.carry_out(action, record)
+                self._ports.sink.carry_out(action, record)
             except RetakeError as error:
                 _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
 

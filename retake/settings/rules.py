@@ -1,15 +1,11 @@
 """What a setting may hold: each rule in words, and the function that checks and reads a value of the file.
 
-A reader returns the value ready for use, or raises ValueError; what to say then is up to whoever reads the file, and
-`plain`, `shown` and `resembled` help to say it.
+A reader returns the value ready for use, or raises ValueError; the message is up to whoever reads the file (schema.py).
 """
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-from retake.errors import redact
 
 
 class Rule(NamedTuple):
@@ -195,32 +191,3 @@ SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read
 SECONDS = above_zero(31_536_000)  # a year
 PATIENCE = from_zero(31_536_000)  # seconds; 0 is «not at all»
 USD = from_zero(1_000_000)
-
-
-def resembled(key: str, names: list[str]) -> str | None:
-    """The one of `names` that whoever wrote `key` may have meant."""
-    from difflib import get_close_matches
-
-    by_folded = {name.lower(): name for name in names}
-    folded = key[:100].lower().replace("-", "_").replace(" ", "_")
-    part_of = [name for name in by_folded if len(folded) > 4 and (name.startswith(folded) or name.endswith(folded))]
-    close = part_of or get_close_matches(folded, by_folded, n=1, cutoff=0.75)
-    return by_folded[close[0]] if close else None
-
-
-def plain(name: str) -> str:
-    """`name`, from a file that anything may stand in, fit for one line of a message."""
-    text = name if name.isprintable() else repr(name)
-    return text if len(text) <= 120 else text[:120] + "…"
-
-
-def shown(value: Any) -> str:
-    """`value` as a message may show it: short, on one line, and without what may be a secret in the wrong place."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
-        return "a list"
-    text = redact(json.dumps(value, ensure_ascii=False, default=str))  # TOML has dates
-    text = re.sub(r"://[^/\s\"]*@", "://…@", text)
-    text = re.sub(r"(?i)(password=)[^&\s\"]+", r"\1…", text)
-    return plain(re.sub(r"[\w+=-]{20,}", "…", text))

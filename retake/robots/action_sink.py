@@ -1,4 +1,4 @@
-"""The desk: where a robot hands in what has to follow on a failure. Who carries it out (alerts, tickets, journals) sits
+"""The sink: where a robot hands in what has to follow on a failure. Who carries it out (alerts, tickets, journals) sits
 behind it and is no affair of the robot's."""
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ Record = Mapping[str, Any]
 """A standard error record: see `retake.errors.error_record`."""
 
 
-class Desk(Protocol):
+class ActionSink(Protocol):
     """Takes in one action after another, in the order of the policy."""
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
@@ -27,7 +27,7 @@ class Slip(NamedTuple):
     record: Record
 
 
-class NotingDesk:
+class RecordingSink:
     """Notes what it is handed, and does nothing else: for tests, and for whoever wants to see first."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class NotingDesk:
         return [slip.action.do for slip in self.slips]
 
 
-class DeadLetterDesk:
+class DeadLetterSink:
     """Lays the dead letters itself, and hands everything else on to `others`. A letter's id is that of its error, its
     kind is the robot, and its item what the robot was given."""
 
-    def __init__(self, letters: DeadLetters, others: Desk) -> None:
+    def __init__(self, letters: DeadLetters, others: ActionSink) -> None:
         self._letters, self._others = letters, others
 
     def carry_out(self, action: FollowUp, record: Record) -> None:

@@ -7,7 +7,8 @@ Whoever fills a form in collects faults instead of stopping at the first one. Ea
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, Union
 
-from retake.rules import Rule, choice, plain, resembled, shown
+from retake.foreign_text import plain, shown
+from retake.settings.rules import Rule, choice
 
 
 class Field(NamedTuple):
@@ -108,3 +109,14 @@ def strangers(table: Mapping[str, Any], known: Collection[str], path: str) -> It
 def _meant(name: str, known: Collection[str]) -> str:
     meant = resembled(name, list(known))
     return f"; did you mean {meant}?" if meant else ""
+
+
+def resembled(key: str, names: list[str]) -> str | None:
+    """The one of `names` that whoever wrote `key` may have meant."""
+    from difflib import get_close_matches
+
+    by_folded = {name.lower(): name for name in names}
+    folded = key[:100].lower().replace("-", "_").replace(" ", "_")
+    part_of = [name for name in by_folded if len(folded) > 4 and (name.startswith(folded) or name.endswith(folded))]
+    close = part_of or get_close_matches(folded, by_folded, n=1, cutoff=0.75)
+    return by_folded[close[0]] if close else None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.errors import RobotError
-from retake.retrying.batch_plan import (
+from retake.robots.batch_plan import (
     Answer,
     BatchPolicy,
     Exists,

@@ -16,11 +16,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from retake.clock import Clock
 from retake.errors import Code, CodedError, RetakeError
 from retake.retrying.breaker import BreakerOpen
-from retake.retrying.compensation import Unconfirmed
 from retake.retrying.guard import Call, Guard
-from retake.retrying.idempotency import key_of
-from retake.retrying.read_only import Mode, ReadOnly, decoded, encoded
-from retake.retrying.register import Cell, MemoryRegister, Register
+from retake.retrying.state_store import MemoryStateStore, StateCell, StateStore
+from retake.robots.compensation import Unconfirmed
+from retake.robots.idempotency import key_of
+from retake.robots.read_only import Mode, ReadOnly, decoded, encoded
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Parts(NamedTuple, Generic[T]):
 
 
 class Creator(Generic[T]):
-    """Creates things of one kind. `name` is that of its state in `register`, which survives where that does."""
+    """Creates things of one kind. `name` is that of its state in `states`, which survives where that does."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Creator(Generic[T]):
         guard: Guard,
         clock: Clock,
         policy: CreationPolicy = CreationPolicy(),  # noqa: B008  immutable
-        register: Register | None = None,
+        states: StateStore | None = None,
     ) -> None:
-        register = register or MemoryRegister()
+        states = states or MemoryStateStore()
         self.name = name
         self.policy = policy
-        self.unconfirmed = Unconfirmed(register, f"{name}.unconfirmed", clock, policy.confirm_within_s)
-        self._mode = Cell(register, name, decoded, encoded)
+        self.unconfirmed = Unconfirmed(states, f"{name}.unconfirmed", clock, policy.confirm_within_s)
+        self._mode = StateCell(states, name, decoded, encoded)
         self._parts, self._guard, self._clock = parts, guard, clock
 
     def create(self, data: Data, key: str | None = None) -> Created[T]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from retake.clock import FakeClock
 from retake.errors import RobotError
 from retake.retrying.guard import Call
-from retake.retrying.register import Register
-from retake.robots.course import Ports
-from retake.robots.desk import Desk, NotingDesk
+from retake.retrying.state_store import StateStore
+from retake.robots.action_sink import ActionSink, RecordingSink
+from retake.robots.execution import Ports
 from retake.robots.policies import RobotPolicy, load_policies
 from retake.robots.robot import Robot
 
@@ -231,18 +231,18 @@ class Workshop:
         policy: RobotPolicy | str,
         *,
         draw: Callable[[], float] = lambda: 0.5,  # no jitter
-        register: Register | None = None,
+        states: StateStore | None = None,
         clock: FakeClock | None = None,
-        desk: Desk | None = None,
+        sink: ActionSink | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.began = self.clock.now()
-        self.desk = NotingDesk()
+        self.sink = RecordingSink()
         self.noted: list[Mapping[str, Any]] = []
         self.calls: list[Call] = []
         self.times_s: list[float] = []  # of the calls, since the beginning
         policy = POLICIES[policy] if isinstance(policy, str) else policy
-        ports = Ports(self.clock, draw, desk or self.desk, register, noted=self.noted.append)
+        ports = Ports(self.clock, draw, sink or self.sink, states, noted=self.noted.append)
         self.robot = Robot(policy, ports)
 
     def failing(self, code: str, times: int | None = None) -> Callable[[Call], str]:

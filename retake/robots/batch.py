@@ -10,7 +10,10 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from retake.clock import Clock
 from retake.errors import Code, CodedError, Stopped
-from retake.retrying.batch_plan import (
+from retake.retrying.guard import Guard, sleep
+from retake.retrying.policy import RetryPolicy
+from retake.retrying.time_limit import OutOfTime, within
+from retake.robots.batch_plan import (
     Answer,
     BatchPolicy,
     Ended,
@@ -29,9 +32,6 @@ from retake.retrying.batch_plan import (
     refused,
     undone,
 )
-from retake.retrying.guard import Guard, sleep
-from retake.retrying.policy import RetryPolicy
-from retake.retrying.time_limit import OutOfTime, within
 
 _log = getLogger(__name__)
 T = TypeVar("T")

@@ -28,7 +28,7 @@ _PAUSES_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34, 0.55, 0.89)
 """Between tries while others change the same state: two seconds and a half in all."""
 
 
-class Register(Protocol):
+class StateStore(Protocol):
     """Where states are kept. Every method may raise StorageError, and ValueError for a name that no key can have."""
 
     def where(self, name: str) -> str:
@@ -49,11 +49,11 @@ class Register(Protocol):
         ...
 
 
-class MemoryRegister:
+class MemoryStateStore:
     """The states of one process. Thread safe."""
 
     def __init__(self) -> None:
-        self._states: dict[str, Raw] = {}
+        self._kept: dict[str, Raw] = {}
         self._lock = threading.RLock()
 
     def where(self, name: str) -> str:
@@ -61,21 +61,21 @@ class MemoryRegister:
 
     def names(self) -> list[str]:
         with self._lock:
-            return sorted(self._states)
+            return sorted(self._kept)
 
     def read(self, name: str) -> Raw | None:
         with self._lock:
-            return self._states.get(name)
+            return self._kept.get(name)
 
     def change(self, name: str, change: Change[T]) -> T:
         with self._lock:
-            new, result = change(self._states.get(name))
+            new, result = change(self._kept.get(name))
             if new is not None:
-                self._states[name] = new
+                self._kept[name] = new
             return result
 
 
-class BucketRegister:
+class BucketStateStore:
     """States in `folder` (which ends in «/») of `bucket`, as NAME.json: they outlive ticks and processes. Thread safe.
 
     Nothing else may take a lease through a bucket that is made for `folder` (`Bucket.part`), and nobody does.
@@ -128,23 +128,23 @@ class BucketRegister:
         return value, version
 
 
-class Cell(Generic[S]):
-    """One state of a register, as a value: `decode` (None: there is none yet; raises ValueError, «field: what is wrong
+class StateCell(Generic[S]):
+    """One state of a states, as a value: `decode` (None: there is none yet; raises ValueError, «field: what is wrong
     with it») and `encode` say how it lies there."""
 
     def __init__(
-        self, register: Register, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
+        self, states: StateStore, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
     ) -> None:
-        self._register, self._name, self._decode, self._encode = register, name, decode, encode
+        self._states, self._name, self._decode, self._encode = states, name, decode, encode
 
     def get(self) -> S:
         """Raises StateError, StorageError."""
-        return self._decoded(self._register.read(self._name))
+        return self._decoded(self._states.read(self._name))
 
     def change(self, step: Callable[[S], tuple[S, T]]) -> T:
         """Make the state what `step` makes of it; written only if it is another then. The step's result.
 
-        Raises StateError, StorageError, and Conflict (see `Register.change`).
+        Raises StateError, StorageError, and Conflict (see `StateStore.change`).
         """
 
         def change(raw: Raw | None) -> tuple[Raw | None, T]:
@@ -152,13 +152,13 @@ class Cell(Generic[S]):
             new, result = step(state)
             return (None if new == state else self._encode(new)), result
 
-        return self._register.change(self._name, change)
+        return self._states.change(self._name, change)
 
     def _decoded(self, raw: Raw | None) -> S:
         try:
             return self._decode(raw)
         except ValueError as error:
-            raise unreadable(self._register.where(self._name), str(error)) from error
+            raise unreadable(self._states.where(self._name), str(error)) from error
 
 
 def unreadable(where: str, what: str) -> StateError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from retake.clock import parse_stamp, stamp
 from retake.errors import CodedError
-from retake.retrying.register import Raw
+from retake.retrying.state_store import Raw
 
 
 class ReadOnly(CodedError):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from retake.errors import SettingsError
+from retake.foreign_text import plain, shown
 from retake.keys import written_down
-from retake.rules import (
+from retake.settings.rules import (
     BUCKET_URL,
     CHANNELS,
     ENDPOINT,
@@ -34,11 +35,9 @@ from retake.rules import (
     between,
     choice,
     from_zero,
-    plain,
-    resembled,
-    shown,
     whole,
 )
+from retake.settings.schema import resembled
 from retake.strict_json import parse
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, parse_stamp, stamp
-from retake.retrying.register import Cell, Raw, Register
+from retake.retrying.state_store import Raw, StateCell, StateStore
 
 
 class Doubt(NamedTuple):
@@ -30,8 +30,8 @@ def due(doubts: Mapping[str, Doubt], now: datetime, after_s: float) -> list[Doub
 class Unconfirmed:
     """The unconfirmed things of one kind. Every method may raise StateError, StorageError."""
 
-    def __init__(self, register: Register, name: str, clock: Clock, after_s: float) -> None:
-        self._cell = Cell(register, name, decoded, encoded)
+    def __init__(self, states: StateStore, name: str, clock: Clock, after_s: float) -> None:
+        self._cell = StateCell(states, name, decoded, encoded)
         self._clock = clock
         self._after_s = after_s
 
