@@ -22,8 +22,8 @@ from retake.bucket.b2_price import DOLLARS, FREE_A_DAY, by_class
 from retake.bucket.b2_url import parse_url
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.manager import Manager
+from retake.story.settings import Settings, sandboxed
 from retake.story.shell import SANDBOX_KEYS
 from retake.story.shift import Ended
 

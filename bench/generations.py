@@ -16,10 +16,10 @@ from retake.bucket import Lease
 from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
-from retake.settings import Settings
 from retake.story.content import Prompt, load_prompts
 from retake.story.inprocess import InProcessScripts
 from retake.story.manager import Manager
+from retake.story.settings import Settings
 from retake.story.shell import SANDBOX_KEYS
 from retake.story.stage import Stage
 from retake.story.store import DocumentStore

@@ -11,10 +11,10 @@ from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.content import load_prompts
 from retake.story.inprocess import InProcessScripts
 from retake.story.manager import Manager
+from retake.story.settings import Settings, sandboxed
 from retake.story.shell import SANDBOX_KEYS
 from retake.story.stage import RealStudio, RealVendors, Stage
 from retake.story.store import DocumentStore

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from retake.errors import CodedError, ErrorClass, escalate, retry_in
 from retake.settings.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
-from retake.settings.schema import Field, Form, Forms
+from retake.settings.schema import Field, Schema, SchemaChoice
 
 
 class Do(StrEnum):
@@ -110,9 +110,9 @@ CODE_KEYS = ("codes", "except_codes", "split_after", "timeout_code")
 """The keys, anywhere in a policy file, whose values are codes, or one code, of its own [errors]."""
 
 FILTER = {
-    "classes": Field(CLASSES, "only after errors of these classes", required=False),
-    "codes": Field(CODES, "only after these errors", required=False),
-    "except_codes": Field(CODES, "not after these errors", required=False),
+    "classes": Field(CLASSES, "only after errors of these classes", default=()),
+    "codes": Field(CODES, "only after these errors", default=()),
+    "except_codes": Field(CODES, "not after these errors", default=()),
 }
 _FIELDS = {
     "after_s": Field(PATIENCE, "seconds from the last failure"),
@@ -148,7 +148,7 @@ FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
 
 def when(given: dict[str, Any]) -> When:
     """What the keys of `FILTER` say; they are taken out of `given`."""
-    classes, codes, excepted = (given.pop(key, ()) for key in FILTER)
+    classes, codes, excepted = (given.pop(key) for key in FILTER)
     return When(frozenset(classes), frozenset(codes), frozenset(excepted))
 
 
@@ -156,7 +156,7 @@ def _follow_up(do: Do, **given: Any) -> FollowUp:
     return FollowUp(do, when(given), **given)
 
 
-ACTIONS = Forms(
+ACTIONS = SchemaChoice(
     "do",
-    {do: Form(partial(_follow_up, do), FILTER | {name: _FIELDS[name] for name in FIELDS_OF[do]}) for do in Do},
+    {do: Schema(partial(_follow_up, do), FILTER | {name: _FIELDS[name] for name in FIELDS_OF[do]}) for do in Do},
 )

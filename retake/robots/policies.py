@@ -18,7 +18,7 @@ from retake.robots.follow_ups import CODE_KEYS, Do
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
 from retake.settings.rules import TEXT
-from retake.settings.schema import Form, Forms, fill, resembled, strangers
+from retake.settings.schema import Schema, SchemaChoice, closest, read_table, unknown_key_faults
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of seed 003. A folder of policies has a file for each of them, and may have more."""
@@ -58,7 +58,7 @@ class RobotPolicy(NamedTuple):
 
 
 _TEXTS = ("id", "name", "role")
-_TABLES: Mapping[str, Form | Forms] = {"retry": REPEATS, "item_retry": REPEATS, **SECTIONS}
+_TABLES: Mapping[str, Schema | SchemaChoice] = {"retry": REPEATS, "item_retry": REPEATS, **SECTIONS}
 _REQUIRED = ("retry", "last_failure")
 
 
@@ -89,7 +89,7 @@ def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
     errors = _errors(document, faults)
     filled = _filled(document, faults)
     faults.extend(_texts(document, robot))
-    faults.extend(strangers(document, [*_TEXTS, "errors", *_TABLES], ""))
+    faults.extend(unknown_key_faults(document, [*_TEXTS, "errors", *_TABLES], ""))
     faults.extend(_unknown_codes({name: document.get(name) for name in _TABLES}, errors, ""))
     faults = faults or list(_contradictions(filled))
     if faults:
@@ -153,7 +153,9 @@ def _errors(document: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
 
 def _filled(document: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
     faults.extend(f"{name}: missing, allowed: a table of keys and values" for name in _REQUIRED if name not in document)
-    return {name: fill(form, document[name], name, faults) for name, form in _TABLES.items() if name in document}
+    return {
+        name: read_table(schema, document[name], name, faults) for name, schema in _TABLES.items() if name in document
+    }
 
 
 def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator[str]:
@@ -174,7 +176,7 @@ def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator
 def _unknown_code(code: Any, errors: Mapping[str, str]) -> str | None:
     if not isinstance(code, str) or code in errors:
         return None
-    meant = resembled(code, list(errors))
+    meant = closest(code, list(errors))
     return f"found {plain(code)}, allowed: a code of [errors]" + (f"; did you mean {meant}?" if meant else "")
 
 

@@ -10,7 +10,7 @@ from retake.errors import CodedError, ErrorClass
 from retake.retrying.policy import RetryPolicy
 from retake.robots.follow_ups import FILTER, Do, FollowUp, Level, When, when
 from retake.settings.rules import YES_OR_NO
-from retake.settings.schema import Field, Form, Forms
+from retake.settings.schema import Field, Schema, SchemaChoice
 
 
 class Step(StrEnum):
@@ -42,7 +42,9 @@ def _recovery_step(step: Step, **given: Any) -> RecoveryStep:
 _OWN: Mapping[Step, dict[str, Field]] = {
     Step.RUN_SETUP_SCRIPTS: {"allowed": Field(YES_OR_NO, "whether it may be taken without a person")}
 }
-STEPS = Forms("step", {step: Form(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in Step})
+STEPS = SchemaChoice(
+    "step", {step: Schema(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in Step}
+)
 
 
 CORRECTED_RETRY_S = 60.0

@@ -14,7 +14,7 @@ from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Inte
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.robots.follow_ups import CLASSES, CODES
 from retake.settings.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
-from retake.settings.schema import Field, Form, Forms
+from retake.settings.schema import Field, Schema, SchemaChoice
 
 UNBOUNDED = "unbounded"
 
@@ -57,7 +57,7 @@ _FIELDS = {
     "timeout_code": Field(
         _TIMEOUT_CODE,
         f'needed beside a timeout_s: the error that such a call ended with; "{UNKNOWN}": it is not repeated',
-        required=False,
+        default=None,
     ),
     "classes": Field(CLASSES, "errors of these classes are repeated"),
     "codes": Field(CODES, "so are errors of these codes"),
@@ -98,14 +98,14 @@ def _repeats(strategy: str, **given: Any) -> Repeats:
     numbers = {key: given.pop(key) for key in _BACKOFFS[strategy][1] if key in given}
     backoff = Intervals(intervals) if strategy == "intervals" else _BACKOFFS[strategy][0](**numbers)
     retry_if = RetryIf(frozenset(classes), frozenset(codes), frozenset(excepted))
-    timeout_code = given.pop("timeout_code", None)
+    timeout_code = given.pop("timeout_code")
     code = None if timeout_code == UNKNOWN else timeout_code
     policy = RetryPolicy(backoff=backoff, retry_if=retry_if, timeout_code=code, **given)
     return Repeats(strategy, policy, intervals, validate_before_repeat, timeout_code)
 
 
-REPEATS = Forms(
-    "strategy", {name: Form(partial(_repeats, name), own | _FIELDS) for name, (_, own) in _BACKOFFS.items()}
+REPEATS = SchemaChoice(
+    "strategy", {name: Schema(partial(_repeats, name), own | _FIELDS) for name, (_, own) in _BACKOFFS.items()}
 )
 
 

@@ -15,7 +15,7 @@ class Rule(NamedTuple):
     read: Callable[[Any], Any]
 
 
-class Size(NamedTuple):
+class PictureSize(NamedTuple):
     """Width and height of a picture, in pixels."""
 
     width: int
@@ -150,31 +150,16 @@ def _read_ratio(value: Any) -> str:
     return f"{width}:{height}"
 
 
-def _read_size(value: Any) -> Size:
+def _read_size(value: Any) -> PictureSize:
     if isinstance(value, str):
         parts = [part.strip() for part in value.lower().replace("×", "x").replace("*", "x").split("x")]
         _require(all(part.isascii() and part.isdecimal() and len(part) <= 5 for part in parts))
         value = [int(part) for part in parts]
     _require(isinstance(value, list) and len(value) == 2)
     _require(all(type(side) is int and 16 <= side <= 4096 and side % 2 == 0 for side in value))
-    return Size(*value)
+    return PictureSize(*value)
 
 
-def _read_channels(value: Any) -> list[str]:
-    _require(isinstance(value, list) and len(set(map(str, value))) == len(value))
-    for name in value:
-        bare = _read_text(name).replace("-", "").replace("_", "").replace(".", "")
-        _require(bare.isascii() and bare.isalnum() and len(name) <= 64 and not name.startswith("."))
-        _require(name.lower() not in RESERVED)
-    return list(value)
-
-
-RESERVED = ("breakers", "caps")
-"""Folders at the root of the bucket that all channels share: no channel can be called that."""
-
-CHANNELS = Rule(
-    'list of different names (letters, digits, «-», «_», «.»), other than "breakers" and "caps"', _read_channels
-)
 ENDPOINT = Rule("http:// or https:// URL without credentials", _read_endpoint)
 BUCKET_URL = Rule(
     "file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import Code, CodedError
-from retake.settings import Settings
+from retake.story.settings import Settings
 
 if TYPE_CHECKING:
     from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Permit

@@ -15,12 +15,12 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.keys import Keys
 from retake.logs import bind
-from retake.settings import Settings
 from retake.story.breakers import Breakers
 from retake.story.decision import Act
 from retake.story.inprocess import InProcessScripts
 from retake.story.ledgers import Ledgers
 from retake.story.manager import Manager
+from retake.story.settings import Settings
 from retake.story.shell import guarded, part_of, pipeline_of
 from retake.story.shift import Ended, Scripts
 from retake.story.spending import Spending

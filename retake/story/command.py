@@ -16,9 +16,9 @@ from retake.clock import SystemClock
 from retake.errors import SettingsError
 from retake.foreign_text import one_line
 from retake.logs import setup_logging
-from retake.settings import Settings
 from retake.story.breakers import Breakers
 from retake.story.manager import Manager, Observer
+from retake.story.settings import Settings
 from retake.story.shell import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
@@ -162,7 +162,7 @@ class _Scripts:
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
     """A sandbox whose tasks and links outlive this process, beside the bucket that its media go to."""
     from retake.sandbox import Sandbox
-    from retake.settings import load_settings
+    from retake.story.settings import load_settings
 
     storage = load_settings(environ).storage
     url, ledger = storage.url, storage.ledger or ""

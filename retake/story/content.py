@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from retake.clock import stamp
 from retake.errors import Code, SettingsError, StateError, TaskFailed
-from retake.settings import Settings
 from retake.story import transitions
 from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
 from retake.story.intent import pay, settle
+from retake.story.settings import Settings
 from retake.story.stage import Stage
 
 _log = getLogger(__name__)

@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from retake.clock import parse_stamp
 from retake.errors import ErrorClass
-from retake.settings import Workflow
 from retake.story.documents import (
     FAILED_STEP,
     IMAGINE,
@@ -50,6 +49,7 @@ from retake.story.documents import (
     Status,
     Step,
 )
+from retake.story.settings import Workflow
 
 if TYPE_CHECKING:
     from retake.paid.caps import Today

@@ -13,13 +13,13 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
-from retake.settings import Settings
 from retake.story.chronicle import OPERATOR, REMARK, Chronicle
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.generation import DEAD_LETTERS, bury, take_up
 from retake.story.ledgers import Ledgers
 from retake.story.operator import Plan, Refusal, Verb, plan
+from retake.story.settings import Settings
 from retake.story.shell import LEASE
 from retake.story.store import DocumentStore
 from retake.story.transitions import taken_up_again

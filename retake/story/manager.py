@@ -12,12 +12,12 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.errors import LeaseHeld
 from retake.keys import Keys
-from retake.settings import Settings
 from retake.story.breakers import Breakers
 from retake.story.decision import Act, Action, decide, paid_step, rest_of_day
 from retake.story.documents import Documents, Step
 from retake.story.generation import new_id, taken_ids
 from retake.story.ledgers import Ledgers
+from retake.story.settings import Settings
 from retake.story.shell import LEASE
 from retake.story.shift import NO_ORDERS, Orders, Scripts, Shift, Tick, tidy_plan
 from retake.story.spending import Spending

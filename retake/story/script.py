@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from retake.clock import Clock, SystemClock
 from retake.keys import Keys
 from retake.logs import bind, setup_logging
-from retake.settings import Settings
+from retake.story.settings import Settings
 from retake.story.shell import (
     CHANNEL_VARIABLE,
     LEASE,

@@ -14,7 +14,6 @@ from retake.clock import Clock
 from retake.errors import Code, ErrorClass, PollFailed, RetakeError, SettingsError, StateError, escalate
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, bind
-from retake.settings import Settings
 from retake.story import tidy, transitions
 from retake.story.breakers import Breakers, Leave, Shut
 from retake.story.decision import (
@@ -38,6 +37,7 @@ from retake.story.documents import (
     safe_id,
 )
 from retake.story.generation import begin, bury, finish, new_id, take_up, taken_ids
+from retake.story.settings import Settings
 from retake.story.spending import Spending
 from retake.story.store import DocumentStore
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import RetakeError
-from retake.settings import Settings
 from retake.story.documents import MidjourneyDocument, Step
+from retake.story.settings import Settings
 
 if TYPE_CHECKING:
     from retake.paid.caps import Caps, Reservation, Today

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from retake.clock import Clock
 from retake.errors import CodedError, ErrorClass, Stopped, VendorError, error_record, escalate, retry_in
 from retake.keys import Keys, missing_keys
-from retake.settings import Settings
 from retake.story.documents import Step
+from retake.story.settings import Settings
 from retake.story.spending import Spending
 from retake.story.store import DocumentStore
 from retake.story.waits import wait_s

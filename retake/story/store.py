@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.clock import Clock
 from retake.errors import StateError, StorageError
-from retake.settings import FilePaths
 from retake.story.documents import (
     GROUP,
     Documents,
@@ -20,6 +19,7 @@ from retake.story.documents import (
     parse_midjourney,
     parse_public,
 )
+from retake.story.settings import FilePaths
 from retake.strict_json import parse, what_is_wrong
 
 UNREADABLE = "unreadable/"

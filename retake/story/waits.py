@@ -9,12 +9,13 @@ from math import ceil
 from retake.errors import CodedError
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Linear
 from retake.retrying.policy import RetryPolicy
-from retake.settings import Retrying, Settings
+from retake.settings.shared import RetryingSettings
+from retake.story.settings import Settings
 
 LONGEST_ASKED_S = 3600.0
 """How long a vendor may ask to be left alone, in seconds. Who says more made a mistake, or waits for a person."""
 
-_STRATEGIES: dict[str, Callable[[Retrying], Backoff]] = {
+_STRATEGIES: dict[str, Callable[[RetryingSettings], Backoff]] = {
     "none": lambda chosen: Fixed(0.0),
     "fixed": lambda chosen: Fixed(chosen.first_seconds),
     "linear": lambda chosen: Linear(chosen.first_seconds, chosen.first_seconds),

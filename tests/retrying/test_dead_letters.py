@@ -14,8 +14,8 @@ from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import LeaseLost, RobotError, StateError, error_record
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
-from retake.settings import FilePaths
 from retake.story.generation import bury, take_up
+from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 
 NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)

@@ -23,11 +23,11 @@ from retake.clock import FakeClock
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.keys import Keys
 from retake.media import MediaError
-from retake.settings import Settings
 from retake.story.content import Prompt
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
 from retake.story.inprocess import InProcessScripts
 from retake.story.manager import Manager
+from retake.story.settings import Settings
 from retake.story.shell import LEASE
 from retake.story.shift import NO_ORDERS, Ended, Orders, Tick
 from retake.story.stage import Stage

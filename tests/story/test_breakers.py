@@ -10,7 +10,7 @@ from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.retrying.breaker import Breaker, BreakerState, breakers_of
-from retake.settings import BreakerSettings
+from retake.settings.shared import BreakerSettings
 from retake.story.breakers import Breakers, policy
 from retake.story.shift import Ended, Orders, Tick
 from retake.story.until_done import until_done

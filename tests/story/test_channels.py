@@ -13,9 +13,9 @@ from retake.bucket.prefixed import PrefixedBucket
 from retake.clock import FakeClock
 from retake.errors import SettingsError
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.channels import each, gravest, tick_channels
 from retake.story.inprocess import InProcessScripts
+from retake.story.settings import Settings, sandboxed
 from retake.story.shell import LEASE, SANDBOX_KEYS, part_of
 from retake.story.stage import Stage
 from retake.story.store import DocumentStore

@@ -11,10 +11,10 @@ from retake.bucket import Lease
 from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import FakeClock
-from retake.settings import Settings
 from retake.story.documents import Step
 from retake.story.manager import Manager
 from retake.story.prices import CHAT_USD, RUNWAY_SECOND_USD, prices
+from retake.story.settings import Settings
 from retake.story.shift import NO_ORDERS, Orders, Tick
 from retake.story.spending import Spending
 from retake.story.stage import Stage

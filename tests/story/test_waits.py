@@ -11,9 +11,10 @@ from story_world import World
 
 from retake.clock import parse_stamp
 from retake.errors import Code, Refused
-from retake.settings import Retrying, Settings
+from retake.settings.shared import RetryingSettings
 from retake.story.decision import retry_at
 from retake.story.documents import MidjourneyDocument
+from retake.story.settings import Settings
 from retake.story.shift import Orders
 from retake.story.until_done import until_done
 from retake.story.waits import LONGEST_ASKED_S, policy, wait_s
@@ -22,7 +23,7 @@ REFUSED = Refused(Code.UNAVAILABLE, "HTTP 500")
 
 
 def settings(**retrying: Any) -> Settings:
-    return Settings(retrying=Retrying(**{"jitter_percent": 0, **retrying}))
+    return Settings(retrying=RetryingSettings(**{"jitter_percent": 0, **retrying}))
 
 
 def waiting(world: World, **retrying: Any) -> World:
