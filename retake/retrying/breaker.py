@@ -99,7 +99,7 @@ class BreakerState(NamedTuple):
         return Phase.OPEN if now < self.open_until else Phase.HALF_OPEN
 
 
-class Refusal(NamedTuple):
+class BreakerRefusal(NamedTuple):
     """Why a call is not to be made now."""
 
     why: str
@@ -109,7 +109,9 @@ class Refusal(NamedTuple):
 # --- transitions: pure ---
 
 
-def allow(state: BreakerState, policy: BreakerPolicy, now: datetime, who: str) -> tuple[BreakerState, Refusal | None]:
+def allow(
+    state: BreakerState, policy: BreakerPolicy, now: datetime, who: str
+) -> tuple[BreakerState, BreakerRefusal | None]:
     """Whether `who` may call now. If it is the probe, that is noted in the state, and the call may be made only once
     the state is kept."""
     phase = state.phase(now)
@@ -117,10 +119,10 @@ def allow(state: BreakerState, policy: BreakerPolicy, now: datetime, who: str) -
         return state, None
     if state.probe and now < (ends := state.probe.since + timedelta(seconds=policy.probe_s)):
         why = f"{state.probe.who} has been trying since {_text(state.probe.since)}"
-        return state, Refusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
+        return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
     if phase is Phase.OPEN and not state.probe_ordered:
         assert state.open_until is not None
-        return state, Refusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
+        return state, BreakerRefusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
     return state._replace(probe=Probe(who, now), probe_ordered=False), None
 
 
@@ -309,13 +311,13 @@ class Breaker:
         """Close it, by an operator's order. Raises StateError, StorageError."""
         return self._cell.change(lambda state: _both(BreakerState()))
 
-    def _claimed(self, who: str, now: datetime) -> Refusal | None:
+    def _claimed(self, who: str, now: datetime) -> BreakerRefusal | None:
         """Have the states take note that this call is the probe; without that it is none."""
         try:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:
             _log.warning("the probe of the breaker %s could not be noted, it is not made: %s", self.name, error)
-            return Refusal("a probe could not be noted", LOOK_AGAIN_S)
+            return BreakerRefusal("a probe could not be noted", LOOK_AGAIN_S)
 
     def _noted(self, step: Callable[[BreakerState], BreakerState]) -> None:
         """Whatever goes wrong here, the call has had its result, which must not get lost."""

@@ -54,7 +54,7 @@ class End(StrEnum):
     STOPPED = "stopped"  # the caller asked to stop
 
 
-class Outcome(NamedTuple, Generic[T]):
+class GuardResult(NamedTuple, Generic[T]):
     """What came of it."""
 
     end: End
@@ -105,31 +105,31 @@ class Guard:
         assert outcome.error is not None
         raise outcome.error
 
-    def outcome(self, work: Callable[[Call], T]) -> Outcome[T]:
+    def outcome(self, work: Callable[[Call], T]) -> GuardResult[T]:
         """`call`, with everything that is known in the end. Raises only what is no CodedError."""
-        execution = _Course(self._clock.now(), self._deadline_s)
+        progress = _GuardedCall(self._clock.now(), self._deadline_s)
         while not self._stopped():
-            call = Call(execution.attempts + 1, self.policy.timeout_s)
+            call = Call(progress.attempts + 1, self.policy.timeout_s)
             began_at = self._clock.now()
             try:
                 value = self._made(work, call)
             except BreakerOpen as refusal:
-                execution.error = execution.error or refusal
-                if not self._held(execution, refusal):
-                    return execution.ended(End.DEADLINE)
+                progress.error = progress.error or refusal
+                if not self._held(progress, refusal):
+                    return progress.ended(End.DEADLINE)
                 continue
             except CodedError as error:
-                execution.attempts, execution.error = call.attempt, error
+                progress.attempts, progress.error = call.attempt, error
                 decision = decide_on_paid(self.policy, error, call.attempt, self._random)
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
-                    return execution.ended(_end_of(error, decision))
-                if not self._waited(execution, decision):
-                    return execution.ended(End.DEADLINE)
+                    return progress.ended(_end_of(error, decision))
+                if not self._waited(progress, decision):
+                    return progress.ended(End.DEADLINE)
                 continue
             self._observe(Tried(call.attempt, began_at, self._clock.now(), None, None))
-            return execution.ended(End.DONE, value, call.attempt)
-        return execution.ended(End.STOPPED)
+            return progress.ended(End.DONE, value, call.attempt)
+        return progress.ended(End.STOPPED)
 
     def _stopped(self) -> bool:
         return self._stop is not None and self._stop()
@@ -143,16 +143,16 @@ class Guard:
         except OutOfTime as error:
             raise error.as_error(self.policy.timeout_code) from None
 
-    def _waited(self, execution: "_Course", retry: Retry) -> bool:
-        if not execution.allows(retry.after_s, self._clock.now()):
+    def _waited(self, progress: "_GuardedCall", retry: Retry) -> bool:
+        if not progress.allows(retry.after_s, self._clock.now()):
             return False
-        execution.waited_s += sleep(self._clock, retry.after_s, self._stop)
+        progress.waited_s += sleep(self._clock, retry.after_s, self._stop)
         return True
 
-    def _held(self, execution: "_Course", refusal: BreakerOpen) -> bool:
-        if not execution.allows(refusal.retry_after_s, self._clock.now()):
+    def _held(self, progress: "_GuardedCall", refusal: BreakerOpen) -> bool:
+        if not progress.allows(refusal.retry_after_s, self._clock.now()):
             return False
-        execution.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
+        progress.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
         return True
 
 
@@ -166,7 +166,7 @@ def sleep(clock: Clock, seconds: float, stop: Callable[[], bool] | None) -> floa
     return slept
 
 
-class _Course:
+class _GuardedCall:
     """One call under a guard, from its beginning."""
 
     def __init__(self, began: datetime, deadline_s: float | None) -> None:
@@ -178,9 +178,9 @@ class _Course:
     def allows(self, wait_s: float, now: datetime) -> bool:
         return self._deadline is None or now + timedelta(seconds=wait_s) <= self._deadline
 
-    def ended(self, end: End, value: T | None = None, attempts: int | None = None) -> Outcome[T]:
+    def ended(self, end: End, value: T | None = None, attempts: int | None = None) -> GuardResult[T]:
         error = None if end is End.DONE else self.error
-        return Outcome(end, value, error, attempts or self.attempts, self.waited_s, self.held_s)
+        return GuardResult(end, value, error, attempts or self.attempts, self.waited_s, self.held_s)
 
 
 def _end_of(error: CodedError, decision: GiveUp) -> End:

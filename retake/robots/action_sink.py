@@ -20,7 +20,7 @@ class ActionSink(Protocol):
         ...
 
 
-class Slip(NamedTuple):
+class RecordedAction(NamedTuple):
     """One action that was handed in."""
 
     action: FollowUp
@@ -31,15 +31,15 @@ class RecordingSink:
     """Notes what it is handed, and does nothing else: for tests, and for whoever wants to see first."""
 
     def __init__(self) -> None:
-        self.slips: list[Slip] = []
+        self.recorded: list[RecordedAction] = []
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
-        self.slips.append(Slip(action, record))
+        self.recorded.append(RecordedAction(action, record))
 
     @property
     def done(self) -> list[Do]:
         """The actions, in their order."""
-        return [slip.action.do for slip in self.slips]
+        return [it.action.do for it in self.recorded]
 
 
 class DeadLetterSink:

@@ -50,7 +50,7 @@ Answer = Made[T] | Exists[T] | CodedError
 """What a call says about one item."""
 
 
-class Fate(StrEnum):
+class ItemFate(StrEnum):
     """What became of an item in the end."""
 
     CREATED = "created"
@@ -59,15 +59,15 @@ class Fate(StrEnum):
     ROLLED_BACK = "rolled back"
 
 
-class Ended(NamedTuple, Generic[T]):
+class EndedItem(NamedTuple, Generic[T]):
     """An item that nothing more is done about."""
 
-    fate: Fate
+    fate: ItemFate
     item: T | None  # None if it failed
     error: CodedError | None = None  # why it failed; of one that is created: why it could not be rolled back
 
 
-class Load(NamedTuple):
+class BatchLoad(NamedTuple):
     """Items that are sent in one call."""
 
     keys: tuple[str, ...]
@@ -76,7 +76,7 @@ class Load(NamedTuple):
     alone: bool = False  # one item that failed in a larger call: the policy for items counts
 
 
-class Tally(NamedTuple):
+class BatchTally(NamedTuple):
     """What it took."""
 
     calls: int = 0
@@ -85,32 +85,32 @@ class Tally(NamedTuple):
     splits: int = 0
 
 
-class Plan(NamedTuple, Generic[T]):
+class BatchPlan(NamedTuple, Generic[T]):
     """One batch, as far as it has come. A key is in one of the loads, or has ended."""
 
     policy: BatchPolicy
     keys: tuple[str, ...]  # all different
-    loads: tuple[Load, ...]
-    ended: Mapping[str, Ended[T]]
+    loads: tuple[BatchLoad, ...]
+    ended: Mapping[str, EndedItem[T]]
     sent: frozenset[str] = frozenset()  # keys that were part of a call: they may be there whatever its answer was
     verified: bool = False  # it was looked whether what failed is there after all
     kept: frozenset[str] = frozenset()  # created, and could not be rolled back
-    tally: Tally = Tally()
+    tally: BatchTally = BatchTally()
 
-    def of(self, fate: Fate) -> tuple[str, ...]:
+    def of(self, fate: ItemFate) -> tuple[str, ...]:
         """The keys that came to this, in their order."""
         return tuple(key for key in self.keys if key in self.ended and self.ended[key].fate is fate)
 
     @property
     def spoilt(self) -> bool:
         """Whether too many have failed."""
-        return 100 * len(self.of(Fate.FAILED)) > self.policy.roll_back_above_percent * len(self.keys)
+        return 100 * len(self.of(ItemFate.FAILED)) > self.policy.roll_back_above_percent * len(self.keys)
 
 
 class Send(NamedTuple):
     """Make a call at `load.due`, for those of its keys that are not there already: look at each first."""
 
-    load: Load
+    load: BatchLoad
 
 
 class Look(NamedTuple):
@@ -125,7 +125,7 @@ class Undo(NamedTuple):
     keys: tuple[str, ...]
 
 
-Step = Send | Look | Undo
+BatchStep = Send | Look | Undo
 
 
 def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
@@ -134,26 +134,26 @@ def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
     return [different[start : start + size] for start in range(0, len(different), size)]
 
 
-def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> Plan[T]:
+def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> BatchPlan[T]:
     """Nothing was done yet."""
-    return Plan(policy, keys, (Load(keys, now),) if keys else (), {})
+    return BatchPlan(policy, keys, (BatchLoad(keys, now),) if keys else (), {})
 
 
-def next_step(plan: Plan[T]) -> Step | None:
+def next_step(plan: BatchPlan[T]) -> BatchStep | None:
     """What to do now; None: nothing, every item has ended. What is due first comes first."""
     if plan.loads:
         return Send(min(plan.loads, key=lambda load: load.due))
-    if not plan.verified and (doubtful := tuple(key for key in plan.of(Fate.FAILED) if key in plan.sent)):
+    if not plan.verified and (doubtful := tuple(key for key in plan.of(ItemFate.FAILED) if key in plan.sent)):
         return Look(doubtful)
-    if plan.spoilt and (left := tuple(key for key in plan.of(Fate.CREATED) if key not in plan.kept)):
+    if plan.spoilt and (left := tuple(key for key in plan.of(ItemFate.CREATED) if key not in plan.kept)):
         return Undo(left)
     return None
 
 
-def found(plan: Plan[T], load: Load, there: Mapping[str, T]) -> Plan[T]:
+def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchPlan[T]:
     """These of the load were there already: ours if a call was made for them before, whose answer was lost."""
     ended = {
-        key: Ended(Fate.CREATED if key in plan.sent else Fate.EXISTING, item)
+        key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item)
         for key, item in there.items()
         if key in load.keys
     }
@@ -162,11 +162,11 @@ def found(plan: Plan[T], load: Load, there: Mapping[str, T]) -> Plan[T]:
 
 
 def answered(
-    plan: Plan[T], load: Load, answers: Mapping[str, Answer[T]], now: datetime, random: Callable[[], float]
-) -> Plan[T]:
+    plan: BatchPlan[T], load: BatchLoad, answers: Mapping[str, Answer[T]], now: datetime, random: Callable[[], float]
+) -> BatchPlan[T]:
     """The call was made, and this is what it said about each item."""
-    loads: list[Load] = []
-    ended: dict[str, Ended[T]] = {}
+    loads: list[BatchLoad] = []
+    ended: dict[str, EndedItem[T]] = {}
     for key in load.keys:
         answer = answers.get(key) or RobotError(UNNAMED, f"the answer says nothing about {key}")
         if isinstance(answer, CodedError):
@@ -174,15 +174,21 @@ def answered(
             if again:
                 loads.append(again)
             else:
-                ended[key] = Ended(Fate.FAILED, None, answer)
+                ended[key] = EndedItem(ItemFate.FAILED, None, answer)
         else:
-            ended[key] = Ended(Fate.CREATED if isinstance(answer, Made) else Fate.EXISTING, answer.item)
+            ended[key] = EndedItem(ItemFate.CREATED if isinstance(answer, Made) else ItemFate.EXISTING, answer.item)
     return _called(_with(plan, load, loads, ended), load)
 
 
 def refused(
-    plan: Plan[T], load: Load, error: CodedError, now: datetime, random: Callable[[], float], *, sent: bool = True
-) -> Plan[T]:
+    plan: BatchPlan[T],
+    load: BatchLoad,
+    error: CodedError,
+    now: datetime,
+    random: Callable[[], float],
+    *,
+    sent: bool = True,
+) -> BatchPlan[T]:
     """The call as a whole failed; or, if it was not `sent`, what comes before it."""
     after = _called(plan, load) if sent else plan
     if load.alone:
@@ -190,7 +196,7 @@ def refused(
         return _with(after, load, (again,), {}) if again else _failed(after, load, error)
     if error.code in plan.policy.split_codes and len(load.keys) > 1:
         middle = (len(load.keys) + 1) // 2
-        halves = (Load(load.keys[:middle], now), Load(load.keys[middle:], now))
+        halves = (BatchLoad(load.keys[:middle], now), BatchLoad(load.keys[middle:], now))
         return _with(after, load, halves, {})._replace(tally=after.tally._replace(splits=after.tally.splits + 1))
     decision = _decided(plan.policy.batch, error, load.attempt, random)
     if not isinstance(decision, Retry):
@@ -199,18 +205,18 @@ def refused(
     return _with(after, load, (load._replace(attempt=decision.attempt, due=due),), {})
 
 
-def looked(plan: Plan[T], there: Mapping[str, T]) -> Plan[T]:
+def looked(plan: BatchPlan[T], there: Mapping[str, T]) -> BatchPlan[T]:
     """These had failed by all appearances, and are there after all."""
-    ended = {key: Ended(Fate.CREATED, item) for key, item in there.items()}
+    ended = {key: EndedItem(ItemFate.CREATED, item) for key, item in there.items()}
     return plan._replace(ended={**plan.ended, **ended}, verified=True)
 
 
-def undone(plan: Plan[T], key: str, error: CodedError | None) -> Plan[T]:
+def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[T]:
     """It was rolled back; or could not be, because of `error`."""
     was = plan.ended[key]
     if error:
         return plan._replace(ended={**plan.ended, key: was._replace(error=error)}, kept=plan.kept | {key})
-    return plan._replace(ended={**plan.ended, key: was._replace(fate=Fate.ROLLED_BACK)})
+    return plan._replace(ended={**plan.ended, key: was._replace(fate=ItemFate.ROLLED_BACK)})
 
 
 def _decided(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
@@ -222,24 +228,26 @@ def _decided(policy: RetryPolicy, error: CodedError, attempt: int, random: Calla
 
 def _again(
     policy: RetryPolicy, error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
-) -> Load | None:
+) -> BatchLoad | None:
     decision = _decided(policy, error, attempt, random)
     if not isinstance(decision, Retry):
         return None
-    return Load((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)
+    return BatchLoad((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)
 
 
-def _failed(plan: Plan[T], load: Load, error: CodedError) -> Plan[T]:
-    return _with(plan, load, (), {key: Ended(Fate.FAILED, None, error) for key in load.keys})
+def _failed(plan: BatchPlan[T], load: BatchLoad, error: CodedError) -> BatchPlan[T]:
+    return _with(plan, load, (), {key: EndedItem(ItemFate.FAILED, None, error) for key in load.keys})
 
 
-def _with(plan: Plan[T], load: Load, loads: Sequence[Load], ended: Mapping[str, Ended[T]]) -> Plan[T]:
+def _with(
+    plan: BatchPlan[T], load: BatchLoad, loads: Sequence[BatchLoad], ended: Mapping[str, EndedItem[T]]
+) -> BatchPlan[T]:
     """With other loads in the place of `load`, which may have shrunk since it was planned, and these ended."""
     others = tuple(it for it in plan.loads if not set(it.keys) & set(load.keys))
     return plan._replace(loads=(*others, *loads), ended={**plan.ended, **ended})
 
 
-def _called(plan: Plan[T], load: Load) -> Plan[T]:
+def _called(plan: BatchPlan[T], load: BatchLoad) -> BatchPlan[T]:
     tally = plan.tally._replace(
         calls=plan.tally.calls + 1,
         batch_repeats=plan.tally.batch_repeats + (not load.alone and load.attempt > 1),

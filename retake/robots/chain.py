@@ -20,7 +20,7 @@ class Link(NamedTuple):
     """Have the robot do its work (`run`, `create`, `validate`, …), with what came of the robots before it."""
 
 
-class Ended(NamedTuple):
+class ChainResult(NamedTuple):
     """How far a chain came."""
 
     results: Results  # of the robots that ran, in their order
@@ -33,7 +33,7 @@ class Ended(NamedTuple):
         return self.stopped_by is None and all(result.done for result in self.results.values())
 
 
-def run_chain(links: Sequence[Link]) -> Ended:
+def run_chain(links: Sequence[Link]) -> ChainResult:
     """Have each robot do its work, in this order, until one fails fast (`fail_fast` in its policy).
 
     A robot that fails in another way keeps none after it from running: they see its result. Raises what a robot's work
@@ -48,5 +48,5 @@ def run_chain(links: Sequence[Link]) -> Ended:
         if result.fails_fast:
             not_run = tuple(ids[number:])
             _log.error("%s failed fast: %s not run", robot_id, ", ".join(not_run) or "no other robot is")
-            return Ended(results, robot_id, not_run)
-    return Ended(results, None, ())
+            return ChainResult(results, robot_id, not_run)
+    return ChainResult(results, None, ())

@@ -20,7 +20,7 @@ from retake.retrying.guard import Call, Guard
 from retake.retrying.state_store import MemoryStateStore, StateCell, StateStore
 from retake.robots.compensation import Unconfirmed
 from retake.robots.idempotency import key_of
-from retake.robots.read_only import Mode, ReadOnly, decoded, encoded
+from retake.robots.read_only import CreationMode, ReadOnly, decoded, encoded
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class CreationPolicy(NamedTuple):
     key_from_data: bool = True  # False: the thing has a key of its own
 
 
-class Parts(NamedTuple, Generic[T]):
+class CreationParts(NamedTuple, Generic[T]):
     """What creation is made of: the owner's own calls. Each may raise CodedError."""
 
     find: Callable[[str, Data], T | None]
@@ -69,13 +69,17 @@ class Parts(NamedTuple, Generic[T]):
     """Make visible that it is there and not finished."""
 
 
+Parts = CreationParts
+"""The name for callers that import the module: `creation.Parts`."""
+
+
 class Creator(Generic[T]):
     """Creates things of one kind. `name` is that of its state in `states`, which survives where that does."""
 
     def __init__(
         self,
         name: str,
-        parts: Parts[T],
+        parts: CreationParts[T],
         guard: Guard,
         clock: Clock,
         policy: CreationPolicy = CreationPolicy(),  # noqa: B008  immutable
@@ -111,7 +115,7 @@ class Creator(Generic[T]):
             work.give_up(error)
             raise
         if created.how is not How.FOUND:
-            self._note(lambda mode: Mode())
+            self._note(lambda mode: CreationMode())
         return created
 
     def _key(self, data: Data, given: str | None) -> str:
@@ -123,17 +127,17 @@ class Creator(Generic[T]):
             raise ValueError(f"{self.name} takes the idempotency key from the item, and none was given")
         return given
 
-    def mode(self) -> Mode:
+    def mode(self) -> CreationMode:
         """Raises StateError, StorageError."""
         return self._mode.get()
 
-    def probe(self) -> Mode:
+    def probe(self) -> CreationMode:
         """Let one creation through although it is read-only, by an operator's order: its success ends that."""
         return self._mode.change(lambda mode: _both(mode._replace(probe_ordered=mode.read_only_since is not None)))
 
-    def reset(self) -> Mode:
+    def reset(self) -> CreationMode:
         """Make things again, by an operator's order."""
-        return self._mode.change(lambda mode: _both(Mode()))
+        return self._mode.change(lambda mode: _both(CreationMode()))
 
     def _let_probe_through(self) -> None:
         """Raises ReadOnly, unless a probe is ordered and nobody else has taken it up."""
@@ -143,7 +147,7 @@ class Creator(Generic[T]):
                 "mend the cause, then order a probe or a reset"
             )
 
-    def _note(self, step: Callable[[Mode], Mode]) -> None:
+    def _note(self, step: Callable[[CreationMode], CreationMode]) -> None:
         """Whatever goes wrong here, what came of the creation counts for more."""
         try:
             self._mode.change(lambda mode: (step(mode), None))
@@ -154,7 +158,9 @@ class Creator(Generic[T]):
 class _Work(Generic[T]):
     """One creation, over its attempts."""
 
-    def __init__(self, key: str, data: Data, parts: Parts[T], policy: CreationPolicy, unconfirmed: Unconfirmed) -> None:
+    def __init__(
+        self, key: str, data: Data, parts: CreationParts[T], policy: CreationPolicy, unconfirmed: Unconfirmed
+    ) -> None:
         self._key, self._data = key, data
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
         self._item: T | None = None  # once it is made
@@ -211,5 +217,5 @@ class _Work(Generic[T]):
         return Created(self._key, found, How.DUPLICATE)
 
 
-def _both(mode: Mode) -> tuple[Mode, Mode]:
+def _both(mode: CreationMode) -> tuple[CreationMode, CreationMode]:
     return mode, mode

@@ -43,7 +43,7 @@ class RobotPolicy(NamedTuple):
     last_failure: sections.LastFailure
     validate_before_repeat: int | None = None
     item_retry: RetryPolicy | None = None  # of one item, where `retry` is that of the batch
-    recovery: sections.Recovery | None = None
+    recovery: sections.RecoverySteps | None = None
     escalation: sections.Escalation | None = None
     breaker: sections.NamedBreaker | None = None
     cache: sections.Cache | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from retake.robots.batch import Item
+from retake.robots.batch import BatchItem
 from retake.robots.batch_plan import BatchPolicy
 from retake.robots.creation import CreationPolicy
 from retake.robots.follow_ups import Do, FollowUp
@@ -26,7 +26,7 @@ def creation_policy(policy: RobotPolicy) -> CreationPolicy:
     return created._replace(confirm_within_s=undone[0]) if undone else created
 
 
-def keyed(policy: RobotPolicy, items: Iterable[Item]) -> list[Item]:
+def keyed(policy: RobotPolicy, items: Iterable[BatchItem]) -> list[BatchItem]:
     """The items of a batch with the keys that the policy says: their own, or made from their data.
 
     Raises ValueError for an item without a key of its own, or with data that are no JSON.

@@ -19,7 +19,7 @@ class ReadOnly(CodedError):
         super().__init__("ERR_CRITICAL_READ_ONLY", message)
 
 
-class Mode(NamedTuple):
+class CreationMode(NamedTuple):
     """Whether things are still made."""
 
     failed_in_a_row: int = 0
@@ -27,18 +27,18 @@ class Mode(NamedTuple):
     code: str | None = None  # of the last failure
     probe_ordered: bool = False  # an operator lets one creation through
 
-    def after_failure(self, limit: int | None, code: str, now: datetime) -> "Mode":
+    def after_failure(self, limit: int | None, code: str, now: datetime) -> "CreationMode":
         failed = self.failed_in_a_row + 1
         since = now if limit is not None and failed >= limit else None
-        return Mode(failed, self.read_only_since or since, code)
+        return CreationMode(failed, self.read_only_since or since, code)
 
 
-def encoded(mode: Mode) -> Raw:
+def encoded(mode: CreationMode) -> Raw:
     since = mode.read_only_since
     return {**mode._asdict(), "read_only_since": stamp(since) if since else None}
 
 
-def decoded(raw: Raw | None) -> Mode:
+def decoded(raw: Raw | None) -> CreationMode:
     """Raises ValueError, naming the field."""
     raw = raw or {}
     failed, since, code = raw.get("failed_in_a_row", 0), raw.get("read_only_since"), raw.get("code")
@@ -50,4 +50,4 @@ def decoded(raw: Raw | None) -> Mode:
         moment = None if since is None else parse_stamp(since)
     except (TypeError, ValueError) as error:
         raise ValueError(f"read_only_since: {since!r} is no time") from error
-    return Mode(failed, moment, code, raw.get("probe_ordered") is True)
+    return CreationMode(failed, moment, code, raw.get("probe_ordered") is True)

@@ -13,7 +13,7 @@ from retake.settings.rules import YES_OR_NO
 from retake.settings.schema import Field, Schema, SchemaChoice
 
 
-class Step(StrEnum):
+class StepName(StrEnum):
     """The steps that a robot's recovery may consist of."""
 
     WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # until the other system says that it is well
@@ -30,20 +30,20 @@ class Step(StrEnum):
 class RecoveryStep(NamedTuple):
     """One step of a recovery, and after which errors it is taken."""
 
-    step: Step
+    step: StepName
     when: When = When()
     allowed: bool = True  # False: only a person may take it
 
 
-def _recovery_step(step: Step, **given: Any) -> RecoveryStep:
+def _recovery_step(step: StepName, **given: Any) -> RecoveryStep:
     return RecoveryStep(step, when(given), **given)
 
 
-_OWN: Mapping[Step, dict[str, Field]] = {
-    Step.RUN_SETUP_SCRIPTS: {"allowed": Field(YES_OR_NO, "whether it may be taken without a person")}
+_OWN: Mapping[StepName, dict[str, Field]] = {
+    StepName.RUN_SETUP_SCRIPTS: {"allowed": Field(YES_OR_NO, "whether it may be taken without a person")}
 }
 STEPS = SchemaChoice(
-    "step", {step: Schema(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in Step}
+    "step", {step: Schema(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in StepName}
 )
 
 

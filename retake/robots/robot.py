@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from retake.errors import CodedError, RetakeError, RobotError, Stopped
 from retake.retrying.breaker import Breaker
-from retake.retrying.guard import Call, End, Guard, Outcome, Tried
+from retake.retrying.guard import Call, End, Guard, GuardResult, Tried
 from retake.retrying.state_store import MemoryStateStore
 from retake.robots import batch, creation, step_validation
 from retake.robots.deferred import Deferrals, Deferred
@@ -91,7 +91,7 @@ class Robot:
         return self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
 
     def _ended(
-        self, execution: Execution, outcome: Outcome[T], partly_done: Callable[[], bool] = lambda: False
+        self, execution: Execution, outcome: GuardResult[T], partly_done: Callable[[], bool] = lambda: False
     ) -> Result[T]:
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
@@ -140,7 +140,7 @@ class Robot:
         *,
         correlation_id: str,
         input_data: Mapping[str, Any] | None = None,
-    ) -> Result[step_validation.Verdict]:
+    ) -> Result[step_validation.StepVerdict]:
         """Validate the number that `measure` returns, by the rules of the policy's [validation]. Taking the measure is
         repeated as the policy says; a number that the rules refuse is a failure, and its record has the proposal.
 
@@ -151,7 +151,7 @@ class Robot:
             raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
         execution = self._execution(correlation_id, input_data)
 
-        def judged(call: Call) -> step_validation.Verdict:
+        def judged(call: Call) -> step_validation.StepVerdict:
             value = measure(call)
             try:
                 verdict = step_validation.validate(value, allowed, rules)
@@ -164,12 +164,12 @@ class Robot:
         result = self._ended(execution, self._guard(execution.observe).outcome(judged))
         if (verdict := result.value) and (wrong := verdict.wrong):
             _log.warning("%s: %s (%s)", self.policy.id, wrong, verdict.finding)
-            if verdict.finding is step_validation.Finding.CORRECTED:
+            if verdict.finding is step_validation.StepFinding.CORRECTED:
                 execution.corrected(wrong)
         return result
 
     def create(
-        self, parts: creation.Parts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
+        self, parts: creation.CreationParts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
     ) -> Result[creation.Created[T]]:
         """The thing that `data` describe, made once however often it is asked for. After as many failures in a row as
         the policy says nothing is made any more, and the sink is told once. `key` is the thing's idempotency key where
@@ -188,7 +188,7 @@ class Robot:
             return Result(None, (execution.failed(error, read_only_begins=begins),), execution.attempts)
 
     def creator(
-        self, parts: creation.Parts[T], observe: Callable[[Tried], None] = lambda tried: None
+        self, parts: creation.CreationParts[T], observe: Callable[[Tried], None] = lambda tried: None
     ) -> creation.Creator[T]:
         """What `create` creates with: for an operator who ends the read-only mode (`probe`, `reset`), and for whoever
         undoes now and then what nobody has confirmed in time (`unconfirmed.roll_back_due`). Raises ValueError, as
@@ -197,8 +197,8 @@ class Robot:
         return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._states)
 
     def create_all(
-        self, parts: batch.Parts[T], items: Iterable[batch.Item], *, correlation_id: str
-    ) -> Result[batch.Report[T]]:
+        self, parts: batch.BatchParts[T], items: Iterable[batch.BatchItem], *, correlation_id: str
+    ) -> Result[batch.BatchReport[T]]:
         """Make many things, in batches; what became of each stands in the report. The items that failed of the same
         error are one failure.
 

@@ -21,7 +21,7 @@ class LastFailure(NamedTuple):
     actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
-class Recovery(NamedTuple):
+class RecoverySteps(NamedTuple):
     """What leads out of the error."""
 
     steps: tuple[RecoveryStep, ...] = field(TableList(STEPS), "in their order")
@@ -97,7 +97,7 @@ class Locks(NamedTuple):
     optimistic_versions: bool = field(YES_OR_NO, "whether writes compare versions instead of holding a lock")
 
 
-class Mode(StrEnum):
+class ValidationMode(StrEnum):
     """How strictly a value is validated."""
 
     STRICT = "strict"  # any violation is an error
@@ -108,7 +108,7 @@ class Mode(StrEnum):
 class Validation(NamedTuple):
     """What is done about a value off the grid or out of range."""
 
-    mode: Mode = field(Rule(choice(*Mode).allowed, Mode), "how strictly")
+    mode: ValidationMode = field(Rule(choice(*ValidationMode).allowed, ValidationMode), "how strictly")
     tolerance_percent: float = field(from_zero(50), "of the step: how far off is let pass in the liberal mode")
     auto_correct: bool = field(YES_OR_NO, "whether the nearest allowed value takes the place of a wrong one")
 
@@ -145,7 +145,7 @@ class Snapshots(NamedTuple):
 
 SECTIONS = {
     "last_failure": schema_of(LastFailure),
-    "recovery": schema_of(Recovery),
+    "recovery": schema_of(RecoverySteps),
     "escalation": schema_of(Escalation),
     "breaker": _BREAKER,
     "cache": schema_of(Cache),

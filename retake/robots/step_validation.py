@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from retake.errors import RobotError
-from retake.robots.sections import Mode, Validation
+from retake.robots.sections import Validation, ValidationMode
 
 Number = Decimal | int | float
 
@@ -31,7 +31,7 @@ class Grid(NamedTuple):
         return self.low + self.step * min(max(steps, Decimal(0)), last)
 
 
-class Finding(StrEnum):
+class StepFinding(StrEnum):
     """What was found, and so what becomes of the value."""
 
     FINE = "fine"
@@ -41,10 +41,10 @@ class Finding(StrEnum):
     REFUSED = "refused"  # off: it does not pass
 
 
-class Verdict(NamedTuple):
+class StepVerdict(NamedTuple):
     """What became of a value."""
 
-    finding: Finding
+    finding: StepFinding
     value: Decimal  # what passes; of one that is refused, what was given
     nearest: Decimal  # the nearest allowed value: the proposal, where it is refused
     code: str | None  # what is wrong with it; None: nothing
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
     def passed(self) -> Decimal:
         """The value that passes. Raises RobotError, with the proposal, where none does."""
-        if self.finding is Finding.REFUSED and (wrong := self.wrong):
+        if self.finding is StepFinding.REFUSED and (wrong := self.wrong):
             raise wrong
         return self.value
 
@@ -76,7 +76,7 @@ def grid(low: Number, high: Number, step: Number) -> Grid:
     return made
 
 
-def validate(value: Number, allowed: Grid, rules: Validation) -> Verdict:
+def validate(value: Number, allowed: Grid, rules: Validation) -> StepVerdict:
     """Strict: any violation is an error. Liberal: up to so many percent of the step off the nearest allowed value is a
     warning. Emergency: whatever is wrong is only to be logged. With `auto_correct` the nearest allowed value takes the
     place of what would be refused. Raises ValueError for what is no number."""
@@ -84,15 +84,15 @@ def validate(value: Number, allowed: Grid, rules: Validation) -> Verdict:
     nearest = allowed.nearest(given)
     off = abs(given - nearest)
     if off == 0:
-        return Verdict(Finding.FINE, given, nearest, None)
+        return StepVerdict(StepFinding.FINE, given, nearest, None)
     code = STEP_VIOLATION if allowed.low <= given <= allowed.high else OUT_OF_RANGE
-    if rules.mode is Mode.EMERGENCY:
-        return Verdict(Finding.LOGGED, given, nearest, code)
-    if rules.mode is Mode.LIBERAL and off <= allowed.step * _decimal(rules.tolerance_percent) / 100:
-        return Verdict(Finding.WARNED, given, nearest, code)
+    if rules.mode is ValidationMode.EMERGENCY:
+        return StepVerdict(StepFinding.LOGGED, given, nearest, code)
+    if rules.mode is ValidationMode.LIBERAL and off <= allowed.step * _decimal(rules.tolerance_percent) / 100:
+        return StepVerdict(StepFinding.WARNED, given, nearest, code)
     if rules.auto_correct:
-        return Verdict(Finding.CORRECTED, nearest, nearest, code, given)
-    return Verdict(Finding.REFUSED, given, nearest, code)
+        return StepVerdict(StepFinding.CORRECTED, nearest, nearest, code, given)
+    return StepVerdict(StepFinding.REFUSED, given, nearest, code)
 
 
 def _decimal(value: Number) -> Decimal:

@@ -10,10 +10,10 @@ from retake.errors import Code, CodedError, OutcomeUnknown, PollFailed, Refused,
 from retake.retrying.breaker import (
     BreakerOpen,
     BreakerPolicy,
+    BreakerRefusal,
     BreakerState,
     Phase,
     Probe,
-    Refusal,
     allow,
     decoded,
     encoded,
@@ -126,7 +126,7 @@ def test_closed_it_lets_everybody_through_and_nothing_is_to_be_kept() -> None:
 
 def test_open_it_refuses_and_says_until_when() -> None:
     state = opened()
-    assert allow(state, SEED, at(20), "me") == (state, Refusal("open until 2026-01-01T00:01:00Z", 40))
+    assert allow(state, SEED, at(20), "me") == (state, BreakerRefusal("open until 2026-01-01T00:01:00Z", 40))
 
 
 def test_half_open_it_lets_one_through_and_refuses_the_others() -> None:
@@ -134,7 +134,7 @@ def test_half_open_it_lets_one_through_and_refuses_the_others() -> None:
     assert (refusal, probing.probe) == (None, Probe("first", at(60)))
     same, refusal = allow(probing, SEED, at(61), "second")
     assert same == probing
-    assert refusal == Refusal("first has been trying since 2026-01-01T00:01:00Z", 5)
+    assert refusal == BreakerRefusal("first has been trying since 2026-01-01T00:01:00Z", 5)
 
 
 def test_a_probe_that_succeeds_closes_it_as_if_nothing_had_been() -> None:
@@ -158,7 +158,7 @@ def test_a_probe_that_ends_with_an_error_that_says_nothing_leaves_the_probe_to_t
 
 def test_a_probe_that_dies_runs_out() -> None:
     probing, _ = allow(opened(), SEED, at(60), "dead")
-    assert allow(probing, SEED, at(60 + 899), "next")[1] == Refusal(
+    assert allow(probing, SEED, at(60 + 899), "next")[1] == BreakerRefusal(
         "dead has been trying since 2026-01-01T00:01:00Z", 1
     )
     again, none = allow(probing, SEED, at(60 + 900), "next")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from retake.clock import FakeClock
 from retake.errors import CodedError, RobotError, Stopped
 from retake.retrying.policy import RetryPolicy
-from retake.robots.batch import Batches, Item, Parts, Report, Sending
-from retake.robots.batch_plan import Answer, BatchPolicy, Exists, Fate, Made, Tally, in_batches
+from retake.robots.batch import BatchCall, Batches, Item, Parts, Report
+from retake.robots.batch_plan import Answer, BatchPolicy, BatchTally, Exists, ItemFate, Made, in_batches
 
 TEMPORARY, INVALID, OVERFLOW = (
     "ERR_TEMPORARY_BATCH_FAILURE",
@@ -42,7 +42,7 @@ class Catalogue:
         self._perhaps(self.finding)
         return self.items.get(item.key)
 
-    def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+    def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
         keys = tuple(item.key for item in sending.items)
         self.sent.append((sending.attempt, keys))
         if len(keys) > self._memory:
@@ -103,7 +103,12 @@ def test_twelve_items_are_two_calls() -> None:
 def test_no_items_are_no_calls() -> None:
     there = Catalogue()
     report = run(there, "")
-    assert (report.ended, set(report.statistics[:-1]), report.statistics.tally, there.sent) == ({}, {0}, Tally(), [])
+    assert (report.ended, set(report.statistics[:-1]), report.statistics.tally, there.sent) == (
+        {},
+        {0},
+        BatchTally(),
+        [],
+    )
 
 
 def test_an_item_given_twice_is_made_once() -> None:
@@ -116,7 +121,7 @@ def test_of_items_with_one_key_the_first_is_sent() -> None:
     sent: list[Item] = []
 
     class Listening(Catalogue):
-        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+        def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             sent.extend(sending.items)
             return super().send(sending)
 
@@ -203,7 +208,7 @@ def test_the_work_is_told_what_a_call_may_take() -> None:
     told: list[float | None] = []
 
     class Listening(Catalogue):
-        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+        def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             told.append(sending.timeout_s)
             return super().send(sending)
 
@@ -226,7 +231,7 @@ def test_asked_to_stop_it_sends_nothing_more_and_goes_on_the_next_time() -> None
 
 def test_what_is_no_coded_error_passes_through() -> None:
     class Broken(Catalogue):
-        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+        def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -271,18 +276,18 @@ def test_whatever_fails_nothing_is_made_twice_and_every_item_ends_in_one_way_tha
     assert all(len(sent) <= size for _, sent in there.sent)
     for key, ended in report.ended.items():
         fate, ours = ended.fate, key in there.made
-        assert (fate is Fate.EXISTING) <= (key in there_before)
-        assert (fate is Fate.CREATED) <= (ours and key in there.items)
-        assert (fate is Fate.ROLLED_BACK) <= (ours and key not in there.items)
-        assert (fate is Fate.FAILED) == (ended.item is None)
-        assert fate is not Fate.FAILED or isinstance(ended.error, CodedError)
-        assert fate is not Fate.FAILED or not always_looked or key not in there.items
+        assert (fate is ItemFate.EXISTING) <= (key in there_before)
+        assert (fate is ItemFate.CREATED) <= (ours and key in there.items)
+        assert (fate is ItemFate.ROLLED_BACK) <= (ours and key not in there.items)
+        assert (fate is ItemFate.FAILED) == (ended.item is None)
+        assert fate is not ItemFate.FAILED or isinstance(ended.error, CodedError)
+        assert fate is not ItemFate.FAILED or not always_looked or key not in there.items
     assert not set(there.undone) & there_before, "what was there before was rolled back"
     for batch in in_batches(keys, size):
         ends = [report.ended[key] for key in batch]
-        if 2 * sum(it.fate is Fate.FAILED for it in ends) > len(batch):
-            assert all(it.error for it in ends if it.fate is Fate.CREATED), "it could not be rolled back"
+        if 2 * sum(it.fate is ItemFate.FAILED for it in ends) > len(batch):
+            assert all(it.error for it in ends if it.fate is ItemFate.CREATED), "it could not be rolled back"
         else:
-            assert not any(it.fate is Fate.ROLLED_BACK for it in ends)
+            assert not any(it.fate is ItemFate.ROLLED_BACK for it in ends)
     figures = report.statistics
     assert figures.created + figures.existing + figures.failed + figures.rolled_back == figures.items == len(set(keys))

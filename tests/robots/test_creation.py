@@ -20,7 +20,7 @@ from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
 from retake.robots.creation import Created, CreationPolicy, Creator, How, Parts
 from retake.robots.idempotency import key_of
-from retake.robots.read_only import Mode, ReadOnly, decoded, encoded
+from retake.robots.read_only import CreationMode, ReadOnly, decoded, encoded
 
 DATA = {"вид": "Лист", "толщина": 2.5}
 KEY = key_of(DATA)
@@ -199,7 +199,7 @@ def test_after_five_creations_in_a_row_that_failed_nothing_is_made_any_more(scen
         scene.creator.create(DATA)
     assert error.value.error_class is ErrorClass.CRITICAL
     assert scene.there.log == ["find"]
-    assert scene.creator.mode() == Mode(5, scene.clock.now(), CONFLICT)
+    assert scene.creator.mode() == CreationMode(5, scene.clock.now(), CONFLICT)
 
 
 def test_read_only_what_is_there_is_still_returned(scene: Scene) -> None:
@@ -226,7 +226,7 @@ def test_a_probe_that_succeeds_ends_it(scene: Scene) -> None:
     scene.fail(5)
     assert scene.creator.probe().probe_ordered
     assert scene.creator.create(DATA).how is How.MADE
-    assert scene.creator.mode() == Mode()
+    assert scene.creator.mode() == CreationMode()
 
 
 def test_a_probe_lets_one_creation_through_and_its_failure_leaves_it_read_only(scene: Scene) -> None:
@@ -236,7 +236,7 @@ def test_a_probe_lets_one_creation_through_and_its_failure_leaves_it_read_only(s
     scene.fail()
     with pytest.raises(ReadOnly):
         scene.creator.create(DATA)
-    assert scene.creator.mode() == Mode(6, since, CONFLICT)
+    assert scene.creator.mode() == CreationMode(6, since, CONFLICT)
 
 
 def test_while_the_probe_is_under_way_nothing_else_is_made(scene: Scene) -> None:
@@ -262,7 +262,7 @@ def test_a_probe_is_not_used_up_by_what_is_there_already(scene: Scene) -> None:
 
 
 def test_a_probe_of_what_still_makes_things_is_nothing(scene: Scene) -> None:
-    assert scene.creator.probe() == Mode()
+    assert scene.creator.probe() == CreationMode()
 
 
 def test_a_reset_ends_it(scene: Scene) -> None:
@@ -303,8 +303,8 @@ def test_what_was_made_is_returned_although_that_could_not_be_noted() -> None:
 SINCE = st.none() | st.integers(0, 10**9).map(lambda seconds: FakeClock().now() + timedelta(seconds=seconds))
 
 
-@given(st.builds(Mode, st.integers(0), SINCE, st.none() | st.text(), st.booleans()))
-def test_a_document_says_all_of_a_mode(mode: Mode) -> None:
+@given(st.builds(CreationMode, st.integers(0), SINCE, st.none() | st.text(), st.booleans()))
+def test_a_document_says_all_of_a_mode(mode: CreationMode) -> None:
     assert decoded(encoded(mode)) == mode
 
 

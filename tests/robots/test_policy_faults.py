@@ -138,7 +138,7 @@ def test_a_misspelt_key_is_named_with_the_one_that_was_meant(robot: str) -> None
 
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_a_wrong_number_in_the_intervals_or_in_the_strategy_is_noticed(robot: str) -> None:
-    """The list and the strategy are checked against each other, so a slip in either of them is found."""
+    """The list and the strategy are checked against each other, so a it in either of them is found."""
     document = document_of(robot)
     for name in [name for name in ("retry", "item_retry") if name in document]:
         table = document[name]

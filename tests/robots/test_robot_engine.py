@@ -23,8 +23,8 @@ from retake.robots.execution import Correction, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.robot import Result, Robot
-from retake.robots.sections import Mode
-from retake.robots.step_validation import Finding, grid
+from retake.robots.sections import ValidationMode
+from retake.robots.step_validation import StepFinding, grid
 
 SLOW = "ERR_TEMPORARY_API_TIMEOUT"
 AWAY = "ERR_TEMPORARY_1C_UNAVAILABLE"
@@ -92,11 +92,11 @@ def test_what_fails_again_is_deferred_again_and_the_desk_is_told_again(
     fail(shop)
     for times in (2, 3):
         clock.sleep(HALF_AN_HOUR)
-        told = len(shop.sink.slips)
+        told = len(shop.sink.recorded)
         calls = len(shop.calls)
         ((_, result),) = shop.robot.run_due(lambda it, call: shop.failing(SLOW)(call))
         assert len(shop.calls) == calls + 6  # all of the robot's own repeats
-        assert [slip.action.do for slip in shop.sink.slips[told:]] == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]
+        assert [it.action.do for it in shop.sink.recorded[told:]] == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]
         (waiting,) = shop.robot.deferrals.all()
         assert (waiting.times, waiting.taken_until, result.done) == (times, None, False)
         assert (waiting.due_at - clock.now()).total_seconds() == HALF_AN_HOUR
@@ -238,8 +238,8 @@ def test_a_value_on_the_grid_is_fine() -> None:
     shop = checker()
     result = measured(shop, Decimal("120.0"))
     assert result.value
-    assert (result.done, result.value.finding, result.value.value) == (True, Finding.FINE, 120)
-    assert shop.sink.slips == []
+    assert (result.done, result.value.finding, result.value.value) == (True, StepFinding.FINE, 120)
+    assert shop.sink.recorded == []
 
 
 @pytest.mark.parametrize(
@@ -253,25 +253,25 @@ def test_a_value_off_the_grid_is_refused_and_the_record_has_the_proposal(
     shop = checker()
     result = measured(shop, value)
     assert (result.value, result.failures[0].error.code, shop.sink.done) == (None, code, follows)
-    context = shop.sink.slips[0].record["details"]["system_context"]
+    context = shop.sink.recorded[0].record["details"]["system_context"]
     assert (context["value"], context["nearest"]) == (str(value), nearest)
-    assert f"the nearest allowed value is {nearest}" in shop.sink.slips[0].record["message"]
+    assert f"the nearest allowed value is {nearest}" in shop.sink.recorded[0].record["message"]
 
 
 @pytest.mark.parametrize(
     ("rules", "value", "finding", "passes"),
     [
-        ({"mode": Mode.LIBERAL}, Decimal("120.2"), Finding.WARNED, Decimal("120.2")),
-        ({"mode": Mode.EMERGENCY}, 123, Finding.LOGGED, 123),
+        ({"mode": ValidationMode.LIBERAL}, Decimal("120.2"), StepFinding.WARNED, Decimal("120.2")),
+        ({"mode": ValidationMode.EMERGENCY}, 123, StepFinding.LOGGED, 123),
     ],
 )
-def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, finding: Finding, passes: Any) -> None:
+def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, finding: StepFinding, passes: Any) -> None:
     """«допуск ±2% от шага с предупреждением», «только логирование при критической нагрузке»."""
     shop = checker(**rules)
     result = measured(shop, value)
     assert result.value
     assert (result.done, result.value.finding, result.value.value) == (True, finding, passes)
-    assert shop.sink.slips == []
+    assert shop.sink.recorded == []
 
 
 def test_with_the_flag_the_nearest_value_takes_its_place_and_the_desk_is_told() -> None:
@@ -279,10 +279,10 @@ def test_with_the_flag_the_nearest_value_takes_its_place_and_the_desk_is_told() 
     shop = checker(auto_correct=True)
     result = measured(shop, 123)
     assert result.value
-    assert (result.done, result.value.finding, result.value.value) == (True, Finding.CORRECTED, 120)
-    (slip,) = shop.sink.slips
-    assert (slip.action.do, slip.record["error_code"]) == (Do.AUTO_CORRECT, OFF_GRID)
-    assert "123 is not on the grid; the nearest allowed value is 120" in slip.record["message"]
+    assert (result.done, result.value.finding, result.value.value) == (True, StepFinding.CORRECTED, 120)
+    (it,) = shop.sink.recorded
+    assert (it.action.do, it.record["error_code"]) == (Do.AUTO_CORRECT, OFF_GRID)
+    assert "123 is not on the grid; the nearest allowed value is 120" in it.record["message"]
 
 
 def test_taking_the_measure_is_repeated_as_the_policy_says() -> None:
@@ -441,7 +441,7 @@ def scrap(**idempotency: Any) -> tuple[Workshop, list[str], batch.Parts[str]]:
     def find(item: batch.Item) -> None:
         looked.append(item.key)
 
-    def send(sending: batch.Sending) -> Mapping[str, Answer[str]]:
+    def send(sending: batch.BatchCall) -> Mapping[str, Answer[str]]:
         calls.append(1)
         if len(calls) == 1:
             raise RobotError("ERR_TEMPORARY_BATCH_FAILURE", "no answer")

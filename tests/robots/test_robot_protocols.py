@@ -80,8 +80,8 @@ def test_the_ends_of_the_jitter_are_the_percentage_of_the_seed(robot: str, code:
 def test_what_follows_on_the_last_failure_goes_to_the_desk_in_the_order_of_the_seed(robot: str, code: str) -> None:
     shop = worked(robot, code)
     expected = SEED[robot].follow_ups[code]
-    assert [slip.action.as_recovery_action() for slip in shop.sink.slips] == expected
-    record = shop.sink.slips[-1].record
+    assert [it.action.as_recovery_action() for it in shop.sink.recorded] == expected
+    record = shop.sink.recorded[-1].record
     assert record["recovery_actions"] == expected
     assert (record["robot_id"], record["correlation_id"], record["error_code"]) == (robot, "one", code)
     assert record["error_class"] == SEED[robot].errors[code]
@@ -107,7 +107,7 @@ def test_a_success_on_the_way_ends_it_and_nothing_follows(robot: str, code: str)
     validate = (lambda: None) if POLICIES[robot].validate_before_repeat else None
     result = shop.robot.run(shop.failing(code, times=2), correlation_id="one", validate=validate)
     assert (result.done, result.value, result.attempts) == (True, "result", 3)
-    assert shop.sink.slips == []
+    assert shop.sink.recorded == []
 
 
 # --- what one robot has and the others have not ---
@@ -173,13 +173,13 @@ def test_robot_9_has_no_last_failure_so_what_follows_follows_once_on_the_first()
     told_at = []
 
     def work(call: Call) -> None:
-        told_at.append(len(shop.sink.slips))
+        told_at.append(len(shop.sink.recorded))
         raise RobotError(code if call.attempt < 4 else "ERR_CRITICAL_DATA_LOSS", "")
 
     result = shop.robot.run(work, correlation_id="metrics")
     assert told_at == [0, 3, 3, 3]
-    assert [slip.action.as_recovery_action() for slip in shop.sink.slips] == SEED["NR.NSI.9"].follow_ups[code]
-    first = shop.sink.slips[0].record
+    assert [it.action.as_recovery_action() for it in shop.sink.recorded] == SEED["NR.NSI.9"].follow_ups[code]
+    first = shop.sink.recorded[0].record
     assert first["recovery_actions"] == [{"action": "RETRY", "delay_seconds": 1}, *SEED["NR.NSI.9"].follow_ups[code]]
     assert isinstance(result.failures[0].error, CodedError)
     assert result.failures[0].follow_ups == ()

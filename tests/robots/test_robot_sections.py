@@ -10,7 +10,7 @@ from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy
 from retake.robots.recovery import steps_after
-from retake.robots.sections import Mode
+from retake.robots.sections import ValidationMode
 
 OPTIONAL = [name for name, default in RobotPolicy._field_defaults.items() if name != "validate_before_repeat"]
 
@@ -127,9 +127,9 @@ def test_robot_6_takes_a_partial_setup_back_at_once_and_keeps_a_journal() -> Non
 
 def test_robot_7_is_strict_unless_told_otherwise_and_liberal_means_two_percent() -> None:
     """«Строгий режим: любое нарушение = ошибка», «допуск ±2% от шага», «при включенном флаге auto_correct»."""
-    validation = {"mode": Mode.STRICT, "tolerance_percent": 2, "auto_correct": False}
+    validation = {"mode": ValidationMode.STRICT, "tolerance_percent": 2, "auto_correct": False}
     assert numbers(POLICIES["NR.NSI.7"].validation) == validation
-    assert set(Mode) == {"strict", "liberal", "emergency"}
+    assert set(ValidationMode) == {"strict", "liberal", "emergency"}
 
 
 def test_robot_7_has_three_who_hear_of_it() -> None:

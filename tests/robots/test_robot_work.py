@@ -16,7 +16,7 @@ from retake.retrying.guard import Call
 from retake.retrying.state_store import MemoryStateStore
 from retake.robots import batch, creation
 from retake.robots.action_sink import DeadLetterSink, Record, RecordingSink
-from retake.robots.batch_plan import Answer, Fate, Made
+from retake.robots.batch_plan import Answer, ItemFate, Made
 from retake.robots.creation import How
 from retake.robots.execution import Ports
 from retake.robots.follow_ups import Do, FollowUp
@@ -114,7 +114,7 @@ def test_a_duplicate_that_is_refused_is_answered_with_the_item_that_is_there() -
     result = shop.robot.create(parts, {"length": 10}, correlation_id="a")
     assert result.value
     assert (result.value.item, result.value.how, result.done) == ("the item of somebody else", How.DUPLICATE, True)
-    assert shop.sink.slips == []
+    assert shop.sink.recorded == []
 
 
 def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_desk_is_told_once() -> None:
@@ -122,14 +122,14 @@ def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_desk_i
     shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
     told = []
     for number in range(7):
-        before = len(shop.sink.slips)
+        before = len(shop.sink.recorded)
         result = shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
         assert not result.done
-        told.append([slip.action.do for slip in shop.sink.slips[before:]])
+        told.append([it.action.do for it in shop.sink.recorded[before:]])
     assert told == [[Do.TICKET, Do.TELL]] * 4 + [[Do.READ_ONLY]] + [[]] * 2
     assert erp.makes == 5 * 5
     assert result.failures[0].error.code == "ERR_CRITICAL_READ_ONLY"
-    assert shop.sink.slips[-1].action.as_recovery_action() == {"action": "READ_ONLY", "failures_in_a_row": 5}
+    assert shop.sink.recorded[-1].action.as_recovery_action() == {"action": "READ_ONLY", "failures_in_a_row": 5}
 
 
 def test_a_success_between_failures_begins_the_row_anew() -> None:
@@ -178,7 +178,7 @@ class Sink:
         self.sizes: list[int] = []
         self.there: dict[str, str] = {}
 
-    def send(self, sending: batch.Sending) -> Mapping[str, Answer[str]]:
+    def send(self, sending: batch.BatchCall) -> Mapping[str, Answer[str]]:
         self.sizes.append(len(sending.items))
         if len(sending.items) > self.limit:
             raise RobotError("ERR_CRITICAL_MEMORY_OVERFLOW", "the batch is too large")
@@ -221,7 +221,7 @@ def test_a_batch_has_ten_items_at_most_and_what_fails_leaves_the_rest_there() ->
         "ERR_BUSINESS_INVALID_SCRAP_TYPE",
     ]
     assert shop.sink.done == [Do.JOURNAL, Do.JOURNAL]  # going on with the rest it has done itself
-    record = shop.sink.slips[0].record
+    record = shop.sink.recorded[0].record
     assert record["details"]["input_data"] == {"items": ["item-03"]}
     assert record["details"]["system_context"]["statistics"]["failed"] == 2
 
@@ -233,7 +233,7 @@ def test_above_half_the_whole_batch_is_taken_back(bad: int, there: int) -> None:
     result = shop.robot.create_all(sink.parts, items(10), correlation_id="scrap")
     assert result.value
     assert len(sink.there) == there
-    assert sum(it.fate is Fate.ROLLED_BACK for it in result.value.ended.values()) == (10 - bad if bad > 5 else 0)
+    assert sum(it.fate is ItemFate.ROLLED_BACK for it in result.value.ended.values()) == (10 - bad if bad > 5 else 0)
 
 
 def test_a_batch_that_is_too_large_is_split() -> None:
@@ -242,7 +242,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     result = shop.robot.create_all(sink.parts, items(10), correlation_id="scrap")
     assert result.done
     assert sorted(sink.sizes) == [2, 2, 3, 3, 5, 5, 10]
-    assert shop.sink.slips == []
+    assert shop.sink.recorded == []
 
 
 def test_a_robot_without_batches_makes_none() -> None:
@@ -271,7 +271,7 @@ def test_robot_6_takes_back_what_it_set_up_in_part_before_anything_else(partly: 
     work = shop.failing("ERR_CRITICAL_TEMPLATE_MISSING")
     result = shop.robot.run(work, correlation_id="x", partly_done=lambda: partly)
     assert shop.sink.done[: len(first)] == first
-    assert result.failures[0].follow_ups == tuple(slip.action for slip in shop.sink.slips)
+    assert result.failures[0].follow_ups == tuple(it.action for it in shop.sink.recorded)
 
 
 def test_robot_7_corrects_where_the_flag_is_set() -> None:
@@ -285,7 +285,7 @@ def test_robot_7_corrects_where_the_flag_is_set() -> None:
 def test_the_record_names_the_steps_of_the_recovery() -> None:
     shop = Workshop("NR.NSI.1")
     shop.robot.run(shop.failing(AWAY), correlation_id="x")
-    context = shop.sink.slips[0].record["details"]["system_context"]
+    context = shop.sink.recorded[0].record["details"]["system_context"]
     assert context["recovery"] == ["wait_for_health_check", "retry_with_circuit_breaker"]
 
 
@@ -337,7 +337,7 @@ def test_a_robot_that_is_asked_to_stop_says_so_and_nothing_follows() -> None:
     robot = Robot(POLICIES["NR.NSI.1"], Ports(FakeClock(), lambda: 0.5, sink, stop=lambda: True))
     with pytest.raises(Stopped, match=r"NR\.NSI\.1 was stopped after 0 attempts"):
         robot.run(lambda call: None, correlation_id="x")
-    assert sink.slips == []
+    assert sink.recorded == []
 
 
 def test_a_bug_in_the_work_is_no_failure_of_the_robot() -> None:
@@ -348,4 +348,4 @@ def test_a_bug_in_the_work_is_no_failure_of_the_robot() -> None:
 
     with pytest.raises(ZeroDivisionError):
         shop.robot.run(work, correlation_id="x")
-    assert shop.sink.slips == []
+    assert shop.sink.recorded == []

@@ -15,7 +15,7 @@ from retake.robots.execution import Ports
 from retake.robots.follow_ups import ACTIONS, FILTER, Do
 from retake.robots.policies import POLICIES as POLICIES_FOLDER
 from retake.robots.policies import PolicyError, RobotPolicy, load_policies
-from retake.robots.recovery import STEPS, Step
+from retake.robots.recovery import STEPS, StepName
 from retake.robots.repeats import REPEATS
 from retake.robots.robot import Result, Robot
 from retake.robots.sections import SECTIONS
@@ -98,15 +98,15 @@ def test_each_action_has_its_row_with_its_keys(do: Do) -> None:
     assert line.split(" | ")[1] == (", ".join(own) or "none")
 
 
-@pytest.mark.parametrize("step", Step)
-def test_each_step_of_a_recovery_has_its_row(step: Step) -> None:
+@pytest.mark.parametrize("step", StepName)
+def test_each_step_of_a_recovery_has_its_row(step: StepName) -> None:
     (line,) = (line for line in ROWS if line.startswith(f"| `{step}` |"))
     own = [f"`{key}`" for key in STEPS.schemas[step].fields if key not in FILTER]
     assert line.split(" | ")[1] == (", ".join(own) or "none")
 
 
 def test_no_row_is_about_something_that_is_not_there() -> None:
-    known = {*POLICIES, *Do, *Step, *REPEATS.schemas}
+    known = {*POLICIES, *Do, *StepName, *REPEATS.schemas}
     names = [line.split("`")[1] for line in ROWS]
     assert {name for name in names if name.partition(".")[0] not in {*SECTIONS, "retry"}} == known
     assert len(set(ROWS)) == len(ROWS)
