@@ -1,10 +1,9 @@
-"""Small states that threads, processes and machines share: one JSON object a name, changed by compare-and-set.
+"""Small states shared by threads, processes and machines: one JSON object per name, changed by compare-and-set.
 
-What is kept here is a hint to whoever asks (a breaker, a mode): a change that others keep overtaking fails after a
-bounded time, and its maker goes on without it. No lease is taken. A conditional write is one step in every store but
-an S3 that honours no conditions, where two who change the same state in the same instant may both believe that they
-did; a lease would cost such a store seven requests a change, and a process can have only one that ends it
-(retake.bucket.dead_man).
+These states are hints (a breaker, a mode): a change that keeps losing against others fails after a bounded time, and
+the caller goes on without it. No lease is taken. A conditional write is atomic in every store but an S3 that ignores
+conditions; there, two callers that change the same state at the same instant may both believe that they succeeded. A
+lease would cost such a store seven requests per change, and a process can have only one lease with a kill timer.
 """
 
 import json
@@ -21,31 +20,33 @@ T = TypeVar("T")
 
 Raw = Mapping[str, Any]
 Change = Callable[[Raw | None], tuple[Raw | None, T]]
-"""From what is there (None: nothing) to what is to be there (None: leave it) and a result. Pure: it may be called
-several times, and only the last call counts."""
+"""Takes the present state (None: there is none); returns the new one (None: no change) and a result. It must be pure:
+it may be called several times, and only the last call counts."""
 
 _PAUSES_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34, 0.55, 0.89)
-"""Between tries while others change the same state: two seconds and a half in all."""
+"""Seconds between tries while others change the same state: two and a half seconds in all."""
 
 
 class StateStore(Protocol):
-    """Where states are kept. Every method may raise StorageError, and ValueError for a name that no key can have."""
+    """A store of states. Every method may raise StorageError, and ValueError for a name that no key can have."""
 
     def where(self, name: str) -> str:
-        """What to call the place in a message."""
+        """Return what messages call the place of this state."""
         ...
 
     def names(self) -> list[str]:
-        """Of every state that is there."""
+        """Return the names of all states."""
         ...
 
     def read(self, name: str) -> Raw | None:
-        """What is there. Raises StateError if that is no JSON object."""
+        """Return the state, or None. Raises StateError where it is not a JSON object."""
         ...
 
     def change(self, name: str, change: Change[T]) -> T:
-        """Put there what `change` makes of what is there, and nobody else meanwhile; its result. Raises StateError,
-        and Conflict if others were faster for more than two seconds: nothing was changed then."""
+        """Replace the state by what `change` makes of it, atomically, and return the result of `change`.
+
+        Raises StateError, and Conflict where others were faster for more than two seconds; nothing is changed then.
+        """
         ...
 
 
@@ -76,10 +77,10 @@ class MemoryStateStore:
 
 
 class BucketStateStore:
-    """States in `folder` (which ends in «/») of `bucket`, as NAME.json: they outlive ticks and processes. Thread safe.
+    """States in `folder` (which ends in "/") of `bucket`, as NAME.json. They outlive ticks and processes. Thread safe.
 
-    Nothing else may take a lease through a bucket that is made for `folder` (`Bucket.part`), and nobody does.
-    `pauses_s` are between tries while others change the same state.
+    No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
+    while others change the same state.
     """
 
     def __init__(self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S) -> None:
@@ -129,8 +130,11 @@ class BucketStateStore:
 
 
 class StateCell(Generic[S]):
-    """One state of a states, as a value: `decode` (None: there is none yet; raises ValueError, «field: what is wrong
-    with it») and `encode` say how it lies there."""
+    """One state of a store, as a value.
+
+    `decode` reads what is stored (None: nothing yet) and raises ValueError("field: what is wrong with it"); `encode` is
+    its reverse.
+    """
 
     def __init__(
         self, states: StateStore, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
@@ -142,7 +146,7 @@ class StateCell(Generic[S]):
         return self._decoded(self._states.read(self._name))
 
     def change(self, step: Callable[[S], tuple[S, T]]) -> T:
-        """Make the state what `step` makes of it; written only if it is another then. The step's result.
+        """Replace the state by what `step` makes of it and return the result of `step`. Writes only a changed state.
 
         Raises StateError, StorageError, and Conflict (see `StateStore.change`).
         """
@@ -162,8 +166,8 @@ class StateCell(Generic[S]):
 
 
 def unreadable(where: str, what: str) -> StateError:
-    """The error that says which document makes no sense, and where."""
-    return StateError(f"{where}: {what}. It is left as it is; mend it or remove it")
+    """Return the error for a document that makes no sense."""
+    return StateError(f"{where}: {what}. It is left as it is; fix it or remove it")
 
 
 def _key(name: str) -> str:

@@ -1,5 +1,4 @@
-"""The sink: where a robot hands in what has to follow on a failure. Who carries it out (alerts, tickets, journals) sits
-behind it and is no affair of the robot's."""
+"""Action sinks: they receive the actions that follow a failure, and carry them out (alerts, tickets, journals)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -12,23 +11,25 @@ Record = Mapping[str, Any]
 
 
 class ActionSink(Protocol):
-    """Takes in one action after another, in the order of the policy."""
+    """Receives one action after another, in the order of the policy."""
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
-        """See to it that `action` is done about the failure that `record` tells of; one with `after_s`, when so many
-        seconds have passed since. May raise RetakeError: the actions after it are handed in all the same."""
+        """Carry out `action` about the failure in `record`, or arrange for it; with `after_s`, that many seconds later.
+
+        May raise RetakeError: the actions after it are still handed in.
+        """
         ...
 
 
 class RecordedAction(NamedTuple):
-    """One action that was handed in."""
+    """One action that a sink was given."""
 
     action: FollowUp
     record: Record
 
 
 class RecordingSink:
-    """Notes what it is handed, and does nothing else: for tests, and for whoever wants to see first."""
+    """Records the actions and does nothing else: for tests and dry runs."""
 
     def __init__(self) -> None:
         self.recorded: list[RecordedAction] = []
@@ -38,13 +39,15 @@ class RecordingSink:
 
     @property
     def done(self) -> list[Do]:
-        """The actions, in their order."""
+        """The names of the actions, in their order."""
         return [it.action.do for it in self.recorded]
 
 
 class DeadLetterSink:
-    """Lays the dead letters itself, and hands everything else on to `others`. A letter's id is that of its error, its
-    kind is the robot, and its item what the robot was given."""
+    """Writes dead letters itself and passes every other action to `others`.
+
+    A letter's id is that of its error, its kind the robot, and its item what the robot was given.
+    """
 
     def __init__(self, letters: DeadLetters, others: ActionSink) -> None:
         self._letters, self._others = letters, others

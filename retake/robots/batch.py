@@ -1,6 +1,6 @@
-"""Batches carried out: many items made in few calls, each at most once, and what became of each.
+"""Create many items in few calls, each at most once, and report what became of each.
 
-Seed 003, «NR.NSI.5 … Batch Processing». What to do next is planned in batch_plan.py; here the calls are made.
+docs/protocol.md, section "NR.NSI.5". batch_plan.py decides on the next step; this module makes the calls.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class BatchItem(NamedTuple):
-    """Something to be made."""
+    """An item to be created."""
 
     key: str  # its idempotency key (idempotency.key_of)
     data: Mapping[str, Any]
@@ -47,51 +47,56 @@ class BatchItem(NamedTuple):
 class BatchCall(NamedTuple):
     """One call."""
 
-    items: tuple[BatchItem, ...]  # as many as the policy allows in a batch, at most
-    attempt: int  # 1: the first time for these
-    timeout_s: float | None  # what it may take; it is abandoned then, and not made again
+    items: tuple[BatchItem, ...]  # at most the policy's size of a batch
+    attempt: int  # from 1
+    timeout_s: float | None  # a call that takes longer is abandoned, and not repeated
 
 
 class BatchParts(NamedTuple, Generic[T]):
-    """What a batch is made of: the owner's own calls. Each may raise CodedError."""
+    """The caller's functions for its kind of items. Each may raise CodedError."""
 
     find: Callable[[BatchItem], T | None]
-    """The thing that has this key; None if there is none. Asked before each attempt, or, where the policy says so, only
+    """Return what exists under the item's key, or None. Called before each attempt, or, where the policy says so, only
     before the first."""
     send: Callable[[BatchCall], Mapping[str, Answer[T]]]
-    """Make the items in one call: by key, what it says about each. An error raised is about the call as a whole."""
+    """Create the items in one call and return the answer about each, by key. An error raised is about the call as a
+    whole."""
     undo: Callable[[BatchItem, T], None]
-    """Roll back what was made. May be called for what is undone already."""
+    """Roll back what was created. May be called again for what is already rolled back."""
 
 
 class BatchStatistics(NamedTuple):
-    """How many came to what, and what it took."""
+    """Figures about items, batches and calls."""
 
-    items: int  # different ones
+    items: int  # without repetitions
     created: int
     existing: int
     failed: int
     rolled_back: int
-    not_undone: int  # of those created: they were to be rolled back, and could not be
+    not_undone: int  # created, and could not be rolled back
     batches: int
     batches_rolled_back: int
     tally: BatchTally
 
 
 class BatchReport(NamedTuple, Generic[T]):
-    """What became of every item, by key, and the figures."""
+    """What became of each item, by key, and the figures."""
 
     ended: Mapping[str, EndedItem[T]]
     statistics: BatchStatistics
 
 
-Item, Parts, Report = BatchItem, BatchParts, BatchReport
+Item = BatchItem
+Parts = BatchParts
+Report = BatchReport
 """The names for callers that import the module: `batch.Item`, `batch.Parts`, `batch.Report`."""
 
 
 class Batches(Generic[T]):
-    """Makes items in batches. `random()` gives 0 … 1, for jitter. `stop()`, where it is given, is asked before each
-    call and every second of a wait."""
+    """Creates items in batches.
+
+    `random()` returns 0 to 1, for the jitter. `stop()` is asked before each call and every second of a wait.
+    """
 
     def __init__(
         self,
@@ -108,9 +113,11 @@ class Batches(Generic[T]):
         self._guard = Guard(policy.item, clock, random)
 
     def run(self, items: Iterable[BatchItem]) -> BatchReport[T]:
-        """Make every item, a batch after the other; of items with one key the first. A batch that was rolled back does
-        not keep the others from being made. Raises Stopped (what was made is there, and is found the next time), and
-        whatever else is no CodedError."""
+        """Create every item, one batch after another, and report what became of each.
+
+        Of items with the same key only the first counts. A batch that was rolled back does not keep the others from
+        being created. Raises Stopped (what was created is found the next time), and whatever is not a CodedError.
+        """
         known: dict[str, BatchItem] = {}
         for item in items:
             known.setdefault(item.key, item)
@@ -158,13 +165,15 @@ class Batches(Generic[T]):
         return answered(plan, rest, answers, self._clock.now(), self._random)
 
     def _in_question(self, plan: BatchPlan[T], load: BatchLoad) -> tuple[str, ...]:
-        """The keys that are looked for before the call: those of a first call always, for an earlier run that was cut
-        off may have made them."""
+        """Return the keys to look for before the call.
+
+        Those of a first call are always among them: an earlier run that was cut off may have created them.
+        """
         again = self._policy.check_before_retry
         return tuple(key for key in load.keys if again or key not in plan.sent)
 
     def _there(self, keys: tuple[str, ...], items: Mapping[str, BatchItem]) -> dict[str, T]:
-        """Those that are there. What cannot be asked counts as not there: it is reported as failed."""
+        """Return the items that exist. Where that cannot be found out the item counts as failed."""
         there = {key: self._found(items[key]) for key in keys}
         return {key: item for key, item in there.items() if item is not None}
 
@@ -180,7 +189,7 @@ class Batches(Generic[T]):
 
 
 def _timed(policy: RetryPolicy, code: str | None, call: Callable[[], T]) -> T:
-    """What `call` returns within the policy's time. `code` is the error else, unless the policy names one."""
+    """Return what `call` returns within the policy's time; otherwise raise its `timeout_code`, or `code`."""
     try:
         return within(policy.timeout_s, call)
     except OutOfTime as error:

@@ -1,10 +1,10 @@
-"""How a batch is made: what to do next, and what follows from what came of it. Pure; batch.py carries it out.
+"""The plan of a batch: the next step, and what follows from its result. Pure; batch.py carries it out.
 
-Seed 003, «NR.NSI.5 … Batch Processing»: at most 10 items a batch, partial success is allowed, above 50 % failures the
-whole batch is rolled back, and what is too large for the other side is split. A batch is repeated as a whole if the
-call as a whole failed (3 times), an item by itself if the answer said that it failed (5 times).
+docs/protocol.md, section "NR.NSI.5": at most 10 items in a batch, partial success is allowed, above 50 % of failures
+the whole batch is rolled back, and a batch that is too large for the other side is split. A batch is repeated as a
+whole where the whole call failed (3 times), an item by itself where the answer reports its failure (5 times).
 
-The rule of the percentage is about the batch as it was begun: in halves it is still one batch.
+The percentage refers to the batch as it began: split in halves it is still one batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,64 +20,64 @@ from retake.retrying.time_limit import Overrun
 T = TypeVar("T")
 
 UNNAMED = "ERR_TEMPORARY_BATCH_FAILURE"
-"""The error of an item that an answer says nothing about."""
+"""The error of an item that an answer does not mention."""
 
 
 class BatchPolicy(NamedTuple):
-    """The numbers of seed 003, «NR.NSI.5»."""
+    """The numbers of docs/protocol.md, section "NR.NSI.5"."""
 
     batch: RetryPolicy = RetryPolicy(3, Intervals((5.0, 25.0, 125.0)))
     item: RetryPolicy = RetryPolicy(5, Intervals((1.0, 3.0, 9.0, 27.0, 81.0)))
     size: int = 10  # items, at most
-    roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly so many is no reason
+    roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly this many is not enough
     split_codes: frozenset[str] = frozenset({"ERR_CRITICAL_MEMORY_OVERFLOW"})
-    check_before_retry: bool = True  # look whether an item is there before it is sent once more
+    check_before_retry: bool = True  # look for an item before it is sent again
 
 
 class Made(NamedTuple, Generic[T]):
-    """An item that the call has made."""
+    """The call created this item."""
 
     item: T
 
 
 class Exists(NamedTuple, Generic[T]):
-    """An item that was there: the other side calls ours a duplicate of it."""
+    """This item existed before: the other side refused ours as a duplicate."""
 
     item: T
 
 
 Answer = Made[T] | Exists[T] | CodedError
-"""What a call says about one item."""
+"""The answer about one item."""
 
 
 class ItemFate(StrEnum):
-    """What became of an item in the end."""
+    """What became of an item."""
 
     CREATED = "created"
-    EXISTING = "existing"  # it was there before: never rolled back
+    EXISTING = "existing"  # it existed before, and is never rolled back
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
 
 
 class EndedItem(NamedTuple, Generic[T]):
-    """An item that nothing more is done about."""
+    """An item that is finished."""
 
     fate: ItemFate
     item: T | None  # None if it failed
-    error: CodedError | None = None  # why it failed; of one that is created: why it could not be rolled back
+    error: CodedError | None = None  # why it failed, or why it could not be rolled back
 
 
 class BatchLoad(NamedTuple):
-    """Items that are sent in one call."""
+    """Items for one call."""
 
     keys: tuple[str, ...]
     due: datetime
     attempt: int = 1
-    alone: bool = False  # one item that failed in a larger call: the policy for items counts
+    alone: bool = False  # one item that failed in a larger call: the policy for items applies
 
 
 class BatchTally(NamedTuple):
-    """What it took."""
+    """How many calls and repeats a batch took."""
 
     calls: int = 0
     batch_repeats: int = 0
@@ -86,41 +86,41 @@ class BatchTally(NamedTuple):
 
 
 class BatchPlan(NamedTuple, Generic[T]):
-    """One batch, as far as it has come. A key is in one of the loads, or has ended."""
+    """The progress of one batch. Each key is either in one of the loads or in `ended`."""
 
     policy: BatchPolicy
     keys: tuple[str, ...]  # all different
     loads: tuple[BatchLoad, ...]
     ended: Mapping[str, EndedItem[T]]
-    sent: frozenset[str] = frozenset()  # keys that were part of a call: they may be there whatever its answer was
-    verified: bool = False  # it was looked whether what failed is there after all
+    sent: frozenset[str] = frozenset()  # keys that were part of a call, and so may exist whatever the answer was
+    verified: bool = False  # failed items have been looked for
     kept: frozenset[str] = frozenset()  # created, and could not be rolled back
     tally: BatchTally = BatchTally()
 
     def of(self, fate: ItemFate) -> tuple[str, ...]:
-        """The keys that came to this, in their order."""
+        """Return the keys with this result, in their order."""
         return tuple(key for key in self.keys if key in self.ended and self.ended[key].fate is fate)
 
     @property
     def spoilt(self) -> bool:
-        """Whether too many have failed."""
+        """Whether too many items have failed."""
         return 100 * len(self.of(ItemFate.FAILED)) > self.policy.roll_back_above_percent * len(self.keys)
 
 
 class Send(NamedTuple):
-    """Make a call at `load.due`, for those of its keys that are not there already: look at each first."""
+    """Make a call at `load.due` for those of its keys that do not exist yet: look for each first."""
 
     load: BatchLoad
 
 
 class Look(NamedTuple):
-    """See whether these are there after all."""
+    """Look whether these exist after all."""
 
     keys: tuple[str, ...]
 
 
 class Undo(NamedTuple):
-    """Undo these."""
+    """Roll these back."""
 
     keys: tuple[str, ...]
 
@@ -129,18 +129,18 @@ BatchStep = Send | Look | Undo
 
 
 def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
-    """`keys` in their order, each once, in as few batches as there can be."""
+    """Return `keys` in their order, each once, in as few batches as possible."""
     different = tuple(dict.fromkeys(keys))
     return [different[start : start + size] for start in range(0, len(different), size)]
 
 
 def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> BatchPlan[T]:
-    """Nothing was done yet."""
+    """Return the plan of a batch before its first step."""
     return BatchPlan(policy, keys, (BatchLoad(keys, now),) if keys else (), {})
 
 
 def next_step(plan: BatchPlan[T]) -> BatchStep | None:
-    """What to do now; None: nothing, every item has ended. What is due first comes first."""
+    """Return the next step, the earliest first; None where every item is finished."""
     if plan.loads:
         return Send(min(plan.loads, key=lambda load: load.due))
     if not plan.verified and (doubtful := tuple(key for key in plan.of(ItemFate.FAILED) if key in plan.sent)):
@@ -151,7 +151,7 @@ def next_step(plan: BatchPlan[T]) -> BatchStep | None:
 
 
 def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchPlan[T]:
-    """These of the load were there already: ours if a call was made for them before, whose answer was lost."""
+    """Return the plan after these of the load were found: ours if an earlier call, whose answer was lost, sent them."""
     ended = {
         key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item)
         for key, item in there.items()
@@ -164,7 +164,7 @@ def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchP
 def answered(
     plan: BatchPlan[T], load: BatchLoad, answers: Mapping[str, Answer[T]], now: datetime, random: Callable[[], float]
 ) -> BatchPlan[T]:
-    """The call was made, and this is what it said about each item."""
+    """Return the plan after the call answered about each item."""
     loads: list[BatchLoad] = []
     ended: dict[str, EndedItem[T]] = {}
     for key in load.keys:
@@ -189,7 +189,7 @@ def refused(
     *,
     sent: bool = True,
 ) -> BatchPlan[T]:
-    """The call as a whole failed; or, if it was not `sent`, what comes before it."""
+    """Return the plan after the whole call failed, or, if it was not `sent`, the look before it."""
     after = _called(plan, load) if sent else plan
     if load.alone:
         again = _again(plan.policy.item, error, load.keys[0], load.attempt, now, random)
@@ -206,13 +206,13 @@ def refused(
 
 
 def looked(plan: BatchPlan[T], there: Mapping[str, T]) -> BatchPlan[T]:
-    """These had failed by all appearances, and are there after all."""
+    """Return the plan after these, which seemed to have failed, were found after all."""
     ended = {key: EndedItem(ItemFate.CREATED, item) for key, item in there.items()}
     return plan._replace(ended={**plan.ended, **ended}, verified=True)
 
 
 def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[T]:
-    """It was rolled back; or could not be, because of `error`."""
+    """Return the plan after this item was rolled back, or could not be because of `error`."""
     was = plan.ended[key]
     if error:
         return plan._replace(ended={**plan.ended, key: was._replace(error=error)}, kept=plan.kept | {key})
@@ -220,8 +220,10 @@ def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[
 
 
 def _decided(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
-    """A call whose answer was lost is made again once it was looked what is there. One that was abandoned may still be
-    under way: to look says nothing."""
+    """Decide on a repeat. A call whose answer was lost may be repeated, since items are looked for before.
+
+    An abandoned call may still be under way, so looking proves nothing.
+    """
     decide = decide_on_paid if isinstance(error, Overrun) else RetryPolicy.decide
     return decide(policy, error, attempt, random)
 
@@ -242,7 +244,7 @@ def _failed(plan: BatchPlan[T], load: BatchLoad, error: CodedError) -> BatchPlan
 def _with(
     plan: BatchPlan[T], load: BatchLoad, loads: Sequence[BatchLoad], ended: Mapping[str, EndedItem[T]]
 ) -> BatchPlan[T]:
-    """With other loads in the place of `load`, which may have shrunk since it was planned, and these ended."""
+    """Return the plan with `loads` in place of `load`, which may have shrunk since, and with these items ended."""
     others = tuple(it for it in plan.loads if not set(it.keys) & set(load.keys))
     return plan._replace(loads=(*others, *loads), ended={**plan.ended, **ended})
 

@@ -1,7 +1,6 @@
-"""What follows when a robot's work has come to nothing, as data: which action, after which errors.
+"""The actions that follow a robot's last failure, as data: which action, after which errors.
 
-Seed 003 names the actions robot by robot, under «Действия при неудаче», «Compensation» and «Escalation Path». They are
-not carried out here: a sink is handed them (action_sink.py).
+docs/protocol.md, section "Robots", names them for each robot. An ActionSink carries them out (action_sink.py).
 """
 
 from collections.abc import Mapping
@@ -47,7 +46,7 @@ class Do(StrEnum):
 
 
 class Channel(StrEnum):
-    """Where a notice goes (seed 003, «Каналы уведомлений»)."""
+    """Where a notice is sent (docs/protocol.md, section "Notification channels")."""
 
     SLACK = "slack"
     EMAIL = "email"
@@ -57,7 +56,7 @@ class Channel(StrEnum):
 
 
 class Level(StrEnum):
-    """How bad it is (seed 003, «Alert Levels»)."""
+    """How severe it is (docs/protocol.md, section "Alert levels")."""
 
     WARNING = "warning"
     ERROR = "error"
@@ -65,7 +64,7 @@ class Level(StrEnum):
 
 
 class When(NamedTuple):
-    """After which errors: those of a class or of a code, but none that is excepted. Neither given: after every one."""
+    """Which errors: those of a class or of a code, except some codes. With neither given: every error."""
 
     classes: frozenset[ErrorClass] = frozenset()
     codes: frozenset[str] = frozenset()
@@ -79,22 +78,22 @@ class When(NamedTuple):
 
 
 class FollowUp(NamedTuple):
-    """One action. Which of the fields below `when` it has depends on `do`: see `FIELDS_OF`."""
+    """One action. `FIELDS_OF` says which of the fields below `when` it has."""
 
     do: Do
     when: When = When()
     after_s: float = 0.0  # seconds from the last failure
-    recipient: str | None = None  # the office of a person, or an address
+    recipient: str | None = None  # the role of a person, or an address
     channel: Channel | None = None
     level: Level | None = None
-    system: str | None = None  # where an incident or a ticket is opened; None: wherever that is done
+    system: str | None = None  # where an incident or ticket is opened; None: the usual place
     priority: str | None = None
     what: str | None = None  # in words
     failures_in_a_row: int | None = None
     unless: str | None = None  # in words
 
     def as_recovery_action(self) -> dict[str, Any]:
-        """As the standard error record carries it: RETRY and ESCALATE in the seed's own shape, the others alike."""
+        """Return it as in docs/protocol.md, section "Error record"; actions that are not shown there look alike."""
         if self.do is Do.DEFERRED_RETRY:
             return retry_in(self.after_s)
         if self.do is Do.ESCALATE:
@@ -143,11 +142,11 @@ FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
     Do.MARK: ("what",),
     Do.ROLL_BACK: ("after_s", "unless"),
 }
-"""What has to be said of each action, beside after which errors it follows."""
+"""The fields that each action must have, besides the errors it follows."""
 
 
 def when(given: dict[str, Any]) -> When:
-    """What the keys of `FILTER` say; they are taken out of `given`."""
+    """Return the filter in `given`, and remove its keys from there."""
     classes, codes, excepted = (given.pop(key) for key in FILTER)
     return When(frozenset(classes), frozenset(codes), frozenset(excepted))
 

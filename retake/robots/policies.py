@@ -1,8 +1,7 @@
-"""The policies of the robots: data in config/policies, one TOML file a robot, read strictly.
+"""The policies of the robots: one TOML file per robot in config/policies, read strictly.
 
-What a file does not say has no default: a number that is missing, misspelt, of the wrong kind, out of range or in
-contradiction to another one is a fault. All faults of all files are told at once, one a line, each with the file, the
-robot, the field and what is allowed there.
+There are no defaults: a value that is missing, misspelt, of the wrong kind, out of range or contradicts another one is
+a fault. All faults of all files are reported together, one a line, each with file, robot, field and what is allowed.
 """
 
 import tomllib
@@ -21,28 +20,27 @@ from retake.settings.rules import TEXT
 from retake.settings.schema import Schema, SchemaChoice, closest, read_table, unknown_key_faults
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
-"""The robots of seed 003. A folder of policies has a file for each of them, and may have more."""
+"""The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""
 
 POLICIES = Path(__file__).parents[2] / "config" / "policies"
-"""The policies that lie beside the code."""
+"""The folder of the policies that come with the code."""
 
 
 class PolicyError(SettingsError):
-    """A policy file is missing, or what it says cannot be. Nothing has been done. Each line of the message names file,
-    robot and field."""
+    """A policy file is missing or has faults; nothing was done. Each line of the message names file, robot and field."""
 
 
 class RobotPolicy(NamedTuple):
-    """The protocol of one robot. What its file has no section for is None."""
+    """The protocol of one robot. A section that its file does not have is None."""
 
-    id: str  # «NR.NSI.1»
+    id: str  # "NR.NSI.1"
     name: str
-    role: str  # in the seed's words
+    role: str
     errors: Mapping[str, str]  # what each of its typical error codes means
     retry: RetryPolicy
     last_failure: sections.LastFailure
     validate_before_repeat: int | None = None
-    item_retry: RetryPolicy | None = None  # of one item, where `retry` is that of the batch
+    item_retry: RetryPolicy | None = None  # of one item; `retry` is then that of the batch
     recovery: sections.RecoverySteps | None = None
     escalation: sections.Escalation | None = None
     breaker: sections.NamedBreaker | None = None
@@ -63,7 +61,7 @@ _REQUIRED = ("retry", "last_failure")
 
 
 def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
-    """The policy of each robot, by its id, from the files ID.toml of `folder`. Raises PolicyError, with every fault."""
+    """Return the policy of each robot by id, read from ID.toml in `folder`. Raises PolicyError, with every fault."""
     faults: list[str] = []
     found = sorted(path.stem for path in folder.glob("*.toml"))
     policies = {}
@@ -80,7 +78,7 @@ def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
 
 
 def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
-    """The policy that the document says, read from the file `source`, whose name is the robot's id and «.toml».
+    """Return the policy in `document`, which was read from the file `source` (ID.toml).
 
     Raises PolicyError, with every fault of it.
     """
@@ -113,9 +111,9 @@ def _document(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise PolicyError(f"{where}: the whole file: missing; each robot has one, named for its id") from None
     except OSError as error:
-        raise PolicyError(f"{where}: the whole file: cannot be read: {error.strerror}; mend that") from None
+        raise PolicyError(f"{where}: the whole file: cannot be read: {error.strerror}; fix that") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is UnicodeDecodeError
-        raise PolicyError(f"{where}: the whole file: no TOML: {plain(str(error))}; mend it there") from None
+        raise PolicyError(f"{where}: the whole file: not TOML: {plain(str(error))}; fix it there") from None
 
 
 def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:
@@ -133,7 +131,7 @@ def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:
 
 
 def _errors(document: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
-    """[errors], whose keys are codes: what is wrong with it goes to `faults`."""
+    """Return [errors], whose keys are codes; append what is wrong with it to `faults`."""
     table = document.get("errors")
     if not isinstance(table, dict) or not table:
         found = f"found {shown(table)}" if "errors" in document else "missing"
@@ -159,7 +157,7 @@ def _filled(document: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
 
 
 def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator[str]:
-    """A fault for each code that is named somewhere and is none of the robot's."""
+    """Yield a fault for each code in the file that is not one of the robot's."""
     if isinstance(found, dict):
         for key, value in found.items():
             where = f"{path}.{key}" if path else str(key)
@@ -197,7 +195,7 @@ def _contradictions(filled: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_breakers(policies: Mapping[str, RobotPolicy]) -> Iterator[tuple[str, str]]:
-    """Robots that share a breaker have the same numbers for it: which would hold else?"""
+    """Yield a fault for each robot whose numbers for a shared breaker differ from those of another robot."""
     first: dict[str, RobotPolicy] = {}
     for robot, policy in policies.items():
         if breaker := policy.breaker:

@@ -1,7 +1,7 @@
-"""The read-only mode: after too many creations in a row that failed, things are looked up and no longer made.
+"""The read-only mode: after too many failed creations in a row, items are looked up and no longer created.
 
-Seed 003, «NR.NSI.4»: «Переход в режим "только чтение" при 5 неудачах подряд». A person ends it: by ordering a probe,
-which is one creation that is let through and ends it if it succeeds, or by a reset.
+docs/protocol.md, section "NR.NSI.4". An operator ends it by a reset, or by ordering a probe: one creation that is let
+through, and ends the mode if it succeeds.
 """
 
 from datetime import datetime
@@ -13,19 +13,19 @@ from retake.retrying.state_store import Raw
 
 
 class ReadOnly(CodedError):
-    """Nothing is made any more, for too many creations in a row have failed; what is there is still returned."""
+    """Too many creations in a row have failed: nothing is created any more, and only existing items are returned."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ERR_CRITICAL_READ_ONLY", message)
 
 
 class CreationMode(NamedTuple):
-    """Whether things are still made."""
+    """Whether items are still created."""
 
     failed_in_a_row: int = 0
     read_only_since: datetime | None = None
     code: str | None = None  # of the last failure
-    probe_ordered: bool = False  # an operator lets one creation through
+    probe_ordered: bool = False  # by an operator: one creation is let through
 
     def after_failure(self, limit: int | None, code: str, now: datetime) -> "CreationMode":
         failed = self.failed_in_a_row + 1
@@ -39,7 +39,7 @@ def encoded(mode: CreationMode) -> Raw:
 
 
 def decoded(raw: Raw | None) -> CreationMode:
-    """Raises ValueError, naming the field."""
+    """Decode a stored state. Raises ValueError, naming the field."""
     raw = raw or {}
     failed, since, code = raw.get("failed_in_a_row", 0), raw.get("read_only_since"), raw.get("code")
     if type(failed) is not int or failed < 0:

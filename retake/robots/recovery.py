@@ -1,5 +1,5 @@
-"""What leads out of an error, as pure functions of policy and error: the protocols that the robots have for themselves,
-and the one that seed 003 has for all of them («Автоматическое восстановление»)."""
+"""Recovery from errors, as pure functions of policy and error: each robot's own protocol, and the one for all robots
+(docs/protocol.md, section "Automatic recovery")."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -14,7 +14,7 @@ from retake.settings.schema import Field, Schema, SchemaChoice
 
 
 class StepName(StrEnum):
-    """The steps that a robot's recovery may consist of."""
+    """The steps of a recovery."""
 
     WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # until the other system says that it is well
     RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # the repeats, while the breaker lets them through
@@ -48,16 +48,16 @@ STEPS = SchemaChoice(
 
 
 CORRECTED_RETRY_S = 60.0
-"""«schedule_retry(robot_id, delay=60)»: seconds from a correction to the next try."""
+"""Seconds from a correction to the next try."""
 
 TO_A_PERSON = (
-    FollowUp(Do.TICKET, what="see why this fails, and mend it"),  # «create_support_ticket()»
-    FollowUp(Do.TELL, recipient="operator", level=Level.ERROR),  # «notify_human_operator()»
+    FollowUp(Do.TICKET, what="see why this fails, and mend it"),
+    FollowUp(Do.TELL, recipient="operator", level=Level.ERROR),
 )
 TO_THE_MANAGEMENT = (
-    FollowUp(Do.INCIDENT),  # «trigger_incident_response()»
-    FollowUp(Do.BACKUP_SYSTEM),  # «switch_to_backup_system()»
-    FollowUp(Do.ESCALATE, recipient="management", what="see to the incident"),  # «escalate_to_management()»
+    FollowUp(Do.INCIDENT),
+    FollowUp(Do.BACKUP_SYSTEM),
+    FollowUp(Do.ESCALATE, recipient="management", what="see to the incident"),
 )
 
 
@@ -69,9 +69,12 @@ def auto_recovery_protocol(
     random: Callable[[], float],
     is_auto_correctable: Callable[[str], bool] = lambda code: False,
 ) -> tuple[FollowUp, ...]:
-    """What seed 003 has done about an error of any robot, by its class: A is tried again after the wait of the robot's
-    own policy before repeat number `repeat`; B is corrected and tried again after 60 s where there is a script for its
-    code, else a person is asked; C is an incident, goes to the backup system and to the management."""
+    """Return the actions that follow an error of any robot, by its class.
+
+    A is retried after the delay of the robot's own policy before repeat number `repeat`. B is corrected and retried
+    after 60 seconds where there is a script for its code, and goes to a person otherwise. C is an incident, switches to
+    the backup system and goes to the management.
+    """
     if error.error_class is ErrorClass.TEMPORARY:
         return (FollowUp(Do.DEFERRED_RETRY, after_s=retry.wait_s(repeat, random)),)
     if error.error_class is ErrorClass.CRITICAL:
@@ -82,16 +85,16 @@ def auto_recovery_protocol(
 
 
 def steps_after(error: CodedError, steps: Sequence[RecoveryStep]) -> list[RecoveryStep]:
-    """The steps that this error takes, in their order."""
+    """Return the steps for this error, in their order."""
     return [step for step in steps if step.when.holds_for(error)]
 
 
 def follow_ups_of(error: CodedError, actions: Sequence[FollowUp], *, corrected: bool = False) -> tuple[FollowUp, ...]:
-    """What follows on the last failure: of the actions that a robot has those that are for this error.
+    """Return the actions that follow the last failure: those of the robot's `actions` that are for this error.
 
-    An error that it has none for does not vanish: the protocol for all robots holds, and one of class A that was
-    repeated in vain goes to a person, as one of class B does. `corrected`: a script has mended what the error of class
-    B was about; that and the retry then follow on the robot's own actions.
+    Where there are none, the protocol for all robots applies; an error of class A whose repeats are used up goes to a
+    person, as one of class B does. `corrected`: a script has fixed the cause of an error of class B; the correction and
+    a retry then follow the robot's own actions.
     """
     own = tuple(action for action in actions if action.when.holds_for(error))
     if error.error_class is ErrorClass.TEMPORARY:

@@ -1,7 +1,7 @@
 """The tables [retry] and [item_retry] of a policy file: strategy, numbers and conditions of the repeats.
 
-A file gives the strategy with its numbers and, beside it, the list of intervals that the seed gives; that they say the
-same is checked, so that a wrong number in either is noticed.
+A file gives the strategy with its numbers and also the list of intervals. They are checked against each other, so that
+a wrong number in either is noticed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,17 +19,17 @@ from retake.settings.schema import Field, Schema, SchemaChoice
 UNBOUNDED = "unbounded"
 
 UNKNOWN = "unknown"
-"""How a call that was abandoned ended, where nobody can tell."""
+"""The value of `timeout_code` for a call whose outcome is unknown after a timeout."""
 
 
 class Repeats(NamedTuple):
-    """How the repeats of a work are made."""
+    """The repeats of one kind of work."""
 
     strategy: str
     policy: RetryPolicy
     intervals_s: tuple[float, ...]  # seconds before each repeat; of repeats without end, before the first ones
     validate_before_repeat: int | None  # before which repeat the data are validated
-    timeout_code: str | None  # as it stands there; None: it does not
+    timeout_code: str | None  # as in the file; None: not given
 
 
 def _read_max_retries(value: Any) -> int | None:
@@ -110,7 +110,7 @@ REPEATS = SchemaChoice(
 
 
 def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
-    """What of the table cannot be true at once: the field, and what is wrong with it."""
+    """Yield each contradiction in the table: the field, and what is wrong with it."""
     policy, intervals = repeats.policy, repeats.intervals_s
     counted = len(intervals) if policy.max_retries is None else policy.max_retries
     if counted != len(intervals) or (policy.max_retries is None and not intervals):

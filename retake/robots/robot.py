@@ -1,11 +1,10 @@
-"""A robot at work: one piece of work under the robot's protocol, and what follows when it comes to nothing.
+"""Robots: they do a piece of work under their protocol, and hand in the actions that follow a failure.
 
     work ── error ──▶ the policy ── again ──▶ wait, work …
                           └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the sink
 
-What a policy file says of repeats, conditions, breaker, creation and batches is carried out by retake.retrying; here it
-is put together. What is deferred is kept until somebody calls `run_due` when its time has come. Work raises RobotError
-(or any CodedError) with one of the robot's codes.
+Work raises RobotError (or any CodedError) with one of the robot's codes. Deferred work is kept until it is due and
+`run_due` is called.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,14 +29,14 @@ _log = getLogger(__name__)
 T = TypeVar("T")
 
 DONE_BY_BATCHES = frozenset({Do.CONTINUE_WITH_REST, Do.SPLIT_BATCH})
-"""What batches do by themselves: nobody else need do it."""
+"""The actions that batches do themselves."""
 
 
 class Result(NamedTuple, Generic[T]):
-    """What came of a piece of work."""
+    """The result of a piece of work."""
 
     value: T | None  # None where it failed; of a batch always the report
-    failures: tuple[Failure, ...]  # none: it is done. Only a batch can have more than one
+    failures: tuple[Failure, ...]  # empty where it succeeded; only a batch can have more than one
     attempts: int  # calls that were made
 
     @property
@@ -46,12 +45,12 @@ class Result(NamedTuple, Generic[T]):
 
     @property
     def fails_fast(self) -> bool:
-        """Whether no robot after this one is to run (see `retake.robots.chain`)."""
+        """Whether the robots after this one may not run (see `retake.robots.chain`)."""
         return any(action.do is Do.FAIL_FAST for failure in self.failures for action in failure.follow_ups)
 
 
 class Robot:
-    """The robot that works by `policy`. Several of them that share a breaker need the same states."""
+    """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`."""
 
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
@@ -70,12 +69,12 @@ class Robot:
         validate: Callable[[], None] | None = None,
         partly_done: Callable[[], bool] = lambda: False,
     ) -> Result[T]:
-        """Do one piece of work. `validate()` comes before the repeat that the policy says; where that fails, with a
-        CodedError, the repeat has failed. `partly_done()` is asked after the last failure: if so, the compensation of
-        the policy comes before what follows on the failure.
+        """Do one piece of work, with the repeats that the policy allows, and return its result.
 
-        Raises Stopped, whatever `work` raises that is no CodedError, and ValueError where the policy says that there is
-        a validation and none is given.
+        `validate()` is called before the repeat that the policy names; a CodedError of it is a failure of that repeat.
+        `partly_done()` is asked after the last failure; if it is true, the compensation of the policy comes before the
+        other actions. Raises Stopped, whatever `work` raises that is not a CodedError, and ValueError where the policy
+        requires a validation and none is given.
         """
         if self.policy.validate_before_repeat and validate is None:
             raise ValueError(
@@ -101,20 +100,19 @@ class Robot:
         return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
 
     def due(self, now: datetime | None = None) -> list[Deferred]:
-        """The work that was deferred and is due at `now`, what was due first at the front. Raises StateError,
-        StorageError."""
+        """Return the deferred work that is due at `now`, the earliest first. Raises StateError, StorageError."""
         return self.deferrals.due(now or self._ports.clock.now())
 
     def run_due(
         self, work: Callable[[Deferred, Call], T], *, validate: Callable[[Deferred], None] | None = None
     ) -> list[tuple[Deferred, Result[T]]]:
-        """Do each piece of work that was deferred and is due now, once, as `run` does; what came of each.
+        """Do each piece of deferred work that is due now, once, as `run` does; return the results.
 
-        It is struck off when it ended, unless the policy defers it anew. Of several who ask at once one gets it. If
-        this process dies at it, it is due again an hour later: `work` may be begun a second time. Raises what `run`
-        raises, and StateError, StorageError; what was not done stays due.
+        It is removed when it has ended, unless the policy defers it again. Of several callers only one gets each piece.
+        If this process dies, the work is due again an hour later, so `work` may be begun a second time. Raises what
+        `run` raises, and StateError, StorageError; work that was not done stays due.
         """
-        taken = (self.deferrals.take(it.key) for it in self.due())  # each when its turn comes
+        taken = (self.deferrals.take(it.key) for it in self.due())  # each taken just before it is done
         return [(it, self._run_again(it, work, validate)) for it in taken if it]
 
     def _run_again(
@@ -141,11 +139,11 @@ class Robot:
         correlation_id: str,
         input_data: Mapping[str, Any] | None = None,
     ) -> Result[step_validation.StepVerdict]:
-        """Validate the number that `measure` returns, by the rules of the policy's [validation]. Taking the measure is
-        repeated as the policy says; a number that the rules refuse is a failure, and its record has the proposal.
+        """Validate the number that `measure` returns by the policy's [validation].
 
-        Raises Stopped, whatever `measure` raises that is no CodedError, and ValueError for a robot whose policy has no
-        [validation].
+        Measuring is repeated as the policy says. A number that is refused is a failure, whose record has the proposal.
+        Raises Stopped, whatever `measure` raises that is not a CodedError, and ValueError for a robot whose policy has
+        no [validation].
         """
         if (rules := self.policy.validation) is None:
             raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
@@ -171,17 +169,17 @@ class Robot:
     def create(
         self, parts: creation.CreationParts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
     ) -> Result[creation.Created[T]]:
-        """The thing that `data` describe, made once however often it is asked for. After as many failures in a row as
-        the policy says nothing is made any more, and the sink is told once. `key` is the thing's idempotency key where
-        the policy says `key_from = "item"`; else it is made from the data.
+        """Return the item that `data` describe, created once however often it is requested.
 
-        Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
+        After as many failures in a row as the policy says nothing more is created, and the sink is told once. `key` is
+        the item's idempotency key where the policy has `key_from = "item"`; otherwise it is made from the data. Raises
+        Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
         """
         execution = self._execution(correlation_id, data)
         creator = self.creator(parts, execution.observe)
         try:
             return Result(creator.create(data, key), (), execution.attempts)
-        except ReadOnly as error:  # it was told of when it began
+        except ReadOnly as error:  # the sink was told when it began
             return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
             begins = _failed_in_a_row(creator) == creator.policy.read_only_after
@@ -190,19 +188,21 @@ class Robot:
     def creator(
         self, parts: creation.CreationParts[T], observe: Callable[[Tried], None] = lambda tried: None
     ) -> creation.Creator[T]:
-        """What `create` creates with: for an operator who ends the read-only mode (`probe`, `reset`), and for whoever
-        undoes now and then what nobody has confirmed in time (`unconfirmed.roll_back_due`). Raises ValueError, as
-        `create` does."""
+        """Return the creator that `create` uses.
+
+        With it an operator ends the read-only mode (`probe`, `reset`), and a program rolls back what was not confirmed
+        in time (`unconfirmed.roll_back_due`). Raises ValueError, as `create` does.
+        """
         clock, policy = self._ports.clock, creation_policy(self.policy)
         return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._states)
 
     def create_all(
         self, parts: batch.BatchParts[T], items: Iterable[batch.BatchItem], *, correlation_id: str
     ) -> Result[batch.BatchReport[T]]:
-        """Make many things, in batches; what became of each stands in the report. The items that failed of the same
-        error are one failure.
+        """Create many items in batches; the report has what became of each.
 
-        Raises Stopped, and ValueError for a robot whose policy has no batches.
+        Items that failed with the same error are one failure. Raises Stopped, and ValueError for a robot whose policy
+        has no batches.
         """
         ports = self._ports
         batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
@@ -230,7 +230,7 @@ class Robot:
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:
-    """None if that cannot be told now: what the creation failed of counts for more."""
+    """Return the number of failures in a row, or None where it cannot be read."""
     try:
         return creator.mode().failed_in_a_row
     except RetakeError:

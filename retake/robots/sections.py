@@ -1,7 +1,6 @@
-"""The sections that a policy file may have beside its [retry], as typed values, and their forms.
+"""The sections that a policy file may have besides [retry], as typed values, and their schemas.
 
-All times are seconds. Each section stands in the files of the robots whose seed speaks of it; the number that the seed
-gives stands there, beside the seed's own words.
+All times are seconds. docs/protocol.md, section "Robots", says which robot has which.
 """
 
 from enum import StrEnum
@@ -16,25 +15,25 @@ from retake.settings.schema import Field, Schema, TableList, field, schema_of
 
 
 class LastFailure(NamedTuple):
-    """What follows when the work has come to nothing."""
+    """What follows the last failure."""
 
     actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
 class RecoverySteps(NamedTuple):
-    """What leads out of the error."""
+    """How to recover from the error."""
 
     steps: tuple[RecoveryStep, ...] = field(TableList(STEPS), "in their order")
 
 
 class Escalation(NamedTuple):
-    """Who hears of it, one after another."""
+    """Who is notified, one after another."""
 
     path: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
 class NamedBreaker(NamedTuple):
-    """The circuit breaker that the calls go through; robots that name the same one share it."""
+    """The circuit breaker of the calls; robots that name the same one share it."""
 
     name: str
     policy: BreakerPolicy
@@ -56,7 +55,7 @@ _BREAKER = Schema(
 
 
 class Cache(NamedTuple):
-    """Results of earlier works that stand in while there are no new ones."""
+    """Earlier results that are used while there are no new ones."""
 
     ttl_s: float = field(SECONDS, "seconds for which a result may stand in")
     classes: tuple[ErrorClass, ...] = field(CLASSES, "after errors of which classes it does")
@@ -64,7 +63,7 @@ class Cache(NamedTuple):
 
 
 class Idempotency(NamedTuple):
-    """How nothing is created twice."""
+    """How duplicates are avoided."""
 
     key_from: str = field(choice("data", "item"), "what the idempotency key is made from")
     check_before_create: bool = field(YES_OR_NO, "whether the item is looked for before it is created")
@@ -73,14 +72,14 @@ class Idempotency(NamedTuple):
 
 
 class Compensation(NamedTuple):
-    """What is done about work that was done in part."""
+    """What is done about partly done work."""
 
     after: str = field(choice("creation", "partial_setup"), "how far the work had come")
     actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
 class Batch(NamedTuple):
-    """Many items in one work."""
+    """Many items in one call."""
 
     size: int = field(whole(1, 10_000), "items at most")
     partial_success: bool = field(YES_OR_NO, "whether the items that succeeded stay while others fail")
@@ -89,7 +88,7 @@ class Batch(NamedTuple):
 
 
 class Locks(NamedTuple):
-    """What is done about a lock that somebody else holds."""
+    """What is done about a lock that another holds."""
 
     wait_s: float = field(PATIENCE, "seconds to wait for it")
     break_after_s: float = field(PATIENCE, "seconds after which it is broken, in the cases of break_for")
@@ -101,12 +100,12 @@ class ValidationMode(StrEnum):
     """How strictly a value is validated."""
 
     STRICT = "strict"  # any violation is an error
-    LIBERAL = "liberal"  # within the tolerance it is a warning
-    EMERGENCY = "emergency"  # written to the log only: the load is critical
+    LIBERAL = "liberal"  # within the tolerance a warning
+    EMERGENCY = "emergency"  # logged only, under critical load
 
 
 class Validation(NamedTuple):
-    """What is done about a value off the grid or out of range."""
+    """What is done about a value that is not on the grid or out of range."""
 
     mode: ValidationMode = field(Rule(choice(*ValidationMode).allowed, ValidationMode), "how strictly")
     tolerance_percent: float = field(from_zero(50), "of the step: how far off is let pass in the liberal mode")
@@ -114,7 +113,7 @@ class Validation(NamedTuple):
 
 
 class Consistency(NamedTuple):
-    """How systems that have no transaction in common are kept in agreement."""
+    """How systems without a common transaction are kept consistent."""
 
     transactional_messages: bool = field(YES_OR_NO, "a message is sent if and only if its change is committed")
     outbox: bool = field(YES_OR_NO, "messages are kept in an outbox until they are delivered")
@@ -122,7 +121,7 @@ class Consistency(NamedTuple):
 
 
 class Stores(NamedTuple):
-    """Where results go, the first of them that takes them."""
+    """Where results are stored: in the first store that accepts them."""
 
     primary: str = field(TEXT, "the main store")
     secondary: str = field(TEXT, "while the main one does not take them")
@@ -131,7 +130,7 @@ class Stores(NamedTuple):
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """The stores as they are tried: main, secondary, emergency."""
+        """The stores in the order in which they are tried."""
         return self.primary, self.secondary, self.emergency
 
 

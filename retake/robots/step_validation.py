@@ -1,7 +1,10 @@
-"""Whether a value lies on a grid: the validation of seed 003, «NR.NSI.7_validate_scrap_geometry_step».
+"""Validation of a number against a grid of steps (docs/protocol.md, section "NR.NSI.7").
 
-Values are compared as decimal numbers, as they are written: 0.3 lies on a grid of 0.1. Any unit will do, as long as it
-is the same for value, step and range.
+Values are compared as decimal numbers, as they are written: 0.3 lies on a grid of 0.1. Value, step and range must have
+the same unit.
+
+    lengths = grid(0, 100, 0.5)
+    validate(3.2, lengths, rules).nearest    # Decimal("3.0")
 """
 
 from decimal import ROUND_HALF_DOWN, Decimal
@@ -25,35 +28,35 @@ class Grid(NamedTuple):
     step: Decimal
 
     def nearest(self, value: Decimal) -> Decimal:
-        """The allowed value that is nearest to `value`; the lower one if two are equally near."""
+        """Return the allowed value nearest to `value`; the lower one where two are equally near."""
         last = (self.high - self.low) // self.step
         steps = ((value - self.low) / self.step).to_integral_value(ROUND_HALF_DOWN)
         return self.low + self.step * min(max(steps, Decimal(0)), last)
 
 
 class StepFinding(StrEnum):
-    """What was found, and so what becomes of the value."""
+    """The result of a validation."""
 
     FINE = "fine"
-    WARNED = "warned"  # off, but within the tolerance: it passes as it is
-    CORRECTED = "corrected"  # off: the nearest allowed value passes in its place
-    LOGGED = "logged"  # off, and it passes as it is: an emergency
-    REFUSED = "refused"  # off: it does not pass
+    WARNED = "warned"  # wrong, but within the tolerance: it passes as it is
+    CORRECTED = "corrected"  # wrong: the nearest allowed value takes its place
+    LOGGED = "logged"  # wrong, and it passes as it is: emergency mode
+    REFUSED = "refused"  # wrong: it does not pass
 
 
 class StepVerdict(NamedTuple):
-    """What became of a value."""
+    """The result of a validation, and the value that passes."""
 
     finding: StepFinding
-    value: Decimal  # what passes; of one that is refused, what was given
-    nearest: Decimal  # the nearest allowed value: the proposal, where it is refused
+    value: Decimal  # what passes; where it is refused, what was given
+    nearest: Decimal  # the nearest allowed value: the proposal where it is refused
     code: str | None  # what is wrong with it; None: nothing
 
     given: Decimal | None = None  # what was given, where another value passes
 
     @property
     def wrong(self) -> RobotError | None:
-        """What is wrong with the value that was given, with the proposal; None: nothing."""
+        """The error about the given value, with the proposal; None where it is right."""
         if self.code is None:
             return None
         wrong = "lies out of range" if self.code == OUT_OF_RANGE else "is not on the grid"
@@ -61,15 +64,18 @@ class StepVerdict(NamedTuple):
         return RobotError(self.code, f"{given} {wrong}; the nearest allowed value is {self.nearest}")
 
     def passed(self) -> Decimal:
-        """The value that passes. Raises RobotError, with the proposal, where none does."""
+        """Return the value that passes. Raises RobotError, with the proposal, where it is refused."""
         if self.finding is StepFinding.REFUSED and (wrong := self.wrong):
             raise wrong
         return self.value
 
 
 def grid(low: Number, high: Number, step: Number) -> Grid:
-    """Raises ValueError for what is no grid: a step that is not above 0, a range that ends before it begins, or one of
-    more steps than can be counted exactly."""
+    """Return the grid low, low + step, … up to high.
+
+    Raises ValueError for a step that is not above 0, a range that ends before it begins, and one of more than 10**18
+    steps.
+    """
     made = Grid(_decimal(low), _decimal(high), _decimal(step))
     if made.step <= 0 or made.low > made.high or (made.high - made.low) / made.step > 10**18:
         raise ValueError(f"no grid: from {low} to {high} in steps of {step}")
@@ -77,9 +83,12 @@ def grid(low: Number, high: Number, step: Number) -> Grid:
 
 
 def validate(value: Number, allowed: Grid, rules: Validation) -> StepVerdict:
-    """Strict: any violation is an error. Liberal: up to so many percent of the step off the nearest allowed value is a
-    warning. Emergency: whatever is wrong is only to be logged. With `auto_correct` the nearest allowed value takes the
-    place of what would be refused. Raises ValueError for what is no number."""
+    """Validate `value` against `allowed`.
+
+    Strict: every violation is refused. Liberal: a value that is off by at most `tolerance_percent` of the step passes
+    with a warning. Emergency: violations are only logged. With `auto_correct` the nearest allowed value takes the place
+    of one that would be refused. Raises ValueError for what is not a finite number.
+    """
     given = _decimal(value)
     nearest = allowed.nearest(given)
     off = abs(given - nearest)

@@ -1,6 +1,6 @@
-"""What a setting may hold: each rule in words, and the function that checks and reads a value of the file.
+"""Rules: what a value of a file may be, in words and as a function that checks and converts it.
 
-A reader returns the value ready for use, or raises ValueError; the message is up to whoever reads the file (schema.py).
+The function returns the value ready for use, or raises ValueError; schema.py writes the message.
 """
 
 import json
@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 
 
 class Rule(NamedTuple):
-    """What is allowed, in words, and the function that returns the value ready for use or raises ValueError."""
+    """What is allowed, in words, and the function that returns the value ready for use or raises ValueError.
+
+    whole(1, 5).read(3)     # 3
+    whole(1, 5).allowed     # "whole number, 1 to 5"
+    """
 
     allowed: str
     read: Callable[[Any], Any]
@@ -71,12 +75,12 @@ def choice(*choices: str) -> Rule:
 
 
 def none_or(rule: Rule) -> Rule:
-    """For formats without a null, such as TOML: the word "none" says that there is none."""
+    """Allow "none" for None, in formats without a null such as TOML."""
     return Rule(f'{rule.allowed}, or "none"', lambda value: None if value == "none" else rule.read(value))
 
 
 def several(rule: Rule) -> Rule:
-    """A list of different values, each as `rule` has it; it may be empty."""
+    """Allow a list of different values, each as `rule` allows; it may be empty."""
 
     def read(value: Any) -> tuple[Any, ...]:
         _require(isinstance(value, list))
@@ -174,5 +178,5 @@ FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_fold
 RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)
 SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read_size)
 SECONDS = above_zero(31_536_000)  # a year
-PATIENCE = from_zero(31_536_000)  # seconds; 0 is «not at all»
+PATIENCE = from_zero(31_536_000)  # seconds; 0 is "not at all"
 USD = from_zero(1_000_000)

@@ -1,4 +1,4 @@
-"""The strategies: their waits against the seed's own lists, against tenacity, and against a formula of Fibonacci's."""
+"""The strategies: their waits against the lists of docs/protocol.md, against tenacity, and against a formula of Fibonacci's."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ SEED_003 = [
     ("NR.NSI.8", TwoPhase(30), [0, 30]),
     ("NR.NSI.9", Exponential(1, 2), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
 ]
-"""Each robot's strategy with the numbers that give the list of intervals in the seed."""
+"""Each robot's strategy with the numbers that give its list of intervals in docs/protocol.md."""
 
 seconds = st.floats(0, 1e6) | st.integers(0, 10**6)
 repeats = st.integers(1, 400)

@@ -117,7 +117,7 @@ def test_a_document_that_is_no_object_is_told_and_never_overwritten(data: bytes)
     bucket.write("states/a.json", data, ANY)
     states = BucketStateStore(bucket, "states/", FakeClock())
     for work in (lambda: states.read("a"), lambda: states.change("a", add_one)):
-        with pytest.raises(StateError, match=r"^states/a.json: .*left as it is; mend it or remove it$"):
+        with pytest.raises(StateError, match=r"^states/a.json: .*left as it is; fix it or remove it$"):
             work()
     assert bucket.read("states/a.json")[0] == data
 

@@ -80,10 +80,10 @@ def items(keys: str) -> list[Item]:
     return [Item(key, {"name": key}) for key in keys]
 
 
-SEED = BatchPolicy()
+PROTOCOL = BatchPolicy()
 
 
-def run(there: Catalogue, keys: str, policy: BatchPolicy = SEED, clock: FakeClock | None = None) -> Report[str]:
+def run(there: Catalogue, keys: str, policy: BatchPolicy = PROTOCOL, clock: FakeClock | None = None) -> Report[str]:
     return Batches(there.parts(), policy, clock or FakeClock(), lambda: 0.5).run(items(keys))
 
 
@@ -125,7 +125,7 @@ def test_of_items_with_one_key_the_first_is_sent() -> None:
             sent.extend(sending.items)
             return super().send(sending)
 
-    batches = Batches(Listening().parts(), SEED, FakeClock(), lambda: 0.5)
+    batches = Batches(Listening().parts(), PROTOCOL, FakeClock(), lambda: 0.5)
     batches.run([Item("a", {"number": 1}), Item("a", {"number": 2})])
     assert sent == [Item("a", {"number": 1})]
 
@@ -214,7 +214,11 @@ def test_the_work_is_told_what_a_call_may_take() -> None:
 
     there = Listening()
     there.faults = {"a": [TEMPORARY]}
-    run(there, "ab", SEED._replace(batch=SEED.batch._replace(timeout_s=30.0), item=SEED.item._replace(timeout_s=5.0)))
+    run(
+        there,
+        "ab",
+        PROTOCOL._replace(batch=PROTOCOL.batch._replace(timeout_s=30.0), item=PROTOCOL.item._replace(timeout_s=5.0)),
+    )
     assert told == [30, 5]
 
 
@@ -222,7 +226,7 @@ def test_asked_to_stop_it_sends_nothing_more_and_goes_on_the_next_time() -> None
     there, clock = Catalogue(), FakeClock()
     there.faults = {"a": [TEMPORARY] * 4}
     until = clock.now() + timedelta(seconds=6)
-    stopping = Batches(there.parts(), SEED, clock, lambda: 0.5, stop=lambda: clock.now() >= until)
+    stopping = Batches(there.parts(), PROTOCOL, clock, lambda: 0.5, stop=lambda: clock.now() >= until)
     with pytest.raises(Stopped, match="stopped before attempt 4 of 1 items"):
         stopping.run(items("abc"))
     assert (clock.now(), len(there.sent)) == (until, 3)
@@ -269,7 +273,7 @@ def test_whatever_fails_nothing_is_made_twice_and_every_item_ends_in_one_way_tha
     there.items = {key: f"the {key}" for key in there_before}
     there.faults, there.calls, there.undoing, there.finding = faults, calls, undoing, finding
     always_looked = not any(finding)
-    report = Batches(there.parts(), SEED._replace(size=size), FakeClock(), Random(seed).random).run(items(keys))
+    report = Batches(there.parts(), PROTOCOL._replace(size=size), FakeClock(), Random(seed).random).run(items(keys))
 
     assert len(there.made) == len(set(there.made)), "made twice"
     assert set(report.ended) == set(keys)

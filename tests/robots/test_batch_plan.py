@@ -31,7 +31,7 @@ from retake.robots.batch_plan import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SEED = BatchPolicy()
+PROTOCOL = BatchPolicy()
 TEN = tuple("abcdefghij")
 A = RobotError("ERR_TEMPORARY_BATCH_FAILURE", "not this time")
 B = RobotError("ERR_BUSINESS_INVALID_SCRAP_TYPE", "never")
@@ -47,7 +47,7 @@ def middle() -> float:
 
 
 def start(keys: tuple[str, ...] = TEN) -> BatchPlan[str]:
-    return begun(SEED, keys, NOW)
+    return begun(PROTOCOL, keys, NOW)
 
 
 def load_of(plan: BatchPlan[str]) -> BatchLoad:
@@ -68,10 +68,10 @@ def made(keys: str) -> dict[str, Answer[str]]:
 
 
 def test_the_numbers_are_the_seeds() -> None:
-    assert (SEED.size, SEED.roll_back_above_percent) == (10, 50)
-    assert (SEED.batch.max_retries, SEED.item.max_retries) == (3, 5)
-    assert [SEED.batch.backoff.delay_s(n) for n in (1, 2, 3)] == [5, 25, 125]
-    assert [SEED.item.backoff.delay_s(n) for n in (1, 2, 3, 4, 5)] == [1, 3, 9, 27, 81]
+    assert (PROTOCOL.size, PROTOCOL.roll_back_above_percent) == (10, 50)
+    assert (PROTOCOL.batch.max_retries, PROTOCOL.item.max_retries) == (3, 5)
+    assert [PROTOCOL.batch.backoff.delay_s(n) for n in (1, 2, 3)] == [5, 25, 125]
+    assert [PROTOCOL.item.backoff.delay_s(n) for n in (1, 2, 3, 4, 5)] == [1, 3, 9, 27, 81]
 
 
 @given(st.lists(st.text(max_size=3), max_size=60), st.integers(1, 12))

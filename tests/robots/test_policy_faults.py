@@ -326,10 +326,10 @@ def test_the_faults_of_several_files_are_told_together(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[retry", "no TOML: Expected ']' at the end of a table declaration"),
-        (b"a = 1\na = 2\n", "no TOML: Cannot overwrite a value"),
-        (b"\xff\xfe", "no TOML: 'utf-8' codec can't decode"),
-        (b"a = " + b"[" * 5000, "no TOML: "),
+        (b"[retry", "not TOML: Expected ']' at the end of a table declaration"),
+        (b"a = 1\na = 2\n", "not TOML: Cannot overwrite a value"),
+        (b"\xff\xfe", "not TOML: 'utf-8' codec can't decode"),
+        (b"a = " + b"[" * 5000, "not TOML: "),
     ],
 )
 def test_a_file_that_is_no_toml_is_named(folder: Path, content: bytes, says: str) -> None:

@@ -1,4 +1,4 @@
-"""The numbers of the seed beside those of the repeats: breaker, cache, creation, batches, locks, validation …"""
+"""The numbers of docs/protocol.md besides those of the repeats: breaker, cache, creation, batches, locks, validation …"""
 
 from typing import Any
 
