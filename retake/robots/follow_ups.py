@@ -16,31 +16,31 @@ from retake.settings.schema import Field, Schema, SchemaChoice
 class Do(StrEnum):
     """The actions that a policy file may name."""
 
-    DEAD_LETTER = "dead_letter"  # lay the work among the dead letters
+    DEAD_LETTER = "dead_letter"  # keep the work as a dead letter
     NOTIFY = "notify"  # send a notice by this channel
-    TELL = "tell"  # tell a person of this office, by whichever channel reaches them
-    ESCALATE = "escalate"  # hand it to this person if nobody has answered after so many seconds
-    DEFERRED_RETRY = "deferred_retry"  # do the whole work again after so many seconds
+    TELL = "tell"  # tell a person in this role, by whatever channel reaches them
+    ESCALATE = "escalate"  # hand it to this person if nobody has answered after that many seconds
+    DEFERRED_RETRY = "deferred_retry"  # do the whole work again after that many seconds
     JOURNAL = "journal"  # write it into this journal
     INCIDENT = "incident"  # open an incident
     TICKET = "ticket"  # open a task for a person
     FAIL_FAST = "fail_fast"  # stop the chain: no robot after this one runs
-    RETURN_EXISTING = "return_existing"  # answer with the item that is there already
-    READ_ONLY = "read_only"  # create nothing more after so many failures in a row
-    CONTINUE_WITH_REST = "continue_with_rest"  # go on with the items of the batch that are left
-    SPLIT_BATCH = "split_batch"  # do the batch again in two halves
+    RETURN_EXISTING = "return_existing"  # return the existing item
+    READ_ONLY = "read_only"  # create nothing more after that many failures in a row
+    CONTINUE_WITH_REST = "continue_with_rest"  # continue with the remaining items of the batch
+    SPLIT_BATCH = "split_batch"  # repeat the batch in two halves
     MANUAL_MODE = "manual_mode"  # a person does this from now on
-    MANUAL_QUEUE = "manual_queue"  # lay it into this queue, for a person to decide
+    MANUAL_QUEUE = "manual_queue"  # put it into this queue, for a person to decide
     BUFFER = "buffer"  # keep these for the time being
-    FLUSH_TO_DISK = "flush_to_disk"  # write what is kept in memory to the disk
+    FLUSH_TO_DISK = "flush_to_disk"  # write what is buffered in memory to disk
     REJECT = "reject"  # refuse the data
-    SUGGEST_NEAREST = "suggest_nearest"  # say which allowed value is nearest
-    AUTO_CORRECT = "auto_correct"  # take that value, where the flag `auto_correct` is set
+    SUGGEST_NEAREST = "suggest_nearest"  # suggest the nearest allowed value
+    AUTO_CORRECT = "auto_correct"  # use that value, if `auto_correct` is set
     STOP_LINE = "stop_line"  # stop the production line
     BACKUP = "backup"  # keep a copy of this
-    DEGRADE = "degrade"  # go on with less
+    DEGRADE = "degrade"  # continue with reduced work
     MARK = "mark"  # mark what was created
-    ROLL_BACK = "roll_back"  # undo what was done, after so many seconds
+    ROLL_BACK = "roll_back"  # undo what was done, after that many seconds
     CORRECT = "correct"  # run the script that corrects this error
     BACKUP_SYSTEM = "backup_system"  # switch over to the backup system
 
@@ -120,9 +120,9 @@ _FIELDS = {
     "level": Field(Rule(choice(*Level).allowed, Level), "how bad it is"),
     "system": Field(none_or(TEXT), "where it is opened"),
     "priority": Field(none_or(TEXT), "how urgent it is"),
-    "what": Field(TEXT, "in words, for whoever reads or carries it out"),
-    "failures_in_a_row": Field(whole(1, 1000), "failures of works, one after another without a success between"),
-    "unless": Field(none_or(TEXT), "what makes it needless, in words"),
+    "what": Field(TEXT, "in words, for those who read it or carry it out"),
+    "failures_in_a_row": Field(whole(1, 1000), "failures in a row, without a success between"),
+    "unless": Field(none_or(TEXT), "what makes it unnecessary, in words"),
 }
 FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
     Do.NOTIFY: ("channel", "level"),

@@ -27,7 +27,7 @@ POLICIES = Path(__file__).parents[2] / "config" / "policies"
 
 
 class PolicyError(SettingsError):
-    """A policy file is missing or has faults; nothing was done. Each line of the message names file, robot and field."""
+    """A policy file is missing or has faults. Each line of the message names file, robot and field."""
 
 
 class RobotPolicy(NamedTuple):

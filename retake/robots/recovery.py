@@ -16,12 +16,12 @@ from retake.settings.schema import Field, Schema, SchemaChoice
 class StepName(StrEnum):
     """The steps of a recovery."""
 
-    WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # until the other system says that it is well
-    RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # the repeats, while the breaker lets them through
+    WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # wait until the other system reports that it is healthy
+    RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # repeat while the breaker allows it
     ESCALATE_TO_HUMAN = "escalate_to_human"  # a person decides
-    CHECK_DEPENDENCIES = "check_dependencies"  # ask everything that the work depends on how it is
-    RUN_SETUP_SCRIPTS = "run_setup_scripts"  # where the operator allows it
-    MEND_BY_HAND = "mend_by_hand"  # nothing goes on before a person has done it
+    CHECK_DEPENDENCIES = "check_dependencies"  # check everything that the work depends on
+    RUN_SETUP_SCRIPTS = "run_setup_scripts"  # if the operator allows it
+    MEND_BY_HAND = "mend_by_hand"  # wait until a person has fixed it
     RESTORE_SNAPSHOT = "restore_snapshot"  # the last one
     REBUILD_INDEXES = "rebuild_indexes"  # of the links
     VALIDATE_INTEGRITY = "validate_integrity"  # and only then go on

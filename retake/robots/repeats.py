@@ -28,7 +28,7 @@ class Repeats(NamedTuple):
     strategy: str
     policy: RetryPolicy
     intervals_s: tuple[float, ...]  # seconds before each repeat; of repeats without end, before the first ones
-    validate_before_repeat: int | None  # before which repeat the data are validated
+    validate_before_repeat: int | None  # the repeat before which the data are validated
     timeout_code: str | None  # as in the file; None: not given
 
 
@@ -49,19 +49,19 @@ _FIELDS = {
     ),
     "intervals_s": Field(
         Rule(f"list, each: {PATIENCE.allowed}", _read_intervals),
-        "seconds before each repeat: what strategy and numbers come to, without jitter",
+        "seconds before each repeat: what strategy and numbers amount to, without jitter",
     ),
-    "jitter_percent": Field(from_zero(100), "by how much a wait may be shorter or longer"),
-    "ceiling_s": Field(none_or(SECONDS), "seconds; no wait is longer"),
-    "timeout_s": Field(none_or(SECONDS), "seconds that one call may take; it is abandoned then"),
+    "jitter_percent": Field(from_zero(100), "by how much a delay may be shorter or longer"),
+    "ceiling_s": Field(none_or(SECONDS), "seconds; no delay is longer"),
+    "timeout_s": Field(none_or(SECONDS), "seconds after which a call is abandoned"),
     "timeout_code": Field(
         _TIMEOUT_CODE,
-        f'needed beside a timeout_s: the error that such a call ended with; "{UNKNOWN}": it is not repeated',
+        f'required with timeout_s: the error that an abandoned call counts as; "{UNKNOWN}": it is not repeated',
         default=None,
     ),
     "classes": Field(CLASSES, "errors of these classes are repeated"),
-    "codes": Field(CODES, "so are errors of these codes"),
-    "except_codes": Field(CODES, "these are not, whatever their class"),
+    "codes": Field(CODES, "and errors with these codes"),
+    "except_codes": Field(CODES, "but never errors with these codes"),
 }
 _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
     "fixed": (Fixed, {"interval_s": Field(PATIENCE, "seconds before each repeat")}),
@@ -69,14 +69,14 @@ _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
         Linear,
         {
             "first_s": Field(PATIENCE, "seconds before the first repeat"),
-            "step_s": Field(PATIENCE, "seconds by which each wait is longer than the one before"),
+            "step_s": Field(PATIENCE, "seconds by which each delay is longer than the one before"),
         },
     ),
     "exponential": (
         Exponential,
         {
             "first_s": Field(PATIENCE, "seconds before the first repeat"),
-            "factor": Field(above_zero(100), "by which each wait is longer than the one before"),
+            "factor": Field(above_zero(100), "by which each delay is multiplied to get the next"),
         },
     ),
     "fibonacci": (Fibonacci, {"unit_s": Field(PATIENCE, "seconds before the first repeat")}),
@@ -84,8 +84,8 @@ _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
     "two_phase": (
         TwoPhase,
         {
-            "then_s": Field(PATIENCE, "seconds before each repeat but the first, which follows at once"),
-            "validate_before_repeat": Field(none_or(whole(1, 100)), "before which repeat the data are validated"),
+            "then_s": Field(PATIENCE, "seconds before each repeat but the first, which follows immediately"),
+            "validate_before_repeat": Field(none_or(whole(1, 100)), "the repeat before which the data are validated"),
         },
     ),
 }

@@ -215,9 +215,7 @@ class Robot:
         failures = []
         for error, keys in failed.values():
             given, context = {"items": keys}, {"statistics": figures}
-            execution = Execution(
-                self.policy, self._ports, correlation_id, given, context, DONE_BY_BATCHES, self.deferrals
-            )
+            execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES)
             failures.append(execution.failed(error))
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
@@ -225,8 +223,23 @@ class Robot:
         ports, retry = self._ports, self.policy.retry
         return Guard(retry, ports.clock, ports.random, breaker=self._breaker, stop=ports.stop, observe=observe)
 
-    def _execution(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Execution:
-        return Execution(self.policy, self._ports, correlation_id, input_data or {}, {}, (), self.deferrals)
+    def _execution(
+        self,
+        correlation_id: str,
+        input_data: Mapping[str, Any] | None,
+        context: Mapping[str, Any] | None = None,
+        *,
+        done_already: frozenset[Do] = frozenset(),
+    ) -> Execution:
+        return Execution(
+            policy=self.policy,
+            ports=self._ports,
+            correlation_id=correlation_id,
+            input_data=input_data or {},
+            context=context or {},
+            done_already=done_already,
+            deferrals=self.deferrals,
+        )
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:

@@ -46,10 +46,10 @@ def _breaker(name: str, **numbers: Any) -> NamedBreaker:
 _BREAKER = Schema(
     _breaker,
     {
-        "name": Field(TEXT, "whose health it watches"),
-        "failures": Field(whole(1, 1000), "how many failures open it"),
-        "window_s": Field(SECONDS, "seconds within which they do"),
-        "open_s": Field(SECONDS, "seconds that it stays open; then one call is let through to see"),
+        "name": Field(TEXT, "the service that it watches"),
+        "failures": Field(whole(1, 1000), "failures that open it"),
+        "window_s": Field(SECONDS, "seconds within which they count"),
+        "open_s": Field(SECONDS, "seconds that it stays open; then one call is let through as a probe"),
     },
 )
 
@@ -57,9 +57,9 @@ _BREAKER = Schema(
 class Cache(NamedTuple):
     """Earlier results that are used while there are no new ones."""
 
-    ttl_s: float = field(SECONDS, "seconds for which a result may stand in")
-    classes: tuple[ErrorClass, ...] = field(CLASSES, "after errors of which classes it does")
-    read_only: bool = field(YES_OR_NO, "whether it may only be read: nothing is created or changed from it")
+    ttl_s: float = field(SECONDS, "seconds for which a result may be used")
+    classes: tuple[ErrorClass, ...] = field(CLASSES, "the classes of errors after which it is")
+    read_only: bool = field(YES_OR_NO, "whether it may only be read, not used to create or change anything")
 
 
 class Idempotency(NamedTuple):
@@ -74,7 +74,7 @@ class Idempotency(NamedTuple):
 class Compensation(NamedTuple):
     """What is done about partly done work."""
 
-    after: str = field(choice("creation", "partial_setup"), "how far the work had come")
+    after: str = field(choice("creation", "partial_setup"), "how far the work had got")
     actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
@@ -84,15 +84,15 @@ class Batch(NamedTuple):
     size: int = field(whole(1, 10_000), "items at most")
     partial_success: bool = field(YES_OR_NO, "whether the items that succeeded stay while others fail")
     rollback_over_percent: float = field(from_zero(100), "the whole batch is undone if more of its items fail")
-    split_after: tuple[str, ...] = field(CODES, "after these errors it is done again in two halves")
+    split_after: tuple[str, ...] = field(CODES, "after these errors the batch is repeated in two halves")
 
 
 class Locks(NamedTuple):
     """What is done about a lock that another holds."""
 
     wait_s: float = field(PATIENCE, "seconds to wait for it")
-    break_after_s: float = field(PATIENCE, "seconds after which it is broken, in the cases of break_for")
-    break_for: str = field(choice("reads", "nothing"), "for which work it may be broken")
+    break_after_s: float = field(PATIENCE, "seconds after which it is broken, for the work in break_for")
+    break_for: str = field(choice("reads", "nothing"), "the work for which it may be broken")
     optimistic_versions: bool = field(YES_OR_NO, "whether writes compare versions instead of holding a lock")
 
 
@@ -108,8 +108,8 @@ class Validation(NamedTuple):
     """What is done about a value that is not on the grid or out of range."""
 
     mode: ValidationMode = field(Rule(choice(*ValidationMode).allowed, ValidationMode), "how strictly")
-    tolerance_percent: float = field(from_zero(50), "of the step: how far off is let pass in the liberal mode")
-    auto_correct: bool = field(YES_OR_NO, "whether the nearest allowed value takes the place of a wrong one")
+    tolerance_percent: float = field(from_zero(50), "of the step: the deviation that passes in liberal mode")
+    auto_correct: bool = field(YES_OR_NO, "whether the nearest allowed value replaces a wrong one")
 
 
 class Consistency(NamedTuple):
@@ -124,9 +124,9 @@ class Stores(NamedTuple):
     """Where results are stored: in the first store that accepts them."""
 
     primary: str = field(TEXT, "the main store")
-    secondary: str = field(TEXT, "while the main one does not take them")
-    emergency: str = field(TEXT, "while neither of them does")
-    sync_back: bool = field(YES_OR_NO, "whether they are brought to the main store when it is back")
+    secondary: str = field(TEXT, "while the main store is unavailable")
+    emergency: str = field(TEXT, "while both are unavailable")
+    sync_back: bool = field(YES_OR_NO, "whether results are copied to the main store when it is back")
 
     @property
     def order(self) -> tuple[str, str, str]:
@@ -137,9 +137,9 @@ class Stores(NamedTuple):
 class Snapshots(NamedTuple):
     """Copies to recover from."""
 
-    every_s: float = field(SECONDS, "seconds from one to the next")
-    restore_last_valid: bool = field(YES_OR_NO, "whether recovery takes the last one that is valid")
-    replicate_elsewhere: bool = field(YES_OR_NO, "whether they are kept in another datacentre too")
+    every_s: float = field(SECONDS, "seconds between two snapshots")
+    restore_last_valid: bool = field(YES_OR_NO, "whether recovery uses the last valid one")
+    replicate_elsewhere: bool = field(YES_OR_NO, "whether they are also kept in another data centre")
 
 
 SECTIONS = {

@@ -1,4 +1,4 @@
-"""The strategies: their waits against the lists of docs/protocol.md, against tenacity, and against a formula of Fibonacci's."""
+"""The strategies: their waits against the lists of docs/protocol.md, tenacity, and a formula for Fibonacci numbers."""
 
 import math
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def theirs(wait: Callable[[tenacity.RetryCallState], float], repeat: int) -> flo
 
 
 @pytest.mark.parametrize(("backoff", "intervals"), [row[1:] for row in SEED_003], ids=[row[0] for row in SEED_003])
-def test_a_strategy_comes_to_the_intervals_of_the_seed(backoff: Backoff, intervals: list[float]) -> None:
+def test_a_strategy_comes_to_the_intervals_of_the_protocol(backoff: Backoff, intervals: list[float]) -> None:
     assert waits(backoff, len(intervals)) == intervals
 
 

@@ -49,7 +49,7 @@ def opened(policy: BreakerPolicy = PROTOCOL) -> BreakerState:
 # --- it opens ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_the_seeds() -> None:
+def test_the_numbers_are_those_of_the_protocol() -> None:
     assert (PROTOCOL.failures, PROTOCOL.window_s, PROTOCOL.open_s) == (10, 300, 60)
 
 

@@ -67,7 +67,7 @@ def made(keys: str) -> dict[str, Answer[str]]:
 # --- the numbers ------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_the_seeds() -> None:
+def test_the_numbers_are_those_of_the_protocol() -> None:
     assert (PROTOCOL.size, PROTOCOL.roll_back_above_percent) == (10, 50)
     assert (PROTOCOL.batch.max_retries, PROTOCOL.item.max_retries) == (3, 5)
     assert [PROTOCOL.batch.backoff.delay_s(n) for n in (1, 2, 3)] == [5, 25, 125]
@@ -99,7 +99,7 @@ def test_once_all_are_made_there_is_nothing_to_do() -> None:
     assert plan.of(ItemFate.CREATED) == TEN
 
 
-def test_an_item_that_failed_is_repeated_alone_after_the_waits_of_the_seed() -> None:
+def test_an_item_that_failed_is_repeated_alone_after_the_waits_of_the_protocol() -> None:
     plan = answer(start(), {**made("bcdefghij"), "a": A})
     now = NOW
     for repeat, wait in enumerate([1, 3, 9, 27, 81], 1):
@@ -120,7 +120,7 @@ def test_what_is_due_first_comes_first() -> None:
     assert load_of(plan) == BatchLoad(("a",), at(4), 3, alone=True)
 
 
-def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_seed() -> None:
+def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_protocol() -> None:
     plan, now = start(), NOW
     for repeat, wait in enumerate([5, 25, 125], 1):
         plan = refused(plan, load_of(plan), A, now, middle)

@@ -32,7 +32,7 @@ def test_the_nine_robots_are_there() -> None:
 
 
 @every_robot
-def test_its_errors_are_those_of_the_seed_each_of_the_class_that_its_prefix_tells(
+def test_its_errors_are_those_of_the_protocol_each_of_the_class_that_its_prefix_tells(
     robot: str, protocol: RobotProtocol
 ) -> None:
     policy = POLICIES[robot]
@@ -45,7 +45,7 @@ def test_its_errors_are_those_of_the_seed_each_of_the_class_that_its_prefix_tell
 
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
-def test_it_makes_one_call_and_as_many_repeats_as_the_seed_has_intervals(robot: str, code: str) -> None:
+def test_it_makes_one_call_and_as_many_repeats_as_the_protocol_has_intervals(robot: str, code: str) -> None:
     waits = PROTOCOL[robot].waits_s
     shop = worked(robot, code)
     assert [call.attempt for call in shop.calls] == list(range(1, len(waits) + 2))
@@ -54,7 +54,7 @@ def test_it_makes_one_call_and_as_many_repeats_as_the_seed_has_intervals(robot: 
 
 
 @pytest.mark.parametrize(("robot", "code"), NEVER_REPEATED)
-def test_what_the_seed_excepts_is_not_repeated(robot: str, code: str) -> None:
+def test_what_the_protocol_excepts_is_not_repeated(robot: str, code: str) -> None:
     shop = worked(robot, code)
     assert len(shop.calls) == 1
     assert shop.clock.now() == shop.began
@@ -72,7 +72,7 @@ def test_each_wait_stays_within_the_jitter_and_uses_all_of_it(robot: str, code: 
 
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
-def test_the_ends_of_the_jitter_are_the_percentage_of_the_seed(robot: str, code: str) -> None:
+def test_the_ends_of_the_jitter_are_the_percentage_of_the_protocol(robot: str, code: str) -> None:
     spread = PROTOCOL[robot].jitter_percent / 100
     assert worked(robot, code, lambda: 0.0).waits_s == pytest.approx(
         [it * (1 - spread) for it in PROTOCOL[robot].waits_s]
@@ -83,7 +83,7 @@ def test_the_ends_of_the_jitter_are_the_percentage_of_the_seed(robot: str, code:
 
 
 @pytest.mark.parametrize(("robot", "code"), [it for it in CODES if it not in REPEATED or it in ENDING])
-def test_what_follows_on_the_last_failure_goes_to_the_desk_in_the_order_of_the_seed(robot: str, code: str) -> None:
+def test_what_follows_on_the_last_failure_goes_to_the_desk_in_the_order_of_the_protocol(robot: str, code: str) -> None:
     shop = worked(robot, code)
     expected = PROTOCOL[robot].follow_ups[code]
     assert [it.action.as_recovery_action() for it in shop.sink.recorded] == expected

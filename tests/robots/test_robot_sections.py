@@ -1,4 +1,4 @@
-"""The numbers of docs/protocol.md besides those of the repeats: breaker, cache, creation, batches, locks, validation …"""
+"""The numbers of docs/protocol.md besides those of the repeats: breaker, cache, creation, batches, locks …"""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ SECTIONS: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("robot", SECTIONS)
-def test_a_robot_has_the_sections_that_its_seed_speaks_of_and_no_other(robot: str) -> None:
+def test_a_robot_has_the_sections_that_its_protocol_names_and_no_other(robot: str) -> None:
     assert {name for name in OPTIONAL if getattr(POLICIES[robot], name) is not None} == SECTIONS[robot]
 
 
@@ -199,7 +199,7 @@ def test_robot_9_has_three_stores_and_a_snapshot_every_five_minutes() -> None:
         ),
     ],
 )
-def test_the_steps_of_a_recovery_are_those_of_the_seed(robot: str, code: str, steps: list[str]) -> None:
+def test_the_steps_of_a_recovery_are_those_of_the_protocol(robot: str, code: str, steps: list[str]) -> None:
     recovery = POLICIES[robot].recovery
     assert recovery is not None
     assert [step.step for step in steps_after(RobotError(code, ""), recovery.steps)] == steps

@@ -78,7 +78,7 @@ def test_each_key_of_the_repeats_has_its_row() -> None:
     rows = [line for line in ROWS if line.startswith("| `retry.")]
     names = " or ".join(f'"{name}"' for name in REPEATS.schemas)
     assert rows == [
-        row("`retry.strategy`", names, "how the waits grow."),
+        row("`retry.strategy`", names, "how the delays grow."),
         *(row(f"`retry.{key}`", allowed(it), f"{it.meaning}.") for key, it in first.fields.items() if key in shared),
     ]
 
