@@ -31,7 +31,7 @@ class StorageSettings(NamedTuple):
     )
     umask: str = field(
         UMASK,
-        "the permissions that new files and folders of a bucket in a directory withhold from others",
+        "the permissions that new files and folders of a bucket in a directory deny to others",
         default="077",
     )
     follow_links: bool = field(
@@ -42,14 +42,14 @@ class StorageSettings(NamedTuple):
 class MidjourneySettings(NamedTuple):
     """Pictures."""
 
-    provider: str = field(choice("piapi", "legnext"), "who sells them", default="piapi")
+    provider: str = field(choice("piapi", "legnext"), "the provider", default="piapi")
     endpoint: str | None = field(
         ENDPOINT, "where tasks are created (piapi) or the base URL (legnext); null is the provider's own", default=None
     )
     task_endpoint: str | None = field(
-        ENDPOINT, "where tasks are asked for (piapi alone); null is the provider's own", default=None
+        ENDPOINT, "where tasks are fetched (piapi only); null is the provider's own", default=None
     )
-    process_mode: str = field(choice("relax", "fast", "turbo"), "how quickly, and so for how much", default="fast")
+    process_mode: str = field(choice("relax", "fast", "turbo"), "speed, and with it price", default="fast")
     aspect_ratio: str = field(RATIO, "shape of the pictures", default="16:9")
 
 
@@ -57,40 +57,40 @@ class RunwaySettings(NamedTuple):
     """Videos."""
 
     endpoint: str | None = field(ENDPOINT, "base URL; null is the vendor's own", default=None)
-    model_name: str = field(TEXT, "the vendor's name of the model", default="gen4_turbo")
+    model_name: str = field(TEXT, "the vendor's name for the model", default="gen4_turbo")
 
 
 class OpenaiSettings(NamedTuple):
     """Texts, from any OpenAI-compatible chat API."""
 
     endpoint: str = field(ENDPOINT, "base URL, ending in /v1", default="https://api.openai.com/v1")
-    model: str = field(TEXT, "the vendor's name of the model", default="gpt-4o")
+    model: str = field(TEXT, "the vendor's name for the model", default="gpt-4o")
 
 
 class RetryingSettings(NamedTuple):
-    """How long what failed waits before it is tried again, counted from its failure."""
+    """The delay before a failed step is retried, counted from its failure."""
 
     strategy: str = field(
         choice("none", "fixed", "linear", "exponential", "fibonacci"),
-        "how the wait grows from one retry of a step to the next; none is no wait but that for the next tick",
+        "how the delay grows from one retry of a step to the next; none waits only for the next tick",
         default="none",
     )
     first_seconds: float = field(SECONDS, "seconds before the first retry", default=60)
-    factor: float = field(between(1, 100), "what the wait is multiplied by each time, for exponential", default=2)
-    max_seconds: float = field(SECONDS, "seconds that no wait exceeds", default=3600)
+    factor: float = field(between(1, 100), "by which the delay is multiplied each time, for exponential", default=2)
+    max_seconds: float = field(SECONDS, "the longest delay in seconds", default=3600)
     jitter_percent: float = field(
-        between(0, 100), "by how much a wait is shortened or lengthened at random, in percent", default=10
+        between(0, 100), "by how much a delay is shortened or lengthened at random, in percent", default=10
     )
 
 
 class BreakerSettings(NamedTuple):
-    """When a vendor that fails again and again is left alone for a while."""
+    """When a vendor that keeps failing is not called for a while."""
 
     failures: int | None = field(
         whole(1, 1000), "failures of a vendor that open its circuit breaker; null is no breaker", default=None
     )
     window_seconds: float = field(SECONDS, "seconds within which these failures count", default=300)
-    open_seconds: float = field(SECONDS, "seconds that the vendor is left alone before one call tries it", default=60)
+    open_seconds: float = field(SECONDS, "seconds without calls to the vendor before one call probes it", default=60)
 
 
 SHARED: dict[str, Schema] = {

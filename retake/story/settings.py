@@ -38,7 +38,7 @@ from retake.settings.shared import (
 
 
 class FilePaths(NamedTuple):
-    """Keys in the bucket. Folders end in «/»."""
+    """Keys in the bucket. Folders end in "/"."""
 
     config_public: str = field(KEY, "document shared with the publisher", default="config/config_public.json")
     config_gen: str = field(KEY, "document that names the present generation", default="config/config_gen.json")
@@ -58,15 +58,15 @@ class FilePaths(NamedTuple):
 
 
 class Workflow(NamedTuple):
-    """How often, how long, and what then."""
+    """Numbers of retries, time limits, and what follows them."""
 
-    max_retries: int = field(whole(0, 100), "how many times a failed step is tried again", default=3)
-    max_tasks_per_run: int = field(whole(1), "how many tasks one tick may do", default=1)
+    max_retries: int = field(whole(0, 100), "how often a failed step is retried", default=3)
+    max_tasks_per_run: int = field(whole(1), "tasks that one tick may do", default=1)
     mj_timeout_seconds: float = field(
         PATIENCE, "seconds after which a Midjourney task in flight is given up and a mock is made", default=18000
     )
     runway_polling_timeout: float = field(PATIENCE, "seconds that one tick waits for a video", default=300)
-    runway_polling_interval: float = field(PATIENCE, "seconds between two looks at a video's task", default=15)
+    runway_polling_interval: float = field(PATIENCE, "seconds between two polls of a video's task", default=15)
     runway_timeout_seconds: float = field(
         PATIENCE,
         "seconds since a Runway task's creation after which a failed or timed-out polling gives it up",
@@ -85,7 +85,7 @@ class Workflow(NamedTuple):
     max_video_bytes: int = field(whole(1), "bytes of a video; a larger one is not downloaded", default=2 * 2**30)
     lock_ttl_seconds: float = field(
         SECONDS,
-        "seconds after which the lease of a manager that died is free, in a bucket without locks (B2, S3)",
+        "seconds after which the lease of a manager that died expires, in a bucket without locks (B2, S3)",
         default=120,
     )
     lock_skew_seconds: float | None = field(
@@ -94,15 +94,17 @@ class Workflow(NamedTuple):
         default=None,
     )
     on_exhausted: str = field(
-        choice("fail", "mock"), "what follows when the attempts of a step are used up", default="fail"
+        choice("fail", "mock"), "what to do when the retries of a step are used up", default="fail"
     )
     on_unknown_outcome: str = field(
         choice("retry", "hold"),
-        "what follows when nobody can know whether a paid call was carried out",
+        "what to do when the outcome of a paid call is unknown",
         default="retry",
     )
     critical_retry_minutes: float = field(
-        from_zero(525_600), "minutes before a call that met a refused key or lack of credit is tried again", default=60
+        from_zero(525_600),
+        "minutes before a call that failed for a refused key or lack of credit is retried",
+        default=60,
     )
     channel_concurrency: int = field(whole(1, 1000), "channels that one tick works on at the same time", default=16)
     max_failed_in_a_row: int = field(
@@ -110,7 +112,7 @@ class Workflow(NamedTuple):
     )
     daily_cap_usd: float | None = field(
         USD,
-        "what all channels together may spend in a day (UTC), in US dollars; null is as much as it takes",
+        "what all channels together may spend in a day (UTC), in US dollars; null is no limit",
         default=None,
     )
     channel_cap_usd: float | None = field(
@@ -143,8 +145,8 @@ class VideoSettings(NamedTuple):
     """The video, and the mock that stands in for it."""
 
     mock_duration: float = field(above_zero(600), "length of a mock video, in seconds", default=10)
-    mock_fps: int = field(whole(1, 120), "frames a second of a mock video", default=24)
-    mock_codec: str = field(TEXT, "ffmpeg's name of the encoder of a mock video", default="libx264")
+    mock_fps: int = field(whole(1, 120), "frames per second of a mock video", default=24)
+    mock_codec: str = field(TEXT, "ffmpeg's encoder for a mock video", default="libx264")
     runway_duration: int = field(whole(2, 30), "length of a Runway video, in seconds", default=10)
     runway_ratio: str = field(RATIO, "shape of a Runway video, in pixels", default="1280:720")
 
@@ -254,10 +256,10 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 LONGEST_CALL = 0.8
-"""The part of `lock_ttl_seconds` that a call may take where the lease runs out.
+"""The part of `lock_ttl_seconds` that a call may take where the lease expires.
 
-A renewal at each third of the term leaves at least two thirds of it, so a paid call waits for one and then has 0.8 of
-the term before the kernel ends it (retake.story.intent)."""
+The lease is renewed each third of its term, and a paid call waits for a renewal, so the kill timer leaves it 0.8 of the
+term."""
 
 
 def _lease_expires(url: str) -> bool:
@@ -294,7 +296,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
-    """`settings` with every vendor replaced by its stand-in at `base_url`, which is polled each second at least."""
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second."""
     base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
     return settings._replace(
         midjourney=settings.midjourney._replace(

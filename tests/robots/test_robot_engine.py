@@ -85,7 +85,7 @@ def test_what_robot_2_could_not_fetch_is_fetched_half_an_hour_later_by_another_p
     assert fetcher().robot.deferrals.all() == []
 
 
-def test_what_fails_again_is_deferred_again_and_the_desk_is_told_again(
+def test_what_fails_again_is_deferred_again_and_the_sink_is_told_again(
     fetcher: Callable[[], Workshop], clock: FakeClock
 ) -> None:
     shop = fetcher()
@@ -274,7 +274,7 @@ def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, fin
     assert shop.sink.recorded == []
 
 
-def test_with_the_flag_the_nearest_value_takes_its_place_and_the_desk_is_told() -> None:
+def test_with_the_flag_the_nearest_value_takes_its_place_and_the_sink_is_told() -> None:
     """«Автоматическая корректировка при включенном флаге auto_correct»."""
     shop = checker(auto_correct=True)
     result = measured(shop, 123)

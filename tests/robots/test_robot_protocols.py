@@ -83,7 +83,7 @@ def test_the_ends_of_the_jitter_are_the_percentage_of_the_protocol(robot: str, c
 
 
 @pytest.mark.parametrize(("robot", "code"), [it for it in CODES if it not in REPEATED or it in ENDING])
-def test_what_follows_on_the_last_failure_goes_to_the_desk_in_the_order_of_the_protocol(robot: str, code: str) -> None:
+def test_what_follows_on_the_last_failure_goes_to_the_sink_in_the_order_of_the_protocol(robot: str, code: str) -> None:
     shop = worked(robot, code)
     expected = PROTOCOL[robot].follow_ups[code]
     assert [it.action.as_recovery_action() for it in shop.sink.recorded] == expected

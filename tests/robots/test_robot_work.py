@@ -117,7 +117,7 @@ def test_a_duplicate_that_is_refused_is_answered_with_the_item_that_is_there() -
     assert shop.sink.recorded == []
 
 
-def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_desk_is_told_once() -> None:
+def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_sink_is_told_once() -> None:
     """«Переход в режим "только чтение" при 5 неудачах подряд»."""
     shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
     told = []
