@@ -143,7 +143,7 @@ class Creator(Generic[T]):
         if not self._mode.change(lambda mode: (mode._replace(probe_ordered=False), mode.probe_ordered)):
             raise ReadOnly(
                 f"{self.name}: nothing is made any more, {self.policy.read_only_after} creations in a row have failed; "
-                "mend the cause, then order a probe or a reset"
+                "fix the cause, then order a probe or a reset"
             )
 
     def _note(self, step: Callable[[CreationMode], CreationMode]) -> None:
