@@ -22,9 +22,9 @@ from retake.bucket.b2.price import DOLLARS, FREE_A_DAY, by_class
 from retake.bucket.b2.url import parse_url
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.environment import SANDBOX_KEYS
 from retake.story.runner import StoryRunner
+from retake.story.settings import Settings, sandboxed
 from retake.ticking.scripts import ScriptResult
 
 ROUNDS = 6

@@ -16,11 +16,11 @@ from retake.bucket import Lease
 from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
-from retake.settings import Settings
 from retake.story.content import Prompt, load_prompts
 from retake.story.environment import SANDBOX_KEYS
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
+from retake.story.settings import Settings
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 

@@ -11,12 +11,12 @@ from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import load_prompts
 from retake.story.environment import SANDBOX_KEYS
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
+from retake.story.settings import Settings, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 

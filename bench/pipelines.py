@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from retake.sandbox import Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.documents import GROUP
+from retake.story.settings import Settings, sandboxed
 
 ROOT = Path(__file__).resolve().parent.parent
 MANAGER = str(ROOT / "b2_storage_manager.py")

@@ -3,7 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from retake.settings import Settings, sandboxed
+from retake.story.settings import Settings, sandboxed
 from retake.vendors.piapi import PiAPI
 
 

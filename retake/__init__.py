@@ -10,7 +10,8 @@ The rooms, from the top down (imports point down only):
     vendors/   one client a vendor; each maps its vendor's errors to the classes of errors.py
     media/     real pictures and videos: placeholder, mock, sizing
     bucket/    where state lives, and the lease
-    errors.py  settings.py  rules.py  keys.py  logs.py  clock.py
+    settings/  the settings file: what it may hold, and the strict reader
+    errors.py  keys.py  logs.py  clock.py
 """
 
 __version__ = "0.1.0"

@@ -5,7 +5,12 @@ around what is read (U+202E) or cannot be seen at all (U+200B). Everything that 
 passes through one of these functions. Letters of every script stay.
 """
 
+import json
+import re
 from functools import cache
+from typing import Any
+
+from retake.errors import redact
 
 
 def one_line(text: str) -> str:
@@ -29,6 +34,22 @@ def json_lines(text: str) -> str:
 
 @cache
 def _escape(sign: str) -> str:
-    from json import dumps
+    return json.dumps(sign)[1:-1]
 
-    return dumps(sign)[1:-1]
+
+def plain(name: str) -> str:
+    """`name`, from a file that anything may stand in, fit for one line of a message."""
+    text = name if name.isprintable() else repr(name)
+    return text if len(text) <= 120 else text[:120] + "…"
+
+
+def shown(value: Any) -> str:
+    """`value` as a message may show it: short, on one line, and without what may be a secret in the wrong place."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
+        return "a list"
+    text = redact(json.dumps(value, ensure_ascii=False, default=str))  # TOML has dates
+    text = re.sub(r"://[^/\s\"]*@", "://…@", text)
+    text = re.sub(r"(?i)(password=)[^&\s\"]+", r"\1…", text)
+    return plain(re.sub(r"[\w+=-]{20,}", "…", text))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from retake.errors import SettingsError
-from retake.rules import plain
+from retake.foreign_text import plain
 
 
 class Keys(NamedTuple):

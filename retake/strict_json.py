@@ -7,7 +7,7 @@ by hand and contradicts itself must be refused instead. Nesting is limited to wh
 import json
 from typing import Any
 
-from retake.rules import shown
+from retake.foreign_text import shown
 
 DEEPEST = 100
 """Levels of nesting. Where Python's JSON reader goes deeper than its writer, a document could be read and not saved."""

@@ -127,7 +127,7 @@ def test_what_is_tried_again_by_the_next_tick_is_no_failure_of_the_service() -> 
 
 
 def test_a_stop_waits_longer_than_a_script_may_take() -> None:
-    from retake.settings import Workflow
+    from retake.story.settings import Workflow
 
     assert int(unit("retake.service")["Service"]["TimeoutStopSec"]) > Workflow().script_timeout_seconds
     assert unit("retake.service")["Service"]["KillMode"] == "mixed"

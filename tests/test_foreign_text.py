@@ -19,10 +19,10 @@ from retake.console.rendering import complain, show
 from retake.errors import Code, PollFailed
 from retake.foreign_text import json_lines, one_line, several_lines
 from retake.logs import alert, bind, relay, setup_logging
-from retake.settings import Settings
 from retake.story.command import Options, manage
 from retake.story.progress import Event, Watch
 from retake.story.runner import StoryRunner
+from retake.story.settings import Settings
 from retake.vendors.answers import quote
 
 SIGNS = [

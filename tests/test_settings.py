@@ -14,16 +14,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from retake.errors import SettingsError
-from retake.settings import (
-    SECTIONS,
-    Midjourney,
-    Settings,
-    Size,
-    Storage,
-    Workflow,
-    load_settings,
-    sandboxed,
-)
+from retake.settings.rules import PictureSize
+from retake.settings.shared import MidjourneySettings, StorageSettings
+from retake.story.settings import SECTIONS, Settings, Workflow, load_settings, sandboxed
 
 Load = Callable[[Any], Settings]
 
@@ -51,7 +44,7 @@ def faults(load: Load, document: Any) -> list[str]:
     return lines
 
 
-PREDECESSOR = {
+OLDER_FILE = {
     "API_KEYS": {
         "b2": {"endpoint": "https://s3.us-east-005.backblazeb2.com", "bucket_name": "some-bucket"},
         "midjourney": {
@@ -112,20 +105,20 @@ def test_an_empty_file_gives_the_defaults(load: Load) -> None:
     assert settings.workflow.max_retries == 3
     assert settings.storage.url == "file:bucket"
     assert settings.runwayml.endpoint is None
-    assert settings.image.output_size == Size(1280, 720)
+    assert settings.image.output_size == PictureSize(1280, 720)
 
 
 def test_each_section_of_the_file_reaches_its_own_attribute(load: Load) -> None:
     settings = load({})
-    assert [type(part) for part in settings[: len(SECTIONS)]] == [section.type for section in SECTIONS.values()]
+    assert [type(part) for part in settings[: len(SECTIONS)]] == [section.make for section in SECTIONS.values()]
     assert [type(part) for part in settings] == [type(part) for part in Settings()]
 
 
 def test_every_default_is_allowed_and_read_as_itself() -> None:
     for section in SECTIONS.values():
-        for default, rule, _ in section.settings.values():
+        for rule, _, default in section.fields.values():
             if default is not None:
-                assert rule.read(list(default) if isinstance(default, Size) else default) == default
+                assert rule.read(list(default) if isinstance(default, PictureSize) else default) == default
 
 
 def test_a_value_of_the_file_takes_the_place_of_the_default(load: Load) -> None:
@@ -158,9 +151,9 @@ def test_the_environment_overrides_the_bucket(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text('{"STORAGE": {"url": "file:one"}}')
     environ = {"RETAKE_CONFIG": str(file)}
-    assert load_settings(environ).storage == Storage("file:one")
-    assert load_settings({**environ, "RETAKE_STORAGE_URL": ""}).storage == Storage("file:one")
-    assert load_settings({**environ, "RETAKE_STORAGE_URL": "file:two"}).storage == Storage("file:two")
+    assert load_settings(environ).storage == StorageSettings("file:one")
+    assert load_settings({**environ, "RETAKE_STORAGE_URL": ""}).storage == StorageSettings("file:one")
+    assert load_settings({**environ, "RETAKE_STORAGE_URL": "file:two"}).storage == StorageSettings("file:two")
     with pytest.raises(SettingsError, match='RETAKE_STORAGE_URL: found "two", allowed: file:PATH'):
         load_settings({**environ, "RETAKE_STORAGE_URL": "two"})
 
@@ -168,11 +161,11 @@ def test_the_environment_overrides_the_bucket(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "read"),
     [
-        ("IMAGE_GENERATION.output_size", "1280x720", Size(1280, 720)),
-        ("IMAGE_GENERATION.output_size", "640X480", Size(640, 480)),
-        ("IMAGE_GENERATION.output_size", "1920 × 1080", Size(1920, 1080)),
-        ("IMAGE_GENERATION.output_size", "16*4096", Size(16, 4096)),
-        ("IMAGE_GENERATION.output_size", [64, 32], Size(64, 32)),
+        ("IMAGE_GENERATION.output_size", "1280x720", PictureSize(1280, 720)),
+        ("IMAGE_GENERATION.output_size", "640X480", PictureSize(640, 480)),
+        ("IMAGE_GENERATION.output_size", "1920 × 1080", PictureSize(1920, 1080)),
+        ("IMAGE_GENERATION.output_size", "16*4096", PictureSize(16, 4096)),
+        ("IMAGE_GENERATION.output_size", [64, 32], PictureSize(64, 32)),
         ("FILE_PATHS.folder_444", "done", "done/"),
         ("FILE_PATHS.archive_folder", "data/archive/", "data/archive/"),
         ("FILE_PATHS.prompts", "my prompts/ночь.json", "my prompts/ночь.json"),
@@ -332,9 +325,9 @@ def test_a_misspelt_name_is_an_error_that_says_what_was_meant(load: Load, key: s
     assert faults(load, nested(key, {})) == [f"{key}: unknown setting, did you mean {meant}?"]
 
 
-def test_the_predecessors_file_works_with_one_warning(load: Load) -> None:
-    settings = load(PREDECESSOR)
-    assert settings.image.output_size == Size(1280, 720)
+def test_an_older_file_works_with_one_warning(load: Load) -> None:
+    settings = load(OLDER_FILE)
+    assert settings.image.output_size == PictureSize(1280, 720)
     assert settings.video.runway_ratio == "1280:768"
     (warning,) = settings.warnings
     assert warning.startswith(settings.source)
@@ -432,7 +425,7 @@ scalars = (
     | st.text(max_size=20)
     | st.sampled_from(["1x2", "a:b", "/"])
 )
-names = st.sampled_from([name for path, section in SECTIONS.items() for name in [*path.split("."), *section.settings]])
+names = st.sampled_from([name for path, section in SECTIONS.items() for name in [*path.split("."), *section.fields]])
 documents = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names | st.text(max_size=12), inner, max_size=4),
@@ -441,7 +434,7 @@ documents = st.recursive(
 settings_like = st.fixed_dictionaries(
     {},
     optional={
-        path: st.fixed_dictionaries({}, optional=dict.fromkeys(section.settings, documents))
+        path: st.fixed_dictionaries({}, optional=dict.fromkeys(section.fields, documents))
         for path, section in SECTIONS.items()
         if "." not in path
     },
@@ -472,15 +465,17 @@ def test_the_sandbox_takes_the_place_of_every_vendor() -> None:
 
 
 def test_the_sandbox_takes_the_place_of_the_chosen_seller_of_pictures() -> None:
-    settings = sandboxed(Settings(midjourney=Midjourney(provider="legnext", task_endpoint="https://x")), "http://h:1")
-    assert settings.midjourney == Midjourney(provider="legnext", endpoint="http://h:1/legnext/api")
+    settings = sandboxed(
+        Settings(midjourney=MidjourneySettings(provider="legnext", task_endpoint="https://x")), "http://h:1"
+    )
+    assert settings.midjourney == MidjourneySettings(provider="legnext", endpoint="http://h:1/legnext/api")
 
 
 def test_loading_a_sound_file_imports_nothing_heavy(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
-    file.write_text(json.dumps(PREDECESSOR))
+    file.write_text(json.dumps(OLDER_FILE))
     code = (
-        "import sys; from retake.settings import load_settings; from retake.keys import read_keys; "
+        "import sys; from retake.story.settings import load_settings; from retake.keys import read_keys; "
         "load_settings({'RETAKE_CONFIG': sys.argv[1]}); read_keys({}); "
         "print(*{'difflib', 'dataclasses', 'pathlib', 'logging', 'hashlib', 'subprocess'} & set(sys.modules))"
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from retake.errors import SettingsError
-from retake.settings import Settings, load_settings
+from retake.story.settings import Settings, load_settings
 
 
 def load(tmp_path: Path, document: Any) -> Settings:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from retake.keys import KEYS
-from retake.rules import CHANNELS
-from retake.settings import ENVIRONMENT, SECTIONS, Declared, Size, load_settings
+from retake.settings.reader import ENVIRONMENT
+from retake.settings.rules import PictureSize
+from retake.settings.schema import Field
+from retake.story.settings import CHANNELS, SECTIONS, load_settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -17,12 +19,12 @@ ROWS = {
     for cells in (line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `"))
 }
 DECLARED = {
-    f"{path}.{name}": declared for path, section in SECTIONS.items() for name, declared in section.settings.items()
+    f"{path}.{name}": declared for path, section in SECTIONS.items() for name, declared in section.fields.items()
 }
 
 
 def written(default: object) -> str:
-    return json.dumps(str(default) if isinstance(default, Size) else default)
+    return json.dumps(str(default) if isinstance(default, PictureSize) else default)
 
 
 def test_the_page_has_every_setting_and_no_other() -> None:
@@ -30,7 +32,7 @@ def test_the_page_has_every_setting_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(("key", "declared"), DECLARED.items(), ids=list(DECLARED))
-def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: Declared) -> None:
+def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: Field) -> None:
     default, allowed, meaning = ROWS[key]
     assert default == f"`{written(declared.default)}`"
     assert allowed == declared.rule.allowed
@@ -39,7 +41,7 @@ def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: D
 
 def test_the_list_beside_the_sections_has_its_row_too() -> None:
     default, allowed, _ = ROWS["CHANNELS"]
-    assert (default, allowed) == ("`[]`", CHANNELS.allowed)
+    assert (default, allowed) == ("`[]`", CHANNELS.rule.allowed)
 
 
 def test_settings_stand_under_the_heading_of_their_section() -> None:

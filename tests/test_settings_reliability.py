@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from retake.errors import SettingsError
-from retake.settings import BreakerSettings, Retrying, Settings, load_settings
+from retake.settings.shared import BreakerSettings, RetryingSettings
+from retake.story.settings import Settings, load_settings
 
 
 def load(tmp_path: Path, document: Any, **environ: str) -> Settings:
@@ -61,7 +62,7 @@ def test_another_bucket_for_one_run_leaves_the_ledger_where_it_is(tmp_path: Path
 def test_without_a_word_runs_are_in_the_bucket_retries_wait_for_the_tick_and_no_breaker_opens(tmp_path: Path) -> None:
     settings = load(tmp_path, {})
     assert settings.storage.ledger is None
-    assert settings.retrying == Retrying("none", 60, 2, 3600, 10)
+    assert settings.retrying == RetryingSettings("none", 60, 2, 3600, 10)
     assert settings.breaker == BreakerSettings(None, 300, 60)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from retake.errors import SettingsError
-from retake.settings import load_settings
+from retake.story.settings import load_settings
 
 RUNS_OUT = ("b2://bucket/story", "s3://bucket/story?endpoint=http://127.0.0.1:1")
 

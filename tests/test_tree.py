@@ -14,7 +14,7 @@ PACKAGE = sorted(ROOT.glob("retake/**/*.py"))
 DOORS = sorted(ROOT.glob("*.py"))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
 
-GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__", "__main__"}  # errors, clock, settings, logs …
+GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__", "__main__"} | {"settings"}
 BELOW = {
     "console": {"story", "robots", "ticking", "runs", "paid", "retrying", "vendors", "bucket"},
     "story": {"sandbox", "vendors", "media", "ticking", "runs", "paid", "retrying", "bucket"},
@@ -27,6 +27,7 @@ BELOW = {
     "vendors": set[str](),
     "media": set[str](),
     "bucket": set[str](),
+    "settings": set[str](),
 }
 """What each room may import, besides the ground floor, which all may."""
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from retake.runs.run import Run
-from retake.settings import Workflow
 from retake.story.documents import MidjourneyDocument
+from retake.story.settings import Workflow
 
 TAKEN_UP = "taken up"
 """What a run's own counter is called."""

@@ -19,8 +19,8 @@ from retake.errors import RetakeError
 from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.runs import Ledger, open_ledger
-from retake.settings import Settings
 from retake.story.environment import CHANNEL_VARIABLE, open_storage, part_of, read_settings
+from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 
 

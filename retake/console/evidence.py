@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from retake.bucket import Bucket, Entry
 from retake.errors import StateError
-from retake.settings import FilePaths
 from retake.story.documents import MidjourneyDocument
 from retake.story.generation import DEAD_LETTERS, SPEND
+from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 
 UNSURE = ("unknown", "wasted")

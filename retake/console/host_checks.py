@@ -10,9 +10,9 @@ from retake.console.finding import Finding, fault, of_error, ok, warn
 from retake.console.words import size
 from retake.errors import RetakeError, SettingsError
 from retake.keys import KEYS, Keys
-from retake.settings import Settings
 from retake.story.content import load_prompts, prompts_file
 from retake.story.environment import SANDBOX_VARIABLE
+from retake.story.settings import Settings
 
 ROOM = 10**9
 """Bytes that should be free where videos are made and kept: some hundred of them."""
@@ -54,11 +54,11 @@ def prompts_check(settings: Settings) -> Finding:
 
 def ffmpeg_check(settings: Settings) -> Finding:
     """A mock video, small and short, with the encoder of the settings, made and looked at."""
-    from retake.rules import Size
+    from retake.settings.rules import PictureSize
     from retake.story.clients import LocalMedia
 
     small = settings._replace(
-        image=settings.image._replace(output_size=Size(64, 64)),
+        image=settings.image._replace(output_size=PictureSize(64, 64)),
         video=settings.video._replace(mock_duration=0.2, mock_fps=10),
     )
     try:

@@ -15,7 +15,6 @@ from retake.paid.day_book import Sums
 from retake.runs import Ledger
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
-from retake.settings import Settings
 from retake.story.beginning import tidy_plan
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
@@ -23,6 +22,7 @@ from retake.story.environment import LEASE
 from retake.story.generation import DEAD_LETTERS
 from retake.story.operator_rules import why
 from retake.story.prices import prices
+from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 
 OPERATOR = "the operator"

@@ -7,7 +7,7 @@ from retake.console.incident import TARGET_S, Incident
 from retake.console.words import count, span
 from retake.errors import Code
 from retake.runs.states import RunStatus
-from retake.settings import SECTIONS
+from retake.story.settings import SECTIONS
 
 
 class Advice(NamedTuple):
@@ -183,4 +183,4 @@ def _told(advice: Advice) -> str:
 
 def _exists(setting: str) -> bool:
     section, _, name = setting.rpartition(".")
-    return section in SECTIONS and name in SECTIONS[section].settings
+    return section in SECTIONS and name in SECTIONS[section].fields

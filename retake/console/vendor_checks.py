@@ -7,8 +7,8 @@ from typing import Any
 from retake.console.finding import Finding, fault, of_error, ok, warn
 from retake.errors import ErrorClass, RetakeError, VendorError
 from retake.keys import Keys
-from retake.settings import Settings
 from retake.story.clients import RealVendors
+from retake.story.settings import Settings
 from retake.vendors.health import Health, Healthy, Quota
 
 PATIENCE_S = 15.0

@@ -20,7 +20,7 @@ from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import CapReached, StateError
 from retake.paid.day_book import DayBook, Fate, Known, Limits, Move, Sums, decoded, encoded
-from retake.retrying.register import BucketRegister, Raw
+from retake.retrying.state_store import BucketStateStore, Raw
 
 CAPS = "caps/"
 """The folder of a bucket that holds the books, YYYY-MM-DD.json each."""
@@ -97,7 +97,7 @@ class Caps:
         self._limits = limits
         self._nonce = nonce or (lambda: os.urandom(6).hex())
         pauses = tuple(random() * min(_LONGEST_PAUSE_S, 0.02 * 1.3**n) for n in range(_TRIES))  # noqa: S311
-        self._register = BucketRegister(bucket, CAPS, clock, pauses_s=pauses)
+        self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
 
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable
         """The present day, the pipeline's sums in line with what its document says."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from retake.retrying.register import Raw
+from retake.retrying.state_store import Raw
 
 
 class Fate(StrEnum):

@@ -1,19 +1,13 @@
-"""How often, when, and under which conditions something is tried again; and what becomes of what is not.
+"""When and how often a failed call is repeated, and what happens to work that failed for good.
 
-policy.py         RetryPolicy: data that answers «again, in so many seconds» or «give up»; it never acts or sleeps
+policy.py         RetryPolicy: data that answers "again in so many seconds" or "give up"; it never acts or sleeps
 backoff.py        the strategies: how long to wait before each repeat
-guard.py          Guard: carries a policy out in process: calls, asks the policy, waits, calls again
-time_limit.py     within: a call that takes too long is abandoned
-breaker.py        Breaker: leaves alone for a while what has failed again and again, then lets one call probe
-dead_letters.py   DeadLetters: what failed for good, until somebody takes it up again or drops it
-creation.py       Creator: what is asked for twice is made once
-idempotency.py    key_of: the idempotency key of data
-read_only.py      the mode in which a creator only looks things up
-compensation.py   Unconfirmed: what was made and nobody has confirmed, and when it is to be rolled back
-batch_plan.py     what to do next about a batch, and what follows from what came of it
-batch.py          Batches: many items made in few calls, each at most once
-register.py       small states that threads, processes and machines share: of breakers, modes, unconfirmed things
+guard.py          Guard: carries out a policy in process: calls, asks the policy, waits, calls again
+time_limit.py     within: abandons a call that takes too long
+breaker.py        Breaker: leaves a failing service alone for a while, then lets one call probe it
+dead_letters.py   DeadLetters: work that failed for good, until an operator requeues or drops it
+state_store.py    StateStore: small states shared by threads, processes and machines, such as those of breakers
 
-Pure are policies, strategies, plans and the transitions of every state; what carries them out takes clock, randomness
-and stores as parameters.
+Policies, strategies and the transitions of every state are pure; what carries them out takes clock, randomness and
+stores as parameters.
 """

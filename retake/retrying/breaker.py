@@ -1,16 +1,16 @@
-"""A circuit breaker: what has failed again and again is left alone for a while, and then tried by one call alone.
+"""Circuit breakers: a service that keeps failing is left alone for a while, and then tried by a single call.
 
     closed ── 10 failures within 5 minutes ──▶ open ── 60 s later ──▶ half-open ── the probe succeeds ──▶ closed
                                                 ▲                         └──────── the probe fails ──▶ open
                                                 └── one probe at a time; an operator may order one while it is open
 
-The numbers are those of seed 003, «NR.NSI.2 … Circuit Breaker» («Half-Open после 10 неудач за 5 минут, Timeout: 60
-секунд в состоянии Open»). While it is open no call is made, so nothing counts as an attempt.
+The numbers are those of docs/protocol.md, section "NR.NSI.2". While a breaker is open no call is made, so nothing
+counts as an attempt.
 
-State and transitions are pure; `Breaker` keeps the state in a register (register.py), so that it outlives the process
-and is shared with others. A breaker is a hint: nothing is unsafe without it. Where its state cannot be had, calls are
-let through; what a call led to is never lost because it could not be noted. One thing is not done on a guess: the call
-that probes is let through only once the register has taken note of it.
+State and transitions are pure; `Breaker` keeps the state in a StateStore (state_store.py), so that it outlives the
+process and is shared. A breaker is a hint, and nothing is unsafe without it: where its state cannot be read, calls are
+let through, and the result of a call is never lost because it could not be recorded. The exception is the probe: it is
+let through only once the store has recorded it.
 """
 
 import os
@@ -24,27 +24,27 @@ from retake.bucket import Bucket
 from retake.clock import Clock, parse_stamp
 from retake.errors import Code, CodedError, RetakeError, StorageError
 from retake.retrying.policy import RetryIf
-from retake.retrying.register import BucketRegister, Cell, Raw, Register
+from retake.retrying.state_store import BucketStateStore, Raw, StateCell, StateStore
 
 BREAKERS = "breakers/"
-"""The folder of a bucket that holds the breakers' states, NAME.json each."""
+"""The folder of a bucket with the states of its breakers, as NAME.json."""
 
 LOOK_AGAIN_S = 5.0
-"""How soon to ask again while somebody else's probe is under way."""
+"""Seconds before asking again while another caller probes."""
 
 _log = getLogger(__name__)
 T = TypeVar("T")
 
 
 class Permit(NamedTuple):
-    """Leave to make one call."""
+    """Permission to make one call."""
 
-    who: str  # «host:pid#9f3c…», different for each
-    probing: bool  # it is the one call that is let through
+    who: str  # "host:pid#9f3c…", different for each call
+    probing: bool  # this call is the probe
 
 
 class BreakerOpen(CodedError):
-    """The call was not made, for calls like it have failed too often. `retry_after_s` says when to ask again."""
+    """The call was not made, because too many like it have failed. Ask again in `retry_after_s` seconds."""
 
     retry_after_s: float
 
@@ -55,15 +55,15 @@ class BreakerOpen(CodedError):
 class BreakerPolicy(NamedTuple):
     """When a breaker opens and for how long."""
 
-    failures: int = 10  # so many …
-    window_s: float = 300.0  # … within so long open it
+    failures: int = 10  # this many …
+    window_s: float = 300.0  # … within this time open it
     open_s: float = 60.0
-    probe_s: float = 900.0  # a probe of which nothing was heard for so long has died: another may be made
+    probe_s: float = 900.0  # a probe without a result after this time has died; another may follow
     counts: RetryIf = RetryIf(except_codes=frozenset({Code.SCRIPT_DIED, Code.MEDIA}))
-    """Which errors count. By default those of class A, but for those that arise on this machine.
+    """Which errors count. By default those of class A, except those that arise on this machine.
 
     Not class B: a rejected prompt says nothing about the vendor's health. Not class C: a wrong key or an empty account
-    is the vendor's answer, in good health, and does not pass within a minute; it goes to a person at once, and an open
+    is the answer of a healthy vendor and does not pass within a minute; an operator needs to see it, and an open
     breaker would hide it.
     """
 
@@ -73,25 +73,25 @@ class Phase(StrEnum):
 
     CLOSED = "closed"  # lets them through
     OPEN = "open"  # refuses them
-    HALF_OPEN = "half-open"  # lets one through, to see
+    HALF_OPEN = "half-open"  # lets one through as a probe
 
 
 class Probe(NamedTuple):
-    """The one call that was let through."""
+    """The call that was let through to test the service."""
 
     who: str  # of the permit
     since: datetime
 
 
 class BreakerState(NamedTuple):
-    """How a breaker stands. Without `open_until` it is closed."""
+    """The state of a breaker. Without `open_until` it is closed."""
 
-    failures: tuple[datetime, ...] = ()  # while it is closed, the oldest first; those out of the window count no more
+    failures: tuple[datetime, ...] = ()  # while closed, the oldest first; those outside the window no longer count
     open_until: datetime | None = None
-    opened_at: datetime | None = None  # the first time since it was closed
+    opened_at: datetime | None = None  # the first time since it was last closed
     code: str | None = None  # of the last error that counted
     probe: Probe | None = None
-    probe_ordered: bool = False  # an operator has ordered a probe, and no call has come since
+    probe_ordered: bool = False  # by an operator; no call has been made since
 
     def phase(self, now: datetime) -> Phase:
         if self.open_until is None:
@@ -99,34 +99,40 @@ class BreakerState(NamedTuple):
         return Phase.OPEN if now < self.open_until else Phase.HALF_OPEN
 
 
-class Refusal(NamedTuple):
-    """Why a call is not to be made now."""
+class BreakerRefusal(NamedTuple):
+    """Why a call may not be made now."""
 
     why: str
-    wait_s: float  # how soon to ask again
+    wait_s: float  # seconds before asking again
 
 
 # --- transitions: pure ---
 
 
-def allow(state: BreakerState, policy: BreakerPolicy, now: datetime, who: str) -> tuple[BreakerState, Refusal | None]:
-    """Whether `who` may call now. If it is the probe, that is noted in the state, and the call may be made only once
-    the state is kept."""
+def allow(
+    state: BreakerState, policy: BreakerPolicy, now: datetime, who: str
+) -> tuple[BreakerState, BreakerRefusal | None]:
+    """Return the new state, and why `who` may not call now (None: it may).
+
+    A call that becomes the probe is recorded in the new state; it may be made only once that state has been saved.
+    """
     phase = state.phase(now)
     if phase is Phase.CLOSED:
         return state, None
     if state.probe and now < (ends := state.probe.since + timedelta(seconds=policy.probe_s)):
         why = f"{state.probe.who} has been trying since {_text(state.probe.since)}"
-        return state, Refusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
+        return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
     if phase is Phase.OPEN and not state.probe_ordered:
         assert state.open_until is not None
-        return state, Refusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
+        return state, BreakerRefusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
     return state._replace(probe=Probe(who, now), probe_ordered=False), None
 
 
 def failed(state: BreakerState, policy: BreakerPolicy, error: CodedError, now: datetime, who: str) -> BreakerState:
-    """After the call of `who` failed. While it is open or half-open only the probe's failure changes anything: other
-    calls that end now were begun before it opened."""
+    """Return the state after the call of `who` failed.
+
+    While the breaker is open or half-open only a failed probe changes it: other calls that end now began before.
+    """
     if isinstance(error, BreakerOpen) or not policy.counts.holds_for(error):
         return released(state, who)
     if state.open_until is None:
@@ -140,24 +146,28 @@ def failed(state: BreakerState, policy: BreakerPolicy, error: CodedError, now: d
 
 
 def succeeded(state: BreakerState, who: str) -> BreakerState:
-    """After the call of `who` succeeded: the probe's success closes it. While it is closed nothing changes, for
-    failures count within a window and not in a row."""
+    """Return the state after the call of `who` succeeded: a successful probe closes the breaker.
+
+    While it is closed nothing changes, since failures count within a window and not in a row.
+    """
     return BreakerState() if _is_probe(state, who) else state
 
 
 def released(state: BreakerState, who: str) -> BreakerState:
-    """After the call of `who` ended in a way that says nothing: somebody else may probe."""
+    """Return the state after the call of `who` ended without saying anything: another call may probe."""
     return state._replace(probe=None) if _is_probe(state, who) else state
 
 
 def probe_ordered(state: BreakerState) -> BreakerState:
-    """After an operator ordered a probe: the next call is let through although it is open, that one alone. A breaker
-    that is closed stays as it is."""
+    """Return the state after an operator ordered a probe: the next call alone is let through although it is open.
+
+    A closed breaker stays as it is.
+    """
     return state if state.open_until is None else state._replace(probe_ordered=True)
 
 
 def within(state: BreakerState, policy: BreakerPolicy, now: datetime) -> tuple[datetime, ...]:
-    """The failures that still count."""
+    """Return the failures that still count."""
     since = now - timedelta(seconds=policy.window_s)
     return tuple(moment for moment in state.failures if moment > since)
 
@@ -166,7 +176,7 @@ def _is_probe(state: BreakerState, who: str) -> bool:
     return state.probe is not None and state.probe.who == who
 
 
-# --- as it lies in a register ---
+# --- as stored ---
 
 
 def encoded(state: BreakerState) -> Raw:
@@ -182,7 +192,7 @@ def encoded(state: BreakerState) -> Raw:
 
 
 def decoded(raw: Raw | None) -> BreakerState:
-    """Raises ValueError, naming the field."""
+    """Decode a stored state. Raises ValueError, naming the field."""
     if raw is None:
         return BreakerState()
     failures, probe = raw.get("failures") or [], raw.get("probe")
@@ -205,7 +215,7 @@ def decoded(raw: Raw | None) -> BreakerState:
 
 
 def _text(moment: datetime) -> str:
-    """ISO 8601 in UTC, to the microsecond where there are some: a breaker may be open for less than a second."""
+    """Return ISO 8601 in UTC, with microseconds: a breaker may be open for less than a second."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -223,18 +233,18 @@ def _moment_or_none(field: str, value: Any) -> datetime | None:
 # --- carried out ---
 
 
-def breakers_of(bucket: Bucket, clock: Clock) -> BucketRegister:
-    """The register of the breakers in `bucket`: its root, for channels share them."""
-    return BucketRegister(bucket, BREAKERS, clock)
+def breakers_of(bucket: Bucket, clock: Clock) -> BucketStateStore:
+    """Return the states of the breakers in `bucket`, which must be its root, since channels share them."""
+    return BucketStateStore(bucket, BREAKERS, clock)
 
 
 class Breaker:
-    """The breaker called `name`. `owner` says who calls, for people («host:pid»). Thread safe, as its register is."""
+    """The breaker called `name`. `owner` is the caller as people see it ("host:pid"). As thread safe as `states`."""
 
     def __init__(
         self,
         name: str,
-        register: Register,
+        states: StateStore,
         policy: BreakerPolicy = BreakerPolicy(),  # noqa: B008  immutable
         *,
         clock: Clock,
@@ -242,14 +252,14 @@ class Breaker:
     ) -> None:
         self.name = name
         self.policy = policy
-        self._cell = Cell(register, name, decoded, encoded)
+        self._cell = StateCell(states, name, decoded, encoded)
         self._clock = clock
         self._owner = owner
 
     def call(self, work: Callable[[], T]) -> T:
-        """What `work()` returns or raises, and note what it says about the other side's health.
+        """Return what `work()` returns, or raise what it raises, and record what that says about the service.
 
-        Raises BreakerOpen, with nothing called; StateError if the breaker's document makes no sense.
+        Raises BreakerOpen without calling `work`, and StateError where the breaker's document makes no sense.
         """
         permit = self.allow()
         try:
@@ -264,8 +274,10 @@ class Breaker:
         return result
 
     def allow(self) -> Permit:
-        """Leave to make one call, whose end is to be told by `failed`, `succeeded` or `release`. One read while it is
-        closed. Raises BreakerOpen, StateError."""
+        """Return permission for one call; report its end by `failed`, `succeeded` or `release`.
+
+        Costs one read while the breaker is closed. Raises BreakerOpen, StateError.
+        """
         who, now = f"{self._owner}#{os.urandom(4).hex()}", self._clock.now()
         try:
             state = self._cell.get()
@@ -280,45 +292,45 @@ class Breaker:
         return Permit(who, probing=new != state)
 
     def failed(self, permit: Permit, error: CodedError) -> None:
-        """The call ended with `error`. Never raises."""
+        """Record that the call ended with `error`. Never raises."""
         now = self._clock.now()
         self._noted(lambda state: failed(state, self.policy, error, now, permit.who))
 
     def succeeded(self, permit: Permit) -> None:
-        """The call had its result. Never raises. Costs nothing, unless it was the probe."""
+        """Record that the call succeeded. Never raises; costs nothing unless it was the probe."""
         if permit.probing:
             self._noted(lambda state: succeeded(state, permit.who))
 
     def release(self, permit: Permit) -> None:
-        """The call says nothing about the other side. Never raises."""
+        """Record that the call says nothing about the service. Never raises."""
         if permit.probing:
             self._noted(lambda state: released(state, permit.who))
 
     def state(self) -> BreakerState:
-        """Raises StateError, StorageError."""
+        """Return the present state. Raises StateError, StorageError."""
         return self._cell.get()
 
     def probe(self) -> BreakerState:
-        """Let one call through, by an operator's order. The state then; closed: nothing was to be done.
+        """Let one call through, by order of an operator, and return the new state; a closed breaker is not changed.
 
         Raises StateError, StorageError.
         """
         return self._cell.change(lambda state: _both(probe_ordered(state)))
 
     def reset(self) -> BreakerState:
-        """Close it, by an operator's order. Raises StateError, StorageError."""
+        """Close the breaker, by order of an operator. Raises StateError, StorageError."""
         return self._cell.change(lambda state: _both(BreakerState()))
 
-    def _claimed(self, who: str, now: datetime) -> Refusal | None:
-        """Have the register take note that this call is the probe; without that it is none."""
+    def _claimed(self, who: str, now: datetime) -> BreakerRefusal | None:
+        """Record that this call is the probe, without which it may not be made."""
         try:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:
             _log.warning("the probe of the breaker %s could not be noted, it is not made: %s", self.name, error)
-            return Refusal("a probe could not be noted", LOOK_AGAIN_S)
+            return BreakerRefusal("a probe could not be noted", LOOK_AGAIN_S)
 
     def _noted(self, step: Callable[[BreakerState], BreakerState]) -> None:
-        """Whatever goes wrong here, the call has had its result, which must not get lost."""
+        """Save a change. A failure here is only logged: the result of the call must not be lost."""
         try:
             old, new = self._cell.change(lambda state: ((new := step(state)), (state, new)))
         except RetakeError as error:

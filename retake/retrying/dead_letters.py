@@ -1,13 +1,12 @@
-"""Dead letters: what failed for good, kept with all that belongs to it until somebody decides what becomes of it.
+"""Dead letters: work that failed for good, kept with everything that belongs to it until an operator decides.
 
     dead_letters/ID/report.json     what failed, when, and why; the other files of the folder belong to it
 
-Seed 003, «NR.NSI.1 … Действия при неудаче»: «После 3 неудач: запись в Dead Letter Queue (DLQ)». Letters of any kind can
-be listed, shown and dropped here; how one is taken up again is the affair of whoever wrote it.
+Letters of every kind can be listed, shown and dropped here. Requeueing is up to whoever wrote the letter.
 
-The orders of writes are chosen for the crash in between. The report is written last, and removed last. What is to go is
-marked in the report first, in one write: before that write the letter is whole, after it the letter is gone but for
-files that lie about. Those are still seen, and dropping them again finishes it.
+The order of writes is chosen for a crash in between. The report is written last and removed last. A letter that is to
+be removed is first marked in its report, with one write: before that write the letter is complete, after it only
+remains are left. These are still listed, and dropping them again removes them.
 """
 
 import json
@@ -28,15 +27,15 @@ DROPPED = "dropped"
 
 
 class NoSuchLetter(StateError):
-    """There is no dead letter of that id."""
+    """There is no dead letter with that id."""
 
 
 class DeadLetter(NamedTuple):
-    """One letter. Its report is read tolerantly: programs of several kinds and ages write them."""
+    """One letter. Its report is read tolerantly, since programs of several kinds and versions write reports."""
 
     id: str
-    report: Mapping[str, Any]  # {} if there is none that can be read
-    files: tuple[str, ...]  # the names of the others in its folder
+    report: Mapping[str, Any]  # {} where it cannot be read
+    files: tuple[str, ...]  # the names of the other files in its folder
     fault: str = ""  # why there is no report
 
     @property
@@ -49,7 +48,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def error(self) -> Mapping[str, Any]:
-        """The standard error record of the last failure; {} if the report has none."""
+        """The standard error record of the last failure, or {}."""
         error = self.report.get("last_error")
         return error if isinstance(error, Mapping) else {}
 
@@ -60,29 +59,29 @@ class DeadLetter(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What kind of thing failed; «generation» for the story's, whose reports say no kind."""
+        """The kind of work that failed; "generation" for the story, whose reports name no kind."""
         default = "generation" if "generation_id" in self.report else ""
         return str(self.report.get("kind") or default)
 
     @property
     def item(self) -> Any:
-        """What failed, as it was put here; None if it lies in the files."""
+        """The work that failed, as it was given to `put`; None where it is in the files."""
         return self.report.get("item")
 
     @property
     def ended(self) -> str:
-        """REQUEUED or DROPPED if these are only the remains of a letter; else «»."""
+        """REQUEUED or DROPPED where only remains of the letter are left, otherwise ""."""
         return str(self.report.get("ended") or "")
 
 
 class DeadLetters:
-    """The letters in `folder` (which ends in «/») of `bucket`. Changes are made under `lease`, where there is one.
+    """The letters in `folder` (which ends in "/") of `bucket`. Changes are made under `lease`, where there is one.
 
-    Every method may raise StorageError, and those that change something LeaseLost.
+    Every method may raise StorageError; those that change something may raise LeaseLost.
     """
 
     def __init__(self, bucket: Bucket, clock: Clock, *, lease: Lease | None = None, folder: str = DEAD_LETTERS) -> None:
-        self._bucket, self._clock, self._lease, self._folder = bucket, clock, lease, folder
+        self._folders, self._clock = _LetterFolders(bucket, lease, folder), clock
 
     def put(
         self,
@@ -92,52 +91,66 @@ class DeadLetters:
         error: Mapping[str, Any],
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Keep `item` (JSON) with the standard error record of what it failed of, and its files, by name.
+        """Keep `item` (JSON) with the standard error record of its last failure, and its files by name.
 
-        Putting it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or a name
+        Putting it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or name
         that no file can have.
         """
         files = files or {}
         for name in files:
-            if name == REPORT:
-                raise ValueError(f"{REPORT} is the report itself: give the file another name")
-            self._key(letter_id, name)
+            self._folders.key(letter_id, _file_name(name))
         now = stamp(self._clock.now())
         report = {"id": letter_id, "kind": kind, "failed_at_utc": now, "last_error": dict(error), "item": item}
         data = _encoded({**report, "files": [*files]})
-        if (there := self._files(letter_id)) and self._letter(letter_id, there).ended:
+        if (there := self._folders.files(letter_id)) and self._letter(letter_id, there).ended:
             self._remove(letter_id, DROPPED)  # the remains of another letter are no part of this one
         for name, content in files.items():
-            self._write(letter_id, name, content)
-        self._write(letter_id, REPORT, data)
+            self._folders.write(letter_id, name, content)
+        self._folders.write(letter_id, REPORT, data)
+
+    def add_files(self, letter_id: str, copies: Mapping[str, str], files: Mapping[str, bytes]) -> list[str]:
+        """Begin a letter whose report the caller writes itself; returns the names of all files in its folder.
+
+        `copies` are files of the bucket, from name in the letter to key: they are copied within the store, and the
+        originals stay. `files` are given by content. Call `write_report` next: there is no complete letter before.
+        """
+        for name, key in copies.items():
+            self._folders.copy(key, letter_id, _file_name(name))
+        for name, content in files.items():
+            self._folders.write(letter_id, _file_name(name), content)
+        return [name for name in self._folders.files(letter_id) if name != REPORT]
+
+    def write_report(self, letter_id: str, report: Mapping[str, Any]) -> None:
+        """Complete a letter that `add_files` began; `report` (JSON) is written as it is."""
+        self._folders.write(letter_id, REPORT, _encoded(report))
 
     def list(self, limit: int | None = 50) -> list[DeadLetter]:
-        """The letters, the newest first by the store's clock. Reads no more than the reports of these."""
-        folders = sorted(self._folders().items(), key=lambda it: (_newest(it[1]), it[0]), reverse=True)
+        """Return the letters, the newest first by the store's clock. Reads the reports of these only."""
+        folders = sorted(self._folders.all().items(), key=lambda it: (_newest(it[1]), it[0]), reverse=True)
         return [self._letter(letter_id, files) for letter_id, files in folders[:limit]]
 
     def count(self) -> int:
-        return len(self._folders())
+        return len(self._folders.all())
 
     def show(self, letter_id: str) -> DeadLetter:
-        """Raises NoSuchLetter."""
-        files = self._files(letter_id)
+        """Return one letter. Raises NoSuchLetter."""
+        files = self._folders.files(letter_id)
         if not files:
-            raise NoSuchLetter(f"there is no dead letter {self._folder}{letter_id}. Nothing was changed")
+            raise NoSuchLetter(f"there is no dead letter {self._folders.folder}{letter_id}. Nothing was changed")
         return self._letter(letter_id, files)
 
     def read(self, letter_id: str, name: str) -> bytes:
-        """One of its files. Raises NoSuchLetter."""
+        """Return the content of one of its files. Raises NoSuchLetter."""
         try:
-            return self._bucket.read(self._key(letter_id, name))[0]
+            return self._folders.read(letter_id, name)
         except (NotFound, ValueError):
             raise NoSuchLetter(f"there is no file {name} in the dead letter {letter_id}") from None
 
     def requeue(self, letter_id: str, take_up: Callable[[DeadLetter], None]) -> None:
-        """Have it taken up again; it goes once that has succeeded.
+        """Hand the letter to `take_up`, and remove it once that has succeeded.
 
-        `take_up` may be called a second time for the same letter, if the program died before the letter was gone.
-        Raises what `take_up` raises; NoSuchLetter; StateError for what is not, or not any more, a whole letter.
+        `take_up` may be called a second time for the same letter, if the program died before the letter was removed.
+        Raises what `take_up` raises, NoSuchLetter, and StateError for a letter that is not complete.
         """
         letter = self.show(letter_id)
         if letter.fault:
@@ -148,20 +161,19 @@ class DeadLetters:
         self._remove(letter_id, REQUEUED)
 
     def drop(self, letter_id: str) -> None:
-        """Remove it, or what is left of it. Raises NoSuchLetter."""
+        """Remove the letter, or its remains. Raises NoSuchLetter."""
         self.show(letter_id)
         self._remove(letter_id, DROPPED)
 
     def _remove(self, letter_id: str, how: str) -> None:
-        files = self._files(letter_id)  # who took it up may have removed it already
+        files = self._folders.files(letter_id)  # `take_up` may have removed them already
         if REPORT in files:
             letter = self._letter(letter_id, files)
             if not letter.fault and not letter.ended:
                 marked = {**letter.report, "ended": how, "ended_at_utc": stamp(self._clock.now())}
-                self._write(letter_id, REPORT, _encoded(marked))
+                self.write_report(letter_id, marked)
         for name in sorted(files, key=lambda name: name == REPORT):
-            self._check()
-            self._bucket.delete(self._key(letter_id, name))
+            self._folders.delete(letter_id, name)
 
     def _letter(self, letter_id: str, files: Mapping[str, Entry]) -> DeadLetter:
         report, fault = self._report(letter_id) if REPORT in files else ({}, f"it has no {REPORT}")
@@ -169,41 +181,64 @@ class DeadLetters:
 
     def _report(self, letter_id: str) -> tuple[Mapping[str, Any], str]:
         try:
-            value = json.loads(self._bucket.read(self._key(letter_id, REPORT))[0])
+            value = json.loads(self._folders.read(letter_id, REPORT))
         except NotFound:
             return {}, f"it has no {REPORT}"
         except (ValueError, RecursionError) as error:
             return {}, f"{REPORT} is not JSON ({error})"
         return (value, "") if isinstance(value, dict) else ({}, f"{REPORT} is no object")
 
-    def _folders(self) -> dict[str, dict[str, Entry]]:
-        return _by_id(self._folder, self._bucket.list(self._folder))
 
-    def _files(self, letter_id: str) -> dict[str, Entry]:
+class _LetterFolders:
+    """The folders of the letters, and their files by name. Changes check the lease first."""
+
+    def __init__(self, bucket: Bucket, lease: Lease | None, folder: str) -> None:
+        self._bucket, self._lease, self.folder = bucket, lease, folder
+
+    def all(self) -> dict[str, dict[str, Entry]]:
+        return _by_id(self.folder, self._bucket.list(self.folder))
+
+    def files(self, letter_id: str) -> dict[str, Entry]:
         try:
             prefix = self._prefix(letter_id)
         except ValueError:
             return {}
-        return _by_id(self._folder, self._bucket.list(prefix)).get(letter_id, {})
+        return _by_id(self.folder, self._bucket.list(prefix)).get(letter_id, {})
 
-    def _write(self, letter_id: str, name: str, data: bytes) -> None:
+    def read(self, letter_id: str, name: str) -> bytes:
+        return self._bucket.read(self.key(letter_id, name))[0]
+
+    def write(self, letter_id: str, name: str, data: bytes) -> None:
         self._check()
-        self._bucket.write(self._key(letter_id, name), data, ANY)
+        self._bucket.write(self.key(letter_id, name), data, ANY)
+
+    def copy(self, source: str, letter_id: str, name: str) -> None:
+        self._check()
+        self._bucket.copy(source, self.key(letter_id, name))
+
+    def delete(self, letter_id: str, name: str) -> None:
+        self._check()
+        self._bucket.delete(self.key(letter_id, name))
+
+    def key(self, letter_id: str, name: str) -> str:
+        """Raises ValueError for an id or name that no file can have."""
+        return check_key(f"{self._prefix(letter_id)}{name}")
+
+    def _prefix(self, letter_id: str) -> str:
+        if "/" in letter_id:
+            raise ValueError(f"not the id of a dead letter: {letter_id!r}")
+        check_key(f"{self.folder}{letter_id}/{REPORT}")
+        return f"{self.folder}{letter_id}/"
 
     def _check(self) -> None:
         if self._lease:
             self._lease.check()
 
-    def _key(self, letter_id: str, name: str) -> str:
-        """Raises ValueError."""
-        return check_key(f"{self._prefix(letter_id)}{name}")
 
-    def _prefix(self, letter_id: str) -> str:
-        """Raises ValueError."""
-        if "/" in letter_id:
-            raise ValueError(f"not the id of a dead letter: {letter_id!r}")
-        check_key(f"{self._folder}{letter_id}/{REPORT}")
-        return f"{self._folder}{letter_id}/"
+def _file_name(name: str) -> str:
+    if name == REPORT:
+        raise ValueError(f"{REPORT} is the report itself: give the file another name")
+    return name
 
 
 def _by_id(folder: str, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]:

@@ -1,11 +1,11 @@
-"""A guard carries a retry policy out in process: it calls, asks the policy about the error, waits, and calls again.
+"""Carry out a retry policy in process: call, ask the policy about the error, wait, call again.
 
-What counts as an attempt is a call that was made: while a circuit breaker refuses, the guard waits, and no attempt is
-used up. A paid call of which nobody knows whether it was carried out (OutcomeUnknown) is not made again, for it may
-then be paid for twice; who can ask again safely says so by naming the error's code in the policy (`RetryIf.codes`).
+Only calls that were made count as attempts: while a circuit breaker refuses, the guard waits and no attempt is used up.
+A call with an unknown outcome (OutcomeUnknown) is not repeated, since it might be paid for twice; a policy for calls
+that can safely be repeated names the error's code (`RetryIf.codes`).
 
-Where the policy has a `timeout_s`, a call that takes longer is abandoned (time_limit.py). Its outcome is unknown then,
-unless the policy says which error that is (`timeout_code`).
+Where the policy has a `timeout_s`, a call that takes longer is abandoned (time_limit.py). Its outcome is then unknown,
+unless the policy names the error that this is (`timeout_code`).
 """
 
 from collections.abc import Callable
@@ -22,59 +22,62 @@ from retake.retrying.time_limit import OutOfTime, within
 T = TypeVar("T")
 
 ASK_EVERY_S = 1.0
-"""How often a wait is interrupted to ask whether to stop."""
+"""Seconds between two checks of `stop` during a wait."""
 
 
 class Call(NamedTuple):
-    """What the work is told about the attempt that it is to make."""
+    """One attempt, as the work sees it."""
 
     attempt: int  # 1: the first call
-    timeout_s: float | None  # seconds of real time that it may take; None: as long as it likes
-    if_none_match: str | None = None  # the header If-None-Match that the request is to carry, if it is to
+    timeout_s: float | None  # seconds of real time that it may take; None: no limit
+    if_none_match: str | None = None  # the header If-None-Match of the request
 
 
 class Tried(NamedTuple):
-    """An attempt that has ended, for who observes."""
+    """An attempt that has ended, for observers."""
 
     attempt: int
     began_at: datetime
     ended_at: datetime
-    error: CodedError | None  # None: it had its result
-    decision: Decision | None  # what follows on the error
+    error: CodedError | None  # None: it succeeded
+    decision: Decision | None  # None: it succeeded
 
 
 class End(StrEnum):
-    """Why no further attempt is made."""
+    """Why there is no further attempt."""
 
     DONE = "done"  # there is a result
-    NOT_RETRYABLE = "not retryable"  # the error is not one that the policy repeats
-    UNKNOWN = "outcome unknown"  # asking again might be paid for twice
-    USED_UP = "used up"  # every repeat was taken
+    NOT_RETRYABLE = "not retryable"  # the policy does not repeat this error
+    UNKNOWN = "outcome unknown"  # a repeat might be paid for twice
+    USED_UP = "used up"  # no repeat is left
     DEADLINE = "deadline"  # the next attempt would come too late
     STOPPED = "stopped"  # the caller asked to stop
 
 
-class Outcome(NamedTuple, Generic[T]):
-    """What came of it."""
+class GuardResult(NamedTuple, Generic[T]):
+    """How a guarded call ended."""
 
     end: End
-    value: T | None  # the result, if it is done
+    value: T | None  # the result where `end` is DONE
     error: CodedError | None  # the last one; a BreakerOpen if no attempt was made
     attempts: int  # calls that were made
     waited_s: float  # between attempts, as the policy said
-    held_s: float  # because a breaker refused
+    held_s: float  # while a breaker refused
 
     @property
     def retries(self) -> int:
-        """How often it was tried again: `retry_count` of an error record."""
+        """The number of repeats: `retry_count` of an error record."""
         return max(0, self.attempts - 1)
 
 
 class Guard:
-    """Carries out `policy`. May be used for any number of calls, by several threads.
+    """Carries out `policy`, for any number of calls and from several threads.
 
-    `deadline_s`: no attempt begins later than so many seconds after `call`; 0 never waits. `stop()`, where it is given,
-    is asked before each attempt and every second of a wait. `observe` is told of every attempt that has ended.
+    No attempt begins more than `deadline_s` seconds after `call`; with 0 the guard never waits. `stop()` is asked
+    before each attempt and every second of a wait. `observe` is called after every attempt. `random()` returns 0 to 1.
+
+        guard = Guard(RetryPolicy(3, Exponential(1.0)), SystemClock(), random.random)
+        answer = guard.call(lambda call: ask(timeout=call.timeout_s))
     """
 
     def __init__(
@@ -95,8 +98,11 @@ class Guard:
         self._stop, self._observe = stop, observe
 
     def call(self, work: Callable[[Call], T]) -> T:
-        """What `work` returns in the end. Raises its last CodedError, BreakerOpen if the deadline came while a breaker
-        refused, Stopped; and whatever else `work` raises, at once."""
+        """Return what `work` returns, after repeats where the policy says so.
+
+        Raises its last CodedError, BreakerOpen where the deadline came while a breaker refused, and Stopped. Any other
+        exception of `work` is raised immediately.
+        """
         outcome = self.outcome(work)
         if outcome.end is End.DONE:
             return cast(T, outcome.value)
@@ -105,31 +111,31 @@ class Guard:
         assert outcome.error is not None
         raise outcome.error
 
-    def outcome(self, work: Callable[[Call], T]) -> Outcome[T]:
-        """`call`, with everything that is known in the end. Raises only what is no CodedError."""
-        course = _Course(self._clock.now(), self._deadline_s)
+    def outcome(self, work: Callable[[Call], T]) -> GuardResult[T]:
+        """Do the same as `call`, but return errors as part of the result. Raises only what is not a CodedError."""
+        progress = _GuardedCall(self._clock.now(), self._deadline_s)
         while not self._stopped():
-            call = Call(course.attempts + 1, self.policy.timeout_s)
+            call = Call(progress.attempts + 1, self.policy.timeout_s)
             began_at = self._clock.now()
             try:
                 value = self._made(work, call)
             except BreakerOpen as refusal:
-                course.error = course.error or refusal
-                if not self._held(course, refusal):
-                    return course.ended(End.DEADLINE)
+                progress.error = progress.error or refusal
+                if not self._held(progress, refusal):
+                    return progress.ended(End.DEADLINE)
                 continue
             except CodedError as error:
-                course.attempts, course.error = call.attempt, error
+                progress.attempts, progress.error = call.attempt, error
                 decision = decide_on_paid(self.policy, error, call.attempt, self._random)
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
-                    return course.ended(_end_of(error, decision))
-                if not self._waited(course, decision):
-                    return course.ended(End.DEADLINE)
+                    return progress.ended(_end_of(error, decision))
+                if not self._waited(progress, decision):
+                    return progress.ended(End.DEADLINE)
                 continue
             self._observe(Tried(call.attempt, began_at, self._clock.now(), None, None))
-            return course.ended(End.DONE, value, call.attempt)
-        return course.ended(End.STOPPED)
+            return progress.ended(End.DONE, value, call.attempt)
+        return progress.ended(End.STOPPED)
 
     def _stopped(self) -> bool:
         return self._stop is not None and self._stop()
@@ -143,21 +149,21 @@ class Guard:
         except OutOfTime as error:
             raise error.as_error(self.policy.timeout_code) from None
 
-    def _waited(self, course: "_Course", retry: Retry) -> bool:
-        if not course.allows(retry.after_s, self._clock.now()):
+    def _waited(self, progress: "_GuardedCall", retry: Retry) -> bool:
+        if not progress.allows(retry.after_s, self._clock.now()):
             return False
-        course.waited_s += sleep(self._clock, retry.after_s, self._stop)
+        progress.waited_s += sleep(self._clock, retry.after_s, self._stop)
         return True
 
-    def _held(self, course: "_Course", refusal: BreakerOpen) -> bool:
-        if not course.allows(refusal.retry_after_s, self._clock.now()):
+    def _held(self, progress: "_GuardedCall", refusal: BreakerOpen) -> bool:
+        if not progress.allows(refusal.retry_after_s, self._clock.now()):
             return False
-        course.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
+        progress.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
         return True
 
 
 def sleep(clock: Clock, seconds: float, stop: Callable[[], bool] | None) -> float:
-    """Sleep for `seconds`, or until `stop()` says so, which is asked every second. How long it was."""
+    """Sleep for `seconds`, or until `stop()` is true (asked every second); return the seconds slept."""
     slept, longest = 0.0, seconds if stop is None else ASK_EVERY_S
     while slept < seconds and not (stop and stop()):
         part = min(longest, seconds - slept)
@@ -166,8 +172,8 @@ def sleep(clock: Clock, seconds: float, stop: Callable[[], bool] | None) -> floa
     return slept
 
 
-class _Course:
-    """One call under a guard, from its beginning."""
+class _GuardedCall:
+    """The progress of one call under a guard."""
 
     def __init__(self, began: datetime, deadline_s: float | None) -> None:
         self.attempts = 0
@@ -178,9 +184,9 @@ class _Course:
     def allows(self, wait_s: float, now: datetime) -> bool:
         return self._deadline is None or now + timedelta(seconds=wait_s) <= self._deadline
 
-    def ended(self, end: End, value: T | None = None, attempts: int | None = None) -> Outcome[T]:
+    def ended(self, end: End, value: T | None = None, attempts: int | None = None) -> GuardResult[T]:
         error = None if end is End.DONE else self.error
-        return Outcome(end, value, error, attempts or self.attempts, self.waited_s, self.held_s)
+        return GuardResult(end, value, error, attempts or self.attempts, self.waited_s, self.held_s)
 
 
 def _end_of(error: CodedError, decision: GiveUp) -> End:

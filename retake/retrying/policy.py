@@ -1,7 +1,7 @@
-"""A retry policy is data: it says «again, in so many seconds» or «give up», and never acts or sleeps.
+"""Retry policies: data that answers "again in so many seconds" or "give up". A policy never acts or sleeps.
 
-Who spends it decides what a second is: the guard waits in process (guard.py), the story waits over ticks, a worker puts
-`next_retry_at` on its run. All of them count alike: attempt 1 is the first call, attempt n + 1 the n-th repeat.
+Whoever asks it does the waiting: the guard in process (guard.py), the story over ticks, a worker by setting
+`next_retry_at` of its run. All count in the same way: attempt 1 is the first call, attempt n + 1 the n-th repeat.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from retake.errors import CodedError, ErrorClass, OutcomeUnknown
 from retake.retrying.backoff import Backoff, Fixed
 
 LONGEST_S = 366 * 24 * 3600.0
-"""No wait is longer than a year, whatever an exponential without a ceiling comes to."""
+"""No wait is longer than a year, whatever an exponential backoff without a ceiling amounts to."""
 
 
 class RetryIf(NamedTuple):
-    """Which errors are worth another try: those of a class, or of a code; never those of a code that is excepted."""
+    """Which errors are retried: those of a class or of a code, but never those of an excepted code."""
 
     classes: frozenset[ErrorClass] = frozenset({ErrorClass.TEMPORARY})
     codes: frozenset[str] = frozenset()
@@ -37,33 +37,33 @@ class Retry(NamedTuple):
 class GiveUp(NamedTuple):
     """Do not try again."""
 
-    why: str  # in words, for the log
-    used_up: bool  # every repeat was taken; False: the error is not one that a repeat can mend
+    why: str  # for the log
+    used_up: bool  # no repeat is left; False: this error is not retried
 
 
 Decision = Retry | GiveUp
 
 
 class RetryPolicy(NamedTuple):
-    """How often something is tried again, when, and after which errors."""
+    """How often a call is repeated, when, and after which errors."""
 
     max_retries: int | None  # repeats after the first call; None: without end
     backoff: Backoff = Fixed(0.0)
-    jitter_percent: float = 0.0  # each wait is drawn evenly from so many percent below it to so many above
+    jitter_percent: float = 0.0  # each wait is drawn evenly from this many percent below it to as many above
     ceiling_s: float | None = None  # no wait is longer, jitter included
     retry_if: RetryIf = RetryIf()
-    timeout_s: float | None = None  # what one call may take; it is abandoned then (time_limit.py)
-    timeout_code: str | None = None  # the error that such a call has ended with; None: nobody knows how it ended
+    timeout_s: float | None = None  # a call that takes longer is abandoned (time_limit.py)
+    timeout_code: str | None = None  # the error that this is; None: the outcome is unknown
     deadline_s: float | None = None  # no further attempt once this many seconds have passed since the work began
-    longest_asked_s: float = LONGEST_S  # how much of a Retry-After is obeyed
+    longest_asked_s: float = LONGEST_S  # how much of a requested delay is obeyed, in seconds
 
     def decide(
         self, error: CodedError, attempt: int, random: Callable[[], float], *, elapsed_s: float = 0.0
     ) -> Decision:
-        """Return what follows on `error` of attempt number `attempt` (from 1), `elapsed_s` after the work began.
+        """Decide what follows `error` of attempt number `attempt` (from 1), `elapsed_s` after the work began.
 
-        `random()` returns 0 … 1, for the jitter. Where the other side said how long to leave it alone, the wait is at
-        least that, whatever the ceiling, up to `longest_asked_s`.
+        `random()` returns 0 to 1, for the jitter. Where the other side asked for a delay (`error.retry_after_s`), the
+        wait is at least that, whatever the ceiling, up to `longest_asked_s`.
         """
         if not self.retry_if.holds_for(error):
             return GiveUp(f"{error.code} is not an error that another try can mend", used_up=False)
@@ -75,12 +75,12 @@ class RetryPolicy(NamedTuple):
         return Retry(max(self.wait_s(attempt, random), asked), attempt + 1)
 
     def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
-        """Seconds before repeat number `repeat` (from 1), jitter and ceiling included."""
+        """Return the seconds before repeat number `repeat` (from 1), with jitter and ceiling."""
         low, high = self.bounds_s(repeat)
         return low + (high - low) * random()
 
     def bounds_s(self, repeat: int) -> tuple[float, float]:
-        """Between which waits the one before that repeat is drawn, in seconds."""
+        """Return the shortest and the longest wait, in seconds, that may precede that repeat."""
         ceiling = LONGEST_S if self.ceiling_s is None else self.ceiling_s
         delay = min(self.backoff.delay_s(repeat), ceiling)
         spread = delay * self.jitter_percent / 100
@@ -88,10 +88,10 @@ class RetryPolicy(NamedTuple):
 
 
 def decide_on_paid(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
-    """`policy.decide`, but for one thing: «nobody can know» is an answer of its own.
+    """Decide as `policy.decide` does, but do not repeat a call with an unknown outcome (OutcomeUnknown).
 
-    A paid call that may have been carried out is repeated only under a policy that names its code: its class alone, «a
-    temporary error», says nothing about what was paid for.
+    A paid call that may have been carried out is repeated only under a policy that names its code. The class alone, "a
+    temporary error", says nothing about what was paid for.
     """
     if isinstance(error, OutcomeUnknown) and error.code not in policy.retry_if.codes:
         why = f"{error.code}: nobody can tell whether the call was carried out, and paid for; look at the vendor's"

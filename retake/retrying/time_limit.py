@@ -1,8 +1,8 @@
 """A time limit for calls that have none of their own, or do not keep it.
 
-Nothing in Python can end a call that hangs in somebody else's code. So a call with a limit is made in a thread of its
-own, and abandoned when its time is over: whoever waited goes on, and what the call comes to later is discarded.
-Abandoned threads do not keep the process from ending, and there are never more than `MOST_ABANDONED` of them.
+Python cannot end a call that hangs in foreign code. So a call with a limit runs in a thread of its own and is abandoned
+when its time is over: the caller goes on, and a late result is discarded. Abandoned threads do not keep the process
+from exiting, and there are never more than `MOST_ABANDONED` of them.
 """
 
 import threading
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, cast
 from retake.errors import Code, CodedError, OutcomeUnknown, Refused
 
 MOST_ABANDONED = 32
-"""Abandoned calls of this process that may still be running; with as many, no other call with a limit is made."""
+"""The largest number of abandoned calls that may still run; with as many, calls with a limit are refused."""
 
 _log = getLogger(__name__)
 _abandoned: set["_Attempt[object]"] = set()
@@ -24,28 +24,28 @@ T = TypeVar("T")
 
 
 class Overrun(OutcomeUnknown):
-    """The call took longer than it may, and was abandoned. It may still be carried out."""
+    """The call exceeded its time limit and was abandoned. It may still be carried out."""
 
 
 class OutOfTime(Exception):
-    """The call took longer than `timeout_s` seconds, and was abandoned."""
+    """The call took longer than `timeout_s` seconds and was abandoned."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(f"no result within {timeout_s:g} s, and the call was abandoned")
         self.timeout_s = timeout_s
 
     def as_error(self, code: str | None) -> CodedError:
-        """What it means for a policy: the error `code`, or, without one, that nobody knows the outcome."""
+        """Return the error that a policy is asked about: `code`, or Overrun (outcome unknown) without one."""
         if code is None:
             return Overrun(Code.TIMEOUT, f"{self}: nobody can tell whether it was, or still will be, carried out")
         return CodedError(code, str(self))
 
 
 def within(timeout_s: float | None, work: Callable[[], T]) -> T:
-    """Return what `work()` returns, or raise what it raises; with a limit it is called in another thread.
+    """Return what `work()` returns, or raise what it raises; with a limit it runs in another thread.
 
-    `timeout_s` is in seconds of real time; None is no limit. Raises OutOfTime when they are over, and Refused, with
-    nothing called, while too many abandoned calls are still running.
+    `timeout_s` is in seconds of real time; None is no limit. Raises OutOfTime when they are over, and Refused, without
+    calling `work`, while too many abandoned calls are still running.
     """
     if timeout_s is None:
         return work()
@@ -57,7 +57,7 @@ def within(timeout_s: float | None, work: Callable[[], T]) -> T:
     attempt.start()
     try:
         attempt.ended.wait(min(timeout_s, threading.TIMEOUT_MAX))
-    except BaseException:  # a signal's handler
+    except BaseException:  # raised by a signal handler
         attempt.abandon()
         raise
     if attempt.abandon():
@@ -67,7 +67,7 @@ def within(timeout_s: float | None, work: Callable[[], T]) -> T:
 
 
 def abandoned() -> int:
-    """How many abandoned calls are still running."""
+    """Return how many abandoned calls are still running."""
     with _lock:
         return len(_abandoned)
 
@@ -83,7 +83,7 @@ class _Attempt(Generic[T]):
         self._began = monotonic()
 
     def start(self) -> None:
-        context = copy_context()  # log lines of the call carry what those of its caller do
+        context = copy_context()  # the log context of the caller
         thread = threading.Thread(target=lambda: context.run(self._run), name="a call with a limit", daemon=True)
         try:
             thread.start()
@@ -91,7 +91,7 @@ class _Attempt(Generic[T]):
             raise Refused(Code.UNAVAILABLE, f"this process cannot start another thread: {error}") from error
 
     def abandon(self) -> bool:
-        """Give it up; False if it has ended by now."""
+        """Abandon the call; False where it has already ended."""
         with _lock:
             if self.ended.is_set():
                 return False
@@ -107,7 +107,7 @@ class _Attempt(Generic[T]):
         value, error = None, None
         try:
             value = self._work()
-        except BaseException as raised:  # noqa: BLE001  it belongs to who waits
+        except BaseException as raised:  # noqa: BLE001  it belongs to the waiting caller
             error = raised
         with _lock:
             late = cast("_Attempt[object]", self) in _abandoned

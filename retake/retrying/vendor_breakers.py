@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import Code, CodedError
-from retake.settings import BreakerSettings
+from retake.settings.shared import BreakerSettings
 
 if TYPE_CHECKING:
     from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Permit

@@ -1,16 +1,30 @@
-"""The nine robots of seed 003: their error protocols as data (config/policies), brought to life.
+"""The nine robots of docs/protocol.md: their error protocols as data (config/policies), and the engine that runs them.
 
-policies.py     RobotPolicy, and the strict loader of the files
-form.py         how a table of such a file is read: which keys, what is allowed, what is wrong
-repeats.py      the tables [retry] and [item_retry]
-sections.py     the other tables, as typed values
-follow_ups.py   what follows on a failure, as data
-recovery.py     what leads out of an error: the robots' own steps, and the protocol for all of them
-robot.py        Robot: does a piece of work under its protocol
-course.py       one piece of work from beginning to end: the records, and what is handed to the desk
-deferred.py     work that is to be done again later, kept until it is due
-chain.py        robots that work one after another, until one fails fast
-protocol.py     what a policy comes to for creation and batches
-desk.py         Desk: takes in what is to follow
-grid.py         the validation of robot 7
+policies.py         RobotPolicy, and the strict loader of the policy files
+repeats.py          the tables [retry] and [item_retry]
+sections.py         the other tables, as typed values
+follow_ups.py       the actions that may follow a failure, as data
+recovery.py         the steps that lead out of an error, per robot and for all of them
+robot.py            Robot: does a piece of work under its protocol
+execution.py        one piece of work from beginning to end: its records, and the actions that follow a failure
+action_sink.py      ActionSink: receives the actions that follow a failure
+deferred.py         work that is due again later
+chain.py            robots that work one after another, until one fails fast
+protocol.py         the policies for creation and batches that a robot's policy implies
+creation.py         Creator: an item that is requested twice is created once
+idempotency.py      key_of: the idempotency key of data
+read_only.py        the mode in which a creator only looks items up
+compensation.py     Unconfirmed: items created but not yet confirmed, and when they are rolled back
+batch.py            Batches: many items created in few calls, each at most once
+batch_plan.py       pure: the next step of a batch, and what follows from an answer
+step_validation.py  grid, validate: whether a number lies on a grid of steps
 """
+
+from retake.robots.batch_plan import Made
+from retake.robots.execution import Ports
+from retake.robots.idempotency import key_of
+from retake.robots.policies import load_policies
+from retake.robots.robot import Robot
+from retake.robots.step_validation import grid, validate
+
+__all__ = ["Made", "Ports", "Robot", "grid", "key_of", "load_policies", "validate"]

@@ -1,4 +1,4 @@
-"""Robots that work one after another. One that fails fast stops the chain: no robot after it runs."""
+"""Chains of robots that work one after another, until one fails fast."""
 
 from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
@@ -9,7 +9,7 @@ from retake.robots.robot import Result, Robot
 _log = getLogger(__name__)
 
 Results = Mapping[str, Result[Any]]
-"""What came of each robot's work, by the robot's id."""
+"""The results of the robots, by id."""
 
 
 class Link(NamedTuple):
@@ -17,27 +17,27 @@ class Link(NamedTuple):
 
     robot: Robot
     work: Callable[[Robot, Results], Result[Any]]
-    """Have the robot do its work (`run`, `create`, `validate`, …), with what came of the robots before it."""
+    """Have the robot do its work (`run`, `create`, `validate`, …), given the results of the robots before it."""
 
 
-class Ended(NamedTuple):
-    """How far a chain came."""
+class ChainResult(NamedTuple):
+    """How a chain ended."""
 
     results: Results  # of the robots that ran, in their order
-    stopped_by: str | None  # the robot that failed fast; None: every robot ran
+    stopped_by: str | None  # the robot that failed fast, if one did
     not_run: tuple[str, ...]  # the robots after it
 
     @property
     def done(self) -> bool:
-        """Whether every robot ran, and did its work."""
+        """Whether every robot ran and succeeded."""
         return self.stopped_by is None and all(result.done for result in self.results.values())
 
 
-def run_chain(links: Sequence[Link]) -> Ended:
+def run_chain(links: Sequence[Link]) -> ChainResult:
     """Have each robot do its work, in this order, until one fails fast (`fail_fast` in its policy).
 
-    A robot that fails in another way keeps none after it from running: they see its result. Raises what a robot's work
-    raises, and ValueError for a chain in which a robot stands twice.
+    After any other failure the chain goes on, and the robots that follow see the result. Raises what a robot's work
+    raises, and ValueError for a chain that has a robot twice.
     """
     ids = [link.robot.policy.id for link in links]
     if len(set(ids)) < len(ids):
@@ -48,5 +48,5 @@ def run_chain(links: Sequence[Link]) -> Ended:
         if result.fails_fast:
             not_run = tuple(ids[number:])
             _log.error("%s failed fast: %s not run", robot_id, ", ".join(not_run) or "no other robot is")
-            return Ended(results, robot_id, not_run)
-    return Ended(results, None, ())
+            return ChainResult(results, robot_id, not_run)
+    return ChainResult(results, None, ())

@@ -1,8 +1,8 @@
-"""Work that is to be done again later: kept until it is due, and until it was done.
+"""Deferred work: kept until it is due, and until it was done.
 
-A robot of which the policy says `deferred_retry` keeps the work here when its own repeats are used up. It lies in the
-robot's register, under ID.deferred: with a register in a bucket it outlives the process. There are no timers: who runs
-now and then asks what is due.
+A robot with `deferred_retry` in its policy keeps work here when its own repeats are used up. It is in the robot's
+StateStore, under ID.deferred; in a bucket it outlives the process. There are no timers: a program that runs from time
+to time asks what is due.
 """
 
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, parse_stamp
-from retake.retrying.idempotency import key_of
-from retake.retrying.register import Cell, Raw, Register
+from retake.retrying.state_store import Raw, StateCell, StateStore
+from retake.robots.idempotency import key_of
 
 TAKEN_S = 3600.0
-"""So long nobody else takes up work that somebody has taken up: who is not done by then has died."""
+"""Seconds for which work that was taken stays with its taker, who counts as dead after that."""
 
 
 class Deferred(NamedTuple):
-    """A piece of work that waits."""
+    """A piece of work that is due later."""
 
-    key: str  # made from what follows
+    key: str  # the idempotency key of the next two
     correlation_id: str
     input_data: Mapping[str, Any]
     due_at: datetime
     since: datetime  # when it was first deferred
-    times: int  # how often it was
+    times: int  # how often it was deferred
     code: str  # of its last error
-    taken_until: datetime | None = None  # somebody is at it
+    taken_until: datetime | None = None  # a taker is working on it
 
     def is_due(self, now: datetime) -> bool:
         return self.due_at <= now and (self.taken_until is None or self.taken_until <= now)
@@ -36,13 +36,15 @@ class Deferred(NamedTuple):
 class Deferrals:
     """The deferred work of one robot. Every method may raise StateError, StorageError."""
 
-    def __init__(self, register: Register, robot_id: str, clock: Clock) -> None:
-        self._cell = Cell(register, f"{robot_id}.deferred", decoded, encoded)
+    def __init__(self, states: StateStore, robot_id: str, clock: Clock) -> None:
+        self._cell = StateCell(states, f"{robot_id}.deferred", decoded, encoded)
         self._clock = clock
 
     def put(self, correlation_id: str, input_data: Mapping[str, Any], after_s: float, code: str) -> Deferred:
-        """Keep a piece of work for `after_s` seconds. One that is there already (the same id and data) is deferred
-        anew. Raises ValueError for data that are no JSON."""
+        """Defer a piece of work for `after_s` seconds; one with the same id and data is deferred again.
+
+        Raises ValueError for data that are not JSON.
+        """
         key = key_of({"correlation_id": correlation_id, "input_data": dict(input_data)})
         now = self._clock.now()
         due_at = now + timedelta(seconds=after_s)
@@ -56,15 +58,15 @@ class Deferrals:
         return self._cell.change(step)
 
     def all(self) -> list[Deferred]:
-        """All that waits, what is due first at the front."""
+        """Return all deferred work, the earliest first."""
         return sorted(self._cell.get().values(), key=lambda it: (it.due_at, it.key))
 
     def due(self, now: datetime) -> list[Deferred]:
-        """What is due at `now`, and nobody is at."""
+        """Return the work that is due at `now` and not taken."""
         return [it for it in self.all() if it.is_due(now)]
 
     def take(self, key: str) -> Deferred | None:
-        """Take that work up, for an hour; None if it is not due any more, or somebody else was faster."""
+        """Take that work for an hour; None where it is no longer due or another taker was faster."""
         now = self._clock.now()
 
         def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], Deferred | None]:
@@ -77,11 +79,11 @@ class Deferrals:
         return self._cell.change(step)
 
     def done(self, taken: Deferred) -> None:
-        """Strike off what was taken up; what was deferred anew meanwhile stays."""
+        """Remove what was taken; work that was deferred again meanwhile stays."""
         self._cell.change(lambda known: (_without(known, taken), None))
 
     def give_back(self, taken: Deferred) -> None:
-        """Leave to others what was taken up and not done."""
+        """Return what was taken and not done."""
         back = {taken.key: taken._replace(taken_until=None)}
         self._cell.change(lambda known: ({**known, **back} if _is_taken(known, taken) else known, None))
 
@@ -111,7 +113,7 @@ def encoded(known: Mapping[str, Deferred]) -> Raw:
 
 
 def decoded(raw: Raw | None) -> Mapping[str, Deferred]:
-    """Raises ValueError, naming the field."""
+    """Decode a stored state. Raises ValueError, naming the field."""
     return {key: _deferred(key, value) for key, value in (raw or {}).items()}
 
 
@@ -133,5 +135,5 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _exact(moment: datetime) -> str:
-    """To the microsecond, so that nothing is due before its time."""
+    """Return ISO 8601 with microseconds, so that nothing is due too early."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

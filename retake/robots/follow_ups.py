@@ -1,7 +1,6 @@
-"""What follows when a robot's work has come to nothing, as data: which action, after which errors.
+"""The actions that follow a robot's last failure, as data: which action, after which errors.
 
-Seed 003 names the actions robot by robot, under «Действия при неудаче», «Compensation» and «Escalation Path». They are
-not carried out here: a desk is handed them (desk.py).
+docs/protocol.md, section "Robots", names them for each robot. An ActionSink carries them out (action_sink.py).
 """
 
 from collections.abc import Mapping
@@ -10,44 +9,44 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from retake.errors import CodedError, ErrorClass, escalate, retry_in
-from retake.robots.form import Field, Form, Forms
-from retake.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
+from retake.settings.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
+from retake.settings.schema import Field, Schema, SchemaChoice
 
 
 class Do(StrEnum):
     """The actions that a policy file may name."""
 
-    DEAD_LETTER = "dead_letter"  # lay the work among the dead letters
+    DEAD_LETTER = "dead_letter"  # keep the work as a dead letter
     NOTIFY = "notify"  # send a notice by this channel
-    TELL = "tell"  # tell a person of this office, by whichever channel reaches them
-    ESCALATE = "escalate"  # hand it to this person if nobody has answered after so many seconds
-    DEFERRED_RETRY = "deferred_retry"  # do the whole work again after so many seconds
+    TELL = "tell"  # tell a person in this role, by whatever channel reaches them
+    ESCALATE = "escalate"  # hand it to this person if nobody has answered after that many seconds
+    DEFERRED_RETRY = "deferred_retry"  # do the whole work again after that many seconds
     JOURNAL = "journal"  # write it into this journal
     INCIDENT = "incident"  # open an incident
     TICKET = "ticket"  # open a task for a person
     FAIL_FAST = "fail_fast"  # stop the chain: no robot after this one runs
-    RETURN_EXISTING = "return_existing"  # answer with the item that is there already
-    READ_ONLY = "read_only"  # create nothing more after so many failures in a row
-    CONTINUE_WITH_REST = "continue_with_rest"  # go on with the items of the batch that are left
-    SPLIT_BATCH = "split_batch"  # do the batch again in two halves
+    RETURN_EXISTING = "return_existing"  # return the existing item
+    READ_ONLY = "read_only"  # create nothing more after that many failures in a row
+    CONTINUE_WITH_REST = "continue_with_rest"  # continue with the remaining items of the batch
+    SPLIT_BATCH = "split_batch"  # repeat the batch in two halves
     MANUAL_MODE = "manual_mode"  # a person does this from now on
-    MANUAL_QUEUE = "manual_queue"  # lay it into this queue, for a person to decide
+    MANUAL_QUEUE = "manual_queue"  # put it into this queue, for a person to decide
     BUFFER = "buffer"  # keep these for the time being
-    FLUSH_TO_DISK = "flush_to_disk"  # write what is kept in memory to the disk
+    FLUSH_TO_DISK = "flush_to_disk"  # write what is buffered in memory to disk
     REJECT = "reject"  # refuse the data
-    SUGGEST_NEAREST = "suggest_nearest"  # say which allowed value is nearest
-    AUTO_CORRECT = "auto_correct"  # take that value, where the flag `auto_correct` is set
+    SUGGEST_NEAREST = "suggest_nearest"  # suggest the nearest allowed value
+    AUTO_CORRECT = "auto_correct"  # use that value, if `auto_correct` is set
     STOP_LINE = "stop_line"  # stop the production line
     BACKUP = "backup"  # keep a copy of this
-    DEGRADE = "degrade"  # go on with less
+    DEGRADE = "degrade"  # continue with reduced work
     MARK = "mark"  # mark what was created
-    ROLL_BACK = "roll_back"  # undo what was done, after so many seconds
+    ROLL_BACK = "roll_back"  # undo what was done, after that many seconds
     CORRECT = "correct"  # run the script that corrects this error
     BACKUP_SYSTEM = "backup_system"  # switch over to the backup system
 
 
 class Channel(StrEnum):
-    """Where a notice goes (seed 003, «Каналы уведомлений»)."""
+    """Where a notice is sent (docs/protocol.md, section "Notification channels")."""
 
     SLACK = "slack"
     EMAIL = "email"
@@ -57,7 +56,7 @@ class Channel(StrEnum):
 
 
 class Level(StrEnum):
-    """How bad it is (seed 003, «Alert Levels»)."""
+    """How severe it is (docs/protocol.md, section "Alert levels")."""
 
     WARNING = "warning"
     ERROR = "error"
@@ -65,7 +64,7 @@ class Level(StrEnum):
 
 
 class When(NamedTuple):
-    """After which errors: those of a class or of a code, but none that is excepted. Neither given: after every one."""
+    """Which errors: those of a class or of a code, except some codes. With neither given: every error."""
 
     classes: frozenset[ErrorClass] = frozenset()
     codes: frozenset[str] = frozenset()
@@ -79,22 +78,22 @@ class When(NamedTuple):
 
 
 class FollowUp(NamedTuple):
-    """One action. Which of the fields below `when` it has depends on `do`: see `FIELDS_OF`."""
+    """One action. `FIELDS_OF` says which of the fields below `when` it has."""
 
     do: Do
     when: When = When()
     after_s: float = 0.0  # seconds from the last failure
-    recipient: str | None = None  # the office of a person, or an address
+    recipient: str | None = None  # the role of a person, or an address
     channel: Channel | None = None
     level: Level | None = None
-    system: str | None = None  # where an incident or a ticket is opened; None: wherever that is done
+    system: str | None = None  # where an incident or ticket is opened; None: the usual place
     priority: str | None = None
     what: str | None = None  # in words
     failures_in_a_row: int | None = None
     unless: str | None = None  # in words
 
     def as_recovery_action(self) -> dict[str, Any]:
-        """As the standard error record carries it: RETRY and ESCALATE in the seed's own shape, the others alike."""
+        """Return it as in docs/protocol.md, section "Error record"; actions that are not shown there look alike."""
         if self.do is Do.DEFERRED_RETRY:
             return retry_in(self.after_s)
         if self.do is Do.ESCALATE:
@@ -110,9 +109,9 @@ CODE_KEYS = ("codes", "except_codes", "split_after", "timeout_code")
 """The keys, anywhere in a policy file, whose values are codes, or one code, of its own [errors]."""
 
 FILTER = {
-    "classes": Field(CLASSES, "only after errors of these classes", required=False),
-    "codes": Field(CODES, "only after these errors", required=False),
-    "except_codes": Field(CODES, "not after these errors", required=False),
+    "classes": Field(CLASSES, "only after errors of these classes", default=()),
+    "codes": Field(CODES, "only after these errors", default=()),
+    "except_codes": Field(CODES, "not after these errors", default=()),
 }
 _FIELDS = {
     "after_s": Field(PATIENCE, "seconds from the last failure"),
@@ -121,9 +120,9 @@ _FIELDS = {
     "level": Field(Rule(choice(*Level).allowed, Level), "how bad it is"),
     "system": Field(none_or(TEXT), "where it is opened"),
     "priority": Field(none_or(TEXT), "how urgent it is"),
-    "what": Field(TEXT, "in words, for whoever reads or carries it out"),
-    "failures_in_a_row": Field(whole(1, 1000), "failures of works, one after another without a success between"),
-    "unless": Field(none_or(TEXT), "what makes it needless, in words"),
+    "what": Field(TEXT, "in words, for those who read it or carry it out"),
+    "failures_in_a_row": Field(whole(1, 1000), "failures in a row, without a success between"),
+    "unless": Field(none_or(TEXT), "what makes it unnecessary, in words"),
 }
 FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
     Do.NOTIFY: ("channel", "level"),
@@ -143,12 +142,12 @@ FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
     Do.MARK: ("what",),
     Do.ROLL_BACK: ("after_s", "unless"),
 }
-"""What has to be said of each action, beside after which errors it follows."""
+"""The fields that each action must have, besides the errors it follows."""
 
 
 def when(given: dict[str, Any]) -> When:
-    """What the keys of `FILTER` say; they are taken out of `given`."""
-    classes, codes, excepted = (given.pop(key, ()) for key in FILTER)
+    """Return the filter in `given`, and remove its keys from there."""
+    classes, codes, excepted = (given.pop(key) for key in FILTER)
     return When(frozenset(classes), frozenset(codes), frozenset(excepted))
 
 
@@ -156,7 +155,7 @@ def _follow_up(do: Do, **given: Any) -> FollowUp:
     return FollowUp(do, when(given), **given)
 
 
-ACTIONS = Forms(
+ACTIONS = SchemaChoice(
     "do",
-    {do: Form(partial(_follow_up, do), FILTER | {name: _FIELDS[name] for name in FIELDS_OF[do]}) for do in Do},
+    {do: Schema(partial(_follow_up, do), FILTER | {name: _FIELDS[name] for name in FIELDS_OF[do]}) for do in Do},
 )

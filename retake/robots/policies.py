@@ -1,8 +1,7 @@
-"""The policies of the robots: data in config/policies, one TOML file a robot, read strictly.
+"""The policies of the robots: one TOML file per robot in config/policies, read strictly.
 
-What a file does not say has no default: a number that is missing, misspelt, of the wrong kind, out of range or in
-contradiction to another one is a fault. All faults of all files are told at once, one a line, each with the file, the
-robot, the field and what is allowed there.
+There are no defaults: a value that is missing, misspelt, of the wrong kind, out of range or contradicts another one is
+a fault. All faults of all files are reported together, one a line, each with file, robot, field and what is allowed.
 """
 
 import tomllib
@@ -11,38 +10,38 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retake.errors import SettingsError, class_of
+from retake.foreign_text import plain, shown
 from retake.retrying.policy import RetryPolicy
 from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
-from retake.robots.form import Form, Forms, fill, strangers
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
-from retake.rules import TEXT, plain, resembled, shown
+from retake.settings.rules import TEXT
+from retake.settings.schema import Schema, SchemaChoice, closest, read_table, unknown_key_faults
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
-"""The robots of seed 003. A folder of policies has a file for each of them, and may have more."""
+"""The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""
 
 POLICIES = Path(__file__).parents[2] / "config" / "policies"
-"""The policies that lie beside the code."""
+"""The folder of the policies that come with the code."""
 
 
 class PolicyError(SettingsError):
-    """A policy file is missing, or what it says cannot be. Nothing has been done. Each line of the message names file,
-    robot and field."""
+    """A policy file is missing or has faults. Each line of the message names file, robot and field."""
 
 
 class RobotPolicy(NamedTuple):
-    """The protocol of one robot. What its file has no section for is None."""
+    """The protocol of one robot. A section that its file does not have is None."""
 
-    id: str  # «NR.NSI.1»
+    id: str  # "NR.NSI.1"
     name: str
-    role: str  # in the seed's words
+    role: str
     errors: Mapping[str, str]  # what each of its typical error codes means
     retry: RetryPolicy
     last_failure: sections.LastFailure
     validate_before_repeat: int | None = None
-    item_retry: RetryPolicy | None = None  # of one item, where `retry` is that of the batch
-    recovery: sections.Recovery | None = None
+    item_retry: RetryPolicy | None = None  # of one item; `retry` is then that of the batch
+    recovery: sections.RecoverySteps | None = None
     escalation: sections.Escalation | None = None
     breaker: sections.NamedBreaker | None = None
     cache: sections.Cache | None = None
@@ -57,12 +56,12 @@ class RobotPolicy(NamedTuple):
 
 
 _TEXTS = ("id", "name", "role")
-_TABLES: Mapping[str, Form | Forms] = {"retry": REPEATS, "item_retry": REPEATS, **SECTIONS}
+_TABLES: Mapping[str, Schema | SchemaChoice] = {"retry": REPEATS, "item_retry": REPEATS, **SECTIONS}
 _REQUIRED = ("retry", "last_failure")
 
 
 def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
-    """The policy of each robot, by its id, from the files ID.toml of `folder`. Raises PolicyError, with every fault."""
+    """Return the policy of each robot by id, read from ID.toml in `folder`. Raises PolicyError, with every fault."""
     faults: list[str] = []
     found = sorted(path.stem for path in folder.glob("*.toml"))
     policies = {}
@@ -79,7 +78,7 @@ def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
 
 
 def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
-    """The policy that the document says, read from the file `source`, whose name is the robot's id and «.toml».
+    """Return the policy in `document`, which was read from the file `source` (ID.toml).
 
     Raises PolicyError, with every fault of it.
     """
@@ -88,7 +87,7 @@ def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
     errors = _errors(document, faults)
     filled = _filled(document, faults)
     faults.extend(_texts(document, robot))
-    faults.extend(strangers(document, [*_TEXTS, "errors", *_TABLES], ""))
+    faults.extend(unknown_key_faults(document, [*_TEXTS, "errors", *_TABLES], ""))
     faults.extend(_unknown_codes({name: document.get(name) for name in _TABLES}, errors, ""))
     faults = faults or list(_contradictions(filled))
     if faults:
@@ -112,9 +111,9 @@ def _document(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise PolicyError(f"{where}: the whole file: missing; each robot has one, named for its id") from None
     except OSError as error:
-        raise PolicyError(f"{where}: the whole file: cannot be read: {error.strerror}; mend that") from None
+        raise PolicyError(f"{where}: the whole file: cannot be read: {error.strerror}; fix that") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is UnicodeDecodeError
-        raise PolicyError(f"{where}: the whole file: no TOML: {plain(str(error))}; mend it there") from None
+        raise PolicyError(f"{where}: the whole file: not TOML: {plain(str(error))}; fix it there") from None
 
 
 def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:
@@ -132,7 +131,7 @@ def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:
 
 
 def _errors(document: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
-    """[errors], whose keys are codes: what is wrong with it goes to `faults`."""
+    """Return [errors], whose keys are codes; append what is wrong with it to `faults`."""
     table = document.get("errors")
     if not isinstance(table, dict) or not table:
         found = f"found {shown(table)}" if "errors" in document else "missing"
@@ -152,11 +151,13 @@ def _errors(document: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
 
 def _filled(document: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
     faults.extend(f"{name}: missing, allowed: a table of keys and values" for name in _REQUIRED if name not in document)
-    return {name: fill(form, document[name], name, faults) for name, form in _TABLES.items() if name in document}
+    return {
+        name: read_table(schema, document[name], name, faults) for name, schema in _TABLES.items() if name in document
+    }
 
 
 def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator[str]:
-    """A fault for each code that is named somewhere and is none of the robot's."""
+    """Yield a fault for each code in the file that is not one of the robot's."""
     if isinstance(found, dict):
         for key, value in found.items():
             where = f"{path}.{key}" if path else str(key)
@@ -173,7 +174,7 @@ def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator
 def _unknown_code(code: Any, errors: Mapping[str, str]) -> str | None:
     if not isinstance(code, str) or code in errors:
         return None
-    meant = resembled(code, list(errors))
+    meant = closest(code, list(errors))
     return f"found {plain(code)}, allowed: a code of [errors]" + (f"; did you mean {meant}?" if meant else "")
 
 
@@ -194,7 +195,7 @@ def _contradictions(filled: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_breakers(policies: Mapping[str, RobotPolicy]) -> Iterator[tuple[str, str]]:
-    """Robots that share a breaker have the same numbers for it: which would hold else?"""
+    """Yield a fault for each robot whose numbers for a shared breaker differ from those of another robot."""
     first: dict[str, RobotPolicy] = {}
     for robot, policy in policies.items():
         if breaker := policy.breaker:

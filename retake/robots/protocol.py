@@ -1,17 +1,17 @@
-"""What a robot's policy comes to for the rooms of retake.retrying that carry it out."""
+"""The policies for creation and batches that a robot's policy implies."""
 
 from collections.abc import Iterable
 
-from retake.retrying.batch import Item
-from retake.retrying.batch_plan import BatchPolicy
-from retake.retrying.creation import CreationPolicy
-from retake.retrying.idempotency import key_of
+from retake.robots.batch import BatchItem
+from retake.robots.batch_plan import BatchPolicy
+from retake.robots.creation import CreationPolicy
 from retake.robots.follow_ups import Do, FollowUp
+from retake.robots.idempotency import key_of
 from retake.robots.policies import RobotPolicy
 
 
 def creation_policy(policy: RobotPolicy) -> CreationPolicy:
-    """How the robot creates one thing. Raises ValueError for a robot that does not look before it creates."""
+    """Return how the robot creates one item. Raises ValueError for a robot that does not look before it creates."""
     if policy.idempotency is None or not policy.idempotency.check_before_create:
         raise ValueError(f"{policy.id} does not look before it creates: its policy has no [idempotency] that says so")
     existing = [action.when.codes for action in _named(policy, Do.RETURN_EXISTING)]
@@ -26,10 +26,10 @@ def creation_policy(policy: RobotPolicy) -> CreationPolicy:
     return created._replace(confirm_within_s=undone[0]) if undone else created
 
 
-def keyed(policy: RobotPolicy, items: Iterable[Item]) -> list[Item]:
-    """The items of a batch with the keys that the policy says: their own, or made from their data.
+def keyed(policy: RobotPolicy, items: Iterable[BatchItem]) -> list[BatchItem]:
+    """Return the items of a batch with their keys: their own, or made from their data, as the policy says.
 
-    Raises ValueError for an item without a key of its own, or with data that are no JSON.
+    Raises ValueError for an item that lacks its key, and for data that are not JSON.
     """
     if policy.idempotency and policy.idempotency.key_from == "data":
         return [item._replace(key=key_of(item.data)) for item in items]
@@ -40,7 +40,7 @@ def keyed(policy: RobotPolicy, items: Iterable[Item]) -> list[Item]:
 
 
 def batch_policy(policy: RobotPolicy) -> BatchPolicy:
-    """How the robot makes many things. Raises ValueError for a robot that makes them one by one."""
+    """Return how the robot creates many items. Raises ValueError for a robot that has no batches."""
     if policy.batch is None or policy.item_retry is None:
         raise ValueError(f"{policy.id} makes no batches: its policy has no [batch]")
     return BatchPolicy(

@@ -1,5 +1,5 @@
-"""What leads out of an error, as pure functions of policy and error: the protocols that the robots have for themselves,
-and the one that seed 003 has for all of them («Автоматическое восстановление»)."""
+"""Recovery from errors, as pure functions of policy and error: each robot's own protocol, and the one for all robots
+(docs/protocol.md, section "Automatic recovery")."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 from retake.errors import CodedError, ErrorClass
 from retake.retrying.policy import RetryPolicy
 from retake.robots.follow_ups import FILTER, Do, FollowUp, Level, When, when
-from retake.robots.form import Field, Form, Forms
-from retake.rules import YES_OR_NO
+from retake.settings.rules import YES_OR_NO
+from retake.settings.schema import Field, Schema, SchemaChoice
 
 
-class Step(StrEnum):
-    """The steps that a robot's recovery may consist of."""
+class StepName(StrEnum):
+    """The steps of a recovery."""
 
-    WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # until the other system says that it is well
-    RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # the repeats, while the breaker lets them through
+    WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # wait until the other system reports that it is healthy
+    RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # repeat while the breaker allows it
     ESCALATE_TO_HUMAN = "escalate_to_human"  # a person decides
-    CHECK_DEPENDENCIES = "check_dependencies"  # ask everything that the work depends on how it is
-    RUN_SETUP_SCRIPTS = "run_setup_scripts"  # where the operator allows it
-    MEND_BY_HAND = "mend_by_hand"  # nothing goes on before a person has done it
+    CHECK_DEPENDENCIES = "check_dependencies"  # check everything that the work depends on
+    RUN_SETUP_SCRIPTS = "run_setup_scripts"  # if the operator allows it
+    MEND_BY_HAND = "mend_by_hand"  # wait until a person has fixed it
     RESTORE_SNAPSHOT = "restore_snapshot"  # the last one
     REBUILD_INDEXES = "rebuild_indexes"  # of the links
     VALIDATE_INTEGRITY = "validate_integrity"  # and only then go on
@@ -30,32 +30,34 @@ class Step(StrEnum):
 class RecoveryStep(NamedTuple):
     """One step of a recovery, and after which errors it is taken."""
 
-    step: Step
+    step: StepName
     when: When = When()
     allowed: bool = True  # False: only a person may take it
 
 
-def _recovery_step(step: Step, **given: Any) -> RecoveryStep:
+def _recovery_step(step: StepName, **given: Any) -> RecoveryStep:
     return RecoveryStep(step, when(given), **given)
 
 
-_OWN: Mapping[Step, dict[str, Field]] = {
-    Step.RUN_SETUP_SCRIPTS: {"allowed": Field(YES_OR_NO, "whether it may be taken without a person")}
+_OWN: Mapping[StepName, dict[str, Field]] = {
+    StepName.RUN_SETUP_SCRIPTS: {"allowed": Field(YES_OR_NO, "whether it may be taken without a person")}
 }
-STEPS = Forms("step", {step: Form(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in Step})
+STEPS = SchemaChoice(
+    "step", {step: Schema(partial(_recovery_step, step), FILTER | _OWN.get(step, {})) for step in StepName}
+)
 
 
 CORRECTED_RETRY_S = 60.0
-"""«schedule_retry(robot_id, delay=60)»: seconds from a correction to the next try."""
+"""Seconds from a correction to the next try."""
 
 TO_A_PERSON = (
-    FollowUp(Do.TICKET, what="see why this fails, and mend it"),  # «create_support_ticket()»
-    FollowUp(Do.TELL, recipient="operator", level=Level.ERROR),  # «notify_human_operator()»
+    FollowUp(Do.TICKET, what="see why this fails, and mend it"),
+    FollowUp(Do.TELL, recipient="operator", level=Level.ERROR),
 )
 TO_THE_MANAGEMENT = (
-    FollowUp(Do.INCIDENT),  # «trigger_incident_response()»
-    FollowUp(Do.BACKUP_SYSTEM),  # «switch_to_backup_system()»
-    FollowUp(Do.ESCALATE, recipient="management", what="see to the incident"),  # «escalate_to_management()»
+    FollowUp(Do.INCIDENT),
+    FollowUp(Do.BACKUP_SYSTEM),
+    FollowUp(Do.ESCALATE, recipient="management", what="see to the incident"),
 )
 
 
@@ -67,9 +69,12 @@ def auto_recovery_protocol(
     random: Callable[[], float],
     is_auto_correctable: Callable[[str], bool] = lambda code: False,
 ) -> tuple[FollowUp, ...]:
-    """What seed 003 has done about an error of any robot, by its class: A is tried again after the wait of the robot's
-    own policy before repeat number `repeat`; B is corrected and tried again after 60 s where there is a script for its
-    code, else a person is asked; C is an incident, goes to the backup system and to the management."""
+    """Return the actions that follow an error of any robot, by its class.
+
+    A is retried after the delay of the robot's own policy before repeat number `repeat`. B is corrected and retried
+    after 60 seconds where there is a script for its code, and goes to a person otherwise. C is an incident, switches to
+    the backup system and goes to the management.
+    """
     if error.error_class is ErrorClass.TEMPORARY:
         return (FollowUp(Do.DEFERRED_RETRY, after_s=retry.wait_s(repeat, random)),)
     if error.error_class is ErrorClass.CRITICAL:
@@ -80,16 +85,16 @@ def auto_recovery_protocol(
 
 
 def steps_after(error: CodedError, steps: Sequence[RecoveryStep]) -> list[RecoveryStep]:
-    """The steps that this error takes, in their order."""
+    """Return the steps for this error, in their order."""
     return [step for step in steps if step.when.holds_for(error)]
 
 
 def follow_ups_of(error: CodedError, actions: Sequence[FollowUp], *, corrected: bool = False) -> tuple[FollowUp, ...]:
-    """What follows on the last failure: of the actions that a robot has those that are for this error.
+    """Return the actions that follow the last failure: those of the robot's `actions` that are for this error.
 
-    An error that it has none for does not vanish: the protocol for all robots holds, and one of class A that was
-    repeated in vain goes to a person, as one of class B does. `corrected`: a script has mended what the error of class
-    B was about; that and the retry then follow on the robot's own actions.
+    Where there are none, the protocol for all robots applies; an error of class A whose repeats are used up goes to a
+    person, as one of class B does. `corrected`: a script has fixed the cause of an error of class B; the correction and
+    a retry then follow the robot's own actions.
     """
     own = tuple(action for action in actions if action.when.holds_for(error))
     if error.error_class is ErrorClass.TEMPORARY:

@@ -1,7 +1,7 @@
 """The tables [retry] and [item_retry] of a policy file: strategy, numbers and conditions of the repeats.
 
-A file gives the strategy with its numbers and, beside it, the list of intervals that the seed gives; that they say the
-same is checked, so that a wrong number in either is noticed.
+A file gives the strategy with its numbers and also the list of intervals. They are checked against each other, so that
+a wrong number in either is noticed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,23 +13,23 @@ from retake.errors import class_of
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Intervals, Linear, TwoPhase
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.robots.follow_ups import CLASSES, CODES
-from retake.robots.form import Field, Form, Forms
-from retake.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
+from retake.settings.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
+from retake.settings.schema import Field, Schema, SchemaChoice
 
 UNBOUNDED = "unbounded"
 
 UNKNOWN = "unknown"
-"""How a call that was abandoned ended, where nobody can tell."""
+"""The value of `timeout_code` for a call whose outcome is unknown after a timeout."""
 
 
 class Repeats(NamedTuple):
-    """How the repeats of a work are made."""
+    """The repeats of one kind of work."""
 
     strategy: str
     policy: RetryPolicy
     intervals_s: tuple[float, ...]  # seconds before each repeat; of repeats without end, before the first ones
-    validate_before_repeat: int | None  # before which repeat the data are validated
-    timeout_code: str | None  # as it stands there; None: it does not
+    validate_before_repeat: int | None  # the repeat before which the data are validated
+    timeout_code: str | None  # as in the file; None: not given
 
 
 def _read_max_retries(value: Any) -> int | None:
@@ -49,19 +49,19 @@ _FIELDS = {
     ),
     "intervals_s": Field(
         Rule(f"list, each: {PATIENCE.allowed}", _read_intervals),
-        "seconds before each repeat: what strategy and numbers come to, without jitter",
+        "seconds before each repeat: what strategy and numbers amount to, without jitter",
     ),
-    "jitter_percent": Field(from_zero(100), "by how much a wait may be shorter or longer"),
-    "ceiling_s": Field(none_or(SECONDS), "seconds; no wait is longer"),
-    "timeout_s": Field(none_or(SECONDS), "seconds that one call may take; it is abandoned then"),
+    "jitter_percent": Field(from_zero(100), "by how much a delay may be shorter or longer"),
+    "ceiling_s": Field(none_or(SECONDS), "seconds; no delay is longer"),
+    "timeout_s": Field(none_or(SECONDS), "seconds after which a call is abandoned"),
     "timeout_code": Field(
         _TIMEOUT_CODE,
-        f'needed beside a timeout_s: the error that such a call ended with; "{UNKNOWN}": it is not repeated',
-        required=False,
+        f'required with timeout_s: the error that an abandoned call counts as; "{UNKNOWN}": it is not repeated',
+        default=None,
     ),
     "classes": Field(CLASSES, "errors of these classes are repeated"),
-    "codes": Field(CODES, "so are errors of these codes"),
-    "except_codes": Field(CODES, "these are not, whatever their class"),
+    "codes": Field(CODES, "and errors with these codes"),
+    "except_codes": Field(CODES, "but never errors with these codes"),
 }
 _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
     "fixed": (Fixed, {"interval_s": Field(PATIENCE, "seconds before each repeat")}),
@@ -69,14 +69,14 @@ _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
         Linear,
         {
             "first_s": Field(PATIENCE, "seconds before the first repeat"),
-            "step_s": Field(PATIENCE, "seconds by which each wait is longer than the one before"),
+            "step_s": Field(PATIENCE, "seconds by which each delay is longer than the one before"),
         },
     ),
     "exponential": (
         Exponential,
         {
             "first_s": Field(PATIENCE, "seconds before the first repeat"),
-            "factor": Field(above_zero(100), "by which each wait is longer than the one before"),
+            "factor": Field(above_zero(100), "by which each delay is multiplied to get the next"),
         },
     ),
     "fibonacci": (Fibonacci, {"unit_s": Field(PATIENCE, "seconds before the first repeat")}),
@@ -84,8 +84,8 @@ _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
     "two_phase": (
         TwoPhase,
         {
-            "then_s": Field(PATIENCE, "seconds before each repeat but the first, which follows at once"),
-            "validate_before_repeat": Field(none_or(whole(1, 100)), "before which repeat the data are validated"),
+            "then_s": Field(PATIENCE, "seconds before each repeat but the first, which follows immediately"),
+            "validate_before_repeat": Field(none_or(whole(1, 100)), "the repeat before which the data are validated"),
         },
     ),
 }
@@ -98,19 +98,19 @@ def _repeats(strategy: str, **given: Any) -> Repeats:
     numbers = {key: given.pop(key) for key in _BACKOFFS[strategy][1] if key in given}
     backoff = Intervals(intervals) if strategy == "intervals" else _BACKOFFS[strategy][0](**numbers)
     retry_if = RetryIf(frozenset(classes), frozenset(codes), frozenset(excepted))
-    timeout_code = given.pop("timeout_code", None)
+    timeout_code = given.pop("timeout_code")
     code = None if timeout_code == UNKNOWN else timeout_code
     policy = RetryPolicy(backoff=backoff, retry_if=retry_if, timeout_code=code, **given)
     return Repeats(strategy, policy, intervals, validate_before_repeat, timeout_code)
 
 
-REPEATS = Forms(
-    "strategy", {name: Form(partial(_repeats, name), own | _FIELDS) for name, (_, own) in _BACKOFFS.items()}
+REPEATS = SchemaChoice(
+    "strategy", {name: Schema(partial(_repeats, name), own | _FIELDS) for name, (_, own) in _BACKOFFS.items()}
 )
 
 
 def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
-    """What of the table cannot be true at once: the field, and what is wrong with it."""
+    """Yield each contradiction in the table: the field, and what is wrong with it."""
     policy, intervals = repeats.policy, repeats.intervals_s
     counted = len(intervals) if policy.max_retries is None else policy.max_retries
     if counted != len(intervals) or (policy.max_retries is None and not intervals):

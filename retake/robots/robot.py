@@ -1,11 +1,10 @@
-"""A robot at work: one piece of work under the robot's protocol, and what follows when it comes to nothing.
+"""Robots: they do a piece of work under their protocol, and hand in the actions that follow a failure.
 
     work ── error ──▶ the policy ── again ──▶ wait, work …
-                          └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the desk
+                          └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the sink
 
-What a policy file says of repeats, conditions, breaker, creation and batches is carried out by retake.retrying; here it
-is put together. What is deferred is kept until somebody calls `run_due` when its time has come. Work raises RobotError
-(or any CodedError) with one of the robot's codes.
+Work raises RobotError (or any CodedError) with one of the robot's codes. Deferred work is kept until it is due and
+`run_due` is called.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,30 +14,29 @@ from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from retake.errors import CodedError, RetakeError, RobotError, Stopped
-from retake.retrying import batch, creation
 from retake.retrying.breaker import Breaker
-from retake.retrying.guard import Call, End, Guard, Outcome, Tried
-from retake.retrying.read_only import ReadOnly
-from retake.retrying.register import MemoryRegister
-from retake.robots import grid
-from retake.robots.course import Course, Failure, Ports
+from retake.retrying.guard import Call, End, Guard, GuardResult, Tried
+from retake.retrying.state_store import MemoryStateStore
+from retake.robots import batch, creation, step_validation
 from retake.robots.deferred import Deferrals, Deferred
+from retake.robots.execution import Execution, Failure, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy, keyed
+from retake.robots.read_only import ReadOnly
 
 _log = getLogger(__name__)
 T = TypeVar("T")
 
 DONE_BY_BATCHES = frozenset({Do.CONTINUE_WITH_REST, Do.SPLIT_BATCH})
-"""What batches do by themselves: nobody else need do it."""
+"""The actions that batches do themselves."""
 
 
 class Result(NamedTuple, Generic[T]):
-    """What came of a piece of work."""
+    """The result of a piece of work."""
 
     value: T | None  # None where it failed; of a batch always the report
-    failures: tuple[Failure, ...]  # none: it is done. Only a batch can have more than one
+    failures: tuple[Failure, ...]  # empty where it succeeded; only a batch can have more than one
     attempts: int  # calls that were made
 
     @property
@@ -47,19 +45,19 @@ class Result(NamedTuple, Generic[T]):
 
     @property
     def fails_fast(self) -> bool:
-        """Whether no robot after this one is to run (see `retake.robots.chain`)."""
+        """Whether the robots after this one may not run (see `retake.robots.chain`)."""
         return any(action.do is Do.FAIL_FAST for failure in self.failures for action in failure.follow_ups)
 
 
 class Robot:
-    """The robot that works by `policy`. Several of them that share a breaker need the same register."""
+    """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`."""
 
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
-        self._register = ports.register or MemoryRegister()
-        self.deferrals = Deferrals(self._register, policy.id, ports.clock)
+        self._states = ports.states or MemoryStateStore()
+        self.deferrals = Deferrals(self._states, policy.id, ports.clock)
         self._breaker = policy.breaker and Breaker(
-            policy.breaker.name, self._register, policy.breaker.policy, clock=ports.clock, owner=ports.owner
+            policy.breaker.name, self._states, policy.breaker.policy, clock=ports.clock, owner=ports.owner
         )
 
     def run(
@@ -71,12 +69,12 @@ class Robot:
         validate: Callable[[], None] | None = None,
         partly_done: Callable[[], bool] = lambda: False,
     ) -> Result[T]:
-        """Do one piece of work. `validate()` comes before the repeat that the policy says; where that fails, with a
-        CodedError, the repeat has failed. `partly_done()` is asked after the last failure: if so, the compensation of
-        the policy comes before what follows on the failure.
+        """Do one piece of work, with the repeats that the policy allows, and return its result.
 
-        Raises Stopped, whatever `work` raises that is no CodedError, and ValueError where the policy says that there is
-        a validation and none is given.
+        `validate()` is called before the repeat that the policy names; a CodedError of it is a failure of that repeat.
+        `partly_done()` is asked after the last failure; if it is true, the compensation of the policy comes before the
+        other actions. Raises Stopped, whatever `work` raises that is not a CodedError, and ValueError where the policy
+        requires a validation and none is given.
         """
         if self.policy.validate_before_repeat and validate is None:
             raise ValueError(
@@ -88,32 +86,33 @@ class Robot:
                 validate()
             return work(call)
 
-        course = self._course(correlation_id, input_data)
-        return self._ended(course, self._guard(course.observe).outcome(validated), partly_done)
+        execution = self._execution(correlation_id, input_data)
+        return self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
 
-    def _ended(self, course: Course, outcome: Outcome[T], partly_done: Callable[[], bool] = lambda: False) -> Result[T]:
+    def _ended(
+        self, execution: Execution, outcome: GuardResult[T], partly_done: Callable[[], bool] = lambda: False
+    ) -> Result[T]:
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
             return Result(outcome.value, (), outcome.attempts)
         compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
-        return Result(None, (course.failed(outcome.error, compensation),), outcome.attempts)
+        return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
 
     def due(self, now: datetime | None = None) -> list[Deferred]:
-        """The work that was deferred and is due at `now`, what was due first at the front. Raises StateError,
-        StorageError."""
+        """Return the deferred work that is due at `now`, the earliest first. Raises StateError, StorageError."""
         return self.deferrals.due(now or self._ports.clock.now())
 
     def run_due(
         self, work: Callable[[Deferred, Call], T], *, validate: Callable[[Deferred], None] | None = None
     ) -> list[tuple[Deferred, Result[T]]]:
-        """Do each piece of work that was deferred and is due now, once, as `run` does; what came of each.
+        """Do each piece of deferred work that is due now, once, as `run` does; return the results.
 
-        It is struck off when it ended, unless the policy defers it anew. Of several who ask at once one gets it. If
-        this process dies at it, it is due again an hour later: `work` may be begun a second time. Raises what `run`
-        raises, and StateError, StorageError; what was not done stays due.
+        It is removed when it has ended, unless the policy defers it again. Of several callers only one gets each piece.
+        If this process dies, the work is due again an hour later, so `work` may be begun a second time. Raises what
+        `run` raises, and StateError, StorageError; work that was not done stays due.
         """
-        taken = (self.deferrals.take(it.key) for it in self.due())  # each when its turn comes
+        taken = (self.deferrals.take(it.key) for it in self.due())  # each taken just before it is done
         return [(it, self._run_again(it, work, validate)) for it in taken if it]
 
     def _run_again(
@@ -134,74 +133,76 @@ class Robot:
 
     def validate(
         self,
-        measure: Callable[[Call], grid.Number],
-        allowed: grid.Grid,
+        measure: Callable[[Call], step_validation.Number],
+        allowed: step_validation.Grid,
         *,
         correlation_id: str,
         input_data: Mapping[str, Any] | None = None,
-    ) -> Result[grid.Verdict]:
-        """Validate the number that `measure` returns, by the rules of the policy's [validation]. Taking the measure is
-        repeated as the policy says; a number that the rules refuse is a failure, and its record has the proposal.
+    ) -> Result[step_validation.StepVerdict]:
+        """Validate the number that `measure` returns by the policy's [validation].
 
-        Raises Stopped, whatever `measure` raises that is no CodedError, and ValueError for a robot whose policy has no
-        [validation].
+        Measuring is repeated as the policy says. A number that is refused is a failure, whose record has the proposal.
+        Raises Stopped, whatever `measure` raises that is not a CodedError, and ValueError for a robot whose policy has
+        no [validation].
         """
         if (rules := self.policy.validation) is None:
             raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
-        course = self._course(correlation_id, input_data)
+        execution = self._execution(correlation_id, input_data)
 
-        def judged(call: Call) -> grid.Verdict:
+        def judged(call: Call) -> step_validation.StepVerdict:
             value = measure(call)
             try:
-                verdict = grid.validate(value, allowed, rules)
+                verdict = step_validation.validate(value, allowed, rules)
             except (ValueError, ArithmeticError) as error:
-                raise RobotError(grid.OUT_OF_RANGE, f"{value!r:.60} is no number on any grid") from error
-            course.tell(value=str(verdict.value), nearest=str(verdict.nearest))
+                raise RobotError(step_validation.OUT_OF_RANGE, f"{value!r:.60} is no number on any grid") from error
+            execution.tell(value=str(verdict.value), nearest=str(verdict.nearest))
             verdict.passed()
             return verdict
 
-        result = self._ended(course, self._guard(course.observe).outcome(judged))
+        result = self._ended(execution, self._guard(execution.observe).outcome(judged))
         if (verdict := result.value) and (wrong := verdict.wrong):
             _log.warning("%s: %s (%s)", self.policy.id, wrong, verdict.finding)
-            if verdict.finding is grid.Finding.CORRECTED:
-                course.corrected(wrong)
+            if verdict.finding is step_validation.StepFinding.CORRECTED:
+                execution.corrected(wrong)
         return result
 
     def create(
-        self, parts: creation.Parts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
+        self, parts: creation.CreationParts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
     ) -> Result[creation.Created[T]]:
-        """The thing that `data` describe, made once however often it is asked for. After as many failures in a row as
-        the policy says nothing is made any more, and the desk is told once. `key` is the thing's idempotency key where
-        the policy says `key_from = "item"`; else it is made from the data.
+        """Return the item that `data` describe, created once however often it is requested.
 
-        Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
+        After as many failures in a row as the policy says nothing more is created, and the sink is told once. `key` is
+        the item's idempotency key where the policy has `key_from = "item"`; otherwise it is made from the data. Raises
+        Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
         """
-        course = self._course(correlation_id, data)
-        creator = self.creator(parts, course.observe)
+        execution = self._execution(correlation_id, data)
+        creator = self.creator(parts, execution.observe)
         try:
-            return Result(creator.create(data, key), (), course.attempts)
-        except ReadOnly as error:  # it was told of when it began
-            return Result(None, (course.failed(error, follows=()),), course.attempts)
+            return Result(creator.create(data, key), (), execution.attempts)
+        except ReadOnly as error:  # the sink was told when it began
+            return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
             begins = _failed_in_a_row(creator) == creator.policy.read_only_after
-            return Result(None, (course.failed(error, read_only_begins=begins),), course.attempts)
+            return Result(None, (execution.failed(error, read_only_begins=begins),), execution.attempts)
 
     def creator(
-        self, parts: creation.Parts[T], observe: Callable[[Tried], None] = lambda tried: None
+        self, parts: creation.CreationParts[T], observe: Callable[[Tried], None] = lambda tried: None
     ) -> creation.Creator[T]:
-        """What `create` creates with: for an operator who ends the read-only mode (`probe`, `reset`), and for whoever
-        undoes now and then what nobody has confirmed in time (`unconfirmed.roll_back_due`). Raises ValueError, as
-        `create` does."""
+        """Return the creator that `create` uses.
+
+        With it an operator ends the read-only mode (`probe`, `reset`), and a program rolls back what was not confirmed
+        in time (`unconfirmed.roll_back_due`). Raises ValueError, as `create` does.
+        """
         clock, policy = self._ports.clock, creation_policy(self.policy)
-        return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._register)
+        return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._states)
 
     def create_all(
-        self, parts: batch.Parts[T], items: Iterable[batch.Item], *, correlation_id: str
-    ) -> Result[batch.Report[T]]:
-        """Make many things, in batches; what became of each stands in the report. The items that failed of the same
-        error are one failure.
+        self, parts: batch.BatchParts[T], items: Iterable[batch.BatchItem], *, correlation_id: str
+    ) -> Result[batch.BatchReport[T]]:
+        """Create many items in batches; the report has what became of each.
 
-        Raises Stopped, and ValueError for a robot whose policy has no batches.
+        Items that failed with the same error are one failure. Raises Stopped, and ValueError for a robot whose policy
+        has no batches.
         """
         ports = self._ports
         batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
@@ -214,20 +215,35 @@ class Robot:
         failures = []
         for error, keys in failed.values():
             given, context = {"items": keys}, {"statistics": figures}
-            course = Course(self.policy, self._ports, correlation_id, given, context, DONE_BY_BATCHES, self.deferrals)
-            failures.append(course.failed(error))
+            execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES)
+            failures.append(execution.failed(error))
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
     def _guard(self, observe: Callable[[Tried], None]) -> Guard:
         ports, retry = self._ports, self.policy.retry
         return Guard(retry, ports.clock, ports.random, breaker=self._breaker, stop=ports.stop, observe=observe)
 
-    def _course(self, correlation_id: str, input_data: Mapping[str, Any] | None) -> Course:
-        return Course(self.policy, self._ports, correlation_id, input_data or {}, {}, (), self.deferrals)
+    def _execution(
+        self,
+        correlation_id: str,
+        input_data: Mapping[str, Any] | None,
+        context: Mapping[str, Any] | None = None,
+        *,
+        done_already: frozenset[Do] = frozenset(),
+    ) -> Execution:
+        return Execution(
+            policy=self.policy,
+            ports=self._ports,
+            correlation_id=correlation_id,
+            input_data=input_data or {},
+            context=context or {},
+            done_already=done_already,
+            deferrals=self.deferrals,
+        )
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:
-    """None if that cannot be told now: what the creation failed of counts for more."""
+    """Return the number of failures in a row, or None where it cannot be read."""
     try:
         return creator.mode().failed_in_a_row
     except RetakeError:

@@ -1,7 +1,6 @@
-"""The sections that a policy file may have beside its [retry], as typed values, and their forms.
+"""The sections that a policy file may have besides [retry], as typed values, and their schemas.
 
-All times are seconds. Each section stands in the files of the robots whose seed speaks of it; the number that the seed
-gives stands there, beside the seed's own words.
+All times are seconds. docs/protocol.md, section "Robots", says which robot has which.
 """
 
 from enum import StrEnum
@@ -10,31 +9,31 @@ from typing import Any, NamedTuple
 from retake.errors import ErrorClass
 from retake.retrying.breaker import BreakerPolicy
 from retake.robots.follow_ups import ACTIONS, CLASSES, CODES, FollowUp
-from retake.robots.form import Field, Form, Tables, declared, form_of
 from retake.robots.recovery import STEPS, RecoveryStep
-from retake.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
+from retake.settings.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
+from retake.settings.schema import Field, Schema, TableList, field, schema_of
 
 
 class LastFailure(NamedTuple):
-    """What follows when the work has come to nothing."""
+    """What follows the last failure."""
 
-    actions: tuple[FollowUp, ...] = declared(Tables(ACTIONS), "in their order")
+    actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
-class Recovery(NamedTuple):
-    """What leads out of the error."""
+class RecoverySteps(NamedTuple):
+    """How to recover from the error."""
 
-    steps: tuple[RecoveryStep, ...] = declared(Tables(STEPS), "in their order")
+    steps: tuple[RecoveryStep, ...] = field(TableList(STEPS), "in their order")
 
 
 class Escalation(NamedTuple):
-    """Who hears of it, one after another."""
+    """Who is notified, one after another."""
 
-    path: tuple[FollowUp, ...] = declared(Tables(ACTIONS), "in their order")
+    path: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
 class NamedBreaker(NamedTuple):
-    """The circuit breaker that the calls go through; robots that name the same one share it."""
+    """The circuit breaker of the calls; robots that name the same one share it."""
 
     name: str
     policy: BreakerPolicy
@@ -44,118 +43,118 @@ def _breaker(name: str, **numbers: Any) -> NamedBreaker:
     return NamedBreaker(name, BreakerPolicy(**numbers))
 
 
-_BREAKER = Form(
+_BREAKER = Schema(
     _breaker,
     {
-        "name": Field(TEXT, "whose health it watches"),
-        "failures": Field(whole(1, 1000), "how many failures open it"),
-        "window_s": Field(SECONDS, "seconds within which they do"),
-        "open_s": Field(SECONDS, "seconds that it stays open; then one call is let through to see"),
+        "name": Field(TEXT, "the service that it watches"),
+        "failures": Field(whole(1, 1000), "failures that open it"),
+        "window_s": Field(SECONDS, "seconds within which they count"),
+        "open_s": Field(SECONDS, "seconds that it stays open; then one call is let through as a probe"),
     },
 )
 
 
 class Cache(NamedTuple):
-    """Results of earlier works that stand in while there are no new ones."""
+    """Earlier results that are used while there are no new ones."""
 
-    ttl_s: float = declared(SECONDS, "seconds for which a result may stand in")
-    classes: tuple[ErrorClass, ...] = declared(CLASSES, "after errors of which classes it does")
-    read_only: bool = declared(YES_OR_NO, "whether it may only be read: nothing is created or changed from it")
+    ttl_s: float = field(SECONDS, "seconds for which a result may be used")
+    classes: tuple[ErrorClass, ...] = field(CLASSES, "the classes of errors after which it is")
+    read_only: bool = field(YES_OR_NO, "whether it may only be read, not used to create or change anything")
 
 
 class Idempotency(NamedTuple):
-    """How nothing is created twice."""
+    """How duplicates are avoided."""
 
-    key_from: str = declared(choice("data", "item"), "what the idempotency key is made from")
-    check_before_create: bool = declared(YES_OR_NO, "whether the item is looked for before it is created")
-    check_before_retry: bool = declared(YES_OR_NO, "whether the item is looked for before each repeat")
-    if_none_match: bool = declared(YES_OR_NO, "whether the request carries If-None-Match")
+    key_from: str = field(choice("data", "item"), "what the idempotency key is made from")
+    check_before_create: bool = field(YES_OR_NO, "whether the item is looked for before it is created")
+    check_before_retry: bool = field(YES_OR_NO, "whether the item is looked for before each repeat")
+    if_none_match: bool = field(YES_OR_NO, "whether the request carries If-None-Match")
 
 
 class Compensation(NamedTuple):
-    """What is done about work that was done in part."""
+    """What is done about partly done work."""
 
-    after: str = declared(choice("creation", "partial_setup"), "how far the work had come")
-    actions: tuple[FollowUp, ...] = declared(Tables(ACTIONS), "in their order")
+    after: str = field(choice("creation", "partial_setup"), "how far the work had got")
+    actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
 
 
 class Batch(NamedTuple):
-    """Many items in one work."""
+    """Many items in one call."""
 
-    size: int = declared(whole(1, 10_000), "items at most")
-    partial_success: bool = declared(YES_OR_NO, "whether the items that succeeded stay while others fail")
-    rollback_over_percent: float = declared(from_zero(100), "the whole batch is undone if more of its items fail")
-    split_after: tuple[str, ...] = declared(CODES, "after these errors it is done again in two halves")
+    size: int = field(whole(1, 10_000), "items at most")
+    partial_success: bool = field(YES_OR_NO, "whether the items that succeeded stay while others fail")
+    rollback_over_percent: float = field(from_zero(100), "the whole batch is undone if more of its items fail")
+    split_after: tuple[str, ...] = field(CODES, "after these errors the batch is repeated in two halves")
 
 
 class Locks(NamedTuple):
-    """What is done about a lock that somebody else holds."""
+    """What is done about a lock that another holds."""
 
-    wait_s: float = declared(PATIENCE, "seconds to wait for it")
-    break_after_s: float = declared(PATIENCE, "seconds after which it is broken, in the cases of break_for")
-    break_for: str = declared(choice("reads", "nothing"), "for which work it may be broken")
-    optimistic_versions: bool = declared(YES_OR_NO, "whether writes compare versions instead of holding a lock")
+    wait_s: float = field(PATIENCE, "seconds to wait for it")
+    break_after_s: float = field(PATIENCE, "seconds after which it is broken, for the work in break_for")
+    break_for: str = field(choice("reads", "nothing"), "the work for which it may be broken")
+    optimistic_versions: bool = field(YES_OR_NO, "whether writes compare versions instead of holding a lock")
 
 
-class Mode(StrEnum):
+class ValidationMode(StrEnum):
     """How strictly a value is validated."""
 
     STRICT = "strict"  # any violation is an error
-    LIBERAL = "liberal"  # within the tolerance it is a warning
-    EMERGENCY = "emergency"  # written to the log only: the load is critical
+    LIBERAL = "liberal"  # within the tolerance a warning
+    EMERGENCY = "emergency"  # logged only, under critical load
 
 
 class Validation(NamedTuple):
-    """What is done about a value off the grid or out of range."""
+    """What is done about a value that is not on the grid or out of range."""
 
-    mode: Mode = declared(Rule(choice(*Mode).allowed, Mode), "how strictly")
-    tolerance_percent: float = declared(from_zero(50), "of the step: how far off is let pass in the liberal mode")
-    auto_correct: bool = declared(YES_OR_NO, "whether the nearest allowed value takes the place of a wrong one")
+    mode: ValidationMode = field(Rule(choice(*ValidationMode).allowed, ValidationMode), "how strictly")
+    tolerance_percent: float = field(from_zero(50), "of the step: the deviation that passes in liberal mode")
+    auto_correct: bool = field(YES_OR_NO, "whether the nearest allowed value replaces a wrong one")
 
 
 class Consistency(NamedTuple):
-    """How systems that have no transaction in common are kept in agreement."""
+    """How systems without a common transaction are kept consistent."""
 
-    transactional_messages: bool = declared(YES_OR_NO, "a message is sent if and only if its change is committed")
-    outbox: bool = declared(YES_OR_NO, "messages are kept in an outbox until they are delivered")
-    saga: bool = declared(YES_OR_NO, "each step of a long transaction has a compensation")
+    transactional_messages: bool = field(YES_OR_NO, "a message is sent if and only if its change is committed")
+    outbox: bool = field(YES_OR_NO, "messages are kept in an outbox until they are delivered")
+    saga: bool = field(YES_OR_NO, "each step of a long transaction has a compensation")
 
 
 class Stores(NamedTuple):
-    """Where results go, the first of them that takes them."""
+    """Where results are stored: in the first store that accepts them."""
 
-    primary: str = declared(TEXT, "the main store")
-    secondary: str = declared(TEXT, "while the main one does not take them")
-    emergency: str = declared(TEXT, "while neither of them does")
-    sync_back: bool = declared(YES_OR_NO, "whether they are brought to the main store when it is back")
+    primary: str = field(TEXT, "the main store")
+    secondary: str = field(TEXT, "while the main store is unavailable")
+    emergency: str = field(TEXT, "while both are unavailable")
+    sync_back: bool = field(YES_OR_NO, "whether results are copied to the main store when it is back")
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """The stores as they are tried: main, secondary, emergency."""
+        """The stores in the order in which they are tried."""
         return self.primary, self.secondary, self.emergency
 
 
 class Snapshots(NamedTuple):
     """Copies to recover from."""
 
-    every_s: float = declared(SECONDS, "seconds from one to the next")
-    restore_last_valid: bool = declared(YES_OR_NO, "whether recovery takes the last one that is valid")
-    replicate_elsewhere: bool = declared(YES_OR_NO, "whether they are kept in another datacentre too")
+    every_s: float = field(SECONDS, "seconds between two snapshots")
+    restore_last_valid: bool = field(YES_OR_NO, "whether recovery uses the last valid one")
+    replicate_elsewhere: bool = field(YES_OR_NO, "whether they are also kept in another data centre")
 
 
 SECTIONS = {
-    "last_failure": form_of(LastFailure),
-    "recovery": form_of(Recovery),
-    "escalation": form_of(Escalation),
+    "last_failure": schema_of(LastFailure),
+    "recovery": schema_of(RecoverySteps),
+    "escalation": schema_of(Escalation),
     "breaker": _BREAKER,
-    "cache": form_of(Cache),
-    "idempotency": form_of(Idempotency),
-    "compensation": form_of(Compensation),
-    "batch": form_of(Batch),
-    "locks": form_of(Locks),
-    "validation": form_of(Validation),
-    "consistency": form_of(Consistency),
-    "stores": form_of(Stores),
-    "snapshots": form_of(Snapshots),
+    "cache": schema_of(Cache),
+    "idempotency": schema_of(Idempotency),
+    "compensation": schema_of(Compensation),
+    "batch": schema_of(Batch),
+    "locks": schema_of(Locks),
+    "validation": schema_of(Validation),
+    "consistency": schema_of(Consistency),
+    "stores": schema_of(Stores),
+    "snapshots": schema_of(Snapshots),
 }
 """By the name of the table in the file."""

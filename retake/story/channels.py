@@ -8,12 +8,12 @@ from retake.clock import Clock
 from retake.keys import Keys
 from retake.logs import bind
 from retake.runs.ledgers import Ledgers
-from retake.settings import Settings
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.decision import FETCH_SCRIPT, Act
 from retake.story.environment import part_of, pipeline_of
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_breakers
+from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore

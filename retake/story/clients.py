@@ -3,7 +3,7 @@
 from logging import getLogger
 
 from retake.keys import Keys, missing_keys
-from retake.settings import Settings
+from retake.story.settings import Settings
 from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
 
 _log = getLogger(__name__)

@@ -17,7 +17,6 @@ from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
 from retake.keys import Keys
 from retake.logs import setup_logging
-from retake.settings import Settings
 from retake.story.environment import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
@@ -28,6 +27,7 @@ from retake.story.environment import (
 )
 from retake.story.pipeline import Observer
 from retake.story.runner import StoryRunner, story_breakers, unobserved
+from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal, owner
 from retake.ticking.scripts import ScriptResult
@@ -169,7 +169,7 @@ class _Scripts:
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
     """A sandbox whose tasks and links outlive this process, beside the bucket that its media go to."""
     from retake.sandbox import Sandbox
-    from retake.settings import load_settings
+    from retake.story.settings import load_settings
 
     storage = load_settings(environ).storage
     url, ledger = storage.url, storage.ledger or ""

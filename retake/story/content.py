@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from retake.clock import stamp
 from retake.errors import Code, SettingsError, StateError, TaskFailed
-from retake.settings import Settings
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
+from retake.story.settings import Settings
 from retake.story.step_context import StepContext
 from retake.strict_json import encode
 

@@ -41,7 +41,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from retake.exit_codes import ExitCode
-from retake.settings import Workflow
 from retake.story.documents import (
     FAILED_STEP,
     IMAGINE,
@@ -54,6 +53,7 @@ from retake.story.documents import (
     Step,
     Task,
 )
+from retake.story.settings import Workflow
 
 if TYPE_CHECKING:
     from retake.paid.caps import Today

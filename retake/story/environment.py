@@ -6,7 +6,7 @@ from logging import getLogger
 from retake.bucket import Bucket, LeaseTerms, open_bucket
 from retake.errors import SettingsError
 from retake.keys import Keys, read_keys
-from retake.settings import Settings, load_settings, sandboxed
+from retake.story.settings import Settings, load_settings, sandboxed
 
 LEASE = "story"
 """The name of the pipeline's lease in its bucket."""

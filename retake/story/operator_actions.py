@@ -14,13 +14,13 @@ from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
 from retake.runs.ledgers import Ledgers
-from retake.settings import Settings
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.environment import LEASE
 from retake.story.generation import DEAD_LETTERS, dead_letter, requeue
 from retake.story.operator_rules import Plan, Refusal, Verb, plan
 from retake.story.run_mirror import OPERATOR, REMARK, RunMirror
+from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.transitions import requeued
 

@@ -22,11 +22,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from retake.errors import RetakeError
-from retake.settings import Workflow
 from retake.story import transitions
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
+from retake.story.settings import Workflow
 
 if TYPE_CHECKING:
     from retake.paid.caps import Today

@@ -16,7 +16,6 @@ from retake.keys import Keys, missing_keys
 from retake.logs import alert
 from retake.paid.spending import Spending
 from retake.retrying.vendor_breakers import VendorOff
-from retake.settings import Settings
 from retake.story import transitions
 from retake.story.beginning import begin_or_wait
 from retake.story.decision import Act, Action, capped, decide, held_until, paid_step, vendor_of
@@ -24,6 +23,7 @@ from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.flag import ProcessingFlag
 from retake.story.generation import dead_letter, finish, requeue
 from retake.story.script_run import ScriptRun
+from retake.story.settings import Settings
 from retake.story.spending import known
 from retake.story.store import DocumentStore
 from retake.ticking.scripts import Scripts

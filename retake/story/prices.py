@@ -9,8 +9,8 @@ ordered, which is one that its model makes, not the one that was asked for.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from retake.settings import Settings
 from retake.story.documents import Step
+from retake.story.settings import Settings
 from retake.vendors.runway_limits import fit_duration
 
 CHAT_USD = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}  # a call of some 1,500 tokens

@@ -17,9 +17,9 @@ from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.foreign_text import one_line
 from retake.logs import setup_logging
-from retake.settings import Settings
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, Documents, Step
+from retake.story.settings import Settings
 
 if TYPE_CHECKING:
     from retake.sandbox import VendorBill

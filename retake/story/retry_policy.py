@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from retake.errors import Code, CodedError, ErrorClass, error_record, escalate, retry_in
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Linear
 from retake.retrying.policy import GiveUp, Retry, RetryPolicy
-from retake.settings import Retrying, Settings, Workflow
+from retake.settings.shared import RetryingSettings
 from retake.story.documents import MidjourneyDocument, Step
+from retake.story.settings import Settings, Workflow
 
 LONGEST_ASKED_S = 3600.0
 """The longest Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""
@@ -24,7 +25,7 @@ _ASK_A_PERSON = {
     ErrorClass.CRITICAL: "fix what the message names; --resume tries again at once",
 }
 
-_STRATEGIES: dict[str, Callable[[Retrying], Backoff]] = {
+_STRATEGIES: dict[str, Callable[[RetryingSettings], Backoff]] = {
     "none": lambda chosen: Fixed(0.0),
     "fixed": lambda chosen: Fixed(chosen.first_seconds),
     "linear": lambda chosen: Linear(chosen.first_seconds, chosen.first_seconds),
@@ -33,7 +34,7 @@ _STRATEGIES: dict[str, Callable[[Retrying], Backoff]] = {
 }
 
 
-def step_policy(limits: Workflow, step: Step, retrying: Retrying = Retrying()) -> RetryPolicy:  # noqa: B008  immutable
+def step_policy(limits: Workflow, step: Step, retrying: RetryingSettings = RetryingSettings()) -> RetryPolicy:  # noqa: B008  immutable
     """Return the policy of a step.
 
     Answered polls clear the counter of failed ones, so the counter alone would not end polls that fail and succeed by

@@ -9,13 +9,13 @@ from retake.keys import Keys
 from retake.paid.spending import Spending
 from retake.retrying.vendor_breakers import VendorBreakers
 from retake.runs.ledgers import Ledgers
-from retake.settings import Settings
 from retake.story.beginning import tidy_plan
 from retake.story.decision import Act, Action, capped, decide, paid_step
 from retake.story.documents import Documents, Step
 from retake.story.environment import LEASE
 from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
+from retake.story.settings import Settings
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.scripts import Scripts

@@ -10,10 +10,10 @@ from retake.errors import Code, PollFailed, escalate
 from retake.exit_codes import ExitCode
 from retake.logs import alert
 from retake.paid.spending import Spending
-from retake.settings import Settings
 from retake.story import transitions
 from retake.story.decision import ASK_TO_RESOLVE, FETCH_SCRIPT, Act, Action, held_until, paid_step, script_of
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
+from retake.story.settings import Settings
 from retake.story.spending import known
 from retake.story.store import DocumentStore
 from retake.ticking.scripts import ScriptResult, Scripts

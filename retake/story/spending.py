@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.paid.spending import Spending
-from retake.settings import Settings
 from retake.story.documents import MidjourneyDocument, Step
+from retake.story.settings import Settings
 
 if TYPE_CHECKING:
     from retake.paid.day_book import Known

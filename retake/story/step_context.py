@@ -11,11 +11,11 @@ from retake.clock import Clock
 from retake.errors import VendorError
 from retake.paid.guard import PaidCallGuard
 from retake.paid.spending import Spending
-from retake.settings import Settings
 from retake.story import transitions
 from retake.story.documents import MidjourneyDocument, Status, Step
 from retake.story.journal import Clients, StoryBudget, StoryJournal, conclude
 from retake.story.retry_policy import Failure, failure_record
+from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process

@@ -8,7 +8,6 @@ from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound
 from retake.bucket.shared_writes import shared_writes
 from retake.clock import Clock
 from retake.errors import StateError, StorageError
-from retake.settings import FilePaths
 from retake.story.documents import (
     GROUP,
     Documents,
@@ -20,6 +19,7 @@ from retake.story.documents import (
     parse_midjourney,
     parse_public,
 )
+from retake.story.settings import FilePaths
 from retake.strict_json import encode, parse, what_is_wrong
 
 UNREADABLE = "unreadable/"

@@ -27,7 +27,8 @@ from retake.errors import StorageError
 from retake.keys import Keys
 from retake.runs import open_ledger
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, Storage, sandboxed
+from retake.settings.shared import StorageSettings
+from retake.story.settings import Settings, sandboxed
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def found(answer: Answer, check: str) -> tuple[str, str]:
 
 
 def on_disk(path: Path, **storage: Any) -> Desk:
-    settings = Settings(storage=Storage(f"file:{path}", **storage))
+    settings = Settings(storage=StorageSettings(f"file:{path}", **storage))
     return Desk({}, settings=settings, keys=KEYS, bucket=DirectoryBucket(str(path)), clock=SystemClock())
 
 

@@ -21,7 +21,7 @@ from retake.errors import Code
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
 from retake.runs.states import Trigger
-from retake.settings import SECTIONS
+from retake.story.settings import SECTIONS
 from retake.ticking.tick import Orders
 
 
@@ -206,7 +206,7 @@ def test_every_code_of_a_vendor_has_its_advice() -> None:
 
 def test_the_settings_that_advice_names_are_settings() -> None:
     named = {name for advice in TABLE for name in advice.settings}
-    known = {f"{path}.{name}" for path, section in SECTIONS.items() for name in section.settings}
+    known = {f"{path}.{name}" for path, section in SECTIONS.items() for name in section.fields}
     assert named | {*_BREAKER} <= known
 
 

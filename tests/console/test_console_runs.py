@@ -20,8 +20,9 @@ from retake.errors import RunError
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import Trigger
-from retake.settings import Settings, Storage
+from retake.settings.shared import StorageSettings
 from retake.story.operator_actions import OperatorActions
+from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 
 
@@ -255,7 +256,7 @@ def test_a_channel_has_its_own_runs_and_a_name_in_two_of_them_must_be_made_clear
 
 def test_a_database_is_looked_at_in_the_same_way(tmp_path: Path) -> None:
     world = World()
-    world.settings = world.settings._replace(storage=Storage(ledger=f"sqlite:{tmp_path / 'runs.sqlite'}"))
+    world.settings = world.settings._replace(storage=StorageSettings(ledger=f"sqlite:{tmp_path / 'runs.sqlite'}"))
     world.vendors.plan("imagine", "refused", "rejected")
     world.ticks(3)
     assert ids(world) == ["20260101-0000"]

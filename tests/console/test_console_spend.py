@@ -8,7 +8,7 @@ from reading_world import World, ask, clear, desk_of, shown
 from retake.bucket.counting import CountingBucket
 from retake.console.spend import command as spend
 from retake.errors import StateError
-from retake.settings import Settings
+from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 
 

@@ -1,4 +1,4 @@
-"""The strategies: their waits against the seed's own lists, against tenacity, and against a formula of Fibonacci's."""
+"""The strategies: their waits against the lists of docs/protocol.md, tenacity, and a formula for Fibonacci numbers."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ SEED_003 = [
     ("NR.NSI.8", TwoPhase(30), [0, 30]),
     ("NR.NSI.9", Exponential(1, 2), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
 ]
-"""Each robot's strategy with the numbers that give the list of intervals in the seed."""
+"""Each robot's strategy with the numbers that give its list of intervals in docs/protocol.md."""
 
 seconds = st.floats(0, 1e6) | st.integers(0, 10**6)
 repeats = st.integers(1, 400)
@@ -42,7 +42,7 @@ def theirs(wait: Callable[[tenacity.RetryCallState], float], repeat: int) -> flo
 
 
 @pytest.mark.parametrize(("backoff", "intervals"), [row[1:] for row in SEED_003], ids=[row[0] for row in SEED_003])
-def test_a_strategy_comes_to_the_intervals_of_the_seed(backoff: Backoff, intervals: list[float]) -> None:
+def test_a_strategy_comes_to_the_intervals_of_the_protocol(backoff: Backoff, intervals: list[float]) -> None:
     assert waits(backoff, len(intervals)) == intervals
 
 

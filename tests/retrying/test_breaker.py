@@ -10,10 +10,10 @@ from retake.errors import Code, CodedError, OutcomeUnknown, PollFailed, Refused,
 from retake.retrying.breaker import (
     BreakerOpen,
     BreakerPolicy,
+    BreakerRefusal,
     BreakerState,
     Phase,
     Probe,
-    Refusal,
     allow,
     decoded,
     encoded,
@@ -26,7 +26,7 @@ from retake.retrying.breaker import (
 from retake.retrying.policy import RetryIf
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SEED = BreakerPolicy()
+PROTOCOL = BreakerPolicy()
 FAILURE = RobotError("ERR_TEMPORARY_API_TIMEOUT", "no answer")
 
 
@@ -34,14 +34,14 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def after_failures(*seconds: float, policy: BreakerPolicy = SEED) -> BreakerState:
+def after_failures(*seconds: float, policy: BreakerPolicy = PROTOCOL) -> BreakerState:
     state = BreakerState()
     for moment in seconds:
         state = failed(state, policy, FAILURE, at(moment), "somebody")
     return state
 
 
-def opened(policy: BreakerPolicy = SEED) -> BreakerState:
+def opened(policy: BreakerPolicy = PROTOCOL) -> BreakerState:
     """Opened at NOW."""
     return after_failures(*[0] * policy.failures, policy=policy)
 
@@ -49,14 +49,14 @@ def opened(policy: BreakerPolicy = SEED) -> BreakerState:
 # --- it opens ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_the_seeds() -> None:
-    assert (SEED.failures, SEED.window_s, SEED.open_s) == (10, 300, 60)
+def test_the_numbers_are_those_of_the_protocol() -> None:
+    assert (PROTOCOL.failures, PROTOCOL.window_s, PROTOCOL.open_s) == (10, 300, 60)
 
 
 def test_ten_failures_within_five_minutes_open_it_for_a_minute() -> None:
     nine = after_failures(*range(0, 270, 30))
     assert nine.phase(at(270)) is Phase.CLOSED
-    ten = failed(nine, SEED, FAILURE, at(299), "me")
+    ten = failed(nine, PROTOCOL, FAILURE, at(299), "me")
     assert (ten.phase(at(299)), ten.open_until, ten.opened_at) == (Phase.OPEN, at(359), at(299))
     assert ten.code == FAILURE.code
     assert (ten.phase(at(358.9)), ten.phase(at(359))) == (Phase.OPEN, Phase.HALF_OPEN)
@@ -65,8 +65,8 @@ def test_ten_failures_within_five_minutes_open_it_for_a_minute() -> None:
 def test_failures_that_are_older_than_five_minutes_count_no_more() -> None:
     state = after_failures(0, *range(60, 300, 30), 300)
     assert state.phase(at(300)) is Phase.CLOSED
-    assert len(within(state, SEED, at(300))) == 9
-    assert failed(state, SEED, FAILURE, at(301), "me").phase(at(301)) is Phase.OPEN
+    assert len(within(state, PROTOCOL, at(300))) == 9
+    assert failed(state, PROTOCOL, FAILURE, at(301), "me").phase(at(301)) is Phase.OPEN
 
 
 def test_successes_in_between_take_no_failure_back() -> None:
@@ -107,12 +107,12 @@ def test_it_opens_at_the_first_failure_that_makes_enough_within_the_window(momen
     ids=lambda it: f"{type(it).__name__}-{it.code}" if isinstance(it, CodedError) else "",
 )
 def test_only_what_tells_of_the_other_sides_health_counts(error: CodedError, counts: bool) -> None:
-    state = failed(BreakerState(), SEED, error, NOW, "me")
+    state = failed(BreakerState(), PROTOCOL, error, NOW, "me")
     assert (state != BreakerState()) == counts
 
 
 def test_a_policy_may_count_other_codes() -> None:
-    policy = SEED._replace(counts=RetryIf(codes=frozenset({"ERR_CRITICAL_SERVICE_DOWN"})))
+    policy = PROTOCOL._replace(counts=RetryIf(codes=frozenset({"ERR_CRITICAL_SERVICE_DOWN"})))
     assert failed(BreakerState(), policy, RobotError("ERR_CRITICAL_SERVICE_DOWN", "x"), NOW, "me").failures == (NOW,)
 
 
@@ -121,56 +121,56 @@ def test_a_policy_may_count_other_codes() -> None:
 
 def test_closed_it_lets_everybody_through_and_nothing_is_to_be_kept() -> None:
     state = after_failures(0, 1)
-    assert allow(state, SEED, at(2), "me") == (state, None)
+    assert allow(state, PROTOCOL, at(2), "me") == (state, None)
 
 
 def test_open_it_refuses_and_says_until_when() -> None:
     state = opened()
-    assert allow(state, SEED, at(20), "me") == (state, Refusal("open until 2026-01-01T00:01:00Z", 40))
+    assert allow(state, PROTOCOL, at(20), "me") == (state, BreakerRefusal("open until 2026-01-01T00:01:00Z", 40))
 
 
 def test_half_open_it_lets_one_through_and_refuses_the_others() -> None:
-    probing, refusal = allow(opened(), SEED, at(60), "first")
+    probing, refusal = allow(opened(), PROTOCOL, at(60), "first")
     assert (refusal, probing.probe) == (None, Probe("first", at(60)))
-    same, refusal = allow(probing, SEED, at(61), "second")
+    same, refusal = allow(probing, PROTOCOL, at(61), "second")
     assert same == probing
-    assert refusal == Refusal("first has been trying since 2026-01-01T00:01:00Z", 5)
+    assert refusal == BreakerRefusal("first has been trying since 2026-01-01T00:01:00Z", 5)
 
 
 def test_a_probe_that_succeeds_closes_it_as_if_nothing_had_been() -> None:
-    probing, _ = allow(opened(), SEED, at(60), "first")
+    probing, _ = allow(opened(), PROTOCOL, at(60), "first")
     assert succeeded(probing, "first") == BreakerState()
 
 
 def test_a_probe_that_fails_opens_it_for_another_minute() -> None:
-    probing, _ = allow(opened(), SEED, at(60), "first")
-    again = failed(probing, SEED, FAILURE, at(75), "first")
+    probing, _ = allow(opened(), PROTOCOL, at(60), "first")
+    again = failed(probing, PROTOCOL, FAILURE, at(75), "first")
     assert again == BreakerState(open_until=at(135), opened_at=NOW, code=FAILURE.code)
 
 
 @pytest.mark.parametrize("code", [Code.REJECTED, Code.UNAUTHORIZED])
 def test_a_probe_that_ends_with_an_error_that_says_nothing_leaves_the_probe_to_the_next(code: Code) -> None:
-    probing, _ = allow(opened(), SEED, at(60), "first")
-    after = failed(probing, SEED, Refused(code, "no"), at(61), "first")
+    probing, _ = allow(opened(), PROTOCOL, at(60), "first")
+    after = failed(probing, PROTOCOL, Refused(code, "no"), at(61), "first")
     assert (after.phase(at(61)), after.probe) == (Phase.HALF_OPEN, None)
-    assert allow(after, SEED, at(61), "second")[1] is None
+    assert allow(after, PROTOCOL, at(61), "second")[1] is None
 
 
 def test_a_probe_that_dies_runs_out() -> None:
-    probing, _ = allow(opened(), SEED, at(60), "dead")
-    assert allow(probing, SEED, at(60 + 899), "next")[1] == Refusal(
+    probing, _ = allow(opened(), PROTOCOL, at(60), "dead")
+    assert allow(probing, PROTOCOL, at(60 + 899), "next")[1] == BreakerRefusal(
         "dead has been trying since 2026-01-01T00:01:00Z", 1
     )
-    again, none = allow(probing, SEED, at(60 + 900), "next")
+    again, none = allow(probing, PROTOCOL, at(60 + 900), "next")
     assert (none, again.probe) == (None, Probe("next", at(960)))
 
 
 @pytest.mark.parametrize("end", ["failed", "succeeded", "released"])
 def test_who_began_before_it_opened_or_lost_the_probe_changes_nothing(end: str) -> None:
-    probing, _ = allow(opened(), SEED, at(60), "first")
+    probing, _ = allow(opened(), PROTOCOL, at(60), "first")
     for state in (opened(), probing):
         ended = {
-            "failed": failed(state, SEED, FAILURE, at(70), "late"),
+            "failed": failed(state, PROTOCOL, FAILURE, at(70), "late"),
             "succeeded": succeeded(state, "late"),
             "released": released(state, "late"),
         }[end]
@@ -182,18 +182,18 @@ def test_who_began_before_it_opened_or_lost_the_probe_changes_nothing(end: str) 
 
 def test_an_ordered_probe_lets_exactly_one_call_through_while_it_is_open() -> None:
     ordered = probe_ordered(opened())
-    probing, refusal = allow(ordered, SEED, at(10), "first")
+    probing, refusal = allow(ordered, PROTOCOL, at(10), "first")
     assert refusal is None
-    assert allow(probing, SEED, at(11), "second")[1] is not None
-    assert failed(probing, SEED, FAILURE, at(12), "first").open_until == at(72)
+    assert allow(probing, PROTOCOL, at(11), "second")[1] is not None
+    assert failed(probing, PROTOCOL, FAILURE, at(12), "first").open_until == at(72)
     assert succeeded(probing, "first") == BreakerState()
 
 
 def test_an_ordered_probe_that_says_nothing_is_used_up() -> None:
-    probing, _ = allow(probe_ordered(opened()), SEED, at(10), "first")
+    probing, _ = allow(probe_ordered(opened()), PROTOCOL, at(10), "first")
     after = released(probing, "first")
     assert after == opened()
-    assert allow(after, SEED, at(11), "second")[1] is not None
+    assert allow(after, PROTOCOL, at(11), "second")[1] is not None
 
 
 def test_closed_there_is_nothing_to_probe() -> None:

@@ -1,4 +1,4 @@
-"""The circuit breaker over registers: across ticks, threads, processes and deaths, and when the store is away."""
+"""The circuit breaker over state stores: across ticks, threads, processes and deaths, and when the store is away."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import Code, CodedError, Refused, RobotError, StateError, StorageError
 from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy, Phase, breakers_of
-from retake.retrying.register import MemoryRegister, Register
+from retake.retrying.state_store import MemoryStateStore, StateStore
 
 KEY = "breakers/appius.json"
 
@@ -32,9 +32,9 @@ class Scene:
         self.clock = FakeClock()
         self.store = MemoryStore()
 
-    def here(self, register: Register | None = None) -> Breaker:
-        register = register or breakers_of(MemoryBucket(self.store), self.clock)
-        return Breaker("appius", register, self.policy, clock=self.clock, owner="here:1")
+    def here(self, states: StateStore | None = None) -> Breaker:
+        states = states or breakers_of(MemoryBucket(self.store), self.clock)
+        return Breaker("appius", states, self.policy, clock=self.clock, owner="here:1")
 
     def over(self, *faults: Fault) -> tuple[Breaker, FailingBucket]:
         bucket = FailingBucket(MemoryBucket(self.store), *faults)
@@ -245,7 +245,7 @@ def test_who_dies_at_any_point_holds_nobody_up_for_good(scene: Scene) -> None:
 @pytest.mark.parametrize("kind", ["memory", "bucket in memory", "directory"])
 def test_of_many_threads_one_makes_the_probe(kind: str, tmp_path: Path) -> None:
     scene = Scene()
-    one, clock = MemoryRegister(), scene.clock
+    one, clock = MemoryStateStore(), scene.clock
     clients: dict[str, Callable[[], Breaker]] = {
         "memory": lambda: scene.here(one),
         "bucket in memory": scene.here,

@@ -14,8 +14,8 @@ from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import LeaseLost, RobotError, StateError, error_record
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
-from retake.settings import FilePaths
 from retake.story.generation import dead_letter, requeue
+from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 
 NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
@@ -357,3 +357,18 @@ def test_what_a_generation_found_and_kept_can_be_seen_and_dropped_though_it_has_
     ]
     letters.drop("before-20260101-0900")
     assert letters.count() == 0
+
+
+def test_a_letter_with_files_of_the_bucket_is_complete_with_its_report(scene: Scene) -> None:
+    bucket, letters = scene.bucket, scene.letters()
+    bucket.write("666/a.png", b"picture", ANY)
+    assert sorted(letters.add_files("a", {"a.png": "666/a.png"}, {"state.json": b"{}"})) == ["a.png", "state.json"]
+    assert letters.show("a").fault == "it has no report.json"
+    letters.write_report("a", {"generation_id": "a", "files": ["a.png"]})
+    assert bucket.read("dead_letters/a/report.json")[0] == (
+        b'{\n  "generation_id": "a",\n  "files": [\n    "a.png"\n  ]\n}\n'
+    )
+    assert letters.show("a").kind == "generation"
+    assert letters.read("a", "a.png") == b"picture" == bucket.read("666/a.png")[0]
+    with pytest.raises(ValueError, match="is the report itself"):
+        letters.add_files("a", {"report.json": "666/a.png"}, {})

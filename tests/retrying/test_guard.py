@@ -14,7 +14,7 @@ from retake.retrying.backoff import Exponential, Fixed
 from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy, Phase
 from retake.retrying.guard import Call, End, Guard, Tried
 from retake.retrying.policy import GiveUp, Retry, RetryIf, RetryPolicy
-from retake.retrying.register import MemoryRegister
+from retake.retrying.state_store import MemoryStateStore
 
 A, B = "ERR_TEMPORARY_APPIUS_UNAVAILABLE", "ERR_BUSINESS_INVALID_EVENT"
 ROBOT_1 = RetryPolicy(3, Exponential(2, 4))
@@ -211,7 +211,7 @@ def test_with_nobody_who_could_stop_it_a_wait_is_one_sleep(clock: SleepyClock) -
 
 
 def broken(clock: FakeClock, policy: BreakerPolicy = BreakerPolicy()) -> Breaker:  # noqa: B008  immutable
-    return Breaker("appius", MemoryRegister(), policy, clock=clock, owner="here:1")
+    return Breaker("appius", MemoryStateStore(), policy, clock=clock, owner="here:1")
 
 
 def test_while_the_breaker_is_open_the_guard_waits_and_counts_no_attempt(clock: SleepyClock) -> None:

@@ -17,15 +17,15 @@ from retake.clock import FakeClock
 from retake.errors import Code, CodedError, OutcomeUnknown, Refused, RobotError
 from retake.retrying import time_limit
 from retake.retrying.backoff import Fixed
-from retake.retrying.batch import Batches, Item, Parts, Sending
-from retake.retrying.batch_plan import Answer, BatchPolicy, Fate, Made
 from retake.retrying.breaker import Breaker, BreakerPolicy, Phase
-from retake.retrying.creation import Creator
-from retake.retrying.creation import Parts as CreationParts
 from retake.retrying.guard import Call, End, Guard
 from retake.retrying.policy import RetryIf, RetryPolicy
-from retake.retrying.register import MemoryRegister
+from retake.retrying.state_store import MemoryStateStore
 from retake.retrying.time_limit import MOST_ABANDONED, OutOfTime, Overrun, abandoned, within
+from retake.robots.batch import BatchCall, Batches, Item, Parts
+from retake.robots.batch_plan import Answer, BatchPolicy, ItemFate, Made
+from retake.robots.creation import Creator
+from retake.robots.creation import Parts as CreationParts
 
 SOON_S = 0.02
 ENOUGH_S = 0.5  # for a call that does nothing, on a busy machine
@@ -182,7 +182,7 @@ def test_a_policy_may_say_which_error_it_is_and_then_it_is_repeated(hanging: Cal
 
 def test_a_breaker_hears_of_it(hanging: Callable[..., Hanging]) -> None:
     clock = FakeClock()
-    breaker = Breaker("x", MemoryRegister(), BreakerPolicy(failures=1), clock=clock, owner="test")
+    breaker = Breaker("x", MemoryStateStore(), BreakerPolicy(failures=1), clock=clock, owner="test")
     guard(RetryPolicy(0, timeout_s=SOON_S), breaker=breaker).outcome(hanging())
     assert breaker.state().phase(clock.now()) is Phase.OPEN
 
@@ -193,7 +193,7 @@ def test_a_breaker_hears_of_it(hanging: Callable[..., Hanging]) -> None:
 def test_a_batch_whose_call_hangs_is_not_sent_again_but_looked_for(hanging: Callable[..., Hanging]) -> None:
     work, there = hanging(), {"a": "a"}
 
-    def send(sending: Sending) -> Mapping[str, Answer[str]]:
+    def send(sending: BatchCall) -> Mapping[str, Answer[str]]:
         work(sending)
         return {}
 
@@ -205,7 +205,7 @@ def test_a_batch_whose_call_hangs_is_not_sent_again_but_looked_for(hanging: Call
         [Item("a", {}), Item("b", {})]
     )
     assert len(work.calls) == 1
-    assert {key: it.fate for key, it in report.ended.items()} == {"a": Fate.CREATED, "b": Fate.FAILED}
+    assert {key: it.fate for key, it in report.ended.items()} == {"a": ItemFate.CREATED, "b": ItemFate.FAILED}
     assert isinstance(report.ended["b"].error, Overrun)
 
 
@@ -218,7 +218,7 @@ def test_a_question_of_a_batch_that_hangs_is_asked_again(hanging: Callable[..., 
     parts = Parts[str](find, lambda sending: {"a": Made("a")}, lambda item, made: None)
     policy = BatchPolicy(batch=RetryPolicy(3, timeout_s=ENOUGH_S))
     report = Batches(parts, policy, FakeClock(), lambda: 0.5).run([Item("a", {})])
-    assert (report.ended["a"].fate, len(work.calls)) == (Fate.CREATED, 2)
+    assert (report.ended["a"].fate, len(work.calls)) == (ItemFate.CREATED, 2)
 
 
 def test_an_abandoned_creation_finishes_nothing_and_stays_unconfirmed(hanging: Callable[..., Hanging]) -> None:

@@ -1,9 +1,9 @@
-"""What seed 003 has done about any robot's error by its class («Автоматическое восстановление»)."""
+"""What follows any robot's error by its class (docs/protocol.md, section "Automatic recovery")."""
 
 from typing import Any
 
 import pytest
-from seeded_robots import A_PERSON, POLICIES, SEED, THE_MANAGEMENT, seeds
+from protocol_robots import A_PERSON, POLICIES, PROTOCOL, THE_MANAGEMENT, seeds
 
 from retake.errors import RobotError
 from retake.robots.recovery import auto_recovery_protocol, follow_ups_of
@@ -15,10 +15,10 @@ def protocol(robot: str, code: str, **given: Any) -> list[dict[str, Any]]:
     return [action.as_recovery_action() for action in found]
 
 
-@pytest.mark.parametrize("robot", SEED)
+@pytest.mark.parametrize("robot", PROTOCOL)
 def test_a_temporary_error_is_tried_again_after_the_robots_own_wait(robot: str) -> None:
     """«schedule_retry(robot_id, delay=calculate_backoff())»."""
-    for repeat, wait in enumerate(SEED[robot].waits_s, 1):
+    for repeat, wait in enumerate(PROTOCOL[robot].waits_s, 1):
         assert protocol(robot, "ERR_TEMPORARY_X", repeat=repeat) == [{"action": "RETRY", "delay_seconds": wait}]
 
 

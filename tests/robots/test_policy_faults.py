@@ -138,7 +138,7 @@ def test_a_misspelt_key_is_named_with_the_one_that_was_meant(robot: str) -> None
 
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_a_wrong_number_in_the_intervals_or_in_the_strategy_is_noticed(robot: str) -> None:
-    """The list and the strategy are checked against each other, so a slip in either of them is found."""
+    """The list and the strategy are checked against each other, so a it in either of them is found."""
     document = document_of(robot)
     for name in [name for name in ("retry", "item_retry") if name in document]:
         table = document[name]
@@ -326,10 +326,10 @@ def test_the_faults_of_several_files_are_told_together(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[retry", "no TOML: Expected ']' at the end of a table declaration"),
-        (b"a = 1\na = 2\n", "no TOML: Cannot overwrite a value"),
-        (b"\xff\xfe", "no TOML: 'utf-8' codec can't decode"),
-        (b"a = " + b"[" * 5000, "no TOML: "),
+        (b"[retry", "not TOML: Expected ']' at the end of a table declaration"),
+        (b"a = 1\na = 2\n", "not TOML: Cannot overwrite a value"),
+        (b"\xff\xfe", "not TOML: 'utf-8' codec can't decode"),
+        (b"a = " + b"[" * 5000, "not TOML: "),
     ],
 )
 def test_a_file_that_is_no_toml_is_named(folder: Path, content: bytes, says: str) -> None:

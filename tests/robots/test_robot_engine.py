@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seeded_robots import POLICIES, Workshop
+from protocol_robots import POLICIES, Workshop
 
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import FakeClock
 from retake.errors import RetakeError, RobotError, Stopped, StorageError
-from retake.retrying import batch, creation
-from retake.retrying.batch_plan import Answer, Made
-from retake.retrying.creation import How
 from retake.retrying.guard import Call
-from retake.retrying.register import BucketRegister, MemoryRegister, Register
+from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
+from retake.robots import batch, creation
+from retake.robots.batch_plan import Answer, Made
 from retake.robots.chain import Link, Results, run_chain
-from retake.robots.course import Correction, Ports
+from retake.robots.creation import How
 from retake.robots.deferred import TAKEN_S, Deferred
+from retake.robots.execution import Correction, Ports
 from retake.robots.follow_ups import Do
-from retake.robots.grid import Finding, grid
 from retake.robots.policies import RobotPolicy
 from retake.robots.robot import Result, Robot
-from retake.robots.sections import Mode
+from retake.robots.sections import ValidationMode
+from retake.robots.step_validation import StepFinding, grid
 
 SLOW = "ERR_TEMPORARY_API_TIMEOUT"
 AWAY = "ERR_TEMPORARY_1C_UNAVAILABLE"
@@ -47,9 +47,9 @@ def fetcher(tmp_path: Path, clock: FakeClock) -> Callable[[], Workshop]:
     """Robot 2, each time as a new process has it: what it keeps lies in a bucket."""
 
     def fetcher() -> Workshop:
-        register = BucketRegister(DirectoryBucket(str(tmp_path)), "robots/", clock)
+        states = BucketStateStore(DirectoryBucket(str(tmp_path)), "robots/", clock)
         policy = POLICIES["NR.NSI.2"]._replace(breaker=None)  # that one is another test's
-        return Workshop(policy, register=register, clock=clock)
+        return Workshop(policy, states=states, clock=clock)
 
     return fetcher
 
@@ -69,7 +69,7 @@ def test_what_robot_2_could_not_fetch_is_fetched_half_an_hour_later_by_another_p
     """«Создание отложенной задачи на повтор через 30 минут»."""
     shop = fetcher()
     fail(shop)
-    assert shop.desk.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]  # all of it, in the file's order
+    assert shop.sink.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]  # all of it, in the file's order
     failed_at = clock.now()
     clock.sleep(HALF_AN_HOUR - 0.001)
     assert (fetcher().robot.due(), fetcher().robot.run_due(nothing_due)) == ([], [])
@@ -85,18 +85,18 @@ def test_what_robot_2_could_not_fetch_is_fetched_half_an_hour_later_by_another_p
     assert fetcher().robot.deferrals.all() == []
 
 
-def test_what_fails_again_is_deferred_again_and_the_desk_is_told_again(
+def test_what_fails_again_is_deferred_again_and_the_sink_is_told_again(
     fetcher: Callable[[], Workshop], clock: FakeClock
 ) -> None:
     shop = fetcher()
     fail(shop)
     for times in (2, 3):
         clock.sleep(HALF_AN_HOUR)
-        told = len(shop.desk.slips)
+        told = len(shop.sink.recorded)
         calls = len(shop.calls)
         ((_, result),) = shop.robot.run_due(lambda it, call: shop.failing(SLOW)(call))
         assert len(shop.calls) == calls + 6  # all of the robot's own repeats
-        assert [slip.action.do for slip in shop.desk.slips[told:]] == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]
+        assert [it.action.do for it in shop.sink.recorded[told:]] == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]
         (waiting,) = shop.robot.deferrals.all()
         assert (waiting.times, waiting.taken_until, result.done) == (times, None, False)
         assert (waiting.due_at - clock.now()).total_seconds() == HALF_AN_HOUR
@@ -150,16 +150,16 @@ def test_what_was_not_done_stays_due(fetcher: Callable[[], Workshop], clock: Fak
     assert len(fetcher().robot.due()) == 1
 
 
-class FullRegister(MemoryRegister):
+class FullStateStore(MemoryStateStore):
     def change(self, name: str, change: Any) -> Any:
         raise StorageError("the bucket is full")
 
 
-@pytest.mark.parametrize(("register", "data"), [(FullRegister(), {}), (MemoryRegister(), {"event": object()})])
-def test_what_cannot_be_kept_is_handed_in_all_the_same(register: Register, data: Mapping[str, Any]) -> None:
-    shop = Workshop(POLICIES["NR.NSI.2"]._replace(breaker=None), register=register)
+@pytest.mark.parametrize(("states", "data"), [(FullStateStore(), {}), (MemoryStateStore(), {"event": object()})])
+def test_what_cannot_be_kept_is_handed_in_all_the_same(states: StateStore, data: Mapping[str, Any]) -> None:
+    shop = Workshop(POLICIES["NR.NSI.2"]._replace(breaker=None), states=states)
     shop.robot.run(shop.failing(SLOW), correlation_id="doc-7", input_data=data)
-    assert shop.desk.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]
+    assert shop.sink.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]
 
 
 def test_a_list_of_deferred_work_without_sense_is_named_and_left_as_it_is(tmp_path: Path, clock: FakeClock) -> None:
@@ -167,9 +167,9 @@ def test_a_list_of_deferred_work_without_sense_is_named_and_left_as_it_is(tmp_pa
     path = tmp_path / "robots" / "NR.NSI.2.deferred.json"
     for text in ('{"a": 3}', '{"a": {"due_at": null}}', "[]"):
         path.write_text(text)
-        register = BucketRegister(DirectoryBucket(str(tmp_path)), "robots/", clock)
+        states = BucketStateStore(DirectoryBucket(str(tmp_path)), "robots/", clock)
         with pytest.raises(RetakeError, match=r"robots/NR\.NSI\.2\.deferred\.json"):
-            Workshop("NR.NSI.2", register=register, clock=clock).robot.due()
+            Workshop("NR.NSI.2", states=states, clock=clock).robot.due()
         assert path.read_text() == text
 
 
@@ -201,7 +201,7 @@ def test_robot_3_stops_its_chain_and_no_robot_after_it_runs() -> None:
     assert ran == list(ended.results) == ["NR.NSI.1", "NR.NSI.2", "NR.NSI.3"]
     assert (ended.stopped_by, ended.not_run, ended.done) == ("NR.NSI.3", ("NR.NSI.6", "NR.NSI.9"), False)
     assert ended.results["NR.NSI.3"].fails_fast
-    assert shops[2].desk.done == [Do.FAIL_FAST, Do.TICKET, Do.TELL]
+    assert shops[2].sink.done == [Do.FAIL_FAST, Do.TICKET, Do.TELL]
     assert shops[3].calls == shops[4].calls == []
 
 
@@ -238,8 +238,8 @@ def test_a_value_on_the_grid_is_fine() -> None:
     shop = checker()
     result = measured(shop, Decimal("120.0"))
     assert result.value
-    assert (result.done, result.value.finding, result.value.value) == (True, Finding.FINE, 120)
-    assert shop.desk.slips == []
+    assert (result.done, result.value.finding, result.value.value) == (True, StepFinding.FINE, 120)
+    assert shop.sink.recorded == []
 
 
 @pytest.mark.parametrize(
@@ -252,37 +252,37 @@ def test_a_value_off_the_grid_is_refused_and_the_record_has_the_proposal(
     """«отклонение данных и уведомление технолога», «предложение ближайшего допустимого значения»."""
     shop = checker()
     result = measured(shop, value)
-    assert (result.value, result.failures[0].error.code, shop.desk.done) == (None, code, follows)
-    context = shop.desk.slips[0].record["details"]["system_context"]
+    assert (result.value, result.failures[0].error.code, shop.sink.done) == (None, code, follows)
+    context = shop.sink.recorded[0].record["details"]["system_context"]
     assert (context["value"], context["nearest"]) == (str(value), nearest)
-    assert f"the nearest allowed value is {nearest}" in shop.desk.slips[0].record["message"]
+    assert f"the nearest allowed value is {nearest}" in shop.sink.recorded[0].record["message"]
 
 
 @pytest.mark.parametrize(
     ("rules", "value", "finding", "passes"),
     [
-        ({"mode": Mode.LIBERAL}, Decimal("120.2"), Finding.WARNED, Decimal("120.2")),
-        ({"mode": Mode.EMERGENCY}, 123, Finding.LOGGED, 123),
+        ({"mode": ValidationMode.LIBERAL}, Decimal("120.2"), StepFinding.WARNED, Decimal("120.2")),
+        ({"mode": ValidationMode.EMERGENCY}, 123, StepFinding.LOGGED, 123),
     ],
 )
-def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, finding: Finding, passes: Any) -> None:
+def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, finding: StepFinding, passes: Any) -> None:
     """«допуск ±2% от шага с предупреждением», «только логирование при критической нагрузке»."""
     shop = checker(**rules)
     result = measured(shop, value)
     assert result.value
     assert (result.done, result.value.finding, result.value.value) == (True, finding, passes)
-    assert shop.desk.slips == []
+    assert shop.sink.recorded == []
 
 
-def test_with_the_flag_the_nearest_value_takes_its_place_and_the_desk_is_told() -> None:
+def test_with_the_flag_the_nearest_value_takes_its_place_and_the_sink_is_told() -> None:
     """«Автоматическая корректировка при включенном флаге auto_correct»."""
     shop = checker(auto_correct=True)
     result = measured(shop, 123)
     assert result.value
-    assert (result.done, result.value.finding, result.value.value) == (True, Finding.CORRECTED, 120)
-    (slip,) = shop.desk.slips
-    assert (slip.action.do, slip.record["error_code"]) == (Do.AUTO_CORRECT, OFF_GRID)
-    assert "123 is not on the grid; the nearest allowed value is 120" in slip.record["message"]
+    assert (result.done, result.value.finding, result.value.value) == (True, StepFinding.CORRECTED, 120)
+    (it,) = shop.sink.recorded
+    assert (it.action.do, it.record["error_code"]) == (Do.AUTO_CORRECT, OFF_GRID)
+    assert "123 is not on the grid; the nearest allowed value is 120" in it.record["message"]
 
 
 def test_taking_the_measure_is_repeated_as_the_policy_says() -> None:
@@ -315,7 +315,7 @@ def test_a_robot_without_rules_validates_nothing() -> None:
 
 def correcting(policy: RobotPolicy, script: Correction, code: str, clock: FakeClock) -> tuple[Robot, Workshop]:
     shop = Workshop(policy, clock=clock)
-    return Robot(policy, Ports(clock, lambda: 0.5, shop.desk, corrections={code: script})), shop
+    return Robot(policy, Ports(clock, lambda: 0.5, shop.sink, corrections={code: script})), shop
 
 
 def test_an_error_that_a_script_can_mend_is_mended_and_tried_again_a_minute_later(clock: FakeClock) -> None:
@@ -324,7 +324,7 @@ def test_an_error_that_a_script_can_mend_is_mended_and_tried_again_a_minute_late
     robot, shop = correcting(POLICIES["NR.NSI.7"], mended.append, OFF_GRID, clock)
     result = robot.run(shop.failing(OFF_GRID), correlation_id="one", input_data={"length": 123})
     assert mended == [{"length": 123}]
-    assert shop.desk.done == [Do.REJECT, Do.TELL, Do.CORRECT, Do.DEFERRED_RETRY]
+    assert shop.sink.done == [Do.REJECT, Do.TELL, Do.CORRECT, Do.DEFERRED_RETRY]
     assert result.failures[0].record["recovery_actions"][-1] == {"action": "RETRY", "delay_seconds": 60}
     clock.sleep(59)
     assert robot.due() == []
@@ -341,7 +341,7 @@ def test_an_error_without_actions_of_the_robots_own_goes_by_the_protocol_for_all
 ) -> None:
     robot, shop = correcting(POLICIES["NR.NSI.4"], lambda data: None, mends, clock)
     robot.run(shop.failing("ERR_BUSINESS_X"), correlation_id="one")
-    assert shop.desk.done == expected
+    assert shop.sink.done == expected
 
 
 def test_a_script_that_fails_leaves_it_to_the_people(clock: FakeClock) -> None:
@@ -350,7 +350,7 @@ def test_a_script_that_fails_leaves_it_to_the_people(clock: FakeClock) -> None:
 
     robot, shop = correcting(POLICIES["NR.NSI.4"], script, "ERR_BUSINESS_X", clock)
     robot.run(shop.failing("ERR_BUSINESS_X"), correlation_id="one")
-    assert shop.desk.done == [Do.TICKET, Do.TELL]
+    assert shop.sink.done == [Do.TICKET, Do.TELL]
     assert robot.deferrals.all() == []
 
 
@@ -441,7 +441,7 @@ def scrap(**idempotency: Any) -> tuple[Workshop, list[str], batch.Parts[str]]:
     def find(item: batch.Item) -> None:
         looked.append(item.key)
 
-    def send(sending: batch.Sending) -> Mapping[str, Answer[str]]:
+    def send(sending: batch.BatchCall) -> Mapping[str, Answer[str]]:
         calls.append(1)
         if len(calls) == 1:
             raise RobotError("ERR_TEMPORARY_BATCH_FAILURE", "no answer")

@@ -1,22 +1,22 @@
-"""Each robot does what the seed says of it: attempts, waits, jitter, conditions, and what follows on the last one."""
+"""Each robot follows its protocol: attempts, waits, jitter, conditions, and the actions after the last failure."""
 
 from collections.abc import Callable
 from threading import Event, current_thread
 
 import pytest
-from seeded_robots import POLICIES, SEED, Seeded, Workshop, seeds
+from protocol_robots import POLICIES, PROTOCOL, RobotProtocol, Workshop, seeds
 
 from retake.clock import stamp
 from retake.errors import CodedError, RobotError
 from retake.retrying.guard import Call
 from retake.robots.policies import ROBOTS
 
-CODES = [(robot, code) for robot, seeded in SEED.items() for code in seeded.errors]
-REPEATED = [(robot, code) for robot, code in CODES if code in SEED[robot].repeated]
-ENDING = [(robot, code) for robot, code in REPEATED if not SEED[robot].endless]
-NEVER_REPEATED = [(robot, code) for robot, code in CODES if code not in SEED[robot].repeated]
+CODES = [(robot, code) for robot, protocol in PROTOCOL.items() for code in protocol.errors]
+REPEATED = [(robot, code) for robot, code in CODES if code in PROTOCOL[robot].repeated]
+ENDING = [(robot, code) for robot, code in REPEATED if not PROTOCOL[robot].endless]
+NEVER_REPEATED = [(robot, code) for robot, code in CODES if code not in PROTOCOL[robot].repeated]
 
-every_robot = pytest.mark.parametrize(("robot", "seeded"), SEED.items(), ids=SEED)
+every_robot = pytest.mark.parametrize(("robot", "protocol"), PROTOCOL.items(), ids=PROTOCOL)
 
 
 def worked(robot: str, code: str, draw: Callable[[], float] = lambda: 0.5) -> Workshop:
@@ -28,23 +28,25 @@ def worked(robot: str, code: str, draw: Callable[[], float] = lambda: 0.5) -> Wo
 
 
 def test_the_nine_robots_are_there() -> None:
-    assert list(POLICIES) == list(SEED) == list(ROBOTS)
+    assert list(POLICIES) == list(PROTOCOL) == list(ROBOTS)
 
 
 @every_robot
-def test_its_errors_are_those_of_the_seed_each_of_the_class_that_its_prefix_tells(robot: str, seeded: Seeded) -> None:
+def test_its_errors_are_those_of_the_protocol_each_of_the_class_that_its_prefix_tells(
+    robot: str, protocol: RobotProtocol
+) -> None:
     policy = POLICIES[robot]
-    assert policy.name == seeded.name
-    assert {code: RobotError(code, "").error_class.value for code in policy.errors} == seeded.errors
+    assert policy.name == protocol.name
+    assert {code: RobotError(code, "").error_class.value for code in policy.errors} == protocol.errors
     for error_class, prefix in (("A", "ERR_TEMPORARY_"), ("B", "ERR_BUSINESS_"), ("C", "ERR_CRITICAL_")):
-        expected = [code for code, it in seeded.errors.items() if it == error_class]
+        expected = [code for code, it in protocol.errors.items() if it == error_class]
         assert [code for code in policy.errors if code.startswith(prefix)] == expected
     assert all(policy.errors.values())
 
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
-def test_it_makes_one_call_and_as_many_repeats_as_the_seed_has_intervals(robot: str, code: str) -> None:
-    waits = SEED[robot].waits_s
+def test_it_makes_one_call_and_as_many_repeats_as_the_protocol_has_intervals(robot: str, code: str) -> None:
+    waits = PROTOCOL[robot].waits_s
     shop = worked(robot, code)
     assert [call.attempt for call in shop.calls] == list(range(1, len(waits) + 2))
     assert shop.waits_s == list(waits)
@@ -52,7 +54,7 @@ def test_it_makes_one_call_and_as_many_repeats_as_the_seed_has_intervals(robot: 
 
 
 @pytest.mark.parametrize(("robot", "code"), NEVER_REPEATED)
-def test_what_the_seed_excepts_is_not_repeated(robot: str, code: str) -> None:
+def test_what_the_protocol_excepts_is_not_repeated(robot: str, code: str) -> None:
     shop = worked(robot, code)
     assert len(shop.calls) == 1
     assert shop.clock.now() == shop.began
@@ -60,9 +62,9 @@ def test_what_the_seed_excepts_is_not_repeated(robot: str, code: str) -> None:
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
 def test_each_wait_stays_within_the_jitter_and_uses_all_of_it(robot: str, code: str) -> None:
-    spread = SEED[robot].jitter_percent / 100
+    spread = PROTOCOL[robot].jitter_percent / 100
     many = [worked(robot, code, draw).waits_s for draw in seeds(300)]
-    for wait, drawn in zip(SEED[robot].waits_s, zip(*many, strict=True), strict=True):
+    for wait, drawn in zip(PROTOCOL[robot].waits_s, zip(*many, strict=True), strict=True):
         low, high = wait * (1 - spread), wait * (1 + spread)
         assert all(low - 1e-5 <= it <= high + 1e-5 for it in drawn)  # a clock counts microseconds
         assert min(drawn) <= low + (high - low) * 0.05
@@ -70,21 +72,25 @@ def test_each_wait_stays_within_the_jitter_and_uses_all_of_it(robot: str, code: 
 
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
-def test_the_ends_of_the_jitter_are_the_percentage_of_the_seed(robot: str, code: str) -> None:
-    spread = SEED[robot].jitter_percent / 100
-    assert worked(robot, code, lambda: 0.0).waits_s == pytest.approx([it * (1 - spread) for it in SEED[robot].waits_s])
-    assert worked(robot, code, lambda: 1.0).waits_s == pytest.approx([it * (1 + spread) for it in SEED[robot].waits_s])
+def test_the_ends_of_the_jitter_are_the_percentage_of_the_protocol(robot: str, code: str) -> None:
+    spread = PROTOCOL[robot].jitter_percent / 100
+    assert worked(robot, code, lambda: 0.0).waits_s == pytest.approx(
+        [it * (1 - spread) for it in PROTOCOL[robot].waits_s]
+    )
+    assert worked(robot, code, lambda: 1.0).waits_s == pytest.approx(
+        [it * (1 + spread) for it in PROTOCOL[robot].waits_s]
+    )
 
 
 @pytest.mark.parametrize(("robot", "code"), [it for it in CODES if it not in REPEATED or it in ENDING])
-def test_what_follows_on_the_last_failure_goes_to_the_desk_in_the_order_of_the_seed(robot: str, code: str) -> None:
+def test_what_follows_on_the_last_failure_goes_to_the_sink_in_the_order_of_the_protocol(robot: str, code: str) -> None:
     shop = worked(robot, code)
-    expected = SEED[robot].follow_ups[code]
-    assert [slip.action.as_recovery_action() for slip in shop.desk.slips] == expected
-    record = shop.desk.slips[-1].record
+    expected = PROTOCOL[robot].follow_ups[code]
+    assert [it.action.as_recovery_action() for it in shop.sink.recorded] == expected
+    record = shop.sink.recorded[-1].record
     assert record["recovery_actions"] == expected
     assert (record["robot_id"], record["correlation_id"], record["error_code"]) == (robot, "one", code)
-    assert record["error_class"] == SEED[robot].errors[code]
+    assert record["error_class"] == PROTOCOL[robot].errors[code]
     assert record["details"]["retry_count"] == len(shop.calls) - 1
     assert record["details"]["input_data"] == {"id": 7}
     assert record["timestamp"] == stamp(shop.clock.now())
@@ -94,20 +100,20 @@ def test_what_follows_on_the_last_failure_goes_to_the_desk_in_the_order_of_the_s
 def test_each_repeat_is_told_of_with_its_delay(robot: str, code: str) -> None:
     """«{"action": "RETRY", "delay_seconds": 5}» of the standard record."""
     shop = worked(robot, code)
-    expected = [[{"action": "RETRY", "delay_seconds": wait}] for wait in SEED[robot].waits_s]
+    expected = [[{"action": "RETRY", "delay_seconds": wait}] for wait in PROTOCOL[robot].waits_s]
     assert [record["recovery_actions"] for record in shop.noted] == expected
     assert [record["details"]["retry_count"] for record in shop.noted] == list(range(len(expected)))
 
 
 @pytest.mark.parametrize(("robot", "code"), CODES)
 def test_a_success_on_the_way_ends_it_and_nothing_follows(robot: str, code: str) -> None:
-    if code not in SEED[robot].repeated or SEED[robot].endless:
+    if code not in PROTOCOL[robot].repeated or PROTOCOL[robot].endless:
         return
     shop = Workshop(robot)
     validate = (lambda: None) if POLICIES[robot].validate_before_repeat else None
     result = shop.robot.run(shop.failing(code, times=2), correlation_id="one", validate=validate)
     assert (result.done, result.value, result.attempts) == (True, "result", 3)
-    assert shop.desk.slips == []
+    assert shop.sink.recorded == []
 
 
 # --- what one robot has and the others have not ---
@@ -135,7 +141,7 @@ def test_robot_3_repeats_no_other_temporary_error_and_gives_each_call_15_seconds
 @pytest.mark.parametrize("robot", ["NR.NSI.4", "NR.NSI.6"])
 @pytest.mark.parametrize("kind", ["TEMPORARY", "BUSINESS", "CRITICAL"])
 def test_robots_4_and_6_repeat_every_other_error(robot: str, kind: str) -> None:
-    assert len(worked(robot, f"ERR_{kind}_ANYTHING").calls) == 1 + len(SEED[robot].waits_s)
+    assert len(worked(robot, f"ERR_{kind}_ANYTHING").calls) == 1 + len(PROTOCOL[robot].waits_s)
 
 
 def test_robot_8_validates_before_its_second_repeat_and_a_failed_validation_is_its_failure() -> None:
@@ -163,7 +169,7 @@ def test_robot_9_goes_on_for_ever_never_waiting_longer_than_ten_minutes() -> Non
     work = shop.failing("ERR_TEMPORARY_METRICS_STORAGE_UNAVAILABLE", times=2000)
     result = shop.robot.run(work, correlation_id="metrics")
     assert (result.value, result.attempts) == ("result", 2001)
-    assert shop.waits_s[:10] == list(SEED["NR.NSI.9"].waits_s)
+    assert shop.waits_s[:10] == list(PROTOCOL["NR.NSI.9"].waits_s)
     assert set(shop.waits_s[10:]) == {600}
 
 
@@ -173,14 +179,17 @@ def test_robot_9_has_no_last_failure_so_what_follows_follows_once_on_the_first()
     told_at = []
 
     def work(call: Call) -> None:
-        told_at.append(len(shop.desk.slips))
+        told_at.append(len(shop.sink.recorded))
         raise RobotError(code if call.attempt < 4 else "ERR_CRITICAL_DATA_LOSS", "")
 
     result = shop.robot.run(work, correlation_id="metrics")
     assert told_at == [0, 3, 3, 3]
-    assert [slip.action.as_recovery_action() for slip in shop.desk.slips] == SEED["NR.NSI.9"].follow_ups[code]
-    first = shop.desk.slips[0].record
-    assert first["recovery_actions"] == [{"action": "RETRY", "delay_seconds": 1}, *SEED["NR.NSI.9"].follow_ups[code]]
+    assert [it.action.as_recovery_action() for it in shop.sink.recorded] == PROTOCOL["NR.NSI.9"].follow_ups[code]
+    first = shop.sink.recorded[0].record
+    assert first["recovery_actions"] == [
+        {"action": "RETRY", "delay_seconds": 1},
+        *PROTOCOL["NR.NSI.9"].follow_ups[code],
+    ]
     assert isinstance(result.failures[0].error, CodedError)
     assert result.failures[0].follow_ups == ()
 

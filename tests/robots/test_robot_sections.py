@@ -1,16 +1,16 @@
-"""The numbers of the seed beside those of the repeats: breaker, cache, creation, batches, locks, validation …"""
+"""The numbers of docs/protocol.md besides those of the repeats: breaker, cache, creation, batches, locks …"""
 
 from typing import Any
 
 import pytest
-from seeded_robots import POLICIES
+from protocol_robots import POLICIES
 
 from retake.errors import ErrorClass, RobotError
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy
 from retake.robots.recovery import steps_after
-from retake.robots.sections import Mode
+from retake.robots.sections import ValidationMode
 
 OPTIONAL = [name for name, default in RobotPolicy._field_defaults.items() if name != "validate_before_repeat"]
 
@@ -28,7 +28,7 @@ SECTIONS: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("robot", SECTIONS)
-def test_a_robot_has_the_sections_that_its_seed_speaks_of_and_no_other(robot: str) -> None:
+def test_a_robot_has_the_sections_that_its_protocol_names_and_no_other(robot: str) -> None:
     assert {name for name in OPTIONAL if getattr(POLICIES[robot], name) is not None} == SECTIONS[robot]
 
 
@@ -127,9 +127,9 @@ def test_robot_6_takes_a_partial_setup_back_at_once_and_keeps_a_journal() -> Non
 
 def test_robot_7_is_strict_unless_told_otherwise_and_liberal_means_two_percent() -> None:
     """«Строгий режим: любое нарушение = ошибка», «допуск ±2% от шага», «при включенном флаге auto_correct»."""
-    validation = {"mode": Mode.STRICT, "tolerance_percent": 2, "auto_correct": False}
+    validation = {"mode": ValidationMode.STRICT, "tolerance_percent": 2, "auto_correct": False}
     assert numbers(POLICIES["NR.NSI.7"].validation) == validation
-    assert set(Mode) == {"strict", "liberal", "emergency"}
+    assert set(ValidationMode) == {"strict", "liberal", "emergency"}
 
 
 def test_robot_7_has_three_who_hear_of_it() -> None:
@@ -199,7 +199,7 @@ def test_robot_9_has_three_stores_and_a_snapshot_every_five_minutes() -> None:
         ),
     ],
 )
-def test_the_steps_of_a_recovery_are_those_of_the_seed(robot: str, code: str, steps: list[str]) -> None:
+def test_the_steps_of_a_recovery_are_those_of_the_protocol(robot: str, code: str, steps: list[str]) -> None:
     recovery = POLICIES[robot].recovery
     assert recovery is not None
     assert [step.step for step in steps_after(RobotError(code, ""), recovery.steps)] == steps

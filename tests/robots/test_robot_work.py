@@ -1,24 +1,24 @@
-"""Robots at their work: breakers, creation, batches, compensation, dead letters, and a desk that is out of order."""
+"""Robots at their work: breakers, creation, batches, compensation, dead letters, and a sink that is out of order."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from seeded_robots import POLICIES, Workshop
+from protocol_robots import POLICIES, Workshop
 
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import FakeClock
 from retake.errors import Code, OutcomeUnknown, RobotError, Stopped, StorageError
-from retake.retrying import batch, creation
-from retake.retrying.batch_plan import Answer, Fate, Made
 from retake.retrying.breaker import breakers_of
-from retake.retrying.creation import How
 from retake.retrying.dead_letters import DeadLetters
 from retake.retrying.guard import Call
-from retake.retrying.register import MemoryRegister
-from retake.robots.course import Ports
-from retake.robots.desk import DeadLetterDesk, NotingDesk, Record
+from retake.retrying.state_store import MemoryStateStore
+from retake.robots import batch, creation
+from retake.robots.action_sink import DeadLetterSink, Record, RecordingSink
+from retake.robots.batch_plan import Answer, ItemFate, Made
+from retake.robots.creation import How
+from retake.robots.execution import Ports
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.robot import Robot
 
@@ -33,11 +33,11 @@ DUPLICATE = "ERR_BUSINESS_DUPLICATE_ITEM"
 
 def test_the_tenth_failure_in_five_minutes_opens_the_breaker_and_the_next_call_comes_a_minute_later() -> None:
     """«Half-Open после 10 неудач за 5 минут», «60 секунд в состоянии Open»: the wait is no attempt."""
-    register, clock = MemoryRegister(), FakeClock()
-    first = Workshop("NR.NSI.2", register=register, clock=clock)
+    states, clock = MemoryStateStore(), FakeClock()
+    first = Workshop("NR.NSI.2", states=states, clock=clock)
     first.robot.run(first.failing(SLOW), correlation_id="first")
     assert len(first.calls) == 6
-    second = Workshop("NR.NSI.2", register=register, clock=clock)
+    second = Workshop("NR.NSI.2", states=states, clock=clock)
     result = second.robot.run(second.failing(SLOW), correlation_id="second")
     assert second.waits_s == [1, 1, 2, 60, 60]  # its 4th call is the 10th failure; each probe that fails opens it again
     assert result.attempts == 6
@@ -45,11 +45,11 @@ def test_the_tenth_failure_in_five_minutes_opens_the_breaker_and_the_next_call_c
 
 def test_two_robots_that_ask_the_same_system_share_its_breaker(tmp_path: Path) -> None:
     clock = FakeClock()
-    register = breakers_of(DirectoryBucket(str(tmp_path)), clock)
-    fetcher, detector = (Workshop(robot, register=register, clock=clock) for robot in ("NR.NSI.2", "NR.NSI.1"))
+    states = breakers_of(DirectoryBucket(str(tmp_path)), clock)
+    fetcher, detector = (Workshop(robot, states=states, clock=clock) for robot in ("NR.NSI.2", "NR.NSI.1"))
     for number in range(10):
         with_one_call = POLICIES["NR.NSI.2"].retry._replace(max_retries=0)
-        shop = Workshop(POLICIES["NR.NSI.2"]._replace(retry=with_one_call), register=register, clock=clock)
+        shop = Workshop(POLICIES["NR.NSI.2"]._replace(retry=with_one_call), states=states, clock=clock)
         shop.robot.run(shop.failing(SLOW), correlation_id=str(number))
     result = detector.robot.run(detector.failing(AWAY, times=0), correlation_id="event")
     assert (result.value, result.attempts) == ("result", 1)
@@ -114,22 +114,22 @@ def test_a_duplicate_that_is_refused_is_answered_with_the_item_that_is_there() -
     result = shop.robot.create(parts, {"length": 10}, correlation_id="a")
     assert result.value
     assert (result.value.item, result.value.how, result.done) == ("the item of somebody else", How.DUPLICATE, True)
-    assert shop.desk.slips == []
+    assert shop.sink.recorded == []
 
 
-def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_desk_is_told_once() -> None:
+def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_sink_is_told_once() -> None:
     """«Переход в режим "только чтение" при 5 неудачах подряд»."""
     shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
     told = []
     for number in range(7):
-        before = len(shop.desk.slips)
+        before = len(shop.sink.recorded)
         result = shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
         assert not result.done
-        told.append([slip.action.do for slip in shop.desk.slips[before:]])
+        told.append([it.action.do for it in shop.sink.recorded[before:]])
     assert told == [[Do.TICKET, Do.TELL]] * 4 + [[Do.READ_ONLY]] + [[]] * 2
     assert erp.makes == 5 * 5
     assert result.failures[0].error.code == "ERR_CRITICAL_READ_ONLY"
-    assert shop.desk.slips[-1].action.as_recovery_action() == {"action": "READ_ONLY", "failures_in_a_row": 5}
+    assert shop.sink.recorded[-1].action.as_recovery_action() == {"action": "READ_ONLY", "failures_in_a_row": 5}
 
 
 def test_a_success_between_failures_begins_the_row_anew() -> None:
@@ -137,7 +137,7 @@ def test_a_success_between_failures_begins_the_row_anew() -> None:
     for number in range(12):
         erp.errors = [] if number % 5 == 4 else [CONFLICT] * 5
         shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
-    assert Do.READ_ONLY not in shop.desk.done
+    assert Do.READ_ONLY not in shop.sink.done
 
 
 def test_what_could_not_be_finished_is_marked_and_undone_after_a_day_unless_it_was_confirmed() -> None:
@@ -178,7 +178,7 @@ class Sink:
         self.sizes: list[int] = []
         self.there: dict[str, str] = {}
 
-    def send(self, sending: batch.Sending) -> Mapping[str, Answer[str]]:
+    def send(self, sending: batch.BatchCall) -> Mapping[str, Answer[str]]:
         self.sizes.append(len(sending.items))
         if len(sending.items) > self.limit:
             raise RobotError("ERR_CRITICAL_MEMORY_OVERFLOW", "the batch is too large")
@@ -220,8 +220,8 @@ def test_a_batch_has_ten_items_at_most_and_what_fails_leaves_the_rest_there() ->
         "ERR_TEMPORARY_BATCH_FAILURE",
         "ERR_BUSINESS_INVALID_SCRAP_TYPE",
     ]
-    assert shop.desk.done == [Do.JOURNAL, Do.JOURNAL]  # going on with the rest it has done itself
-    record = shop.desk.slips[0].record
+    assert shop.sink.done == [Do.JOURNAL, Do.JOURNAL]  # going on with the rest it has done itself
+    record = shop.sink.recorded[0].record
     assert record["details"]["input_data"] == {"items": ["item-03"]}
     assert record["details"]["system_context"]["statistics"]["failed"] == 2
 
@@ -233,7 +233,7 @@ def test_above_half_the_whole_batch_is_taken_back(bad: int, there: int) -> None:
     result = shop.robot.create_all(sink.parts, items(10), correlation_id="scrap")
     assert result.value
     assert len(sink.there) == there
-    assert sum(it.fate is Fate.ROLLED_BACK for it in result.value.ended.values()) == (10 - bad if bad > 5 else 0)
+    assert sum(it.fate is ItemFate.ROLLED_BACK for it in result.value.ended.values()) == (10 - bad if bad > 5 else 0)
 
 
 def test_a_batch_that_is_too_large_is_split() -> None:
@@ -242,7 +242,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     result = shop.robot.create_all(sink.parts, items(10), correlation_id="scrap")
     assert result.done
     assert sorted(sink.sizes) == [2, 2, 3, 3, 5, 5, 10]
-    assert shop.desk.slips == []
+    assert shop.sink.recorded == []
 
 
 def test_a_robot_without_batches_makes_none() -> None:
@@ -270,8 +270,8 @@ def test_robot_6_takes_back_what_it_set_up_in_part_before_anything_else(partly: 
     shop = Workshop("NR.NSI.6")
     work = shop.failing("ERR_CRITICAL_TEMPLATE_MISSING")
     result = shop.robot.run(work, correlation_id="x", partly_done=lambda: partly)
-    assert shop.desk.done[: len(first)] == first
-    assert result.failures[0].follow_ups == tuple(slip.action for slip in shop.desk.slips)
+    assert shop.sink.done[: len(first)] == first
+    assert result.failures[0].follow_ups == tuple(it.action for it in shop.sink.recorded)
 
 
 def test_robot_7_corrects_where_the_flag_is_set() -> None:
@@ -279,13 +279,13 @@ def test_robot_7_corrects_where_the_flag_is_set() -> None:
     assert rules
     shop = Workshop(POLICIES["NR.NSI.7"]._replace(validation=rules._replace(auto_correct=True)))
     shop.robot.run(shop.failing("ERR_BUSINESS_OUT_OF_RANGE"), correlation_id="x")
-    assert shop.desk.done == [Do.SUGGEST_NEAREST, Do.AUTO_CORRECT]
+    assert shop.sink.done == [Do.SUGGEST_NEAREST, Do.AUTO_CORRECT]
 
 
 def test_the_record_names_the_steps_of_the_recovery() -> None:
     shop = Workshop("NR.NSI.1")
     shop.robot.run(shop.failing(AWAY), correlation_id="x")
-    context = shop.desk.slips[0].record["details"]["system_context"]
+    context = shop.sink.recorded[0].record["details"]["system_context"]
     assert context["recovery"] == ["wait_for_health_check", "retry_with_circuit_breaker"]
 
 
@@ -294,9 +294,9 @@ def test_the_record_names_the_steps_of_the_recovery() -> None:
 
 def test_after_the_last_failure_of_robot_1_there_is_a_dead_letter_and_the_others_are_told(tmp_path: Path) -> None:
     """«После 3 неудач: запись в Dead Letter Queue (DLQ)»."""
-    others, clock = NotingDesk(), FakeClock()
+    others, clock = RecordingSink(), FakeClock()
     letters = DeadLetters(DirectoryBucket(str(tmp_path)), clock)
-    shop = Workshop("NR.NSI.1", clock=clock, desk=DeadLetterDesk(letters, others))
+    shop = Workshop("NR.NSI.1", clock=clock, sink=DeadLetterSink(letters, others))
     shop.robot.run(shop.failing(AWAY), correlation_id="event-1", input_data={"event": 1})
     (letter,) = letters.list()
     assert (letter.kind, letter.item, letter.error_code) == ("NR.NSI.1", {"event": 1}, AWAY)
@@ -304,7 +304,7 @@ def test_after_the_last_failure_of_robot_1_there_is_a_dead_letter_and_the_others
     assert others.done == [Do.NOTIFY, Do.NOTIFY, Do.ESCALATE]
 
 
-class BrokenDesk(NotingDesk):
+class BrokenDesk(RecordingSink):
     """Notes everything, and cannot do one thing."""
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
@@ -314,10 +314,10 @@ class BrokenDesk(NotingDesk):
 
 
 def test_an_action_that_cannot_be_carried_out_keeps_no_other_from_being_handed_in() -> None:
-    desk = BrokenDesk()
-    shop = Workshop("NR.NSI.1", desk=desk)
+    sink = BrokenDesk()
+    shop = Workshop("NR.NSI.1", sink=sink)
     result = shop.robot.run(shop.failing(AWAY), correlation_id="event-1")
-    assert desk.done == [Do.DEAD_LETTER, Do.NOTIFY, Do.NOTIFY, Do.ESCALATE]
+    assert sink.done == [Do.DEAD_LETTER, Do.NOTIFY, Do.NOTIFY, Do.ESCALATE]
     assert result.failures[0].error.code == AWAY
 
 
@@ -329,15 +329,15 @@ def test_a_call_of_which_nobody_knows_the_outcome_is_not_made_again() -> None:
         raise OutcomeUnknown(Code.TIMEOUT, "no answer")
 
     result = shop.robot.run(work, correlation_id="paid")
-    assert (len(shop.calls), result.done, shop.desk.done[0]) == (1, False, Do.DEAD_LETTER)
+    assert (len(shop.calls), result.done, shop.sink.done[0]) == (1, False, Do.DEAD_LETTER)
 
 
 def test_a_robot_that_is_asked_to_stop_says_so_and_nothing_follows() -> None:
-    desk = NotingDesk()
-    robot = Robot(POLICIES["NR.NSI.1"], Ports(FakeClock(), lambda: 0.5, desk, stop=lambda: True))
+    sink = RecordingSink()
+    robot = Robot(POLICIES["NR.NSI.1"], Ports(FakeClock(), lambda: 0.5, sink, stop=lambda: True))
     with pytest.raises(Stopped, match=r"NR\.NSI\.1 was stopped after 0 attempts"):
         robot.run(lambda call: None, correlation_id="x")
-    assert desk.slips == []
+    assert sink.recorded == []
 
 
 def test_a_bug_in_the_work_is_no_failure_of_the_robot() -> None:
@@ -348,4 +348,4 @@ def test_a_bug_in_the_work_is_no_failure_of_the_robot() -> None:
 
     with pytest.raises(ZeroDivisionError):
         shop.robot.run(work, correlation_id="x")
-    assert shop.desk.slips == []
+    assert shop.sink.recorded == []

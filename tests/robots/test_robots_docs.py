@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seeded_robots import POLICIES
+from protocol_robots import POLICIES
 
 from retake.clock import SystemClock
 from retake.retrying.policy import RetryPolicy
-from retake.robots.course import Ports
-from retake.robots.desk import NotingDesk
+from retake.robots.action_sink import RecordingSink
+from retake.robots.execution import Ports
 from retake.robots.follow_ups import ACTIONS, FILTER, Do
-from retake.robots.form import Field, Form
 from retake.robots.policies import POLICIES as POLICIES_FOLDER
 from retake.robots.policies import PolicyError, RobotPolicy, load_policies
-from retake.robots.recovery import STEPS, Step
+from retake.robots.recovery import STEPS, StepName
 from retake.robots.repeats import REPEATS
 from retake.robots.robot import Result, Robot
 from retake.robots.sections import SECTIONS
-from retake.rules import Rule
+from retake.settings.rules import Rule
+from retake.settings.schema import Field, Schema
 
 PAGE = (Path(__file__).parents[2] / "docs" / "robots.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
@@ -52,8 +52,8 @@ def robot_row(policy: RobotPolicy) -> str:
     return row(f"`{policy.id}`", policy.name, waits(policy.retry), jitter, conditions(policy.retry))
 
 
-def key_rows(section: str, form: Form) -> Iterator[str]:
-    for key, it in form.fields.items():
+def key_rows(section: str, schema: Schema) -> Iterator[str]:
+    for key, it in schema.fields.items():
         yield row(f"`{section}.{key}`", allowed(it), f"{it.meaning}.")
 
 
@@ -72,21 +72,21 @@ def test_each_key_of_a_section_has_its_row(section: str) -> None:
 
 
 def test_each_key_of_the_repeats_has_its_row() -> None:
-    first, *_ = REPEATS.forms.values()
-    own = {key for form in REPEATS.forms.values() for key in form.fields}
-    shared = {key for key in own if all(key in form.fields for form in REPEATS.forms.values())}
+    first, *_ = REPEATS.schemas.values()
+    own = {key for schema in REPEATS.schemas.values() for key in schema.fields}
+    shared = {key for key in own if all(key in schema.fields for schema in REPEATS.schemas.values())}
     rows = [line for line in ROWS if line.startswith("| `retry.")]
-    names = " or ".join(f'"{name}"' for name in REPEATS.forms)
+    names = " or ".join(f'"{name}"' for name in REPEATS.schemas)
     assert rows == [
-        row("`retry.strategy`", names, "how the waits grow."),
+        row("`retry.strategy`", names, "how the delays grow."),
         *(row(f"`retry.{key}`", allowed(it), f"{it.meaning}.") for key, it in first.fields.items() if key in shared),
     ]
 
 
 def test_each_strategy_has_its_row_with_its_numbers() -> None:
-    first, *_ = REPEATS.forms.values()
-    for name, form in REPEATS.forms.items():
-        own = [f"`{key}`" for key in form.fields if key not in first.fields or key == "interval_s"]
+    first, *_ = REPEATS.schemas.values()
+    for name, schema in REPEATS.schemas.items():
+        own = [f"`{key}`" for key in schema.fields if key not in first.fields or key == "interval_s"]
         (line,) = (line for line in ROWS if line.startswith(f"| `{name}` |"))
         assert line.split(" | ")[1] == (", ".join(own) or "none")
 
@@ -94,19 +94,19 @@ def test_each_strategy_has_its_row_with_its_numbers() -> None:
 @pytest.mark.parametrize("do", Do)
 def test_each_action_has_its_row_with_its_keys(do: Do) -> None:
     (line,) = (line for line in ROWS if line.startswith(f"| `{do}` |"))
-    own = [f"`{key}`" for key in ACTIONS.forms[do].fields if key not in FILTER]
+    own = [f"`{key}`" for key in ACTIONS.schemas[do].fields if key not in FILTER]
     assert line.split(" | ")[1] == (", ".join(own) or "none")
 
 
-@pytest.mark.parametrize("step", Step)
-def test_each_step_of_a_recovery_has_its_row(step: Step) -> None:
+@pytest.mark.parametrize("step", StepName)
+def test_each_step_of_a_recovery_has_its_row(step: StepName) -> None:
     (line,) = (line for line in ROWS if line.startswith(f"| `{step}` |"))
-    own = [f"`{key}`" for key in STEPS.forms[step].fields if key not in FILTER]
+    own = [f"`{key}`" for key in STEPS.schemas[step].fields if key not in FILTER]
     assert line.split(" | ")[1] == (", ".join(own) or "none")
 
 
 def test_no_row_is_about_something_that_is_not_there() -> None:
-    known = {*POLICIES, *Do, *Step, *REPEATS.forms}
+    known = {*POLICIES, *Do, *StepName, *REPEATS.schemas}
     names = [line.split("`")[1] for line in ROWS]
     assert {name for name in names if name.partition(".")[0] not in {*SECTIONS, "retry"}} == known
     assert len(set(ROWS)) == len(ROWS)
@@ -115,7 +115,7 @@ def test_no_row_is_about_something_that_is_not_there() -> None:
 def test_the_example_works_as_it_stands() -> None:
     example = PAGE.partition("```python\n")[2].partition("```")[0]
     given: dict[str, Any] = {it.__name__: it for it in (load_policies, Robot, Ports, SystemClock, random)}
-    given |= {"desk": NotingDesk(), "work": lambda call: f"attempt {call.attempt}"}
+    given |= {"sink": RecordingSink(), "work": lambda call: f"attempt {call.attempt}"}
     exec(example, given)  # noqa: S102  our own page
     assert given["result"] == Result("attempt 1", (), 1)
 

@@ -23,12 +23,12 @@ from retake.clock import FakeClock
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.keys import Keys
 from retake.media import MediaError
-from retake.settings import Settings
 from retake.story.content import Prompt
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
 from retake.story.environment import LEASE
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
+from retake.story.settings import Settings
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process

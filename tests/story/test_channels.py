@@ -13,10 +13,10 @@ from retake.bucket.prefixed import PrefixedBucket
 from retake.clock import FakeClock
 from retake.errors import SettingsError
 from retake.sandbox import Pace, Sandbox
-from retake.settings import Settings, sandboxed
 from retake.story.channels import tick_channels
 from retake.story.environment import LEASE, SANDBOX_KEYS, part_of
 from retake.story.inprocess import InProcessScripts
+from retake.story.settings import Settings, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst

@@ -4,9 +4,9 @@ import pytest
 from story_world import World
 
 from retake.errors import SettingsError
-from retake.settings import Settings
 from retake.story.documents import Step
 from retake.story.prices import prices
+from retake.story.settings import Settings
 
 PRICE = prices(Settings())
 DAY = "2026-01-01"

@@ -12,10 +12,10 @@ from story_ticks import PICTURES, UPSCALED
 
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, TRANSITIONS, RunStatus, Trigger
-from retake.settings import Workflow
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Step
 from retake.story.run_mirror import REMARK, STEP_DONE, Standing, expected, facts, identity, route
+from retake.story.settings import Workflow
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECORD = {"error_id": "e1", "error_code": "ERR_TEMPORARY_NETWORK", "timestamp": "2026-01-01T00:00:00Z"}

@@ -8,9 +8,9 @@ import pytest
 from story_world import CONTENT, FakeVendors, World
 
 from retake.errors import OutcomeUnknown, Refused, SettingsError, StateError, TaskFailed
-from retake.settings import FilePaths, Settings
 from retake.story.content import KEYS, TOPICS, Prompt, checked, load_prompts, prompts_file, write_content
 from retake.story.documents import Status, Step
+from retake.story.settings import FilePaths, Settings
 from retake.story.step_context import StepContext
 
 ID = "20260101-0000"

@@ -12,7 +12,6 @@ from story_shapes import COUNTERS, FILES, NOON, SHAPES, shaped
 
 from retake.clock import parse_stamp, stamp
 from retake.errors import retry_in
-from retake.settings import Workflow
 from retake.story import decision
 from retake.story.decision import Act, Action, decide, held_until, script_of
 from retake.story.documents import (
@@ -26,6 +25,7 @@ from retake.story.documents import (
     Step,
     parse_midjourney,
 )
+from retake.story.settings import Workflow
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)  # half an hour after whatever the shapes have in flight was ordered
 LATER = NOW + timedelta(days=1)

@@ -14,9 +14,9 @@ from retake.bucket import Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseLost
-from retake.settings import FilePaths
 from retake.story.documents import Status
 from retake.story.generation import begin, dead_letter, finish, new_id, taken_ids
+from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 
 NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)

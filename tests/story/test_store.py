@@ -15,8 +15,8 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock, SystemClock
 from retake.errors import LeaseLost, StateError, StorageError
-from retake.settings import FilePaths
 from retake.story.documents import PublicDocument, Status
+from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 
 PATHS = FilePaths()

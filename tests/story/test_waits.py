@@ -12,9 +12,10 @@ from story_world import World
 
 from retake.clock import parse_stamp
 from retake.errors import Code, Refused
-from retake.settings import Retrying, Settings
+from retake.settings.shared import RetryingSettings
 from retake.story.documents import MidjourneyDocument, Step
 from retake.story.retry_policy import LONGEST_ASKED_S, Failure, retry_delay, step_policy
+from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 from retake.ticking.until_done import until_done
 
@@ -28,7 +29,7 @@ def wait_s(chosen: Settings, error: Refused, retries: int, since_s: float, rando
 
 
 def settings(**retrying: Any) -> Settings:
-    return Settings(retrying=Retrying(**{"jitter_percent": 0, **retrying}))
+    return Settings(retrying=RetryingSettings(**{"jitter_percent": 0, **retrying}))
 
 
 def waiting(world: World, **retrying: Any) -> World:

@@ -15,12 +15,12 @@ from retake.clock import FakeClock
 from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, RobotError, StateError
 from retake.retrying.backoff import Exponential
 from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy
-from retake.retrying.creation import Created, CreationPolicy, Creator, How, Parts
 from retake.retrying.guard import Call, Guard
-from retake.retrying.idempotency import key_of
 from retake.retrying.policy import RetryIf, RetryPolicy
-from retake.retrying.read_only import Mode, ReadOnly, decoded, encoded
-from retake.retrying.register import BucketRegister, MemoryRegister, Register
+from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
+from retake.robots.creation import Created, CreationPolicy, Creator, How, Parts
+from retake.robots.idempotency import key_of
+from retake.robots.read_only import CreationMode, ReadOnly, decoded, encoded
 
 DATA = {"вид": "Лист", "толщина": 2.5}
 KEY = key_of(DATA)
@@ -73,10 +73,10 @@ class Catalogue:
 
 
 class Scene:
-    def __init__(self, register: Register | None = None, *, finish: bool = False) -> None:
+    def __init__(self, states: StateStore | None = None, *, finish: bool = False) -> None:
         self.clock = FakeClock()
         self.there = Catalogue()
-        self.register = register or MemoryRegister()
+        self.states = states or MemoryStateStore()
         self.breaker: Breaker | None = None
         self.parts: Parts[Item] = Parts(self.there.find, self.there.make)
         if finish:
@@ -86,7 +86,7 @@ class Scene:
     def creator(self) -> Creator[Item]:
         """Another one each time, as after a restart."""
         guard = Guard(ROBOT_4, self.clock, lambda: 0.5, breaker=self.breaker, deadline_s=200)
-        return Creator("заготовки", self.parts, guard, self.clock, CreationPolicy(), self.register)
+        return Creator("заготовки", self.parts, guard, self.clock, CreationPolicy(), self.states)
 
     def fail(self, times: int = 1) -> None:
         for _ in range(times):
@@ -199,7 +199,7 @@ def test_after_five_creations_in_a_row_that_failed_nothing_is_made_any_more(scen
         scene.creator.create(DATA)
     assert error.value.error_class is ErrorClass.CRITICAL
     assert scene.there.log == ["find"]
-    assert scene.creator.mode() == Mode(5, scene.clock.now(), CONFLICT)
+    assert scene.creator.mode() == CreationMode(5, scene.clock.now(), CONFLICT)
 
 
 def test_read_only_what_is_there_is_still_returned(scene: Scene) -> None:
@@ -226,7 +226,7 @@ def test_a_probe_that_succeeds_ends_it(scene: Scene) -> None:
     scene.fail(5)
     assert scene.creator.probe().probe_ordered
     assert scene.creator.create(DATA).how is How.MADE
-    assert scene.creator.mode() == Mode()
+    assert scene.creator.mode() == CreationMode()
 
 
 def test_a_probe_lets_one_creation_through_and_its_failure_leaves_it_read_only(scene: Scene) -> None:
@@ -236,7 +236,7 @@ def test_a_probe_lets_one_creation_through_and_its_failure_leaves_it_read_only(s
     scene.fail()
     with pytest.raises(ReadOnly):
         scene.creator.create(DATA)
-    assert scene.creator.mode() == Mode(6, since, CONFLICT)
+    assert scene.creator.mode() == CreationMode(6, since, CONFLICT)
 
 
 def test_while_the_probe_is_under_way_nothing_else_is_made(scene: Scene) -> None:
@@ -262,7 +262,7 @@ def test_a_probe_is_not_used_up_by_what_is_there_already(scene: Scene) -> None:
 
 
 def test_a_probe_of_what_still_makes_things_is_nothing(scene: Scene) -> None:
-    assert scene.creator.probe() == Mode()
+    assert scene.creator.probe() == CreationMode()
 
 
 def test_a_reset_ends_it(scene: Scene) -> None:
@@ -272,7 +272,7 @@ def test_a_reset_ends_it(scene: Scene) -> None:
 
 
 def test_what_a_breaker_refuses_is_no_failed_creation(scene: Scene) -> None:
-    scene.breaker = Breaker("1C", MemoryRegister(), BreakerPolicy(open_s=900), clock=scene.clock, owner="here:1")
+    scene.breaker = Breaker("1C", MemoryStateStore(), BreakerPolicy(open_s=900), clock=scene.clock, owner="here:1")
     for _ in range(2):
         scene.fail()
     with pytest.raises(BreakerOpen):
@@ -282,7 +282,7 @@ def test_what_a_breaker_refuses_is_no_failed_creation(scene: Scene) -> None:
 
 def test_the_mode_survives_in_a_bucket_and_is_left_there_as_it_is_if_it_makes_no_sense() -> None:
     bucket = MemoryBucket()
-    scene = Scene(BucketRegister(bucket, "creation/", FakeClock()))
+    scene = Scene(BucketStateStore(bucket, "creation/", FakeClock()))
     scene.fail(5)
     data, version = bucket.read("creation/заготовки.json")
     assert b'"read_only_since": "2026-01-01T00:10:00Z"' in data
@@ -293,18 +293,18 @@ def test_the_mode_survives_in_a_bucket_and_is_left_there_as_it_is_if_it_makes_no
 
 def test_what_was_made_is_returned_although_that_could_not_be_noted() -> None:
     bucket = FailingBucket(MemoryBucket())
-    scene = Scene(BucketRegister(bucket, "creation/", FakeClock()))
+    scene = Scene(BucketStateStore(bucket, "creation/", FakeClock()))
     scene.fail()
     dying = FailingBucket(bucket, Fault(operation="write", times=9))
-    scene.register = BucketRegister(dying, "creation/", FakeClock())
+    scene.states = BucketStateStore(dying, "creation/", FakeClock())
     assert scene.creator.create(DATA).how is How.MADE
 
 
 SINCE = st.none() | st.integers(0, 10**9).map(lambda seconds: FakeClock().now() + timedelta(seconds=seconds))
 
 
-@given(st.builds(Mode, st.integers(0), SINCE, st.none() | st.text(), st.booleans()))
-def test_a_document_says_all_of_a_mode(mode: Mode) -> None:
+@given(st.builds(CreationMode, st.integers(0), SINCE, st.none() | st.text(), st.booleans()))
+def test_a_document_says_all_of_a_mode(mode: CreationMode) -> None:
     assert decoded(encoded(mode)) == mode
 
 
@@ -419,11 +419,11 @@ def test_a_duplicate_of_somebody_elses_is_in_no_doubt(finishing: Scene) -> None:
 
 
 def test_who_dies_between_making_and_finishing_is_found_out() -> None:
-    """A death at each touch of the register: asked for again it is made once, finished, and in no doubt."""
+    """A death at each touch of the states: asked for again it is made once, finished, and in no doubt."""
 
     def scene_over(store: MemoryStore, *faults: Fault) -> tuple[Scene, FailingBucket]:
         bucket = FailingBucket(MemoryBucket(store), *faults)
-        return Scene(BucketRegister(bucket, "creation/", FakeClock()), finish=True), bucket
+        return Scene(BucketStateStore(bucket, "creation/", FakeClock()), finish=True), bucket
 
     counted, bucket = scene_over(MemoryStore())
     counted.creator.create(DATA)

@@ -7,47 +7,47 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retake.errors import RobotError
-from retake.robots.grid import OUT_OF_RANGE, STEP_VIOLATION, Finding, grid, validate
-from retake.robots.sections import Mode, Validation
+from retake.robots.sections import Validation, ValidationMode
+from retake.robots.step_validation import OUT_OF_RANGE, STEP_VIOLATION, StepFinding, grid, validate
 
 GRID = grid(0, 100, 5)
-STRICT = Validation(Mode.STRICT, 2, False)
-LIBERAL = Validation(Mode.LIBERAL, 2, False)
-EMERGENCY = Validation(Mode.EMERGENCY, 2, False)
-CORRECTING = Validation(Mode.STRICT, 2, True)
+STRICT = Validation(ValidationMode.STRICT, 2, False)
+LIBERAL = Validation(ValidationMode.LIBERAL, 2, False)
+EMERGENCY = Validation(ValidationMode.EMERGENCY, 2, False)
+CORRECTING = Validation(ValidationMode.STRICT, 2, True)
 
 
 @pytest.mark.parametrize(
     ("rules", "value", "finding", "passes", "code"),
     [
-        (STRICT, 15, Finding.FINE, 15, None),
-        (STRICT, 0, Finding.FINE, 0, None),
-        (STRICT, 100, Finding.FINE, 100, None),
+        (STRICT, 15, StepFinding.FINE, 15, None),
+        (STRICT, 0, StepFinding.FINE, 0, None),
+        (STRICT, 100, StepFinding.FINE, 100, None),
         # «Строгий режим: любое нарушение = ошибка»
-        (STRICT, 15.0001, Finding.REFUSED, None, STEP_VIOLATION),
-        (STRICT, 105, Finding.REFUSED, None, OUT_OF_RANGE),
+        (STRICT, 15.0001, StepFinding.REFUSED, None, STEP_VIOLATION),
+        (STRICT, 105, StepFinding.REFUSED, None, OUT_OF_RANGE),
         # «Либеральный режим: допуск ±2% от шага с предупреждением»: of a step of 5 that is 0.1
-        (LIBERAL, 15.1, Finding.WARNED, 15.1, STEP_VIOLATION),
-        (LIBERAL, 14.9, Finding.WARNED, 14.9, STEP_VIOLATION),
-        (LIBERAL, 15.11, Finding.REFUSED, None, STEP_VIOLATION),
-        (LIBERAL, 14.89, Finding.REFUSED, None, STEP_VIOLATION),
-        (LIBERAL, 100.1, Finding.WARNED, 100.1, OUT_OF_RANGE),
-        (LIBERAL, 105, Finding.REFUSED, None, OUT_OF_RANGE),
+        (LIBERAL, 15.1, StepFinding.WARNED, 15.1, STEP_VIOLATION),
+        (LIBERAL, 14.9, StepFinding.WARNED, 14.9, STEP_VIOLATION),
+        (LIBERAL, 15.11, StepFinding.REFUSED, None, STEP_VIOLATION),
+        (LIBERAL, 14.89, StepFinding.REFUSED, None, STEP_VIOLATION),
+        (LIBERAL, 100.1, StepFinding.WARNED, 100.1, OUT_OF_RANGE),
+        (LIBERAL, 105, StepFinding.REFUSED, None, OUT_OF_RANGE),
         # «Аварийный режим: только логирование»
-        (EMERGENCY, 17, Finding.LOGGED, 17, STEP_VIOLATION),
-        (EMERGENCY, 1000, Finding.LOGGED, 1000, OUT_OF_RANGE),
-        (EMERGENCY, 20, Finding.FINE, 20, None),
+        (EMERGENCY, 17, StepFinding.LOGGED, 17, STEP_VIOLATION),
+        (EMERGENCY, 1000, StepFinding.LOGGED, 1000, OUT_OF_RANGE),
+        (EMERGENCY, 20, StepFinding.FINE, 20, None),
         # «Автоматическая корректировка при включенном флаге auto_correct»
-        (CORRECTING, 17, Finding.CORRECTED, 15, STEP_VIOLATION),
-        (CORRECTING, 18, Finding.CORRECTED, 20, STEP_VIOLATION),
-        (CORRECTING, -3, Finding.CORRECTED, 0, OUT_OF_RANGE),
-        (LIBERAL._replace(auto_correct=True), 15.1, Finding.WARNED, 15.1, STEP_VIOLATION),
-        (LIBERAL._replace(auto_correct=True), 15.2, Finding.CORRECTED, 15, STEP_VIOLATION),
-        (EMERGENCY._replace(auto_correct=True), 17, Finding.LOGGED, 17, STEP_VIOLATION),
+        (CORRECTING, 17, StepFinding.CORRECTED, 15, STEP_VIOLATION),
+        (CORRECTING, 18, StepFinding.CORRECTED, 20, STEP_VIOLATION),
+        (CORRECTING, -3, StepFinding.CORRECTED, 0, OUT_OF_RANGE),
+        (LIBERAL._replace(auto_correct=True), 15.1, StepFinding.WARNED, 15.1, STEP_VIOLATION),
+        (LIBERAL._replace(auto_correct=True), 15.2, StepFinding.CORRECTED, 15, STEP_VIOLATION),
+        (EMERGENCY._replace(auto_correct=True), 17, StepFinding.LOGGED, 17, STEP_VIOLATION),
     ],
 )
 def test_a_value_passes_or_not(
-    rules: Validation, value: float, finding: Finding, passes: float | None, code: str
+    rules: Validation, value: float, finding: StepFinding, passes: float | None, code: str
 ) -> None:
     verdict = validate(value, GRID, rules)
     assert (verdict.finding, verdict.code) == (finding, code)
@@ -79,9 +79,9 @@ def test_the_last_value_of_a_range_that_is_no_multiple_of_the_step_is_the_last_o
 
 
 def test_numbers_are_taken_as_they_are_written() -> None:
-    assert validate(0.1 * 3, grid(0, 1, 0.1), STRICT).finding is Finding.REFUSED  # 0.30000000000000004
-    assert validate(0.3, grid(0, 1, 0.1), STRICT).finding is Finding.FINE
-    assert validate(0.7, grid(0.1, 1, 0.1), STRICT).finding is Finding.FINE
+    assert validate(0.1 * 3, grid(0, 1, 0.1), STRICT).finding is StepFinding.REFUSED  # 0.30000000000000004
+    assert validate(0.3, grid(0, 1, 0.1), STRICT).finding is StepFinding.FINE
+    assert validate(0.7, grid(0.1, 1, 0.1), STRICT).finding is StepFinding.FINE
 
 
 @pytest.mark.parametrize(("low", "high", "step"), [(0, 1, 0), (0, 1, -1), (2, 1, 1), (0, 1e30, 1e-30)])
@@ -110,5 +110,5 @@ def test_the_nearest_is_what_a_look_at_every_allowed_value_finds(
     expected = min(allowed, key=lambda it: (abs(it - value), it))
     verdict = validate(value * scale, grid(low * scale, high * scale, step * scale), STRICT)
     assert verdict.nearest == expected * scale
-    assert (verdict.finding is Finding.FINE) == (value in allowed)
+    assert (verdict.finding is StepFinding.FINE) == (value in allowed)
     assert verdict.code == (None if value in allowed else STEP_VIOLATION if low <= value <= high else OUT_OF_RANGE)

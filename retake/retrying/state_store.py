@@ -1,10 +1,9 @@
-"""Small states that threads, processes and machines share: one JSON object a name, changed by compare-and-set.
+"""Small states shared by threads, processes and machines: one JSON object per name, changed by compare-and-set.
 
-What is kept here is a hint to whoever asks (a breaker, a mode): a change that others keep overtaking fails after a
-bounded time, and its maker goes on without it. No lease is taken. A conditional write is one step in every store but
-an S3 that honours no conditions, where two who change the same state in the same instant may both believe that they
-did; a lease would cost such a store seven requests a change, and a process can have only one that ends it
-(retake.bucket.kill_timer).
+These states are hints (a breaker, a mode): a change that keeps losing against others fails after a bounded time, and
+the caller goes on without it. No lease is taken. A conditional write is atomic in every store but an S3 that ignores
+conditions; there, two callers that change the same state at the same instant may both believe that they succeeded. A
+lease would cost such a store seven requests per change, and a process can have only one lease with a kill timer.
 """
 
 import json
@@ -21,39 +20,41 @@ T = TypeVar("T")
 
 Raw = Mapping[str, Any]
 Change = Callable[[Raw | None], tuple[Raw | None, T]]
-"""From what is there (None: nothing) to what is to be there (None: leave it) and a result. Pure: it may be called
-several times, and only the last call counts."""
+"""Takes the present state (None: there is none); returns the new one (None: no change) and a result. It must be pure:
+it may be called several times, and only the last call counts."""
 
 _PAUSES_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34, 0.55, 0.89)
-"""Between tries while others change the same state: two seconds and a half in all."""
+"""Seconds between tries while others change the same state: two and a half seconds in all."""
 
 
-class Register(Protocol):
-    """Where states are kept. Every method may raise StorageError, and ValueError for a name that no key can have."""
+class StateStore(Protocol):
+    """A store of states. Every method may raise StorageError, and ValueError for a name that no key can have."""
 
     def where(self, name: str) -> str:
-        """What to call the place in a message."""
+        """Return what messages call the place of this state."""
         ...
 
     def names(self) -> list[str]:
-        """Of every state that is there."""
+        """Return the names of all states."""
         ...
 
     def read(self, name: str) -> Raw | None:
-        """What is there. Raises StateError if that is no JSON object."""
+        """Return the state, or None. Raises StateError where it is not a JSON object."""
         ...
 
     def change(self, name: str, change: Change[T]) -> T:
-        """Put there what `change` makes of what is there, and nobody else meanwhile; its result. Raises StateError,
-        and Conflict if others were faster for more than two seconds: nothing was changed then."""
+        """Replace the state by what `change` makes of it, atomically, and return the result of `change`.
+
+        Raises StateError, and Conflict where others were faster for more than two seconds; nothing is changed then.
+        """
         ...
 
 
-class MemoryRegister:
+class MemoryStateStore:
     """The states of one process. Thread safe."""
 
     def __init__(self) -> None:
-        self._states: dict[str, Raw] = {}
+        self._kept: dict[str, Raw] = {}
         self._lock = threading.RLock()
 
     def where(self, name: str) -> str:
@@ -61,25 +62,25 @@ class MemoryRegister:
 
     def names(self) -> list[str]:
         with self._lock:
-            return sorted(self._states)
+            return sorted(self._kept)
 
     def read(self, name: str) -> Raw | None:
         with self._lock:
-            return self._states.get(name)
+            return self._kept.get(name)
 
     def change(self, name: str, change: Change[T]) -> T:
         with self._lock:
-            new, result = change(self._states.get(name))
+            new, result = change(self._kept.get(name))
             if new is not None:
-                self._states[name] = new
+                self._kept[name] = new
             return result
 
 
-class BucketRegister:
-    """States in `folder` (which ends in «/») of `bucket`, as NAME.json: they outlive ticks and processes. Thread safe.
+class BucketStateStore:
+    """States in `folder` (which ends in "/") of `bucket`, as NAME.json. They outlive ticks and processes. Thread safe.
 
-    Nothing else may take a lease through a bucket that is made for `folder` (`Bucket.part`), and nobody does.
-    `pauses_s` are between tries while others change the same state.
+    No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
+    while others change the same state.
     """
 
     def __init__(self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S) -> None:
@@ -128,23 +129,26 @@ class BucketRegister:
         return value, version
 
 
-class Cell(Generic[S]):
-    """One state of a register, as a value: `decode` (None: there is none yet; raises ValueError, «field: what is wrong
-    with it») and `encode` say how it lies there."""
+class StateCell(Generic[S]):
+    """One state of a store, as a value.
+
+    `decode` reads what is stored (None: nothing yet) and raises ValueError("field: what is wrong with it"); `encode` is
+    its reverse.
+    """
 
     def __init__(
-        self, register: Register, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
+        self, states: StateStore, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
     ) -> None:
-        self._register, self._name, self._decode, self._encode = register, name, decode, encode
+        self._states, self._name, self._decode, self._encode = states, name, decode, encode
 
     def get(self) -> S:
         """Raises StateError, StorageError."""
-        return self._decoded(self._register.read(self._name))
+        return self._decoded(self._states.read(self._name))
 
     def change(self, step: Callable[[S], tuple[S, T]]) -> T:
-        """Make the state what `step` makes of it; written only if it is another then. The step's result.
+        """Replace the state by what `step` makes of it and return the result of `step`. Writes only a changed state.
 
-        Raises StateError, StorageError, and Conflict (see `Register.change`).
+        Raises StateError, StorageError, and Conflict (see `StateStore.change`).
         """
 
         def change(raw: Raw | None) -> tuple[Raw | None, T]:
@@ -152,18 +156,18 @@ class Cell(Generic[S]):
             new, result = step(state)
             return (None if new == state else self._encode(new)), result
 
-        return self._register.change(self._name, change)
+        return self._states.change(self._name, change)
 
     def _decoded(self, raw: Raw | None) -> S:
         try:
             return self._decode(raw)
         except ValueError as error:
-            raise unreadable(self._register.where(self._name), str(error)) from error
+            raise unreadable(self._states.where(self._name), str(error)) from error
 
 
 def unreadable(where: str, what: str) -> StateError:
-    """The error that says which document makes no sense, and where."""
-    return StateError(f"{where}: {what}. It is left as it is; mend it or remove it")
+    """Return the error for a document that makes no sense."""
+    return StateError(f"{where}: {what}. It is left as it is; fix it or remove it")
 
 
 def _key(name: str) -> str:

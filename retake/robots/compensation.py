@@ -1,8 +1,6 @@
-"""What was made and is not known to be right: noted before it is made, confirmed when it is finished, and rolled back
-when nobody has confirmed it within a day.
+"""Items that are not confirmed: recorded before their creation, confirmed when finished, rolled back after a day.
 
-Seed 003, «NR.NSI.4 … Compensation Action»: «При неудаче после создания: пометка элемента как "некорректный".
-Автоматический откат через 24 часа, если не подтвержден». There are no timers: who runs now and then asks what is due.
+docs/protocol.md, section "NR.NSI.4". There are no timers: a program that runs from time to time asks what is due.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,61 +8,63 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, parse_stamp, stamp
-from retake.retrying.register import Cell, Raw, Register
+from retake.retrying.state_store import Raw, StateCell, StateStore
 
 
 class Doubt(NamedTuple):
-    """A thing that nobody has confirmed."""
+    """An item that is not confirmed."""
 
     key: str  # its idempotency key
-    since: datetime  # when it was about to be made
-    code: str | None = None  # of the error that kept it from being finished; None: its maker has not said, or died
+    since: datetime  # when its creation began
+    code: str | None = None  # of the error that kept it from being finished; None: not known
 
 
 def due(doubts: Mapping[str, Doubt], now: datetime, after_s: float) -> list[Doubt]:
-    """Those that are to be rolled back, the oldest first."""
+    """Return those that are to be rolled back, the oldest first."""
     before = now - timedelta(seconds=after_s)
     return sorted((doubt for doubt in doubts.values() if doubt.since <= before), key=lambda doubt: doubt.since)
 
 
 class Unconfirmed:
-    """The unconfirmed things of one kind. Every method may raise StateError, StorageError."""
+    """The unconfirmed items of one kind. Every method may raise StateError, StorageError."""
 
-    def __init__(self, register: Register, name: str, clock: Clock, after_s: float) -> None:
-        self._cell = Cell(register, name, decoded, encoded)
+    def __init__(self, states: StateStore, name: str, clock: Clock, after_s: float) -> None:
+        self._cell = StateCell(states, name, decoded, encoded)
         self._clock = clock
         self._after_s = after_s
 
     def begun(self, key: str) -> None:
-        """It is about to be made, and was not there just now: its day counts from here."""
+        """Record that its creation begins; the time until its rollback counts from here."""
         doubt = Doubt(key, self._clock.now())
         self._cell.change(lambda doubts: ({**doubts, key: doubt}, None))
 
     def failed(self, key: str, code: str) -> None:
-        """It was made and could not be finished."""
+        """Record that it was created and could not be finished."""
         doubt = Doubt(key, self._clock.now(), code)
         self._cell.change(
             lambda doubts: ({**doubts, key: doubts.get(key, doubt)._replace(code=code)}, None),
         )
 
     def confirm(self, key: str) -> None:
-        """It is right as it is: finished, or looked at by a person."""
+        """Record that it is correct: finished, or checked by a person."""
         self._cell.change(lambda doubts: ({name: it for name, it in doubts.items() if name != key}, None))
 
     def has(self, key: str) -> bool:
         return key in self._cell.get()
 
     def all(self) -> list[Doubt]:
-        """The oldest first."""
+        """Return all, the oldest first."""
         return sorted(self._cell.get().values(), key=lambda doubt: doubt.since)
 
     def due(self) -> list[Doubt]:
-        """Those whose time is over."""
+        """Return those whose time is over."""
         return due(self._cell.get(), self._clock.now(), self._after_s)
 
     def roll_back_due(self, undo: Callable[[str], None]) -> list[Doubt]:
-        """Undo those whose time is over, and strike each off once it is undone; which they were. `undo(key)` must bear
-        that nothing was made, or that it is undone already."""
+        """Roll back those whose time is over, and return them.
+
+        `undo(key)` may be called for an item that was never created, or is rolled back already.
+        """
         done = self.due()
         for doubt in done:
             undo(doubt.key)
@@ -77,7 +77,7 @@ def encoded(doubts: Mapping[str, Doubt]) -> Raw:
 
 
 def decoded(raw: Raw | None) -> Mapping[str, Doubt]:
-    """Raises ValueError, naming the field."""
+    """Decode a stored state. Raises ValueError, naming the field."""
     return {key: _doubt(key, value) for key, value in (raw or {}).items()}
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from retake.clock import FakeClock
 from retake.errors import CodedError, RobotError, Stopped
-from retake.retrying.batch import Batches, Item, Parts, Report, Sending
-from retake.retrying.batch_plan import Answer, BatchPolicy, Exists, Fate, Made, Tally, in_batches
 from retake.retrying.policy import RetryPolicy
+from retake.robots.batch import BatchCall, Batches, Item, Parts, Report
+from retake.robots.batch_plan import Answer, BatchPolicy, BatchTally, Exists, ItemFate, Made, in_batches
 
 TEMPORARY, INVALID, OVERFLOW = (
     "ERR_TEMPORARY_BATCH_FAILURE",
@@ -42,7 +42,7 @@ class Catalogue:
         self._perhaps(self.finding)
         return self.items.get(item.key)
 
-    def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+    def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
         keys = tuple(item.key for item in sending.items)
         self.sent.append((sending.attempt, keys))
         if len(keys) > self._memory:
@@ -80,10 +80,10 @@ def items(keys: str) -> list[Item]:
     return [Item(key, {"name": key}) for key in keys]
 
 
-SEED = BatchPolicy()
+PROTOCOL = BatchPolicy()
 
 
-def run(there: Catalogue, keys: str, policy: BatchPolicy = SEED, clock: FakeClock | None = None) -> Report[str]:
+def run(there: Catalogue, keys: str, policy: BatchPolicy = PROTOCOL, clock: FakeClock | None = None) -> Report[str]:
     return Batches(there.parts(), policy, clock or FakeClock(), lambda: 0.5).run(items(keys))
 
 
@@ -103,7 +103,12 @@ def test_twelve_items_are_two_calls() -> None:
 def test_no_items_are_no_calls() -> None:
     there = Catalogue()
     report = run(there, "")
-    assert (report.ended, set(report.statistics[:-1]), report.statistics.tally, there.sent) == ({}, {0}, Tally(), [])
+    assert (report.ended, set(report.statistics[:-1]), report.statistics.tally, there.sent) == (
+        {},
+        {0},
+        BatchTally(),
+        [],
+    )
 
 
 def test_an_item_given_twice_is_made_once() -> None:
@@ -116,11 +121,11 @@ def test_of_items_with_one_key_the_first_is_sent() -> None:
     sent: list[Item] = []
 
     class Listening(Catalogue):
-        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+        def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             sent.extend(sending.items)
             return super().send(sending)
 
-    batches = Batches(Listening().parts(), SEED, FakeClock(), lambda: 0.5)
+    batches = Batches(Listening().parts(), PROTOCOL, FakeClock(), lambda: 0.5)
     batches.run([Item("a", {"number": 1}), Item("a", {"number": 2})])
     assert sent == [Item("a", {"number": 1})]
 
@@ -203,13 +208,17 @@ def test_the_work_is_told_what_a_call_may_take() -> None:
     told: list[float | None] = []
 
     class Listening(Catalogue):
-        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+        def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             told.append(sending.timeout_s)
             return super().send(sending)
 
     there = Listening()
     there.faults = {"a": [TEMPORARY]}
-    run(there, "ab", SEED._replace(batch=SEED.batch._replace(timeout_s=30.0), item=SEED.item._replace(timeout_s=5.0)))
+    run(
+        there,
+        "ab",
+        PROTOCOL._replace(batch=PROTOCOL.batch._replace(timeout_s=30.0), item=PROTOCOL.item._replace(timeout_s=5.0)),
+    )
     assert told == [30, 5]
 
 
@@ -217,7 +226,7 @@ def test_asked_to_stop_it_sends_nothing_more_and_goes_on_the_next_time() -> None
     there, clock = Catalogue(), FakeClock()
     there.faults = {"a": [TEMPORARY] * 4}
     until = clock.now() + timedelta(seconds=6)
-    stopping = Batches(there.parts(), SEED, clock, lambda: 0.5, stop=lambda: clock.now() >= until)
+    stopping = Batches(there.parts(), PROTOCOL, clock, lambda: 0.5, stop=lambda: clock.now() >= until)
     with pytest.raises(Stopped, match="stopped before attempt 4 of 1 items"):
         stopping.run(items("abc"))
     assert (clock.now(), len(there.sent)) == (until, 3)
@@ -226,7 +235,7 @@ def test_asked_to_stop_it_sends_nothing_more_and_goes_on_the_next_time() -> None
 
 def test_what_is_no_coded_error_passes_through() -> None:
     class Broken(Catalogue):
-        def send(self, sending: Sending) -> Mapping[str, Answer[str]]:
+        def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -264,25 +273,25 @@ def test_whatever_fails_nothing_is_made_twice_and_every_item_ends_in_one_way_tha
     there.items = {key: f"the {key}" for key in there_before}
     there.faults, there.calls, there.undoing, there.finding = faults, calls, undoing, finding
     always_looked = not any(finding)
-    report = Batches(there.parts(), SEED._replace(size=size), FakeClock(), Random(seed).random).run(items(keys))
+    report = Batches(there.parts(), PROTOCOL._replace(size=size), FakeClock(), Random(seed).random).run(items(keys))
 
     assert len(there.made) == len(set(there.made)), "made twice"
     assert set(report.ended) == set(keys)
     assert all(len(sent) <= size for _, sent in there.sent)
     for key, ended in report.ended.items():
         fate, ours = ended.fate, key in there.made
-        assert (fate is Fate.EXISTING) <= (key in there_before)
-        assert (fate is Fate.CREATED) <= (ours and key in there.items)
-        assert (fate is Fate.ROLLED_BACK) <= (ours and key not in there.items)
-        assert (fate is Fate.FAILED) == (ended.item is None)
-        assert fate is not Fate.FAILED or isinstance(ended.error, CodedError)
-        assert fate is not Fate.FAILED or not always_looked or key not in there.items
+        assert (fate is ItemFate.EXISTING) <= (key in there_before)
+        assert (fate is ItemFate.CREATED) <= (ours and key in there.items)
+        assert (fate is ItemFate.ROLLED_BACK) <= (ours and key not in there.items)
+        assert (fate is ItemFate.FAILED) == (ended.item is None)
+        assert fate is not ItemFate.FAILED or isinstance(ended.error, CodedError)
+        assert fate is not ItemFate.FAILED or not always_looked or key not in there.items
     assert not set(there.undone) & there_before, "what was there before was rolled back"
     for batch in in_batches(keys, size):
         ends = [report.ended[key] for key in batch]
-        if 2 * sum(it.fate is Fate.FAILED for it in ends) > len(batch):
-            assert all(it.error for it in ends if it.fate is Fate.CREATED), "it could not be rolled back"
+        if 2 * sum(it.fate is ItemFate.FAILED for it in ends) > len(batch):
+            assert all(it.error for it in ends if it.fate is ItemFate.CREATED), "it could not be rolled back"
         else:
-            assert not any(it.fate is Fate.ROLLED_BACK for it in ends)
+            assert not any(it.fate is ItemFate.ROLLED_BACK for it in ends)
     figures = report.statistics
     assert figures.created + figures.existing + figures.failed + figures.rolled_back == figures.items == len(set(keys))

@@ -1,11 +1,11 @@
-"""Idempotent creation: asked twice for the same thing, it is made once and returned twice.
+"""Idempotent creation: an item that is requested twice is created once and returned twice.
 
-Seed 003, «NR.NSI.4 … Идемпотентность»: a key made from the data, a look before each attempt whether the thing is there
-already, and a duplicate that the other side refuses is the thing itself. After five creations in a row that failed
-nothing is made any more (read_only.py).
+docs/protocol.md, section "NR.NSI.4": the key is made from the data, the item is looked for before each attempt, and a
+refusal as a duplicate leads to the existing item. After five failed creations in a row nothing more is created
+(read_only.py).
 
-What was made and then could not be finished is marked as incorrect, and rolled back after a day unless somebody has
-confirmed it (compensation.py).
+An item that was created and could not be finished is marked incorrect, and rolled back after a day unless it is
+confirmed (compensation.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from retake.clock import Clock
 from retake.errors import Code, CodedError, RetakeError
 from retake.retrying.breaker import BreakerOpen
-from retake.retrying.compensation import Unconfirmed
 from retake.retrying.guard import Call, Guard
-from retake.retrying.idempotency import key_of
-from retake.retrying.read_only import Mode, ReadOnly, decoded, encoded
-from retake.retrying.register import Cell, MemoryRegister, Register
+from retake.retrying.state_store import MemoryStateStore, StateCell, StateStore
+from retake.robots.compensation import Unconfirmed
+from retake.robots.idempotency import key_of
+from retake.robots.read_only import CreationMode, ReadOnly, decoded, encoded
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -29,15 +29,15 @@ Data = Mapping[str, Any]
 
 
 class How(StrEnum):
-    """Where the thing came from."""
+    """Where the item came from."""
 
     MADE = "made"
-    FOUND = "found"  # it was there when we looked
-    DUPLICATE = "duplicate"  # it was refused as a duplicate, and then it was there
+    FOUND = "found"  # it existed before
+    DUPLICATE = "duplicate"  # it was refused as a duplicate, and then found
 
 
 class Created(NamedTuple, Generic[T]):
-    """The thing, whoever made it."""
+    """An item that exists now, whoever created it."""
 
     key: str
     item: T
@@ -45,55 +45,58 @@ class Created(NamedTuple, Generic[T]):
 
 
 class CreationPolicy(NamedTuple):
-    """The numbers of seed 003, «NR.NSI.4»."""
+    """The numbers of docs/protocol.md, section "NR.NSI.4"."""
 
     duplicate_codes: frozenset[str] = frozenset({"ERR_BUSINESS_DUPLICATE_ITEM"})
-    read_only_after: int | None = 5  # creations in a row that failed; None: never
-    confirm_within_s: float = 24 * 3600.0  # else what could not be finished is rolled back
-    check_before_retry: bool = True  # look whether it is there before each repeat; before the first attempt always
-    if_none_match: bool = False  # ask the other side to make it only if it is not there
-    key_from_data: bool = True  # False: the thing has a key of its own
+    read_only_after: int | None = 5  # failed creations in a row; None: never
+    confirm_within_s: float = 24 * 3600.0  # an unfinished item is rolled back after this time
+    check_before_retry: bool = True  # look for it before each repeat; before the first attempt always
+    if_none_match: bool = False  # ask the other side to create it only if it does not exist
+    key_from_data: bool = True  # False: the item brings its own key
 
 
-class Parts(NamedTuple, Generic[T]):
-    """What creation is made of: the owner's own calls. Each may raise CodedError."""
+class CreationParts(NamedTuple, Generic[T]):
+    """The caller's functions for its kind of item. Each may raise CodedError."""
 
     find: Callable[[str, Data], T | None]
-    """The thing that has this key, or is otherwise the one that these data describe; None if there is none."""
+    """Return the item with this key, or otherwise the one that the data describe, or None."""
     make: Callable[[str, Data, Call], T]
-    """Make it. The key is for the other side: an Idempotency-Key. So is `call.if_none_match`, where it is set: the
-    request is refused then if the thing is there, which is an error of `duplicate_codes`."""
+    """Create it. Send the key to the other side as Idempotency-Key, and `call.if_none_match` as If-None-Match where it
+    is set: a request for an existing item then fails with one of `duplicate_codes`."""
     finish: Callable[[T, Data], None] | None = None
-    """What belongs to it and comes after it was made. May be called again after it failed."""
+    """Do what has to follow its creation. May be called again after a failure."""
     mark_incorrect: Callable[[T, CodedError], None] = lambda item, error: None
-    """Make visible that it is there and not finished."""
+    """Make visible that it exists but is not finished."""
+
+
+Parts = CreationParts
+"""The name for callers that import the module: `creation.Parts`."""
 
 
 class Creator(Generic[T]):
-    """Creates things of one kind. `name` is that of its state in `register`, which survives where that does."""
+    """Creates items of one kind. Its state is in `states` under `name`, and survives where `states` does."""
 
     def __init__(
         self,
         name: str,
-        parts: Parts[T],
+        parts: CreationParts[T],
         guard: Guard,
         clock: Clock,
         policy: CreationPolicy = CreationPolicy(),  # noqa: B008  immutable
-        register: Register | None = None,
+        states: StateStore | None = None,
     ) -> None:
-        register = register or MemoryRegister()
+        states = states or MemoryStateStore()
         self.name = name
         self.policy = policy
-        self.unconfirmed = Unconfirmed(register, f"{name}.unconfirmed", clock, policy.confirm_within_s)
-        self._mode = Cell(register, name, decoded, encoded)
+        self.unconfirmed = Unconfirmed(states, f"{name}.unconfirmed", clock, policy.confirm_within_s)
+        self._mode = StateCell(states, name, decoded, encoded)
         self._parts, self._guard, self._clock = parts, guard, clock
 
     def create(self, data: Data, key: str | None = None) -> Created[T]:
-        """The thing that `data` describe: the one that is there, or a new one. `key` is its idempotency key, where the
-        policy does not make that from the data.
+        """Return the item that `data` describe: the existing one, or a new one.
 
-        Raises the last CodedError when the guard has given up, ReadOnly, BreakerOpen, Stopped, StorageError, and
-        ValueError for data that have no key.
+        `key` is its idempotency key where the policy does not make it from the data. Raises the last CodedError when
+        the guard has given up, ReadOnly, BreakerOpen, Stopped, StorageError, and ValueError for data without a key.
         """
         key = self._key(data, key)
         if self.mode().read_only_since:
@@ -111,7 +114,7 @@ class Creator(Generic[T]):
             work.give_up(error)
             raise
         if created.how is not How.FOUND:
-            self._note(lambda mode: Mode())
+            self._note(lambda mode: CreationMode())
         return created
 
     def _key(self, data: Data, given: str | None) -> str:
@@ -123,28 +126,28 @@ class Creator(Generic[T]):
             raise ValueError(f"{self.name} takes the idempotency key from the item, and none was given")
         return given
 
-    def mode(self) -> Mode:
-        """Raises StateError, StorageError."""
+    def mode(self) -> CreationMode:
+        """Return the present mode. Raises StateError, StorageError."""
         return self._mode.get()
 
-    def probe(self) -> Mode:
-        """Let one creation through although it is read-only, by an operator's order: its success ends that."""
+    def probe(self) -> CreationMode:
+        """Let one creation through in read-only mode, by order of an operator: its success ends the mode."""
         return self._mode.change(lambda mode: _both(mode._replace(probe_ordered=mode.read_only_since is not None)))
 
-    def reset(self) -> Mode:
-        """Make things again, by an operator's order."""
-        return self._mode.change(lambda mode: _both(Mode()))
+    def reset(self) -> CreationMode:
+        """End the read-only mode, by order of an operator."""
+        return self._mode.change(lambda mode: _both(CreationMode()))
 
     def _let_probe_through(self) -> None:
-        """Raises ReadOnly, unless a probe is ordered and nobody else has taken it up."""
+        """Raise ReadOnly, unless a probe is ordered that no other creation has taken."""
         if not self._mode.change(lambda mode: (mode._replace(probe_ordered=False), mode.probe_ordered)):
             raise ReadOnly(
                 f"{self.name}: nothing is made any more, {self.policy.read_only_after} creations in a row have failed; "
-                "mend the cause, then order a probe or a reset"
+                "fix the cause, then order a probe or a reset"
             )
 
-    def _note(self, step: Callable[[Mode], Mode]) -> None:
-        """Whatever goes wrong here, what came of the creation counts for more."""
+    def _note(self, step: Callable[[CreationMode], CreationMode]) -> None:
+        """Save a change. A failure here is only logged: the result of the creation matters more."""
         try:
             self._mode.change(lambda mode: (step(mode), None))
         except RetakeError as error:
@@ -152,13 +155,15 @@ class Creator(Generic[T]):
 
 
 class _Work(Generic[T]):
-    """One creation, over its attempts."""
+    """One creation with all its attempts."""
 
-    def __init__(self, key: str, data: Data, parts: Parts[T], policy: CreationPolicy, unconfirmed: Unconfirmed) -> None:
+    def __init__(
+        self, key: str, data: Data, parts: CreationParts[T], policy: CreationPolicy, unconfirmed: Unconfirmed
+    ) -> None:
         self._key, self._data = key, data
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
-        self._item: T | None = None  # once it is made
-        self._under_way = 0  # the attempt that is waited for
+        self._item: T | None = None  # once it is created
+        self._under_way = 0  # the number of the attempt that is being waited for
 
     def attempt(self, call: Call) -> Created[T]:
         self._under_way = call.attempt
@@ -172,13 +177,12 @@ class _Work(Generic[T]):
         return created
 
     def _check(self, call: Call) -> None:
-        """Keep an attempt that was abandoned from finishing what nobody waits for: it stays unconfirmed, and is rolled
-        back in its time."""
+        """Keep an abandoned attempt from finishing the item: it stays unconfirmed, and is rolled back when due."""
         if call.attempt != self._under_way:
             raise CodedError(Code.TIMEOUT, f"attempt {call.attempt} to make {self._key} was abandoned")
 
     def give_up(self, error: CodedError) -> None:
-        """Mark what was made and could not be finished."""
+        """Mark the item where it was created and could not be finished."""
         self._under_way = 0
         if self._item is None:
             return
@@ -194,11 +198,11 @@ class _Work(Generic[T]):
         if found is None:
             return self._made(call._replace(if_none_match="*") if self._policy.if_none_match else call)
         unfinished = self._parts.finish is not None and self._unconfirmed.has(self._key)
-        # What is there before a repeat and was not before the first call is ours: only the answer was lost.
+        # An item found before a repeat that did not exist before the first call is ours: only the answer was lost.
         return Created(self._key, found, How.MADE if unfinished or call.attempt > 1 else How.FOUND)
 
     def _made(self, call: Call) -> Created[T]:
-        if self._parts.finish:  # noted before: that somebody died between making and finishing must be found out
+        if self._parts.finish:  # recorded first, so that a crash between creating and finishing is found
             self._unconfirmed.begun(self._key)
         try:
             return Created(self._key, self._parts.make(self._key, self._data, call), How.MADE)
@@ -207,9 +211,9 @@ class _Work(Generic[T]):
             if found is None:
                 raise
         if self._parts.finish:
-            self._unconfirmed.confirm(self._key)  # it is somebody else's
+            self._unconfirmed.confirm(self._key)  # another caller created it
         return Created(self._key, found, How.DUPLICATE)
 
 
-def _both(mode: Mode) -> tuple[Mode, Mode]:
+def _both(mode: CreationMode) -> tuple[CreationMode, CreationMode]:
     return mode, mode

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.errors import RobotError
-from retake.retrying.batch_plan import (
+from retake.robots.batch_plan import (
     Answer,
+    BatchLoad,
+    BatchPlan,
     BatchPolicy,
     Exists,
-    Fate,
-    Load,
+    ItemFate,
     Look,
     Made,
-    Plan,
     Send,
     Undo,
     answered,
@@ -31,7 +31,7 @@ from retake.retrying.batch_plan import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SEED = BatchPolicy()
+PROTOCOL = BatchPolicy()
 TEN = tuple("abcdefghij")
 A = RobotError("ERR_TEMPORARY_BATCH_FAILURE", "not this time")
 B = RobotError("ERR_BUSINESS_INVALID_SCRAP_TYPE", "never")
@@ -46,17 +46,17 @@ def middle() -> float:
     return 0.5
 
 
-def start(keys: tuple[str, ...] = TEN) -> Plan[str]:
-    return begun(SEED, keys, NOW)
+def start(keys: tuple[str, ...] = TEN) -> BatchPlan[str]:
+    return begun(PROTOCOL, keys, NOW)
 
 
-def load_of(plan: Plan[str]) -> Load:
+def load_of(plan: BatchPlan[str]) -> BatchLoad:
     step = next_step(plan)
     assert isinstance(step, Send)
     return step.load
 
 
-def answer(plan: Plan[str], says: Mapping[str, Answer[str]], now: datetime = NOW) -> Plan[str]:
+def answer(plan: BatchPlan[str], says: Mapping[str, Answer[str]], now: datetime = NOW) -> BatchPlan[str]:
     return answered(plan, load_of(plan), says, now, middle)
 
 
@@ -67,11 +67,11 @@ def made(keys: str) -> dict[str, Answer[str]]:
 # --- the numbers ------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_the_seeds() -> None:
-    assert (SEED.size, SEED.roll_back_above_percent) == (10, 50)
-    assert (SEED.batch.max_retries, SEED.item.max_retries) == (3, 5)
-    assert [SEED.batch.backoff.delay_s(n) for n in (1, 2, 3)] == [5, 25, 125]
-    assert [SEED.item.backoff.delay_s(n) for n in (1, 2, 3, 4, 5)] == [1, 3, 9, 27, 81]
+def test_the_numbers_are_those_of_the_protocol() -> None:
+    assert (PROTOCOL.size, PROTOCOL.roll_back_above_percent) == (10, 50)
+    assert (PROTOCOL.batch.max_retries, PROTOCOL.item.max_retries) == (3, 5)
+    assert [PROTOCOL.batch.backoff.delay_s(n) for n in (1, 2, 3)] == [5, 25, 125]
+    assert [PROTOCOL.item.backoff.delay_s(n) for n in (1, 2, 3, 4, 5)] == [1, 3, 9, 27, 81]
 
 
 @given(st.lists(st.text(max_size=3), max_size=60), st.integers(1, 12))
@@ -86,7 +86,7 @@ def test_items_come_in_their_order_each_once_in_as_few_batches_as_can_be(keys: l
 
 
 def test_all_are_sent_at_once() -> None:
-    assert next_step(start()) == Send(Load(TEN, NOW))
+    assert next_step(start()) == Send(BatchLoad(TEN, NOW))
 
 
 def test_nothing_is_a_batch_of_nothing_to_do() -> None:
@@ -96,50 +96,50 @@ def test_nothing_is_a_batch_of_nothing_to_do() -> None:
 def test_once_all_are_made_there_is_nothing_to_do() -> None:
     plan = answer(start(), made("abcdefghij"))
     assert next_step(plan) is None
-    assert plan.of(Fate.CREATED) == TEN
+    assert plan.of(ItemFate.CREATED) == TEN
 
 
-def test_an_item_that_failed_is_repeated_alone_after_the_waits_of_the_seed() -> None:
+def test_an_item_that_failed_is_repeated_alone_after_the_waits_of_the_protocol() -> None:
     plan = answer(start(), {**made("bcdefghij"), "a": A})
     now = NOW
     for repeat, wait in enumerate([1, 3, 9, 27, 81], 1):
         now += timedelta(seconds=wait)
-        assert load_of(plan) == Load(("a",), now, repeat + 1, alone=True)
+        assert load_of(plan) == BatchLoad(("a",), now, repeat + 1, alone=True)
         plan = answer(plan, {"a": A}, now)
-    assert (plan.ended["a"].fate, plan.ended["a"].error) == (Fate.FAILED, A)
+    assert (plan.ended["a"].fate, plan.ended["a"].error) == (ItemFate.FAILED, A)
     assert plan.tally.item_repeats == 5
     assert next_step(plan) == Look(("a",))
 
 
 def test_what_is_due_first_comes_first() -> None:
     plan = answer(start(("a", "b")), {"a": A, "b": A})
-    assert load_of(plan) == Load(("a",), at(1), 2, alone=True)
+    assert load_of(plan) == BatchLoad(("a",), at(1), 2, alone=True)
     plan = answer(plan, {"a": A}, at(1))
-    assert load_of(plan) == Load(("b",), at(1), 2, alone=True)
+    assert load_of(plan) == BatchLoad(("b",), at(1), 2, alone=True)
     plan = answer(plan, {"b": Made("b")}, at(1))
-    assert load_of(plan) == Load(("a",), at(4), 3, alone=True)
+    assert load_of(plan) == BatchLoad(("a",), at(4), 3, alone=True)
 
 
-def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_seed() -> None:
+def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_protocol() -> None:
     plan, now = start(), NOW
     for repeat, wait in enumerate([5, 25, 125], 1):
         plan = refused(plan, load_of(plan), A, now, middle)
         now += timedelta(seconds=wait)
-        assert load_of(plan) == Load(TEN, now, repeat + 1)
+        assert load_of(plan) == BatchLoad(TEN, now, repeat + 1)
     plan = refused(plan, load_of(plan), A, now, middle)
-    assert plan.of(Fate.FAILED) == TEN
+    assert plan.of(ItemFate.FAILED) == TEN
     assert plan.tally.batch_repeats == 3
 
 
 def test_an_items_own_repeats_are_counted_from_the_first_answer_however_often_the_batch_was_repeated() -> None:
     plan = refused(start(), load_of(start()), A, NOW, middle)
     plan = answer(plan, {**made("bcdefghij"), "a": A}, at(5))
-    assert load_of(plan) == Load(("a",), at(6), 2, alone=True)
+    assert load_of(plan) == BatchLoad(("a",), at(6), 2, alone=True)
 
 
 def test_what_another_try_cannot_mend_is_not_repeated() -> None:
     plan = refused(start(), load_of(start()), B, NOW, middle)
-    assert plan.of(Fate.FAILED) == TEN
+    assert plan.of(ItemFate.FAILED) == TEN
     plan = answer(start(), {**made("bcdefghij"), "a": B})
     assert (plan.loads, plan.ended["a"].error) == ((), B)
 
@@ -159,32 +159,32 @@ def test_what_the_answer_names_and_nobody_asked_for_is_passed_over() -> None:
 
 def test_what_is_there_before_the_first_call_was_there_before() -> None:
     plan = found(start(), load_of(start()), {"b": "theirs"})
-    assert plan.ended["b"].fate is Fate.EXISTING
+    assert plan.ended["b"].fate is ItemFate.EXISTING
     assert load_of(plan).keys == tuple("acdefghij")
 
 
 def test_what_is_there_before_a_repeat_and_was_not_before_is_ours() -> None:
     plan = refused(start(), load_of(start()), A, NOW, middle)
     plan = found(plan, load_of(plan), {"b": "ours"})
-    assert plan.ended["b"].fate is Fate.CREATED
+    assert plan.ended["b"].fate is ItemFate.CREATED
 
 
 def test_what_was_never_sent_is_not_ours_even_at_a_repeat() -> None:
     plan = refused(start(), load_of(start()), A, NOW, middle, sent=False)
     assert plan.tally.calls == 0
     plan = found(plan, load_of(plan), {"b": "theirs"})
-    assert plan.ended["b"].fate is Fate.EXISTING
+    assert plan.ended["b"].fate is ItemFate.EXISTING
 
 
 def test_what_the_other_side_calls_a_duplicate_was_there() -> None:
-    assert answer(start(("a",)), {"a": Exists("theirs")}).ended["a"].fate is Fate.EXISTING
+    assert answer(start(("a",)), {"a": Exists("theirs")}).ended["a"].fate is ItemFate.EXISTING
 
 
 def test_what_failed_is_looked_for_once_more_at_the_end() -> None:
     plan = answer(start(("a", "b", "c")), {"a": B, "b": B, "c": Made("c")})
     assert next_step(plan) == Look(("a", "b"))
     there = looked(plan, {"a": "after all"})
-    assert (there.ended["a"].fate, there.ended["b"].fate) == (Fate.CREATED, Fate.FAILED)
+    assert (there.ended["a"].fate, there.ended["b"].fate) == (ItemFate.CREATED, ItemFate.FAILED)
     assert next_step(there) is None
     assert next_step(looked(plan, {})) == Undo(("c",))
 
@@ -201,7 +201,7 @@ def test_what_is_too_large_is_split_in_halves_down_to_one() -> None:
         sizes.append(len(load.keys))
         plan = refused(plan, load, TOO_MUCH, NOW, middle)
     assert sorted(sizes) == [*[1] * 10, *[2] * 4, 3, 3, 5, 5]
-    assert plan.of(Fate.FAILED) == TEN
+    assert plan.of(ItemFate.FAILED) == TEN
     assert plan.tally.splits == 9
 
 
@@ -212,7 +212,7 @@ def test_halves_are_repeated_anew_and_are_still_one_batch() -> None:
     plan = answer(plan, made("abcd"), at(5))  # nothing is said of e
     for _ in range(2):
         plan = refused(plan, load_of(plan), B, at(5), middle)
-    assert plan.of(Fate.FAILED) == tuple("efghij")
+    assert plan.of(ItemFate.FAILED) == tuple("efghij")
     assert next_step(looked(plan, {})) == Undo(tuple("abcd"))
 
 
@@ -235,11 +235,11 @@ def test_what_was_there_before_is_not_rolled_back_but_counts_as_no_failure() -> 
     plan = looked(answer(start(tuple("abcde")), says), {})
     assert next_step(plan) == Undo(("b",))
     plan = undone(plan, "b", None)
-    assert (next_step(plan), plan.of(Fate.ROLLED_BACK), plan.of(Fate.EXISTING)) == (None, ("b",), ("a",))
+    assert (next_step(plan), plan.of(ItemFate.ROLLED_BACK), plan.of(ItemFate.EXISTING)) == (None, ("b",), ("a",))
 
 
 def test_what_cannot_be_rolled_back_stays_created_and_is_said() -> None:
     plan = looked(answer(start(("a", "b", "c")), {"a": B, "b": B, "c": Made("c")}), {})
     plan = undone(plan, "c", A)
-    assert (next_step(plan), plan.ended["c"].fate, plan.ended["c"].error) == (None, Fate.CREATED, A)
+    assert (next_step(plan), plan.ended["c"].fate, plan.ended["c"].error) == (None, ItemFate.CREATED, A)
     assert plan.kept == {"c"}

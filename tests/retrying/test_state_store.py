@@ -18,21 +18,21 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock, SystemClock
 from retake.errors import StateError, StorageError
-from retake.retrying.register import BucketRegister, Cell, MemoryRegister, Raw, Register
+from retake.retrying.state_store import BucketStateStore, MemoryStateStore, Raw, StateCell, StateStore
 
-Open = Callable[[], Register]
+Open = Callable[[], StateStore]
 
 
 @pytest.fixture(params=["memory", "bucket in memory", "directory"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens a register: each call another client of the same one."""
+    """Opens a states: each call another client of the same one."""
     if request.param == "memory":
-        one = MemoryRegister()
+        one = MemoryStateStore()
         return lambda: one
     if request.param == "directory":
-        return lambda: BucketRegister(DirectoryBucket(str(tmp_path / "bucket")), "states/", SystemClock())
+        return lambda: BucketStateStore(DirectoryBucket(str(tmp_path / "bucket")), "states/", SystemClock())
     store = MemoryStore()
-    return lambda: BucketRegister(MemoryBucket(store), "states/", SystemClock())
+    return lambda: BucketStateStore(MemoryBucket(store), "states/", SystemClock())
 
 
 def add_one(raw: Raw | None) -> tuple[Raw, int]:
@@ -44,11 +44,11 @@ def leave(raw: Raw | None) -> tuple[None, Raw | None]:
     return None, raw
 
 
-def insistently(register: Register, change: Callable[[Raw | None], tuple[Raw, int]]) -> int:
+def insistently(states: StateStore, change: Callable[[Raw | None], tuple[Raw, int]]) -> int:
     """Changes the state, however busy the machine: a Conflict says that nothing was changed."""
     while True:
         with suppress(Conflict):
-            return register.change("a", change)
+            return states.change("a", change)
 
 
 # --- the contract -----------------------------------------------------------------------------------------------------
@@ -63,10 +63,10 @@ def test_what_one_client_puts_there_another_reads(opened: Open) -> None:
 
 
 def test_names_are_sorted_and_of_any_letters(opened: Open) -> None:
-    register = opened()
+    states = opened()
     for name in ("runway", "АППИУС", "midjourney"):
-        register.change(name, add_one)
-    assert register.names() == ["midjourney", "runway", "АППИУС"]
+        states.change(name, add_one)
+    assert states.names() == ["midjourney", "runway", "АППИУС"]
 
 
 def test_what_a_change_leaves_alone_is_not_made(opened: Open) -> None:
@@ -75,7 +75,7 @@ def test_what_a_change_leaves_alone_is_not_made(opened: Open) -> None:
 
 
 def test_of_many_threads_that_change_a_state_none_loses_its_change(opened: Open) -> None:
-    register, results = opened(), list[int]()
+    states, results = opened(), list[int]()
     threads = [
         threading.Thread(target=lambda: results.extend(insistently(opened(), add_one) for _ in range(25)))
         for _ in range(4)
@@ -85,21 +85,21 @@ def test_of_many_threads_that_change_a_state_none_loses_its_change(opened: Open)
     for thread in threads:
         thread.join()
     assert sorted(results) == list(range(1, 101))
-    assert register.read("a") == {"count": 100}
+    assert states.read("a") == {"count": 100}
 
 
 def test_in_memory_nobody_comes_between_reading_and_writing() -> None:
-    register = MemoryRegister()
-    rival = threading.Thread(target=lambda: register.change("a", add_one))
+    states = MemoryStateStore()
+    rival = threading.Thread(target=lambda: states.change("a", add_one))
 
     def disturbed(raw: Raw | None) -> tuple[Raw, int]:
         rival.start()
         rival.join(0.05)
         return add_one(raw)
 
-    assert register.change("a", disturbed) == 1
+    assert states.change("a", disturbed) == 1
     rival.join()
-    assert register.read("a") == {"count": 2}
+    assert states.read("a") == {"count": 2}
 
 
 # --- in a bucket ------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_in_memory_nobody_comes_between_reading_and_writing() -> None:
 
 def test_a_state_is_a_document_that_a_person_can_read() -> None:
     bucket = MemoryBucket()
-    BucketRegister(bucket, "states/", FakeClock()).change("АППИУС", lambda raw: ({"code": "нет ответа"}, None))
+    BucketStateStore(bucket, "states/", FakeClock()).change("АППИУС", lambda raw: ({"code": "нет ответа"}, None))
     assert bucket.read("states/АППИУС.json")[0].decode() == '{\n  "code": "нет ответа"\n}\n'
 
 
@@ -115,9 +115,9 @@ def test_a_state_is_a_document_that_a_person_can_read() -> None:
 def test_a_document_that_is_no_object_is_told_and_never_overwritten(data: bytes) -> None:
     bucket = MemoryBucket()
     bucket.write("states/a.json", data, ANY)
-    register = BucketRegister(bucket, "states/", FakeClock())
-    for work in (lambda: register.read("a"), lambda: register.change("a", add_one)):
-        with pytest.raises(StateError, match=r"^states/a.json: .*left as it is; mend it or remove it$"):
+    states = BucketStateStore(bucket, "states/", FakeClock())
+    for work in (lambda: states.read("a"), lambda: states.change("a", add_one)):
+        with pytest.raises(StateError, match=r"^states/a.json: .*left as it is; fix it or remove it$"):
             work()
     assert bucket.read("states/a.json")[0] == data
 
@@ -125,7 +125,7 @@ def test_a_document_that_is_no_object_is_told_and_never_overwritten(data: bytes)
 def test_a_field_that_makes_no_sense_is_told_and_nothing_overwritten() -> None:
     bucket = MemoryBucket()
     bucket.write("states/a.json", b'{"count": "many"}', ANY)
-    cell = Cell(BucketRegister(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
+    cell = StateCell(BucketStateStore(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
     for work in (cell.get, lambda: cell.change(lambda count: (count + 1, None))):
         with pytest.raises(StateError, match=r"states/a\.json: count: 'many' is no number\. It is left as it is"):
             work()
@@ -142,8 +142,8 @@ def counted(raw: Raw | None) -> int:
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "..", ".retake", "a\\b", "a\nb", "x" * 300])
 def test_a_name_leads_nowhere_else(name: str) -> None:
     bucket = MemoryBucket()
-    register = BucketRegister(bucket, "states/", FakeClock())
-    for work in (lambda: register.read(name), lambda: register.change(name, add_one)):
+    states = BucketStateStore(bucket, "states/", FakeClock())
+    for work in (lambda: states.read(name), lambda: states.change(name, add_one)):
         with pytest.raises(ValueError):
             work()
     assert bucket.list("") == []
@@ -151,14 +151,14 @@ def test_a_name_leads_nowhere_else(name: str) -> None:
 
 def test_a_cell_that_does_not_change_is_not_written() -> None:
     bucket = FailingBucket(MemoryBucket())
-    cell = Cell(BucketRegister(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
+    cell = StateCell(BucketStateStore(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
     assert cell.change(lambda count: (count, "as it was")) == "as it was"
     assert bucket.operations == [("read", "states/a.json")]
 
 
 def test_others_who_are_always_faster_are_given_way_to_after_two_seconds_and_a_half() -> None:
     store, clock = MemoryStore(), FakeClock()
-    rival = BucketRegister(MemoryBucket(store), "states/", clock)
+    rival = BucketStateStore(MemoryBucket(store), "states/", clock)
 
     def meanwhile(step: str, key: str) -> None:
         if step == "write":
@@ -166,7 +166,7 @@ def test_others_who_are_always_faster_are_given_way_to_after_two_seconds_and_a_h
 
     began = clock.now()
     with pytest.raises(Conflict):
-        BucketRegister(MemoryBucket(store, meanwhile=meanwhile), "states/", clock).change("a", add_one)
+        BucketStateStore(MemoryBucket(store, meanwhile=meanwhile), "states/", clock).change("a", add_one)
     assert 2 < (clock.now() - began).total_seconds() < 3
     assert rival.read("a") == {"count": 12}
 
@@ -174,19 +174,19 @@ def test_others_who_are_always_faster_are_given_way_to_after_two_seconds_and_a_h
 def test_a_store_that_is_away_is_told() -> None:
     bucket = FailingBucket(MemoryBucket(), Fault(times=99))
     with pytest.raises(StorageError, match="failed on demand"):
-        BucketRegister(bucket, "states/", FakeClock()).change("a", add_one)
+        BucketStateStore(bucket, "states/", FakeClock()).change("a", add_one)
 
 
 def test_a_death_at_any_point_leaves_the_state_whole() -> None:
     counted_bucket = FailingBucket(MemoryBucket())
-    BucketRegister(counted_bucket, "states/", FakeClock()).change("a", add_one)
+    BucketStateStore(counted_bucket, "states/", FakeClock()).change("a", add_one)
     for number in range(1, len(counted_bucket.operations) + 1):
         for after in (False, True):
             store = MemoryStore()
             dying = FailingBucket(MemoryBucket(store), Fault(Crash, number=number, after=after))
             with pytest.raises(Crash):
-                BucketRegister(dying, "states/", FakeClock()).change("a", add_one)
-            again = BucketRegister(MemoryBucket(store), "states/", FakeClock())
+                BucketStateStore(dying, "states/", FakeClock()).change("a", add_one)
+            again = BucketStateStore(MemoryBucket(store), "states/", FakeClock())
             assert again.read("a") in (None, {"count": 1})
             assert again.change("a", add_one) in (1, 2)
 
@@ -198,14 +198,14 @@ import sys
 from retake.bucket import Conflict
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
-from retake.retrying.register import BucketRegister
-register = BucketRegister(DirectoryBucket(sys.argv[1]), "states/", SystemClock())
+from retake.retrying.state_store import BucketStateStore
+states = BucketStateStore(DirectoryBucket(sys.argv[1]), "states/", SystemClock())
 print("ready", flush=True)
 sys.stdin.readline()
 done = 0
 while done < int(sys.argv[2]):
     try:
-        register.change("a", lambda raw: ({"count": (raw or {}).get("count", 0) + 1}, None))
+        states.change("a", lambda raw: ({"count": (raw or {}).get("count", 0) + 1}, None))
         done += 1
     except Conflict:
         pass
@@ -238,9 +238,9 @@ def begin_together(processes: list[subprocess.Popen[str]]) -> None:
 
 
 def test_a_state_of_one_name_is_not_anothers(opened: Open) -> None:
-    register = opened()
-    register.change("a", add_one)
-    register.change("b", add_one)
-    register.change("b", add_one)
-    states: Mapping[str, Any] = {name: register.read(name) for name in register.names()}
-    assert states == {"a": {"count": 1}, "b": {"count": 2}}
+    states = opened()
+    states.change("a", add_one)
+    states.change("b", add_one)
+    states.change("b", add_one)
+    kept: Mapping[str, Any] = {name: states.read(name) for name in states.names()}
+    assert kept == {"a": {"count": 1}, "b": {"count": 2}}

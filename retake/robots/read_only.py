@@ -1,7 +1,7 @@
-"""The read-only mode: after too many creations in a row that failed, things are looked up and no longer made.
+"""The read-only mode: after too many failed creations in a row, items are looked up and no longer created.
 
-Seed 003, «NR.NSI.4»: «Переход в режим "только чтение" при 5 неудачах подряд». A person ends it: by ordering a probe,
-which is one creation that is let through and ends it if it succeeds, or by a reset.
+docs/protocol.md, section "NR.NSI.4". An operator ends it by a reset, or by ordering a probe: one creation that is let
+through, and ends the mode if it succeeds.
 """
 
 from datetime import datetime
@@ -9,37 +9,37 @@ from typing import NamedTuple
 
 from retake.clock import parse_stamp, stamp
 from retake.errors import CodedError
-from retake.retrying.register import Raw
+from retake.retrying.state_store import Raw
 
 
 class ReadOnly(CodedError):
-    """Nothing is made any more, for too many creations in a row have failed; what is there is still returned."""
+    """Too many creations in a row have failed: nothing is created any more, and only existing items are returned."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ERR_CRITICAL_READ_ONLY", message)
 
 
-class Mode(NamedTuple):
-    """Whether things are still made."""
+class CreationMode(NamedTuple):
+    """Whether items are still created."""
 
     failed_in_a_row: int = 0
     read_only_since: datetime | None = None
     code: str | None = None  # of the last failure
-    probe_ordered: bool = False  # an operator lets one creation through
+    probe_ordered: bool = False  # by an operator: one creation is let through
 
-    def after_failure(self, limit: int | None, code: str, now: datetime) -> "Mode":
+    def after_failure(self, limit: int | None, code: str, now: datetime) -> "CreationMode":
         failed = self.failed_in_a_row + 1
         since = now if limit is not None and failed >= limit else None
-        return Mode(failed, self.read_only_since or since, code)
+        return CreationMode(failed, self.read_only_since or since, code)
 
 
-def encoded(mode: Mode) -> Raw:
+def encoded(mode: CreationMode) -> Raw:
     since = mode.read_only_since
     return {**mode._asdict(), "read_only_since": stamp(since) if since else None}
 
 
-def decoded(raw: Raw | None) -> Mode:
-    """Raises ValueError, naming the field."""
+def decoded(raw: Raw | None) -> CreationMode:
+    """Decode a stored state. Raises ValueError, naming the field."""
     raw = raw or {}
     failed, since, code = raw.get("failed_in_a_row", 0), raw.get("read_only_since"), raw.get("code")
     if type(failed) is not int or failed < 0:
@@ -50,4 +50,4 @@ def decoded(raw: Raw | None) -> Mode:
         moment = None if since is None else parse_stamp(since)
     except (TypeError, ValueError) as error:
         raise ValueError(f"read_only_since: {since!r} is no time") from error
-    return Mode(failed, moment, code, raw.get("probe_ordered") is True)
+    return CreationMode(failed, moment, code, raw.get("probe_ordered") is True)

@@ -1,5 +1,5 @@
-"""The robots as seed 003 has them («Детальные протоколы по роботам»), written down by hand beside its own lines, to lay
-what the policy files come to beside it."""
+"""The robots of docs/protocol.md, section "Robots", written down by hand beside the original words, for comparison with
+what the policy files amount to."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from retake.clock import FakeClock
 from retake.errors import RobotError
 from retake.retrying.guard import Call
-from retake.retrying.register import Register
-from retake.robots.course import Ports
-from retake.robots.desk import Desk, NotingDesk
+from retake.retrying.state_store import StateStore
+from retake.robots.action_sink import ActionSink, RecordingSink
+from retake.robots.execution import Ports
 from retake.robots.policies import RobotPolicy, load_policies
 from retake.robots.robot import Robot
 
@@ -19,8 +19,8 @@ POLICIES = load_policies()
 Action = dict[str, Any]
 
 
-class Seeded(NamedTuple):
-    """What the seed says of one robot."""
+class RobotProtocol(NamedTuple):
+    """The protocol of one robot."""
 
     name: str
     errors: Mapping[str, str]  # code: class
@@ -88,8 +88,8 @@ NINE = {
 
 JOURNAL_OF_FIVE: Action = {"action": "JOURNAL", "what": "successes and failures"}
 
-SEED: dict[str, Seeded] = {
-    "NR.NSI.1": Seeded(
+PROTOCOL: dict[str, RobotProtocol] = {
+    "NR.NSI.1": RobotProtocol(
         "detect_new_scrap_need",
         ONE,
         waits_s=(2, 8, 32),  # «[2s, 8s, 32s] ± 25% jitter», «Максимум попыток: 3»
@@ -108,7 +108,7 @@ SEED: dict[str, Seeded] = {
             },
         ),
     ),
-    "NR.NSI.2": Seeded(
+    "NR.NSI.2": RobotProtocol(
         "fetch_appius_scrap_payload",
         TWO,
         waits_s=(1, 1, 2, 3, 5),  # «[1s, 1s, 2s, 3s, 5s] ± 15% jitter», «Максимум попыток: 5»
@@ -121,7 +121,7 @@ SEED: dict[str, Seeded] = {
             {"action": "INCIDENT", "system": "ServiceNow"},  # «создание инцидента в ServiceNow»
         ),
     ),
-    "NR.NSI.3": Seeded(
+    "NR.NSI.3": RobotProtocol(
         "validate_nsi_infrastructure",
         THREE,
         waits_s=(10, 30),  # «[10s, 30s] (без jitter - критично для инфраструктуры)», «Максимум попыток: 2»
@@ -134,7 +134,7 @@ SEED: dict[str, Seeded] = {
             {"action": "TELL", "recipient": "1C administrator", "level": "error"},  # «Уведомление администратору 1С»
         ),
     ),
-    "NR.NSI.4": Seeded(
+    "NR.NSI.4": RobotProtocol(
         "create_stock_nomenclature_item",
         FOUR,
         waits_s=(3, 9, 27, 81),  # «[3s, 9s, 27s, 81s] ± 20% jitter», «Максимум попыток: 4»
@@ -149,7 +149,7 @@ SEED: dict[str, Seeded] = {
             "ERR_CRITICAL_INTEGRATION_ERROR": THE_MANAGEMENT,
         },
     ),
-    "NR.NSI.5": Seeded(
+    "NR.NSI.5": RobotProtocol(
         "create_scrap_nomenclature_item",
         FIVE,
         waits_s=(5, 25, 125),  # «Пакет - [5s, 25s, 125s]», «3 для всего пакета»
@@ -163,7 +163,7 @@ SEED: dict[str, Seeded] = {
             "ERR_CRITICAL_MEMORY_OVERFLOW": [JOURNAL_OF_FIVE, {"action": "SPLIT_BATCH"}],
         },
     ),
-    "NR.NSI.6": Seeded(
+    "NR.NSI.6": RobotProtocol(
         "setup_scrap_characteristics",
         SIX,
         waits_s=(15, 30, 45),  # «[15s, 30s, 45s] (длинные интервалы из-за блокировок)», «Максимум попыток: 3»
@@ -176,7 +176,7 @@ SEED: dict[str, Seeded] = {
             {"action": "BUFFER", "what": "values until they are mended"},  # «хранение значений в буфере до исправления»
         ),
     ),
-    "NR.NSI.7": Seeded(
+    "NR.NSI.7": RobotProtocol(
         "validate_scrap_geometry_step",
         SEVEN,
         waits_s=(2, 4, 8),  # «Только для временных ошибок: [2s, 4s, 8s]», «3 для временных»
@@ -191,8 +191,8 @@ SEED: dict[str, Seeded] = {
             "ERR_TEMPORARY_CALCULATION_TIMEOUT": A_PERSON,
         },
     ),
-    "NR.NSI.8": Seeded(
-        "link_stock_and_scrap_items",  # ours: the seed's heading is missing
+    "NR.NSI.8": RobotProtocol(
+        "link_stock_and_scrap_items",  # ours: the original has no heading
         EIGHT,
         waits_s=(0, 30),  # «Фаза 1: … (0s)», «Фаза 2: … (30s)», «Максимум попыток: 2»
         jitter_percent=0,
@@ -204,7 +204,7 @@ SEED: dict[str, Seeded] = {
             {"action": "BACKUP", "what": "state of the links"},  # «Резервное копирование состояния связей»
         ),
     ),
-    "NR.NSI.9": Seeded(
+    "NR.NSI.9": RobotProtocol(
         "track_nsi_creation_kpi",
         NINE,
         waits_s=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),  # «Бесконечно (с экспоненциальным ростом интервала)»
@@ -231,18 +231,18 @@ class Workshop:
         policy: RobotPolicy | str,
         *,
         draw: Callable[[], float] = lambda: 0.5,  # no jitter
-        register: Register | None = None,
+        states: StateStore | None = None,
         clock: FakeClock | None = None,
-        desk: Desk | None = None,
+        sink: ActionSink | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.began = self.clock.now()
-        self.desk = NotingDesk()
+        self.sink = RecordingSink()
         self.noted: list[Mapping[str, Any]] = []
         self.calls: list[Call] = []
         self.times_s: list[float] = []  # of the calls, since the beginning
         policy = POLICIES[policy] if isinstance(policy, str) else policy
-        ports = Ports(self.clock, draw, desk or self.desk, register, noted=self.noted.append)
+        ports = Ports(self.clock, draw, sink or self.sink, states, noted=self.noted.append)
         self.robot = Robot(policy, ports)
 
     def failing(self, code: str, times: int | None = None) -> Callable[[Call], str]:

@@ -1,4 +1,4 @@
-"""One piece of work of a robot from its beginning to its end: what is told of its failures, to whom, and when."""
+"""One piece of work of a robot: its error records, and the actions that follow its failures."""
 
 from collections.abc import Callable, Collection, Mapping
 from logging import getLogger
@@ -9,9 +9,9 @@ from retake.clock import Clock
 from retake.errors import CodedError, ErrorClass, RetakeError, error_record, retry_in
 from retake.retrying.guard import Tried
 from retake.retrying.policy import Retry
-from retake.retrying.register import Register
+from retake.retrying.state_store import StateStore
+from retake.robots.action_sink import ActionSink, Record
 from retake.robots.deferred import Deferrals
-from retake.robots.desk import Desk, Record
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 from retake.robots.recovery import follow_ups_of, steps_after
@@ -20,33 +20,33 @@ _log = getLogger(__name__)
 
 
 Correction = Callable[[Mapping[str, Any]], None]
-"""A script that mends what an error was about («execute_correction_script()» of seed 003), given what the robot was
-given. May raise RetakeError: then it is not mended."""
+"""A script that fixes the cause of an error (docs/protocol.md, section "Automatic recovery"), given the robot's input.
+May raise RetakeError: then the cause is not fixed."""
 
 
 class Ports(NamedTuple):
-    """What a robot needs of the world."""
+    """What a robot needs from its surroundings."""
 
     clock: Clock
     random: Callable[[], float]  # 0 … 1, for the jitter
-    desk: Desk
-    register: Register | None = None  # where breakers and the read-only mode are kept; None: in the robot's own memory
-    owner: str = "robot"  # who calls, for people («host:pid»)
-    stop: Callable[[], bool] | None = None  # asked before each attempt, and every second of a wait, whether to stop
-    noted: Callable[[Record], None] = lambda record: None  # told of each attempt that failed and is repeated
-    corrections: Mapping[str, Correction] = MappingProxyType({})  # by the code of the error of class B that they mend
+    sink: ActionSink
+    states: StateStore | None = None  # of breakers, modes, deferred work; None: the robot's own memory
+    owner: str = "robot"  # the caller as people see it ("host:pid")
+    stop: Callable[[], bool] | None = None  # asked before each attempt and every second of a wait
+    noted: Callable[[Record], None] = lambda record: None  # called for each failed attempt that is repeated
+    corrections: Mapping[str, Correction] = MappingProxyType({})  # by the class B code that they fix
 
 
 class Failure(NamedTuple):
-    """An error that no repeat has mended."""
+    """An error that remained after all repeats."""
 
     error: CodedError
     record: Record
-    follow_ups: tuple[FollowUp, ...]  # what was handed to the desk, in this order
+    follow_ups: tuple[FollowUp, ...]  # as handed to the sink
 
 
-class Course:
-    """One piece of work from its beginning: what it was given, and what is told of it."""
+class Execution:
+    """The execution of one piece of work: what it was given, and what is recorded about it."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class Course:
     ) -> None:
         self._policy, self._ports, self._deferrals = policy, ports, deferrals
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
-        self._done_already = done_already  # actions that are part of the work itself, and not for the desk
+        self._done_already = done_already  # actions that the work itself does, and the sink need not
         self._told = False
         self.attempts = 0
 
     def tell(self, **context: Any) -> None:
-        """Have the records that come say this of the system's state."""
+        """Add `context` to the system context of the records that follow."""
         self._context.update(context)
 
     def corrected(self, error: CodedError) -> None:
-        """The work went on with another value: what the policy has for that goes to the desk."""
+        """Hand in the actions for a value that was corrected."""
         follows = tuple(
             it for it in self._policy.last_failure.actions if it.do is Do.AUTO_CORRECT and it.when.holds_for(error)
         )
         self._hand_in(follows, self._record(error, [action.as_recovery_action() for action in follows]))
 
     def observe(self, tried: Tried) -> None:
-        """An attempt has ended. Repeats without end have no last failure: what follows on it follows on the first."""
+        """Record an attempt. With unlimited repeats there is no last failure: its actions follow the first one."""
         self.attempts = tried.attempt
         if tried.error is None or not isinstance(tried.decision, Retry):
             return
@@ -96,7 +96,7 @@ class Course:
         follows: tuple[FollowUp, ...] | None = None,
         read_only_begins: bool = False,
     ) -> Failure:
-        """No repeat is left, or none can help: `first`, and then what follows, goes to the desk."""
+        """Hand in `first`, and then the actions that follow the last failure."""
         if follows is None:
             follows = () if self._told else self._follow_ups(error, read_only_begins=read_only_begins)
         follows = (*first, *follows)
@@ -115,7 +115,7 @@ class Course:
         return tuple(action for action in follows if action.do not in self._done_already)
 
     def _correct(self, error: CodedError) -> bool:
-        """Run the script for this error, if there is one: whether what it was about is mended now."""
+        """Run the correction script for this error, if any; return whether its cause is fixed."""
         script = self._ports.corrections.get(error.code) if error.error_class is ErrorClass.BUSINESS else None
         if script is None:
             return False
@@ -141,13 +141,15 @@ class Course:
         )
 
     def _hand_in(self, follows: tuple[FollowUp, ...], record: Record) -> None:
-        """What is deferred is kept first. One action that the desk cannot carry out keeps none after it from being
-        handed in."""
+        """Hand the actions to the sink, after keeping deferred work.
+
+        An action that the sink cannot carry out does not keep the next ones from being handed in.
+        """
         if waits := [action.after_s for action in follows if action.do is Do.DEFERRED_RETRY]:
             self._defer(min(waits), str(record["error_code"]))
         for action in follows:
             try:
-                self._ports.desk.carry_out(action, record)
+                self._ports.sink.carry_out(action, record)
             except RetakeError as error:
                 _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
 

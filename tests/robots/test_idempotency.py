@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.retrying.idempotency import key_of
+from retake.robots.idempotency import key_of
 
 texts = st.text(max_size=8)
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -37,7 +37,7 @@ def test_a_key_is_the_same_in_every_version_and_process() -> None:
     escaped = "".join(sign if sign.isascii() else f"\\u{ord(sign):04x}" for sign in text)
     expected = sha256(escaped.encode()).hexdigest()
     data = {"вид": "Лист", "толщина": 2.5, "размеры": [1000, 2000.0], "остаток": None}
-    command = f"from retake.retrying.idempotency import key_of; print(key_of({data!r}))"
+    command = f"from retake.robots.idempotency import key_of; print(key_of({data!r}))"
     said = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout
     assert said.strip() == key_of(data) == expected
 

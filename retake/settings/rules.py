@@ -1,25 +1,25 @@
-"""What a setting may hold: each rule in words, and the function that checks and reads a value of the file.
+"""Rules: what a value of a file may be, in words and as a function that checks and converts it.
 
-A reader returns the value ready for use, or raises ValueError; what to say then is up to whoever reads the file, and
-`plain`, `shown` and `resembled` help to say it.
+The function returns the value ready for use, or raises ValueError; schema.py writes the message.
 """
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from retake.errors import redact
-
 
 class Rule(NamedTuple):
-    """What is allowed, in words, and the function that returns the value ready for use or raises ValueError."""
+    """What is allowed, in words, and the function that returns the value ready for use or raises ValueError.
+
+    whole(1, 5).read(3)     # 3
+    whole(1, 5).allowed     # "whole number, 1 to 5"
+    """
 
     allowed: str
     read: Callable[[Any], Any]
 
 
-class Size(NamedTuple):
+class PictureSize(NamedTuple):
     """Width and height of a picture, in pixels."""
 
     width: int
@@ -75,12 +75,12 @@ def choice(*choices: str) -> Rule:
 
 
 def none_or(rule: Rule) -> Rule:
-    """For formats without a null, such as TOML: the word "none" says that there is none."""
+    """Allow "none" for None, in formats without a null such as TOML."""
     return Rule(f'{rule.allowed}, or "none"', lambda value: None if value == "none" else rule.read(value))
 
 
 def several(rule: Rule) -> Rule:
-    """A list of different values, each as `rule` has it; it may be empty."""
+    """Allow a list of different values, each as `rule` allows; it may be empty."""
 
     def read(value: Any) -> tuple[Any, ...]:
         _require(isinstance(value, list))
@@ -154,31 +154,16 @@ def _read_ratio(value: Any) -> str:
     return f"{width}:{height}"
 
 
-def _read_size(value: Any) -> Size:
+def _read_size(value: Any) -> PictureSize:
     if isinstance(value, str):
         parts = [part.strip() for part in value.lower().replace("×", "x").replace("*", "x").split("x")]
         _require(all(part.isascii() and part.isdecimal() and len(part) <= 5 for part in parts))
         value = [int(part) for part in parts]
     _require(isinstance(value, list) and len(value) == 2)
     _require(all(type(side) is int and 16 <= side <= 4096 and side % 2 == 0 for side in value))
-    return Size(*value)
+    return PictureSize(*value)
 
 
-def _read_channels(value: Any) -> list[str]:
-    _require(isinstance(value, list) and len(set(map(str, value))) == len(value))
-    for name in value:
-        bare = _read_text(name).replace("-", "").replace("_", "").replace(".", "")
-        _require(bare.isascii() and bare.isalnum() and len(name) <= 64 and not name.startswith("."))
-        _require(name.lower() not in RESERVED)
-    return list(value)
-
-
-RESERVED = ("breakers", "caps")
-"""Folders at the root of the bucket that all channels share: no channel can be called that."""
-
-CHANNELS = Rule(
-    'list of different names (letters, digits, «-», «_», «.»), other than "breakers" and "caps"', _read_channels
-)
 ENDPOINT = Rule("http:// or https:// URL without credentials", _read_endpoint)
 BUCKET_URL = Rule(
     "file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, without credentials",
@@ -193,34 +178,5 @@ FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_fold
 RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)
 SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read_size)
 SECONDS = above_zero(31_536_000)  # a year
-PATIENCE = from_zero(31_536_000)  # seconds; 0 is «not at all»
+PATIENCE = from_zero(31_536_000)  # seconds; 0 is "not at all"
 USD = from_zero(1_000_000)
-
-
-def resembled(key: str, names: list[str]) -> str | None:
-    """The one of `names` that whoever wrote `key` may have meant."""
-    from difflib import get_close_matches
-
-    by_folded = {name.lower(): name for name in names}
-    folded = key[:100].lower().replace("-", "_").replace(" ", "_")
-    part_of = [name for name in by_folded if len(folded) > 4 and (name.startswith(folded) or name.endswith(folded))]
-    close = part_of or get_close_matches(folded, by_folded, n=1, cutoff=0.75)
-    return by_folded[close[0]] if close else None
-
-
-def plain(name: str) -> str:
-    """`name`, from a file that anything may stand in, fit for one line of a message."""
-    text = name if name.isprintable() else repr(name)
-    return text if len(text) <= 120 else text[:120] + "…"
-
-
-def shown(value: Any) -> str:
-    """`value` as a message may show it: short, on one line, and without what may be a secret in the wrong place."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
-        return "a list"
-    text = redact(json.dumps(value, ensure_ascii=False, default=str))  # TOML has dates
-    text = re.sub(r"://[^/\s\"]*@", "://…@", text)
-    text = re.sub(r"(?i)(password=)[^&\s\"]+", r"\1…", text)
-    return plain(re.sub(r"[\w+=-]{20,}", "…", text))

@@ -1,4 +1,4 @@
-"""Idempotency keys: made from the data, so that who asks for the same thing twice asks with the same key."""
+"""Idempotency keys made from data: the same request has the same key."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -6,16 +6,15 @@ from typing import Any
 
 
 def key_of(data: Mapping[str, Any]) -> str:
-    """The idempotency key of `data`: 64 hexadecimal digits, the same for the same data, and for no other.
+    """Return the idempotency key of `data`: 64 hexadecimal digits, equal for equal data only.
 
-    The same data are JSON that means the same: the order of an object's keys makes no difference, nor whether a number
-    is written 10 or 10.0 (JSON has one kind of number, and systems pass them on as they like), nor whether «й» is one
-    character or two (Unicode's form C: macOS takes it apart, everybody else does not). Everything else does make one:
-    upper and lower case, spaces, the order of a list, 10 and "10", a key with null and no key. Form KC is not used: it
-    makes «м²» of «м2».
+    Data are equal if they mean the same as JSON. The order of an object's keys makes no difference, nor does 10 or 10.0
+    (JSON has one kind of number), nor whether "й" is one character or two (they are normalized to NFC, since macOS
+    decomposes them). Everything else does: case, spaces, the order of a list, 10 and "10", a null and a missing key.
+    NFKC is not used, since it makes "м2" of "м²".
 
-    Raises ValueError, naming the place, for what is no JSON: a number that is not finite, a key that is no text, an
-    object of Python's own.
+    Raises ValueError, naming the place, for what is not JSON: a number that is not finite, a key that is not a string,
+    an object of another Python type.
     """
     import json
     from hashlib import sha256

@@ -1,0 +1,211 @@
+"""Create many items in few calls, each at most once, and report what became of each.
+
+docs/protocol.md, section "NR.NSI.5". batch_plan.py decides on the next step; this module makes the calls.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from logging import getLogger
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from retake.clock import Clock
+from retake.errors import Code, CodedError, Stopped
+from retake.retrying.guard import Guard, sleep
+from retake.retrying.policy import RetryPolicy
+from retake.retrying.time_limit import OutOfTime, within
+from retake.robots.batch_plan import (
+    Answer,
+    BatchLoad,
+    BatchPlan,
+    BatchPolicy,
+    BatchTally,
+    EndedItem,
+    ItemFate,
+    Look,
+    Send,
+    answered,
+    begun,
+    found,
+    in_batches,
+    looked,
+    next_step,
+    refused,
+    undone,
+)
+
+_log = getLogger(__name__)
+T = TypeVar("T")
+
+
+class BatchItem(NamedTuple):
+    """An item to be created."""
+
+    key: str  # its idempotency key (idempotency.key_of)
+    data: Mapping[str, Any]
+
+
+class BatchCall(NamedTuple):
+    """One call."""
+
+    items: tuple[BatchItem, ...]  # at most the policy's size of a batch
+    attempt: int  # from 1
+    timeout_s: float | None  # a call that takes longer is abandoned, and not repeated
+
+
+class BatchParts(NamedTuple, Generic[T]):
+    """The caller's functions for its kind of items. Each may raise CodedError."""
+
+    find: Callable[[BatchItem], T | None]
+    """Return what exists under the item's key, or None. Called before each attempt, or, where the policy says so, only
+    before the first."""
+    send: Callable[[BatchCall], Mapping[str, Answer[T]]]
+    """Create the items in one call and return the answer about each, by key. An error raised is about the call as a
+    whole."""
+    undo: Callable[[BatchItem, T], None]
+    """Roll back what was created. May be called again for what is already rolled back."""
+
+
+class BatchStatistics(NamedTuple):
+    """Figures about items, batches and calls."""
+
+    items: int  # without repetitions
+    created: int
+    existing: int
+    failed: int
+    rolled_back: int
+    not_undone: int  # created, and could not be rolled back
+    batches: int
+    batches_rolled_back: int
+    tally: BatchTally
+
+
+class BatchReport(NamedTuple, Generic[T]):
+    """What became of each item, by key, and the figures."""
+
+    ended: Mapping[str, EndedItem[T]]
+    statistics: BatchStatistics
+
+
+Item = BatchItem
+Parts = BatchParts
+Report = BatchReport
+"""The names for callers that import the module: `batch.Item`, `batch.Parts`, `batch.Report`."""
+
+
+class Batches(Generic[T]):
+    """Creates items in batches.
+
+    `random()` returns 0 to 1, for the jitter. `stop()` is asked before each call and every second of a wait.
+    """
+
+    def __init__(
+        self,
+        parts: BatchParts[T],
+        policy: BatchPolicy,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
+        self._parts, self._policy = parts, policy
+        self._clock, self._random = clock, random
+        self._stop = stop
+        self._guard = Guard(policy.item, clock, random)
+
+    def run(self, items: Iterable[BatchItem]) -> BatchReport[T]:
+        """Create every item, one batch after another, and report what became of each.
+
+        Of items with the same key only the first counts. A batch that was rolled back does not keep the others from
+        being created. Raises Stopped (what was created is found the next time), and whatever is not a CodedError.
+        """
+        known: dict[str, BatchItem] = {}
+        for item in items:
+            known.setdefault(item.key, item)
+        plans = [self._made(keys, known) for keys in in_batches([*known], self._policy.size)]
+        report = BatchReport({key: ended for plan in plans for key, ended in plan.ended.items()}, _statistics(plans))
+        _log.info("batches: %s", report.statistics)
+        return report
+
+    def _made(self, keys: tuple[str, ...], items: Mapping[str, BatchItem]) -> BatchPlan[T]:
+        plan: BatchPlan[T] = begun(self._policy, keys, self._clock.now())
+        while step := next_step(plan):
+            if isinstance(step, Send):
+                self._wait(step.load)
+                plan = self._sent(plan, step.load, items)
+            elif isinstance(step, Look):
+                plan = looked(plan, self._there(step.keys, items))
+            else:
+                for key in step.keys:
+                    plan = undone(plan, key, self._undo(items[key], plan.ended[key]))
+        return plan
+
+    def _wait(self, load: BatchLoad) -> None:
+        sleep(self._clock, (load.due - self._clock.now()).total_seconds(), self._stop)
+        if self._stop and self._stop():
+            raise Stopped(f"stopped before attempt {load.attempt} of {len(load.keys)} items")
+
+    def _sent(self, plan: BatchPlan[T], load: BatchLoad, items: Mapping[str, BatchItem]) -> BatchPlan[T]:
+        there: dict[str, T] = {}
+        policy = self._policy.item if load.alone else self._policy.batch
+        try:
+            for key in self._in_question(plan, load):
+                if (item := _timed(policy, Code.TIMEOUT, partial(self._parts.find, items[key]))) is not None:
+                    there[key] = item
+        except CodedError as error:
+            return refused(plan, load, error, self._clock.now(), self._random, sent=False)
+        plan = found(plan, load, there)
+        rest = load._replace(keys=tuple(key for key in load.keys if key not in there))
+        if not rest.keys:
+            return plan
+        sending = BatchCall(tuple(items[key] for key in rest.keys), load.attempt, policy.timeout_s)
+        try:
+            answers = _timed(policy, None, lambda: self._parts.send(sending))
+        except CodedError as error:
+            return refused(plan, rest, error, self._clock.now(), self._random)
+        return answered(plan, rest, answers, self._clock.now(), self._random)
+
+    def _in_question(self, plan: BatchPlan[T], load: BatchLoad) -> tuple[str, ...]:
+        """Return the keys to look for before the call.
+
+        Those of a first call are always among them: an earlier run that was cut off may have created them.
+        """
+        again = self._policy.check_before_retry
+        return tuple(key for key in load.keys if again or key not in plan.sent)
+
+    def _there(self, keys: tuple[str, ...], items: Mapping[str, BatchItem]) -> dict[str, T]:
+        """Return the items that exist. Where that cannot be found out the item counts as failed."""
+        there = {key: self._found(items[key]) for key in keys}
+        return {key: item for key, item in there.items() if item is not None}
+
+    def _found(self, item: BatchItem) -> T | None:
+        return self._guard.outcome(lambda call: self._parts.find(item)).value
+
+    def _undo(self, item: BatchItem, ended: EndedItem[T]) -> CodedError | None:
+        made = cast(T, ended.item)
+        error = self._guard.outcome(lambda call: self._parts.undo(item, made)).error
+        if error:
+            _log.error("%s was made and could not be rolled back: %s", item.key, error)
+        return error
+
+
+def _timed(policy: RetryPolicy, code: str | None, call: Callable[[], T]) -> T:
+    """Return what `call` returns within the policy's time; otherwise raise its `timeout_code`, or `code`."""
+    try:
+        return within(policy.timeout_s, call)
+    except OutOfTime as error:
+        raise error.as_error(policy.timeout_code or code) from None
+
+
+def _statistics(plans: list[BatchPlan[T]]) -> BatchStatistics:
+    count = {fate: sum(len(plan.of(fate)) for plan in plans) for fate in ItemFate}
+    return BatchStatistics(
+        items=sum(len(plan.keys) for plan in plans),
+        created=count[ItemFate.CREATED],
+        existing=count[ItemFate.EXISTING],
+        failed=count[ItemFate.FAILED],
+        rolled_back=count[ItemFate.ROLLED_BACK],
+        not_undone=sum(len(plan.kept) for plan in plans),
+        batches=len(plans),
+        batches_rolled_back=sum(plan.spoilt for plan in plans),
+        tally=BatchTally(*(sum(part) for part in zip(*(plan.tally for plan in plans), strict=True))),
+    )

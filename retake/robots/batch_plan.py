@@ -1,0 +1,258 @@
+"""The plan of a batch: the next step, and what follows from its result. Pure; batch.py carries it out.
+
+docs/protocol.md, section "NR.NSI.5": at most 10 items in a batch, partial success is allowed, above 50 % of failures
+the whole batch is rolled back, and a batch that is too large for the other side is split. A batch is repeated as a
+whole where the whole call failed (3 times), an item by itself where the answer reports its failure (5 times).
+
+The percentage refers to the batch as it began: split in halves it is still one batch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from retake.errors import CodedError, RobotError
+from retake.retrying.backoff import Intervals
+from retake.retrying.policy import Decision, Retry, RetryPolicy, decide_on_paid
+from retake.retrying.time_limit import Overrun
+
+T = TypeVar("T")
+
+UNNAMED = "ERR_TEMPORARY_BATCH_FAILURE"
+"""The error of an item that an answer does not mention."""
+
+
+class BatchPolicy(NamedTuple):
+    """The numbers of docs/protocol.md, section "NR.NSI.5"."""
+
+    batch: RetryPolicy = RetryPolicy(3, Intervals((5.0, 25.0, 125.0)))
+    item: RetryPolicy = RetryPolicy(5, Intervals((1.0, 3.0, 9.0, 27.0, 81.0)))
+    size: int = 10  # items, at most
+    roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly this many is not enough
+    split_codes: frozenset[str] = frozenset({"ERR_CRITICAL_MEMORY_OVERFLOW"})
+    check_before_retry: bool = True  # look for an item before it is sent again
+
+
+class Made(NamedTuple, Generic[T]):
+    """The call created this item."""
+
+    item: T
+
+
+class Exists(NamedTuple, Generic[T]):
+    """This item existed before: the other side refused ours as a duplicate."""
+
+    item: T
+
+
+Answer = Made[T] | Exists[T] | CodedError
+"""The answer about one item."""
+
+
+class ItemFate(StrEnum):
+    """What became of an item."""
+
+    CREATED = "created"
+    EXISTING = "existing"  # it existed before, and is never rolled back
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+
+
+class EndedItem(NamedTuple, Generic[T]):
+    """An item that is finished."""
+
+    fate: ItemFate
+    item: T | None  # None if it failed
+    error: CodedError | None = None  # why it failed, or why it could not be rolled back
+
+
+class BatchLoad(NamedTuple):
+    """Items for one call."""
+
+    keys: tuple[str, ...]
+    due: datetime
+    attempt: int = 1
+    alone: bool = False  # one item that failed in a larger call: the policy for items applies
+
+
+class BatchTally(NamedTuple):
+    """How many calls and repeats a batch took."""
+
+    calls: int = 0
+    batch_repeats: int = 0
+    item_repeats: int = 0
+    splits: int = 0
+
+
+class BatchPlan(NamedTuple, Generic[T]):
+    """The progress of one batch. Each key is either in one of the loads or in `ended`."""
+
+    policy: BatchPolicy
+    keys: tuple[str, ...]  # all different
+    loads: tuple[BatchLoad, ...]
+    ended: Mapping[str, EndedItem[T]]
+    sent: frozenset[str] = frozenset()  # keys that were part of a call, and so may exist whatever the answer was
+    verified: bool = False  # failed items have been looked for
+    kept: frozenset[str] = frozenset()  # created, and could not be rolled back
+    tally: BatchTally = BatchTally()
+
+    def of(self, fate: ItemFate) -> tuple[str, ...]:
+        """Return the keys with this result, in their order."""
+        return tuple(key for key in self.keys if key in self.ended and self.ended[key].fate is fate)
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether too many items have failed."""
+        return 100 * len(self.of(ItemFate.FAILED)) > self.policy.roll_back_above_percent * len(self.keys)
+
+
+class Send(NamedTuple):
+    """Make a call at `load.due` for those of its keys that do not exist yet: look for each first."""
+
+    load: BatchLoad
+
+
+class Look(NamedTuple):
+    """Look whether these exist after all."""
+
+    keys: tuple[str, ...]
+
+
+class Undo(NamedTuple):
+    """Roll these back."""
+
+    keys: tuple[str, ...]
+
+
+BatchStep = Send | Look | Undo
+
+
+def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """Return `keys` in their order, each once, in as few batches as possible."""
+    different = tuple(dict.fromkeys(keys))
+    return [different[start : start + size] for start in range(0, len(different), size)]
+
+
+def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> BatchPlan[T]:
+    """Return the plan of a batch before its first step."""
+    return BatchPlan(policy, keys, (BatchLoad(keys, now),) if keys else (), {})
+
+
+def next_step(plan: BatchPlan[T]) -> BatchStep | None:
+    """Return the next step, the earliest first; None where every item is finished."""
+    if plan.loads:
+        return Send(min(plan.loads, key=lambda load: load.due))
+    if not plan.verified and (doubtful := tuple(key for key in plan.of(ItemFate.FAILED) if key in plan.sent)):
+        return Look(doubtful)
+    if plan.spoilt and (left := tuple(key for key in plan.of(ItemFate.CREATED) if key not in plan.kept)):
+        return Undo(left)
+    return None
+
+
+def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchPlan[T]:
+    """Return the plan after these of the load were found: ours if an earlier call, whose answer was lost, sent them."""
+    ended = {
+        key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item)
+        for key, item in there.items()
+        if key in load.keys
+    }
+    rest = load._replace(keys=tuple(key for key in load.keys if key not in ended))
+    return _with(plan, load, (rest,) if rest.keys else (), ended)
+
+
+def answered(
+    plan: BatchPlan[T], load: BatchLoad, answers: Mapping[str, Answer[T]], now: datetime, random: Callable[[], float]
+) -> BatchPlan[T]:
+    """Return the plan after the call answered about each item."""
+    loads: list[BatchLoad] = []
+    ended: dict[str, EndedItem[T]] = {}
+    for key in load.keys:
+        answer = answers.get(key) or RobotError(UNNAMED, f"the answer says nothing about {key}")
+        if isinstance(answer, CodedError):
+            again = _again(plan.policy.item, answer, key, load.attempt if load.alone else 1, now, random)
+            if again:
+                loads.append(again)
+            else:
+                ended[key] = EndedItem(ItemFate.FAILED, None, answer)
+        else:
+            ended[key] = EndedItem(ItemFate.CREATED if isinstance(answer, Made) else ItemFate.EXISTING, answer.item)
+    return _called(_with(plan, load, loads, ended), load)
+
+
+def refused(
+    plan: BatchPlan[T],
+    load: BatchLoad,
+    error: CodedError,
+    now: datetime,
+    random: Callable[[], float],
+    *,
+    sent: bool = True,
+) -> BatchPlan[T]:
+    """Return the plan after the whole call failed, or, if it was not `sent`, the look before it."""
+    after = _called(plan, load) if sent else plan
+    if load.alone:
+        again = _again(plan.policy.item, error, load.keys[0], load.attempt, now, random)
+        return _with(after, load, (again,), {}) if again else _failed(after, load, error)
+    if error.code in plan.policy.split_codes and len(load.keys) > 1:
+        middle = (len(load.keys) + 1) // 2
+        halves = (BatchLoad(load.keys[:middle], now), BatchLoad(load.keys[middle:], now))
+        return _with(after, load, halves, {})._replace(tally=after.tally._replace(splits=after.tally.splits + 1))
+    decision = _decided(plan.policy.batch, error, load.attempt, random)
+    if not isinstance(decision, Retry):
+        return _failed(after, load, error)
+    due = now + timedelta(seconds=decision.after_s)
+    return _with(after, load, (load._replace(attempt=decision.attempt, due=due),), {})
+
+
+def looked(plan: BatchPlan[T], there: Mapping[str, T]) -> BatchPlan[T]:
+    """Return the plan after these, which seemed to have failed, were found after all."""
+    ended = {key: EndedItem(ItemFate.CREATED, item) for key, item in there.items()}
+    return plan._replace(ended={**plan.ended, **ended}, verified=True)
+
+
+def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[T]:
+    """Return the plan after this item was rolled back, or could not be because of `error`."""
+    was = plan.ended[key]
+    if error:
+        return plan._replace(ended={**plan.ended, key: was._replace(error=error)}, kept=plan.kept | {key})
+    return plan._replace(ended={**plan.ended, key: was._replace(fate=ItemFate.ROLLED_BACK)})
+
+
+def _decided(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
+    """Decide on a repeat. A call whose answer was lost may be repeated, since items are looked for before.
+
+    An abandoned call may still be under way, so looking proves nothing.
+    """
+    decide = decide_on_paid if isinstance(error, Overrun) else RetryPolicy.decide
+    return decide(policy, error, attempt, random)
+
+
+def _again(
+    policy: RetryPolicy, error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
+) -> BatchLoad | None:
+    decision = _decided(policy, error, attempt, random)
+    if not isinstance(decision, Retry):
+        return None
+    return BatchLoad((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)
+
+
+def _failed(plan: BatchPlan[T], load: BatchLoad, error: CodedError) -> BatchPlan[T]:
+    return _with(plan, load, (), {key: EndedItem(ItemFate.FAILED, None, error) for key in load.keys})
+
+
+def _with(
+    plan: BatchPlan[T], load: BatchLoad, loads: Sequence[BatchLoad], ended: Mapping[str, EndedItem[T]]
+) -> BatchPlan[T]:
+    """Return the plan with `loads` in place of `load`, which may have shrunk since, and with these items ended."""
+    others = tuple(it for it in plan.loads if not set(it.keys) & set(load.keys))
+    return plan._replace(loads=(*others, *loads), ended={**plan.ended, **ended})
+
+
+def _called(plan: BatchPlan[T], load: BatchLoad) -> BatchPlan[T]:
+    tally = plan.tally._replace(
+        calls=plan.tally.calls + 1,
+        batch_repeats=plan.tally.batch_repeats + (not load.alone and load.attempt > 1),
+        item_repeats=plan.tally.item_repeats + load.alone,
+    )
+    return plan._replace(sent=plan.sent | set(load.keys), tally=tally)

@@ -1,0 +1,153 @@
+"""Reading a settings file: one JSON object, whose sections are declared by schema (schema.py).
+
+The sections that every pipeline has are in shared.py; each pipeline adds its own and hands all of them to
+`read_settings`. An idle tick loads this module: it compiles no regular expression and imports nothing that a sound file
+does not need.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from retake.errors import SettingsError
+from retake.foreign_text import plain, shown
+from retake.keys import written_down
+from retake.settings.rules import BUCKET_URL
+from retake.settings.schema import Field, Schema, read_field, read_fields, unknown_keys
+from retake.strict_json import parse
+
+DEFAULT_FILE = "config/config.json"
+
+ENVIRONMENT = {
+    "RETAKE_CONFIG": "the settings file, instead of config/config.json",
+    "RETAKE_STORAGE_URL": "the bucket, instead of STORAGE.url",
+    "RETAKE_CHANNEL": "the channel that a command run by hand is about, where it is not named by --channel",
+    "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
+}
+"""The environment variables beside the vendors' keys, and what each is for."""
+
+
+class SettingsFile(NamedTuple):
+    """A settings file that has been read. What is wrong with it is in `faults`; faulty fields have their defaults."""
+
+    source: str
+    document: Mapping[str, Any]
+    values: Mapping[str, Any]  # of each section and of each field beside them, by where it stands
+    faults: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def gives(self, section: str, name: str) -> bool:
+        """Return whether the file itself gives the setting `name` of `section`."""
+        return _table_at(self.document, section, []).get(name) is not None
+
+    def check(self, contradictions: Iterator[str]) -> None:
+        """Raise SettingsError with every fault, one a line; `contradictions` count where there are no other faults."""
+        if faults := self.faults or tuple(contradictions):
+            first = f"{plain(self.source)}: these settings cannot be used; nothing was changed:"
+            raise SettingsError("\n".join([first, *faults]))
+
+
+def read_settings(
+    environ: Mapping[str, str],
+    sections: Mapping[str, Schema],
+    fields: Mapping[str, Field],
+    older_keys: Mapping[str, str],
+) -> SettingsFile:
+    """Read the file that RETAKE_CONFIG names, or config/config.json in the current directory.
+
+    `sections` are the sections that the file may have, by where they stand ("WORKFLOW", "API_KEYS.openai"); `fields`
+    stand beside them. `older_keys` are, by section, unknown keys that are no misspellings (names separated by spaces).
+    RETAKE_STORAGE_URL takes the place of STORAGE.url. A setting that is left out or null has its default.
+
+    Raises SettingsError where there is no such file or it holds no JSON object; other faults are in the result, for
+    `SettingsFile.check` to raise together with the contradictions that only the caller knows.
+    """
+    source = environ.get("RETAKE_CONFIG") or DEFAULT_FILE
+    document = _document(source)
+    faults = list(written_down(document))
+    values = {
+        path: schema.make(**read_fields(schema, _table_at(document, path, faults), path, faults))
+        for path, schema in sections.items()
+    }
+    if override := environ.get("RETAKE_STORAGE_URL"):
+        url = read_field(Field(BUCKET_URL, "", ""), override.strip(), "RETAKE_STORAGE_URL", faults)
+        values["STORAGE"] = values["STORAGE"]._replace(url=url)
+    values |= {name: read_field(it, document.get(name), name, faults) for name, it in fields.items()}
+    warnings = _warnings(source, _unknown(document, _known(sections, fields), older_keys, faults))
+    return SettingsFile(source, document, values, tuple(faults), warnings)
+
+
+def _document(source: str) -> dict[str, Any]:
+    named = plain(source)
+    try:
+        with open(source, "rb") as file:
+            document = parse(file.read().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise SettingsError(
+            f"{named}: there is no such settings file; run from the folder that has it, or name it in RETAKE_CONFIG"
+        ) from None
+    except OSError as error:
+        raise SettingsError(f"{named}: the settings file cannot be read: {error.strerror}; fix that") from None
+    except json.JSONDecodeError as error:
+        raise SettingsError(
+            f"{named}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}; fix it there"
+        ) from None
+    except ValueError as error:  # not UTF-8, a name given twice, nested or long beyond reason
+        raise SettingsError(f"{named}: the settings file makes no sense: {error}") from None
+    if not isinstance(document, dict):
+        raise SettingsError(
+            f'{named}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'
+        )
+    return document
+
+
+def _table_at(document: Mapping[str, Any], path: str, faults: list[str]) -> Mapping[str, Any]:
+    """Return the object at `path` ("API_KEYS.openai"), or an empty one if there is none."""
+    found: Any = document
+    walked = []
+    for part in path.split("."):
+        walked.append(part)
+        found = found.get(part)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            fault = f"{'.'.join(walked)}: found {shown(found)}, allowed: an object {{…}}"
+            if fault not in faults:  # API_KEYS is on the way to three sections
+                faults.append(fault)
+            return {}
+    return found  # type: ignore[no-any-return]
+
+
+def _known(sections: Mapping[str, Schema], fields: Mapping[str, Field]) -> dict[str, list[str]]:
+    """Return the keys that each object of the file may have: {"": [sections], "WORKFLOW": [settings], …}."""
+    known: dict[str, list[str]] = {"": list(fields)}
+    for path, schema in sections.items():
+        parent, _, name = path.rpartition(".")
+        if parent and parent not in known:
+            known[""].append(parent)
+        known.setdefault(parent, []).append(name)
+        known[path] = list(schema.fields)
+    return known
+
+
+def _unknown(
+    document: Mapping[str, Any], known: Mapping[str, list[str]], older_keys: Mapping[str, str], faults: list[str]
+) -> list[str]:
+    """Return the keys of `document` that are unknown. Those that look misspelt are appended to `faults` instead."""
+    unknown = []
+    for path, names in known.items():
+        table = _table_at(document, path, []) if path else document
+        for key, meant in unknown_keys(table, names, older_keys.get(path, "").split()):
+            full = plain(f"{path}.{key}" if path else key)
+            if meant:
+                faults.append(f"{full}: unknown setting, did you mean {meant}?")
+            else:
+                unknown.append(full)
+    return unknown
+
+
+def _warnings(source: str, unknown: list[str]) -> tuple[str, ...]:
+    if not unknown:
+        return ()
+    listed = ", ".join(unknown[:30]) + (f" and {len(unknown) - 30} more" if len(unknown) > 30 else "")
+    return (f"{plain(source)}: unknown settings, which are ignored: {listed}",)

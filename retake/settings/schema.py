@@ -1,0 +1,166 @@
+"""Schemas: which keys a table of a file has, what each may hold, and the value that a table becomes.
+
+The settings file and the robots' policy files declare their tables with them. Reading collects faults instead of
+stopping at the first one; each names the field in full ("last_failure.actions[2].channel"), what was found and what is
+allowed there.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, Union
+
+from retake.foreign_text import plain, shown
+from retake.settings.rules import Rule, choice
+
+REQUIRED: Any = object()
+"""The default of a field that has none: its key must be given."""
+
+
+class Field(NamedTuple):
+    """One key of a table: what it may hold, its meaning in words, and its default."""
+
+    rule: Union[Rule, "TableList"]
+    meaning: str
+    default: Any = REQUIRED
+
+
+class Schema(NamedTuple):
+    """The keys of a table. `make` is called with their values by name."""
+
+    make: Callable[..., Any]
+    fields: Mapping[str, Field]
+
+
+class SchemaChoice(NamedTuple):
+    """Schemas for the same table; the value of its key `key` ("strategy", "do") chooses one."""
+
+    key: str
+    schemas: Mapping[str, Schema]
+
+
+class TableList(NamedTuple):
+    """A rule for a list of tables, each read by `schema`."""
+
+    schema: Schema | SchemaChoice
+
+
+def field(rule: Rule | TableList, meaning: str, default: Any = REQUIRED) -> Any:
+    """Declare a field as a default of a NamedTuple, for `schema_of` to collect.
+
+    class Cache(NamedTuple):
+        ttl_s: float = field(SECONDS, "seconds for which a result may be used")
+
+    CACHE = schema_of(Cache)
+    """
+    return Field(rule, meaning, default)
+
+
+def schema_of(table: Any) -> Schema:
+    """Return the schema declared by `field` in the NamedTuple `table`, and give `table` the defaults declared there.
+
+    Call it once, right after the class: until then its defaults are the declarations themselves.
+    """
+    fields: dict[str, Field] = table._field_defaults
+    defaults = {name: it.default for name, it in fields.items() if it.default is not REQUIRED}
+    table._field_defaults, table.__new__.__defaults__ = defaults, tuple(defaults.values())
+    return Schema(table, fields)
+
+
+def read_table(schema: Schema | SchemaChoice, table: Any, path: str, faults: list[str]) -> Any:
+    """Return what `schema` makes of `table`, which stands at `path` of the file, or None where it has faults.
+
+    Nothing is let pass: an unknown key is a fault too. The faults are appended to `faults`.
+    """
+    if not isinstance(table, dict):
+        faults.append(f"{path}: found {shown(table)}, allowed: a table of keys and values")
+        return None
+    before = len(faults)
+    if isinstance(schema, SchemaChoice):
+        chosen, table = _chosen(schema, table, path, faults)
+        if chosen is None:
+            return None
+        schema = chosen
+    faults.extend(unknown_key_faults(table, schema.fields, path))
+    values = read_fields(schema, table, path, faults)
+    return schema.make(**values) if len(faults) == before else None
+
+
+def read_fields(schema: Schema, table: Mapping[str, Any], path: str, faults: list[str]) -> dict[str, Any]:
+    """Return the values of the fields of `schema` in `table`; what is wrong with them is appended to `faults`.
+
+    A field that is left out or null has its default, and so has a faulty one. Keys that `schema` does not have are
+    ignored.
+    """
+    read = ((name, read_field(it, table.get(name), f"{path}.{name}", faults)) for name, it in schema.fields.items())
+    return {name: value for name, value in read if value is not REQUIRED}
+
+
+def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any:
+    """Return `value` as `declared` reads it, or the default where it is None (left out) or faulty."""
+    rule = declared.rule
+    if value is None:
+        if declared.default is REQUIRED:
+            faults.append(f"{path}: missing, allowed: {_allowed(rule)}")
+        return declared.default
+    if isinstance(rule, TableList) and isinstance(value, list) and value:
+        return tuple(read_table(rule.schema, it, f"{path}[{number}]", faults) for number, it in enumerate(value, 1))
+    if isinstance(rule, Rule):
+        with suppress(ValueError):
+            return rule.read(value)
+    faults.append(f"{path}: found {shown(value)}, allowed: {_allowed(rule)}")
+    return declared.default
+
+
+def unknown_keys(
+    table: Mapping[str, Any], known: Collection[str], no_misspellings: Collection[str] = ()
+) -> Iterator[tuple[str, str | None]]:
+    """Yield each key of `table` that is not in `known`, with the one of `known` that it may be a misspelling of.
+
+    That is None where nothing resembles it, and for `no_misspellings`.
+    """
+    for key in table:
+        if key not in known:
+            yield key, None if key in no_misspellings else closest(key, known)
+
+
+def unknown_key_faults(table: Mapping[str, Any], known: Collection[str], path: str) -> Iterator[str]:
+    """Yield a fault for each key of `table`, which stands at `path` ("" for the whole file), that is not in `known`."""
+    for key, meant in unknown_keys(table, known):
+        where = f"{path}.{key}" if path else key
+        yield f"{plain(where)}: unknown, allowed: {', '.join(known)}{did_you_mean(meant)}"
+
+
+def closest(name: str, known: Collection[str]) -> str | None:
+    """Return the one of `known` that `name` may be a misspelling of, or None."""
+    from difflib import get_close_matches
+
+    by_folded = {it.lower(): it for it in known}
+    folded = name[:100].lower().replace("-", "_").replace(" ", "_")
+    part_of = [it for it in by_folded if len(folded) > 4 and (it.startswith(folded) or it.endswith(folded))]
+    close = part_of or get_close_matches(folded, by_folded, n=1, cutoff=0.75)
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(name: str | None) -> str:
+    """Return the end of a message that suggests `name`, or nothing."""
+    return f"; did you mean {name}?" if name else ""
+
+
+def _chosen(
+    choices: SchemaChoice, table: Mapping[str, Any], path: str, faults: list[str]
+) -> tuple[Schema | None, dict[str, Any]]:
+    """Return the schema that `table` asks for, and the table without the key that asks for it."""
+    name = table.get(choices.key)
+    rest = {key: value for key, value in table.items() if key != choices.key}
+    if isinstance(name, str) and name in choices.schemas:
+        return choices.schemas[name], rest
+    found = f"found {shown(name)}" if choices.key in table else "missing"
+    allowed = choice(*choices.schemas).allowed + did_you_mean(closest(str(name), choices.schemas))
+    faults.append(f"{path}.{choices.key}: {found}, allowed: {allowed}")
+    known = [choices.key, *(key for schema in choices.schemas.values() for key in schema.fields)]
+    faults.extend(unknown_key_faults(rest, known, path))
+    return None, rest
+
+
+def _allowed(rule: Rule | TableList) -> str:
+    return rule.allowed if isinstance(rule, Rule) else "a list of tables, not empty"

@@ -1,0 +1,309 @@
+"""The settings of the story: the shared sections and its own, read from one JSON file and checked together.
+
+Each setting is declared once, as a field of its section: name, type, rule, meaning and default. Reading and checking a
+file, and the test that compares docs/settings.md with the code, derive from that.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from retake.foreign_text import shown
+from retake.settings.reader import DEFAULT_FILE, read_settings
+from retake.settings.rules import (
+    FOLDER,
+    KEY,
+    PATIENCE,
+    RATIO,
+    SECONDS,
+    SIZE,
+    TEXT,
+    USD,
+    PictureSize,
+    Rule,
+    above_zero,
+    choice,
+    from_zero,
+    whole,
+)
+from retake.settings.schema import Field, field, schema_of
+from retake.settings.shared import (
+    SHARED,
+    BreakerSettings,
+    MidjourneySettings,
+    OpenaiSettings,
+    RetryingSettings,
+    RunwaySettings,
+    StorageSettings,
+)
+
+
+class FilePaths(NamedTuple):
+    """Keys in the bucket. Folders end in "/"."""
+
+    config_public: str = field(KEY, "document shared with the publisher", default="config/config_public.json")
+    config_gen: str = field(KEY, "document that names the present generation", default="config/config_gen.json")
+    config_midjourney: str = field(
+        KEY, "document of the generation's progress", default="config/config_midjourney.json"
+    )
+    folder_444: str = field(FOLDER, "last folder: next to be published", default="444/")
+    folder_555: str = field(FOLDER, "middle folder", default="555/")
+    folder_666: str = field(FOLDER, "first folder: where new files are made", default="666/")
+    archive_folder: str = field(FOLDER, "where published files go", default="archive/")
+    prompts: str | None = field(
+        TEXT,
+        "file (not in the bucket) of the prompts; null is prompts.json beside the settings file, else the one "
+        "beside the code",
+        default=None,
+    )
+
+
+class Workflow(NamedTuple):
+    """Numbers of retries, time limits, and what follows them."""
+
+    max_retries: int = field(whole(0, 100), "how often a failed step is retried", default=3)
+    max_tasks_per_run: int = field(whole(1), "tasks that one tick may do", default=1)
+    mj_timeout_seconds: float = field(
+        PATIENCE, "seconds after which a Midjourney task in flight is given up and a mock is made", default=18000
+    )
+    runway_polling_timeout: float = field(PATIENCE, "seconds that one tick waits for a video", default=300)
+    runway_polling_interval: float = field(PATIENCE, "seconds between two polls of a video's task", default=15)
+    runway_timeout_seconds: float = field(
+        PATIENCE,
+        "seconds since a Runway task's creation after which a failed or timed-out polling gives it up",
+        default=18000,
+    )
+    script_timeout_seconds: float = field(
+        SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout", default=900
+    )
+    call_timeout_seconds: float = field(
+        SECONDS,
+        "seconds that one call of a vendor may take to answer; where the lease runs out (B2, S3) at most 0.8 of "
+        "lock_ttl_seconds, and 0.75 of it by default if that is less",
+        default=90,
+    )
+    max_picture_bytes: int = field(whole(1), "bytes of a picture; a larger one is not downloaded", default=64 * 2**20)
+    max_video_bytes: int = field(whole(1), "bytes of a video; a larger one is not downloaded", default=2 * 2**30)
+    lock_ttl_seconds: float = field(
+        SECONDS,
+        "seconds after which the lease of a manager that died expires, in a bucket without locks (B2, S3)",
+        default=120,
+    )
+    lock_skew_seconds: float | None = field(
+        PATIENCE,
+        "seconds by which two clocks of the store may differ; null is a quarter of the above, 30 at most",
+        default=None,
+    )
+    on_exhausted: str = field(
+        choice("fail", "mock"), "what to do when the retries of a step are used up", default="fail"
+    )
+    on_unknown_outcome: str = field(
+        choice("retry", "hold"),
+        "what to do when the outcome of a paid call is unknown",
+        default="retry",
+    )
+    critical_retry_minutes: float = field(
+        from_zero(525_600),
+        "minutes before a call that failed for a refused key or lack of credit is retried",
+        default=60,
+    )
+    channel_concurrency: int = field(whole(1, 1000), "channels that one tick works on at the same time", default=16)
+    max_failed_in_a_row: int = field(
+        whole(1), "failed generations in a row after which none is begun until the operator resumes", default=3
+    )
+    daily_cap_usd: float | None = field(
+        USD,
+        "what all channels together may spend in a day (UTC), in US dollars; null is no limit",
+        default=None,
+    )
+    channel_cap_usd: float | None = field(
+        USD, "what one channel may spend in a day (UTC), in US dollars; null is no limit of its own", default=None
+    )
+
+
+class Prices(NamedTuple):
+    """What a paid call costs, in US dollars. Null is the price that is known of the vendor, mode and model in use."""
+
+    content: float | None = field(USD, "one call to the chat API", default=None)
+    imagine: float | None = field(USD, "one order of four pictures", default=None)
+    upscale: float | None = field(USD, "one upscale", default=None)
+    runway_second: float | None = field(USD, "one second of video", default=None)
+    unknown_factor: float = field(
+        above_zero(1000), "how many times the dearest known price a mode or model of unknown price counts as", default=2
+    )
+
+
+class ImageSettings(NamedTuple):
+    """The still picture."""
+
+    output_size: PictureSize = field(
+        SIZE, "size of the saved picture and of the mock video, in pixels", default=PictureSize(1280, 720)
+    )
+    pick: str = field(choice("first", "vision"), "which of the four pictures is upscaled", default="first")
+
+
+class VideoSettings(NamedTuple):
+    """The video, and the mock that stands in for it."""
+
+    mock_duration: float = field(above_zero(600), "length of a mock video, in seconds", default=10)
+    mock_fps: int = field(whole(1, 120), "frames per second of a mock video", default=24)
+    mock_codec: str = field(TEXT, "ffmpeg's encoder for a mock video", default="libx264")
+    runway_duration: int = field(whole(2, 30), "length of a Runway video, in seconds", default=10)
+    runway_ratio: str = field(RATIO, "shape of a Runway video, in pixels", default="1280:720")
+
+
+RESERVED = ("breakers", "caps")
+"""Folders at the root of the bucket that all channels share: no channel can have their names."""
+
+
+def _read_channels(value: Any) -> tuple[str, ...]:
+    if not value:
+        return ()
+    if not isinstance(value, list) or len(set(map(str, value))) < len(value):
+        raise ValueError
+    for name in value:
+        bare = TEXT.read(name).replace("-", "").replace("_", "").replace(".", "")
+        if not (bare.isascii() and bare.isalnum() and len(name) <= 64 and not name.startswith(".")):
+            raise ValueError
+        if name.lower() in RESERVED:
+            raise ValueError
+    return tuple(value)
+
+
+CHANNELS = Field(
+    Rule('list of different names (letters, digits, "-", "_", "."), other than "breakers" and "caps"', _read_channels),
+    "the pipelines that one tick serves",
+    default=(),
+)
+
+SECTIONS = {
+    "STORAGE": SHARED["STORAGE"],
+    "API_KEYS.midjourney": SHARED["API_KEYS.midjourney"],
+    "API_KEYS.runwayml": SHARED["API_KEYS.runwayml"],
+    "API_KEYS.openai": SHARED["API_KEYS.openai"],
+    "FILE_PATHS": schema_of(FilePaths),
+    "WORKFLOW": schema_of(Workflow),
+    "RETRYING": SHARED["RETRYING"],
+    "BREAKER": SHARED["BREAKER"],
+    "PRICES": schema_of(Prices),
+    "IMAGE_GENERATION": schema_of(ImageSettings),
+    "VIDEO": schema_of(VideoSettings),
+}
+"""The sections of the file, by where they stand, in the order of docs/settings.md."""
+
+OLDER_KEYS = {
+    "": "CONTENT SARCASM GENERATE OPENAI_SETTINGS",
+    "API_KEYS": "b2",
+    "FILE_PATHS": "meta_folder scripts_folder content_output_path final_content_path feedback_file "
+    "before_critique_path after_critique_path config_public_local log_folder output_image_format "
+    "creative_config prompts_config",
+    "WORKFLOW": "enable_russian_translation",
+    "IMAGE_GENERATION": "midjourney_version midjourney_style",
+    "VIDEO": "placeholder_bg_color placeholder_text_color",
+}
+"""By section, keys that older settings files of this kind contain. They are ignored, however much one may look like a
+misspelt setting."""
+
+
+class Settings(NamedTuple):
+    """All settings, checked. `source` is the file they were read from; `warnings` are for the caller to log, once."""
+
+    storage: StorageSettings = StorageSettings()
+    midjourney: MidjourneySettings = MidjourneySettings()
+    runwayml: RunwaySettings = RunwaySettings()
+    openai: OpenaiSettings = OpenaiSettings()
+    paths: FilePaths = FilePaths()
+    workflow: Workflow = Workflow()
+    retrying: RetryingSettings = RetryingSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    prices: Prices = Prices()
+    image: ImageSettings = ImageSettings()
+    video: VideoSettings = VideoSettings()
+    source: str = DEFAULT_FILE
+    warnings: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the settings from the file that RETAKE_CONFIG names, or config/config.json in the current directory.
+
+    RETAKE_STORAGE_URL takes the place of STORAGE.url. A setting that is left out or null has its default. Raises
+    SettingsError: no such file, not JSON, or every fault of the file, one a line.
+    """
+    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS)
+    found = file.values
+    workflow, storage = found["WORKFLOW"], found["STORAGE"]
+    if _lease_expires(storage.url) and not file.gives("WORKFLOW", "call_timeout_seconds"):
+        fitting = min(workflow.call_timeout_seconds, 0.75 * workflow.lock_ttl_seconds)
+        workflow = workflow._replace(call_timeout_seconds=fitting)
+    settings = Settings(
+        storage=storage,
+        midjourney=found["API_KEYS.midjourney"],
+        runwayml=found["API_KEYS.runwayml"],
+        openai=found["API_KEYS.openai"],
+        paths=found["FILE_PATHS"],
+        workflow=workflow,
+        retrying=found["RETRYING"],
+        breaker=found["BREAKER"],
+        prices=found["PRICES"],
+        image=found["IMAGE_GENERATION"],
+        video=found["VIDEO"],
+        source=file.source,
+        warnings=file.warnings,
+        channels=found["CHANNELS"],
+    )
+    file.check(_contradictions(settings))
+    return settings
+
+
+LONGEST_CALL = 0.8
+"""The part of `lock_ttl_seconds` that a call may take where the lease expires.
+
+The lease is renewed each third of its term, and a paid call waits for a renewal, so the kill timer leaves it 0.8 of the
+term."""
+
+
+def _lease_expires(url: str) -> bool:
+    """Return whether the leases of the bucket at `url` end by the clock, since no kernel ends them."""
+    return url.startswith(("b2:", "s3:"))
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    workflow, paths = settings.workflow, settings.paths._asdict()
+    call_s, ttl_s = workflow.call_timeout_seconds, workflow.lock_ttl_seconds
+    if _lease_expires(settings.storage.url) and call_s > LONGEST_CALL * ttl_s:
+        yield (
+            f"WORKFLOW.call_timeout_seconds: found {call_s:g}, allowed: at most {LONGEST_CALL * ttl_s:g}, which is "
+            f"{LONGEST_CALL:g} of WORKFLOW.lock_ttl_seconds ({ttl_s:g}), in a bucket whose lease expires: a paid call "
+            "must end while the lease lasts. Lower the one or raise the other"
+        )
+    if workflow.script_timeout_seconds <= workflow.runway_polling_timeout:
+        yield (
+            f"WORKFLOW.script_timeout_seconds: found {workflow.script_timeout_seconds}, allowed: more than "
+            f"WORKFLOW.runway_polling_timeout ({workflow.runway_polling_timeout})"
+        )
+    provider, endpoint = settings.midjourney.provider, settings.midjourney.endpoint or ""
+    if any(f"{other}.ai" in endpoint for other in ("piapi", "legnext") if other != provider):
+        yield (
+            f"API_KEYS.midjourney.endpoint: found {shown(endpoint)}, allowed: null or an address of "
+            f"API_KEYS.midjourney.provider ({provider})"
+        )
+    del paths["prompts"]
+    for name, place in paths.items():
+        for other, folder in paths.items():
+            # Of two folders one in the other, a listing of the outer one would show the files of the inner one.
+            if name != other and place.startswith(folder) and (place != folder or name > other):
+                yield f"FILE_PATHS.{name}: found {shown(place)}, allowed: a place outside FILE_PATHS.{other}"
+
+
+def sandboxed(settings: Settings, base_url: str) -> Settings:
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second."""
+    base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
+    return settings._replace(
+        midjourney=settings.midjourney._replace(
+            endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
+            task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
+        ),
+        runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
+        openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
+        workflow=settings.workflow._replace(runway_polling_interval=min(1, settings.workflow.runway_polling_interval)),
+    )
