@@ -7,7 +7,7 @@ does not need.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from retake.errors import SettingsError
 from retake.foreign_text import plain, shown
@@ -27,14 +27,20 @@ ENVIRONMENT = {
 """The environment variables beside the vendors' keys, and what each is for."""
 
 
-class SettingsFile(NamedTuple):
+class SettingsFile:
     """A settings file that has been read. What is wrong with it is in `faults`; faulty fields have their defaults."""
 
-    source: str
-    document: Mapping[str, Any]
-    values: Mapping[str, Any]  # of each section and of each field beside them, by where it stands
-    faults: tuple[str, ...]
-    warnings: tuple[str, ...]
+    def __init__(
+        self,
+        source: str,
+        document: Mapping[str, Any],
+        values: Mapping[str, Any],
+        faults: tuple[str, ...],
+        warnings: tuple[str, ...],
+    ) -> None:
+        self.source, self.document = source, document
+        self.values = values  # of each section and of each field beside them, by where it stands
+        self.faults, self.warnings = faults, warnings
 
     def gives(self, section: str, name: str) -> bool:
         """Return whether the file itself gives the setting `name` of `section`."""

@@ -7,7 +7,7 @@ allowed there.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from retake.foreign_text import plain, shown
 from retake.settings.rules import Rule, choice
@@ -16,10 +16,17 @@ REQUIRED: Any = object()
 """The default of a field that has none: its key must be given."""
 
 
+class TableList:
+    """A rule for a list of tables, each read by `schema`."""
+
+    def __init__(self, schema: "Schema | SchemaChoice") -> None:
+        self.schema = schema
+
+
 class Field(NamedTuple):
     """One key of a table: what it may hold, its meaning in words, and its default."""
 
-    rule: Union[Rule, "TableList"]
+    rule: Rule | TableList
     meaning: str
     default: Any = REQUIRED
 
@@ -31,17 +38,11 @@ class Schema(NamedTuple):
     fields: Mapping[str, Field]
 
 
-class SchemaChoice(NamedTuple):
+class SchemaChoice:
     """Schemas for the same table; the value of its key `key` ("strategy", "do") chooses one."""
 
-    key: str
-    schemas: Mapping[str, Schema]
-
-
-class TableList(NamedTuple):
-    """A rule for a list of tables, each read by `schema`."""
-
-    schema: Schema | SchemaChoice
+    def __init__(self, key: str, schemas: Mapping[str, Schema]) -> None:
+        self.key, self.schemas = key, schemas
 
 
 def field(rule: Rule | TableList, meaning: str, default: Any = REQUIRED) -> Any:
