@@ -13,6 +13,7 @@ from string import Template
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
+from retake.data import default_file
 from retake.errors import Code, SettingsError, StateError, TaskFailed
 from retake.story import transitions
 from retake.story.decision import Act, next_step
@@ -127,13 +128,12 @@ def _save(context: StepContext, generation_id: str, draft: Mapping[str, Any], to
 
 
 def prompts_file(settings: Settings) -> str:
-    """Where the prompts are: the file that the settings name, the one beside the settings, or the one that lies beside
-    the code."""
+    """Return where the prompts are: in the file that the settings name, else in prompts.json beside the settings file,
+    else in the one that comes with Retake."""
     if settings.paths.prompts:
         return settings.paths.prompts
     beside = os.path.join(os.path.dirname(settings.source), "prompts.json")
-    code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return beside if os.path.exists(beside) else os.path.join(code, "config", "prompts.json")
+    return beside if os.path.exists(beside) else default_file("config/prompts.json")
 
 
 def load_prompts(path: str) -> list[Prompt]:

@@ -44,7 +44,7 @@ def main(
 
     \b
     To see a whole generation without an account:
-        b2_storage_manager.py --sandbox --until-done
+        retake tick --sandbox --until-done    (b2_storage_manager.py in a checkout)
 
     Settings come from config/config.json (or the file that RETAKE_CONFIG names), keys from the environment:
     MIDJOURNEY_API_KEY, RUNWAYML_API_SECRET, OPENAI_API_KEY. All of them are explained in docs/settings.md.
