@@ -179,19 +179,24 @@ class _Scripts:
         return scripts
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        from functools import partial
+
         from retake.ticking.subprocess_scripts import SubprocessScripts
 
         stopping = self.stopping()
-        runner = SubprocessScripts(self._command_of, self._timeout_s, self._environ, lambda: stopping.count)
+        command_of = partial(script_command, self._folder)
+        runner = SubprocessScripts(command_of, self._timeout_s, self._environ, lambda: stopping.count)
         return runner.run(script, arguments, lease)
 
-    def _command_of(self, script: str) -> list[str]:
-        from retake.data import checkout
 
-        if folder := self._folder or checkout():
-            return [sys.executable, os.path.join(folder, f"{script}.py")]
-        # -P: this package, and not another one that lies in the current folder.
-        return [sys.executable, "-P", "-m", "retake", _COMMANDS[script]]
+def script_command(folder: str | None, script: str) -> list[str]:
+    """Return the command that starts a script: its file in `folder` or beside the package, else the installed one."""
+    from retake.data import checkout
+
+    if place := folder or checkout():
+        return [sys.executable, os.path.join(place, f"{script}.py")]
+    # -P: this package, and not another one that lies in the current folder.
+    return [sys.executable, "-P", "-m", "retake", _COMMANDS[script]]
 
 
 _COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fetch"}
