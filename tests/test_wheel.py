@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 import retake
 from retake.data import packaged_file
+from retake.extras import EXTRAS
 from retake.keys import KEYS
 from retake.settings.reader import ENVIRONMENT
 
@@ -122,22 +123,25 @@ def test_the_policies_come_with_it(python: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_becomes_one_that_makes_a_generation(command: Path, tmp_path: Path) -> None:
-    """init, a dry run, a whole generation against the sandbox, and a look at how it stands."""
-    folder = tmp_path / "a channel"
+    """init, a dry run, a whole generation against the sandbox, and a look at how it stands, all without the extras."""
+    folder, variables = tmp_path / "a channel", {names[0]: "a-key" for names, _ in KEYS.values()}
+    (tmp_path / "no extras").mkdir()
+    for module in (*EXTRAS.values(), "botocore"):
+        (tmp_path / "no extras" / f"{module}.py").write_text("raise ModuleNotFoundError")
+    variables["PYTHONPATH"] = str(tmp_path / "no extras")
     done = run(command, "init", folder, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     packaged = Path(packaged_file("config"))
     for path in packaged.rglob("*.*"):
         assert (folder / "config" / path.relative_to(packaged)).read_bytes() == path.read_bytes()
-    variables = {line.lstrip("#").partition("=")[0] for line in (folder / ".env.example").read_text().splitlines()}
-    assert {*ENVIRONMENT, *(name for names, _ in KEYS.values() for name in names)} <= variables
+    told = {line.lstrip("#").partition("=")[0] for line in (folder / ".env.example").read_text().splitlines()}
+    assert {*ENVIRONMENT, *(name for names, _ in KEYS.values() for name in names)} <= told
     assert str(command) in (folder / "crontab.example").read_text()
 
     again = run(command, "init", folder, cwd=tmp_path)
     assert (again.returncode, "nothing is overwritten" in again.stderr) == (65, True)
 
-    keys = {names[0]: "a-key" for names, _ in KEYS.values()}
-    dry = run(command, "tick", "--dry-run", cwd=folder, **keys)
+    dry = run(command, "tick", "--dry-run", cwd=folder, **variables)
     assert dry.returncode == 0, dry.stderr
     assert "begin a new generation" in dry.stdout
     assert not (folder / "bucket").exists()
@@ -145,11 +149,11 @@ def test_an_empty_folder_becomes_one_that_makes_a_generation(command: Path, tmp_
     settings = json.loads((folder / "config/config.json").read_text())
     settings["VIDEO"]["runway_duration"] = 2  # a short one takes less time to draw
     (folder / "config/config.json").write_text(json.dumps(settings))
-    made = run(command, "tick", "--sandbox", "--until-done", "--interval", "0.1", cwd=folder)
+    made = run(command, "tick", "--sandbox", "--until-done", "--interval", "0.1", cwd=folder, **variables)
     assert made.returncode == 0, made.stderr
     assert {path.suffix for path in (folder / "bucket/666").iterdir()} == {".json", ".png", ".mp4"}
 
-    status = run(command, "status", "--json", cwd=folder, **keys)
+    status = run(command, "status", "--json", cwd=folder, **variables)
     assert status.returncode == 0, status.stderr
     assert json.loads(status.stdout)["pipelines"][0]["runs"]["succeeded"] == 1
 
