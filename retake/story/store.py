@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.bucket.shared_writes import shared_writes
@@ -21,6 +21,9 @@ from retake.story.documents import (
 )
 from retake.story.settings import FilePaths
 from retake.strict_json import encode, parse, what_is_wrong
+
+if TYPE_CHECKING:
+    from retake.retrying.dead_letters import DeadLetters
 
 UNREADABLE = "unreadable/"
 """Where copies of unreadable documents are kept, by name and content."""
@@ -139,6 +142,13 @@ class DocumentStore:
         if self._lease is None:
             raise RuntimeError("a store that was opened for reading was asked to write")
         self._lease.check()
+
+    @property
+    def dead_letters(self) -> "DeadLetters":
+        """The dead letters of the pipeline, changed under the lease."""
+        from retake.retrying.dead_letters import DeadLetters
+
+        return DeadLetters(self.bucket, self._clock, lease=self._lease)
 
     @property
     def lease(self) -> Lease:
