@@ -34,6 +34,8 @@ def make_media(context: StepContext, generation_id: str, *, use_mock: bool = Fal
         make_mock(context)
     elif script_of(action) == MEDIA_SCRIPT:
         _CARRY_OUT[action.act](context)
+    elif action.act is Act.WRITE and context.store.documents.midjourney.generation:
+        _content(context, Status.IMAGINE_TRIGGER_FAILED, "midjourney_prompt")  # raises: there is no text
     else:
         _log.info("nothing to do for %s here; next: %s (%s)", generation_id, action.act, action.why)
 
