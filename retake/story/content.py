@@ -20,7 +20,7 @@ from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
 from retake.story.settings import Settings
 from retake.story.step_context import StepContext
-from retake.strict_json import encode
+from retake.strict_json import encode, well_formed
 
 _log = getLogger(__name__)
 
@@ -121,7 +121,7 @@ def _save(context: StepContext, generation_id: str, draft: Mapping[str, Any], to
     topics = dict(list({**topics, generation_id: draft["topic"]}.items())[-_TOPICS_KEPT:])
     store.save_object(TOPICS, {"topics": topics})
     key = store.file_key(generation_id, "json")
-    store.save_file(key, encode(content))
+    store.save_file(key, encode(well_formed(content)))  # read by programs that may know no lone surrogates
     store.save_midjourney(transitions.content_ready(store.documents.midjourney))
     _log.info("the text is saved as %s: %s", key, draft["topic"], extra={"step": Step.CONTENT.value})
 

@@ -20,12 +20,11 @@ from retake.story import transitions
 from retake.story.beginning import begin_or_wait
 from retake.story.decision import Act, Action, capped, decide, held_until, paid_step, vendor_of
 from retake.story.documents import Documents, MidjourneyDocument, Step
-from retake.story.flag import ProcessingFlag
 from retake.story.generation import dead_letter, finish, requeue
 from retake.story.script_run import ScriptRun
 from retake.story.settings import Settings
 from retake.story.spending import known
-from retake.story.store import DocumentStore
+from retake.story.store import DocumentStore, ProcessingFlag
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import Orders, Tick
 

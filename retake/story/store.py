@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.bucket.shared_writes import shared_writes
 from retake.clock import Clock
-from retake.errors import StateError, StorageError
+from retake.errors import RetakeError, StateError, StorageError
 from retake.story.documents import (
     GROUP,
     Documents,
@@ -278,3 +278,29 @@ class DocumentStore:
         kept = [name for name in names if name in self.documents.public.published]
         gen = self.documents.gen
         self.save_gen(gen.updated(remembered=kept) if kept else gen.without("remembered"))
+
+
+class ProcessingFlag:
+    """`processing_lock` in config_public.json during one tick, for people and other programs to see.
+
+    What excludes others is the lease. `was_up`: a tick that did not come to its end left it.
+    """
+
+    def __init__(self, store: DocumentStore, *, was_up: bool = False) -> None:
+        self.was_up = was_up
+        self._store = store
+        self._raised = False
+
+    def raise_(self) -> None:
+        """Raise it, unless it is."""
+        if not self._raised:
+            self._raised = True
+            self._store.publish(lambda doc: doc.updated(processing_lock=True))
+
+    def lower(self) -> None:
+        """Lower it if it may be up, and bring back what the publisher's list has lost. Never raises a RetakeError."""
+        try:
+            if self._raised or self.was_up or not self._store.list_is_whole:
+                self._store.publish(lambda doc: doc.updated(processing_lock=False))
+        except RetakeError as error:
+            _log.error("processing_lock stays true until the next tick: %s", error)

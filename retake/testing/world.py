@@ -10,6 +10,7 @@ from typing import Any
 from retake.bucket import ANY, Lease, NotFound
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
+from retake.paid.spending import Spending
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
 from retake.story.environment import LEASE
 from retake.story.inprocess import InProcessScripts
@@ -37,6 +38,7 @@ class World:
         self.interval_s = 60.0
         self.ended: list[str] = []
         self.prompts = PROMPTS
+        self.spending: Spending | None = None  # of the whole bucket, where this world lives in a part of it
         self.stopping: Callable[[], bool] = lambda: False
 
     def after_tick(self) -> None:
@@ -78,6 +80,7 @@ class World:
             self.clock,
             process=Process(self.clock, stopping=lambda: self.stopping()),
             nonce=lambda: 7,
+            spending=self.spending,
         )
 
     def by_hand(self, work: Callable[[StepContext], None]) -> None:
