@@ -1,7 +1,7 @@
 """generate_content.py: topic, texts and prompts of a generation, by a chat API in JSON mode.
 
 The prompts file lists the calls in their order; each asks for some of the keys, and may name what earlier calls
-answered («$topic») and the topics already used («$used_topics»). Each answer is saved as it comes, so that a retry
+answered ("$topic") and the topics already used ("$used_topics"). Each answer is saved as it comes, so that a retry
 goes on with the call that failed and pays for none twice.
 """
 
@@ -94,8 +94,8 @@ def _ask(context: StepContext, prompt: Prompt, topics: list[Any]) -> None:
 
 
 def checked(answer: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """The keys asked for, and no others. Raises TaskFailed (class A) for an answer that lacks one: a model asked again
-    answers differently."""
+    """Return the keys that were asked for, and no others. Raises TaskFailed (class A) where one is missing: a model
+    answers differently when it is asked again."""
     found = {key: answer[key] for key in keys if key in answer and _usable(key, answer[key])}
     lacking = [key for key in keys if key not in found]
     if lacking:
@@ -137,7 +137,7 @@ def prompts_file(settings: Settings) -> str:
 
 
 def load_prompts(path: str) -> list[Prompt]:
-    """The calls of a prompts file. Raises SettingsError, naming the file and the fault."""
+    """Return the calls of a prompts file. Raises SettingsError, which names the file and the fault."""
     try:
         with open(path, encoding="utf-8") as file:
             raw = json.load(file)
@@ -147,7 +147,7 @@ def load_prompts(path: str) -> list[Prompt]:
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from error
     except (KeyError, TypeError) as error:
-        raise SettingsError(f"{path}: «calls» must be a list of prompts: {error}") from error
+        raise SettingsError(f"{path}: `calls` must be a list of prompts: {error}") from error
     missing = set(KEYS) - {key for prompt in prompts for key in prompt.keys}
     if missing:
         raise SettingsError(f"{path}: no call asks for {', '.join(sorted(missing))}")

@@ -1,4 +1,4 @@
-"""How a generation begins and ends. Each order of writes is chosen for the crash in between."""
+"""How a generation begins, ends, and comes back. Each order of writes is chosen for the crash in between."""
 
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ SPEND = "spend/"
 
 
 def new_id(now: datetime, taken: Container[str]) -> str:
-    """YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
+    """Return YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
     moment = now.astimezone(UTC)
     while (candidate := moment.strftime("%Y%m%d-%H%M")) in taken:
         moment += timedelta(minutes=1)
@@ -25,7 +25,8 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 
 
 def begin(store: DocumentStore, generation_id: str) -> None:
-    """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
+    """Begin a generation. The clean document is saved first, then the id: a crash in between leaves nothing that looks
+    like work under way."""
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.begun(store.documents.midjourney, generation_id))
     store.save_gen(store.documents.gen.updated(generation_id=generation_id))
@@ -40,7 +41,8 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> None:
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
-    """The files are there; then the document; the id last, so that a crash in between is finished by the next tick."""
+    """Finish a generation whose files are there. The document is saved first, the id last, so that the next tick
+    finishes after a crash in between."""
     generation_id = store.documents.gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "done", now)

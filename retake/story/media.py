@@ -112,8 +112,8 @@ def _picture(context: StepContext, results: Results) -> bytes:
 
 
 def _renewed(context: StepContext, results: Results) -> Mapping[str, Any]:
-    """The upscale's result as the vendor gives it now, with a link that is new. Free. Raises (and saves) the failure
-    of a task that the vendor no longer knows, or calls failed by now."""
+    """Return the upscale's result as the vendor gives it now, with a new link. Free. Raises (and saves) the failure of
+    a task that the vendor no longer knows, or calls failed by now."""
     try:
         state = context.vendors.midjourney().fetch(results.task_id)
     except PollFailed as error:

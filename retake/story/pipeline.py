@@ -144,7 +144,8 @@ class StoryPipeline:
         return self._store.documents.midjourney.error
 
     def new_failure(self, action: Action, before: ErrorRecord) -> ErrorRecord:
-        """What became of a call that was begun before says nothing new of the vendor."""
+        """Return the failure that this tick put on record. That of a call which began before says nothing of the vendor
+        now."""
         new = self.error.id != before.id and action.act is not Act.RECONCILE
         return self.error if new else ErrorRecord()
 

@@ -58,8 +58,8 @@ class DocumentStore:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def read(self) -> Documents:
-        """All documents, checked before anything is written. Raises StateError for one that makes no sense, having
-        kept a copy of it."""
+        """Read all documents, checked before anything is written. Raises StateError for an invalid one, of which a copy
+        is kept."""
         public = self._read_public()
         gen = self._parsed(self.paths.config_gen, parse_gen)
         midjourney = self._parsed(self.paths.config_midjourney, parse_midjourney)
@@ -67,7 +67,7 @@ class DocumentStore:
         return self.documents
 
     def files(self, generation_id: str | None) -> frozenset[str]:
-        """The suffixes of the files that the generation has."""
+        """Return the suffixes of the files that the generation has."""
         if generation_id is None:
             return frozenset()
         prefix = f"{self.paths.folder_666}{generation_id}."
@@ -77,12 +77,13 @@ class DocumentStore:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
 
     def read_midjourney(self, key: str) -> MidjourneyDocument | None:
-        """A copy of config_midjourney.json that lies elsewhere, None if it is not there. Raises StateError."""
+        """Return a copy of config_midjourney.json that is kept elsewhere, or None if it is not there. Raises
+        StateError."""
         doc = self._parsed(key, parse_midjourney)
         return None if self._versions[key] is ABSENT else doc
 
     def read_object(self, key: str) -> dict[str, Any] | None:
-        """Another JSON object of the pipeline's, None if it is not there. Raises StateError."""
+        """Return another JSON object of the pipeline, or None if it is not there. Raises StateError."""
         data = self._bytes(key)
         if data is None:
             return None
@@ -119,7 +120,7 @@ class DocumentStore:
         return self._parsed(self.paths.config_public, parse_public)
 
     def _unreadable(self, key: str, data: bytes, nonsense: Nonsense) -> StateError:
-        """The error that says which document and which field, once a copy of the document is kept."""
+        """Keep a copy of the document, and return the error that names it and the field."""
         field, what = nonsense.args
         message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
         if self._lease is None:
@@ -157,7 +158,7 @@ class DocumentStore:
         return self._lease
 
     def set_aside(self) -> Room:
-        """Room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
+        """Set aside room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
         self.check_lease()
         size = len(self.documents.midjourney.encode()) + _ANSWER_BYTES
         return self.bucket.set_aside(self.paths.config_midjourney, size)
@@ -182,7 +183,7 @@ class DocumentStore:
         self._save(key, encode(value))
 
     def save_file(self, key: str, data: bytes) -> None:
-        """A file of a generation, whatever is there. Raises LeaseLost, StorageError."""
+        """Write a file of a generation over whatever is there. Raises LeaseLost, StorageError."""
         self.check_lease()
         self.bucket.write(key, data, ANY)
 
@@ -198,7 +199,7 @@ class DocumentStore:
             self._versions[key] = version  # an earlier try went through, and its answer got lost
 
     def _version_of(self, key: str, data: bytes) -> str | None:
-        """The version of what is stored there, if it is `data`."""
+        """Return the version of what is stored under the key if it is `data`, else None."""
         try:
             found, version = self.bucket.read(key)
         except NotFound:
@@ -265,7 +266,7 @@ class DocumentStore:
         return [entry.key for entry in self.bucket.list(self._aside_prefix)]
 
     def _displaced(self, asides: list[str]) -> list[PublicDocument]:
-        """What earlier writes displaced, where it can be made sense of; a copy is kept of what cannot."""
+        """Return the documents that earlier writes displaced; of one that is invalid a copy is kept."""
         found = []
         for aside in asides:
             try:

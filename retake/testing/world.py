@@ -47,7 +47,7 @@ class World:
     # --- running ---
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
-        """One tick, and then `interval_s` passes."""
+        """Run one tick, after which `interval_s` pass."""
         tick = self.manager().tick(orders)
         if "is held by" not in tick.why:
             self.after_tick()
@@ -63,7 +63,7 @@ class World:
         return StoryRunner(self.settings, self.bucket, self, self.keys, self.clock, owner="test")
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
-        """The scripts, in this process."""
+        """Run a script in this process."""
         try:
             return InProcessScripts(self.context, self.prompts).run(script, arguments, lease)
         except Died:
@@ -84,7 +84,7 @@ class World:
         )
 
     def by_hand(self, work: Callable[[StepContext], None]) -> None:
-        """A step's work under a lease of its own, as when its script is run by hand; its errors are raised."""
+        """Do a step's work under a lease of its own, as its script does when it is run by hand; errors are raised."""
         lease = self.bucket.lease(LEASE, "somebody")
         try:
             work(self.context(lease))
@@ -100,7 +100,7 @@ class World:
         self.bucket.write(key, value if isinstance(value, bytes) else json.dumps(value).encode(), ANY)
 
     def everything(self) -> dict[str, bytes]:
-        """The whole bucket."""
+        """Return the whole bucket."""
         return {key: self.bucket.read(key)[0] for key in self.keys_of()}
 
     @property
