@@ -101,7 +101,7 @@ class Caps:
 
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable
         """Return the present day, the pipeline's sums in line with what its document says."""
-        clock_day, of_store = self._clock_day()
+        clock_day, of_store = _clock_day(self._bucket, self._clock)
         while (book := self._read(max(self._latest(), clock_day))).moved:
             self._finish_move(book.day)
         return Today(book, clock_day, of_store, pipeline, self._limits).seen_by(pipeline, known)
@@ -114,7 +114,7 @@ class Caps:
         """
         account = known.account or self._nonce()
         name = f"{account}/{self._nonce()}"
-        clock_day, of_store = self._clock_day()
+        clock_day, of_store = _clock_day(self._bucket, self._clock)
 
         def reserve(book: DayBook) -> tuple[DayBook, str]:
             before = book.settled(pipeline, known)
@@ -160,14 +160,9 @@ class Caps:
 
     def clock_day(self) -> str:
         """Return the present day by the clock alone."""
-        return self._clock_day()[0]
+        return _clock_day(self._bucket, self._clock)[0]
 
     # --- days ---
-
-    def _clock_day(self) -> tuple[str, bool]:
-        of_store = self._bucket.now()
-        moment: datetime = of_store or self._clock.now()
-        return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None
 
     def _days(self) -> list[str]:
         return [name for name in self._register.names() if _is_day(name)]
@@ -226,6 +221,13 @@ class Caps:
                 f"{where}: {error}. It is left as it is, and nothing is paid for; mend it (`spend` tells what was "
                 "paid). Without it the day's sum is what each channel's own document says"
             ) from error
+
+
+def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
+    """Return the day by the store's own clock where it has one, else by this machine's; and whether it is the store's."""
+    of_store = bucket.now()
+    moment: datetime = of_store or clock.now()
+    return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None
 
 
 def _reserving(book: DayBook, pipeline: str, name: str, usd: float) -> DayBook:

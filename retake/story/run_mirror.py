@@ -189,7 +189,15 @@ class RunMirror:
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
         """Sync without claiming anything, for a reader: what waits for a worker goes on waiting."""
         wanted = expected(documents, action)
-        self._persist(lambda: self._bring(documents, wanted, self._unclaimed, interrupted, resumed=False))
+        self._persist(
+            lambda: self._bring(
+                documents,
+                wanted,
+                lambda run, to: [] if to.status is RunStatus.RUNNING else self._way(run, to),
+                interrupted,
+                resumed=False,
+            )
+        )
 
     def hand_over(self, documents: Documents, action: Action) -> None:
         """Sync, and leave the work to the next tick: what goes on waits for a claim, due now."""
@@ -287,9 +295,6 @@ class RunMirror:
         if run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
             return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was tried again meanwhile, by hand
         return route(run.status, wanted.status)
-
-    def _unclaimed(self, run: Run, wanted: Standing) -> list[Trigger]:
-        return [] if wanted.status is RunStatus.RUNNING else self._way(run, wanted)
 
     def _handed_over(self, run: Run, wanted: Standing) -> list[Trigger]:
         if wanted.status is not RunStatus.RUNNING:
