@@ -224,7 +224,7 @@ class Caps:
 
 
 def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
-    """Return the day by the store's own clock, or by this machine's where it has none; and whether it is the store's."""
+    """Return the day by the store's own clock, or by this machine's if it has none; and whether it is the store's."""
     of_store = bucket.now()
     moment: datetime = of_store or clock.now()
     return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None
