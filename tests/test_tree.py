@@ -24,6 +24,7 @@ BELOW = {
     "runs": {"retrying", "bucket"},
     "retrying": {"bucket"},
     "sandbox": {"vendors", "media", "bucket"},
+    "testing": {"story", "ticking", "paid", "vendors", "media", "bucket"},
     "vendors": set[str](),
     "media": set[str](),
     "bucket": set[str](),

@@ -205,7 +205,7 @@ _COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fe
 
 @contextmanager
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
-    """A sandbox whose tasks and links outlive this process, beside the bucket that its media go to."""
+    """Run a sandbox whose tasks and links outlive this process, its state beside the bucket."""
     from retake.sandbox import Sandbox
     from retake.story.settings import load_settings
 
