@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.bucket.shared_writes import shared_writes
 from retake.clock import Clock
+from retake.document_schema import WHOLE, InvalidDocument
 from retake.errors import RetakeError, StateError, StorageError
 from retake.story.documents import (
     GROUP,
     Documents,
     GenDocument,
     MidjourneyDocument,
-    Nonsense,
     PublicDocument,
     parse_gen,
     parse_midjourney,
@@ -90,9 +90,9 @@ class DocumentStore:
         try:
             value = parse(data)
         except ValueError as error:
-            raise self._unreadable(key, data, Nonsense("the whole document", what_is_wrong(error))) from error
+            raise self._unreadable(key, data, InvalidDocument(WHOLE, what_is_wrong(error))) from error
         if not isinstance(value, dict):
-            raise self._unreadable(key, data, Nonsense("the whole document", "is no object"))
+            raise self._unreadable(key, data, InvalidDocument(WHOLE, "is no object"))
         return value
 
     def _bytes(self, key: str) -> bytes | None:
@@ -107,21 +107,21 @@ class DocumentStore:
         data = self._bytes(key)
         try:
             return parse(b"{}" if data is None else data)
-        except Nonsense as nonsense:
-            raise self._unreadable(key, data or b"", nonsense) from nonsense
+        except InvalidDocument as error:
+            raise self._unreadable(key, data or b"", error) from error
 
     def _read_public(self) -> PublicDocument:
         for _ in range(_REREADS):
             try:
                 data = self._bytes(self.paths.config_public)
                 return parse_public(b"{}" if data is None else data)  # an empty file is torn too
-            except Nonsense:
+            except InvalidDocument:
                 self._clock.sleep(_REREAD_PAUSE_S)
         return self._parsed(self.paths.config_public, parse_public)
 
-    def _unreadable(self, key: str, data: bytes, nonsense: Nonsense) -> StateError:
+    def _unreadable(self, key: str, data: bytes, invalid: InvalidDocument) -> StateError:
         """Keep a copy of the document, and return the error that names it and the field."""
-        field, what = nonsense.args
+        field, what = invalid.args
         message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
         if self._lease is None:
             return StateError(message)

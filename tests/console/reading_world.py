@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from schemas import check_answer, name_of, named_in
 from story_world import KEYS, Heard, World
 
 from retake.bucket import Bucket
@@ -43,7 +44,7 @@ def ask(command: click.Command, desk: Desk | World, **options: Any) -> Answer:
     """What the command answers; its errors are raised. Its document is ready for JSON."""
     work: Any = command.callback
     answer: Answer = work.__wrapped__(desk if isinstance(desk, Desk) else desk_of(desk), **options)
-    json.dumps(answer.document)
+    check_answer(name_of(command), json.loads(json.dumps(answer.document)))
     return answer
 
 
@@ -69,7 +70,10 @@ def run_console(
     *arguments: str, env: Mapping[str, str], cwd: Path = CHECKOUT, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """`python -m retake …` in a process of its own, its output in pipes."""
-    return subprocess.run(command_line(*arguments), env=dict(env), cwd=cwd, capture_output=True, timeout=120, **options)
+    done = subprocess.run(command_line(*arguments), env=dict(env), cwd=cwd, capture_output=True, timeout=120, **options)
+    if "--json" in arguments and done.stdout and "encoding" not in options:
+        check_answer(named_in(arguments), json.loads(done.stdout))
+    return done
 
 
 def in_terminal(*arguments: str, env: Mapping[str, str], width: int = 80) -> tuple[int, str]:
