@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from retake.clock import stamp
 from retake.errors import StateError
 from retake.retrying.dead_letters import DEAD_LETTERS as DEAD_LETTERS
-from retake.retrying.dead_letters import REQUEUED
+from retake.retrying.dead_letters import REQUEUED, DeadLetters
 from retake.story import transitions
 from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
@@ -59,7 +59,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
     copies = {name: store.file_key(generation_id, suffix) for name, suffix in files.items()}
-    letters = store.dead_letters
+    letters = DeadLetters(store.bucket, store.clock, lease=store.lease)
     kept = letters.add_files(generation_id, copies, {_name(store.paths.config_midjourney): doc.encode()})
     report = {
         "generation_id": generation_id,
@@ -73,7 +73,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     }
     letters.write_report(generation_id, report)
     for key in copies.values():
-        store.check_lease()
+        store.lease.check()
         store.bucket.delete(key)
     failed = gen.failed_in_a_row + (not doc.cancelled)
     store.save_gen(gen.updated(generation_id=None, **({"failed_in_a_row": failed} if failed else {})))
@@ -95,12 +95,12 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     if kept is None:
         raise StateError(f"there is no dead letter {folder}. Nothing was changed")
     for entry in store.bucket.list(f"{folder}{generation_id}."):
-        store.check_lease()
+        store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
     store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
-    store.dead_letters.remove(generation_id, REQUEUED)
+    DeadLetters(store.bucket, store.clock, lease=store.lease).remove(generation_id, REQUEUED)
 
 
 def taken_ids(store: DocumentStore) -> set[str]:

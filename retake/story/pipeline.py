@@ -23,10 +23,11 @@ from retake.story.decision import Act, Action, capped, decide, paid_step, vendor
 from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.generation import dead_letter, finish
 from retake.story.orders import carry_out, check
+from retake.story.public_list import ProcessingFlag
 from retake.story.script_run import ScriptRun
 from retake.story.settings import Settings
 from retake.story.spending import known
-from retake.story.store import DocumentStore, ProcessingFlag
+from retake.story.store import DocumentStore
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import Orders, Tick
 
