@@ -16,7 +16,6 @@ from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert
 from retake.paid.spending import Spending
-from retake.retrying.vendor_breakers import VendorOff
 from retake.story import transitions
 from retake.story.beginning import begin_or_wait
 from retake.story.decision import Act, Action, capped, decide, paid_step, vendor_of
@@ -30,6 +29,7 @@ from retake.story.spending import known
 from retake.story.store import DocumentStore
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import Orders, Tick
+from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
