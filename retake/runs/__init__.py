@@ -88,7 +88,7 @@ class Ledger(Protocol):
         moment of `next_retry_at`), then by run_id. However many ask at once, one gets it. None if nothing waits."""
         ...
 
-    def beat(self, run: Run) -> Run:
+    def heartbeat(self, run: Run) -> Run:
         """A sign of life of who has the run: only `heartbeat_at` changes. Raises StaleRun if somebody took it away, or
         nobody has it (it is not running): then stop, save nothing. Raises UnknownRun."""
         ...

@@ -131,7 +131,7 @@ class BucketLedger(CheckedLedger):
                 return self._move(run, TAKEN_UP[run.status], {"actor": actor, "worker": worker})
         return None
 
-    def _beat(self, run: Run) -> Run:
+    def _heartbeat(self, run: Run) -> Run:
         def change(doc: RunDocument) -> RunDocument:
             if doc.run.status is not RunStatus.RUNNING:
                 raise StaleRun(f"{run.run_id} is {doc.run.status}: nobody works on it")
@@ -156,7 +156,7 @@ class BucketLedger(CheckedLedger):
     def _silent(self, since: datetime) -> list[Run]:
         running = (run for run in self._open(None) if run.status is RunStatus.RUNNING)
         found = sorted((run.heartbeat_at or run.updated_at, run.run_id, run) for run in running)
-        return [run for beat, _, run in found if beat < since]
+        return [run for heard, _, run in found if heard < since]
 
     def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
         """See `Ledger.runs`. Reads the open ones, and `limit` of those that have ended."""

@@ -74,8 +74,10 @@ class CheckedLedger(ABC):
         worker, actor = validation.name("worker", worker), validation.name("actor", actor)
         return self._claim(worker, actor=actor, pipeline=pipeline) if _may_have_runs(pipeline) else None
 
-    def beat(self, run: Run) -> Run:
-        return self._beat(_known(run))
+    def heartbeat(self, run: Run) -> Run:
+        return self._heartbeat(_known(run))
+
+    beat = heartbeat  # its former name
 
     # --- questions ----------------------------------------------------------------------------------------------
 
@@ -119,7 +121,7 @@ class CheckedLedger(ABC):
     def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None: ...
 
     @abstractmethod
-    def _beat(self, run: Run) -> Run: ...
+    def _heartbeat(self, run: Run) -> Run: ...
 
     @abstractmethod
     def _get(self, run_id: str) -> Run: ...

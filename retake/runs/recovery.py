@@ -25,7 +25,7 @@ MAX_RESUMES = 3
 """So often a run is taken up again after an interruption, so that four workers die of it at most."""
 
 PATIENCE_S = 60.0
-"""So long a run may be silent. Several times what lies between two signs of life (retake.runs.hold.BEAT_S)."""
+"""Seconds a run may go without a heartbeat: several times `retake.runs.run_handle.HEARTBEAT_S`."""
 
 _log = getLogger(__name__)
 

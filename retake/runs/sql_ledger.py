@@ -150,10 +150,10 @@ class SqlLedger(CheckedLedger):
                 continue
         raise self._never_first("a run")
 
-    def _beat(self, run: Run) -> Run:
+    def _heartbeat(self, run: Run) -> Run:
         values = {"of_run": run.run_id, "of_version": run.version, "heartbeat_at": self._clock.now()}
         with self._database.write() as cursor:
-            rows = self._statements.beat.run(cursor, values)
+            rows = self._statements.heartbeat.run(cursor, values)
         if not rows:
             raise self._stale(run)
         return Run(*rows[0])

@@ -205,7 +205,7 @@ class Statements:
         return Write(counted.where(task_runs.c.run_id == bindparam("of_run")).returning(*NUMBERED), self._dialect)
 
     @cached_property
-    def beat(self) -> Prepared:
+    def heartbeat(self) -> Prepared:
         ours = update(task_runs).where(*_unchanged(), _in(RunStatus.RUNNING))
         return self._prepared(ours.values(heartbeat_at=bindparam("heartbeat_at")).returning(*RUN))
 

@@ -12,8 +12,8 @@
     raises another, or once too often          failed, with the standard error record
     raises OutcomeUnknown                      failed: what may have been paid for is not asked again by a machine
                                                that cannot know, unless the policy names that very code
-    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; what it
-      `timeout_s`                              comes to later is discarded, and its next `Hold.check` raises StaleRun
+    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; a later
+      `timeout_s`                              result is discarded, and the next `RunHandle.check` raises StaleRun
     raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may pass, by luck, but
                                                not more often than the policy says
     raises Stopped                             interrupted at once: somebody else goes on with it
@@ -44,16 +44,16 @@ from retake.errors import (
 from retake.retrying.policy import Retry, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
-from retake.runs.hold import BEAT_S, Hold
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
 from retake.runs.run import BY_WORKER, Note, Run, StaleRun, new_trace_id
+from retake.runs.run_handle import HEARTBEAT_S, RunHandle
 from retake.runs.states import Trigger
 
-Job = Callable[[Hold], Mapping[str, Any] | None]
+Job = Callable[[RunHandle], Mapping[str, Any] | None]
 """Does the work of a run, and returns what is worth being on record, ready for JSON.
 
 It may be begun again after a crash at any point. So it looks whether something is paid for already before it pays, by
-the run's idempotency key, and calls `Hold.check` before each payment.
+the run's idempotency key, and calls `RunHandle.check` before each payment.
 """
 
 RESULT = "run.result"
@@ -96,7 +96,7 @@ class Worker:
         *,
         name: str,
         pipeline: str | None = None,
-        beat_s: float = BEAT_S,
+        heartbeat_s: float = HEARTBEAT_S,
         max_resumes: int = MAX_RESUMES,
         recovery: Recovery | None = None,
         draw: Callable[[], float] = random.random,
@@ -105,7 +105,7 @@ class Worker:
         `draw()` gives 0 … 1, for the policy's jitter."""
         self._ledger, self._job, self._policy, self._clock = ledger, job, policy, clock
         self._name = validation.name("name", name)
-        self._pipeline, self._beat_s, self._max_resumes = pipeline, beat_s, max_resumes
+        self._pipeline, self._heartbeat_s, self._max_resumes = pipeline, heartbeat_s, max_resumes
         self._recovery, self._draw = recovery, draw
         self._stopped = False
 
@@ -153,30 +153,30 @@ class Worker:
         return run
 
     def _work_on(self, run: Run) -> Run:
-        with Hold(self._ledger, run, self._clock, beat_s=self._beat_s).kept_alive() as hold:
-            outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(hold)
+        with RunHandle(self._ledger, run, self._clock, heartbeat_s=self._heartbeat_s).kept_alive() as handle:
+            outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
                 return self._save(run, outcome)
             except StaleRun as error:
                 return self._late(run, outcome, error)
 
-    def _try(self, hold: Hold) -> Outcome:
+    def _try(self, handle: RunHandle) -> Outcome:
         try:
-            result = within(self._policy.timeout_s, lambda: self._job(hold))
+            result = within(self._policy.timeout_s, lambda: self._job(handle))
         except OutOfTime as error:
-            hold.revoke(f"{hold.run.run_id}: {error}")
-            return self._failed(hold.run, error.as_error(self._policy.timeout_code))
+            handle.revoke(f"{handle.run.run_id}: {error}")
+            return self._failed(handle.run, error.as_error(self._policy.timeout_code))
         except Stopped:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
         except StaleRun as error:  # by its own check
             return Outcome(Trigger.PROCESS_RESTART, notes=(Note("run.note", {"text": str(error)}),))
         except Exception as error:  # noqa: BLE001  whatever a job raises ends that job alone
-            return self._failed(hold.run, coded(error))
+            return self._failed(handle.run, coded(error))
         try:
             payload = validation.result("result", result)
         except validation.InvalidField as error:
-            return self._not_storable(hold.run, result, error)
+            return self._not_storable(handle.run, result, error)
         return Outcome(Trigger.COMPLETED, notes=(Note(RESULT, payload),) if payload else ())
 
     def _not_storable(self, run: Run, result: Any, error: validation.InvalidField) -> Outcome:

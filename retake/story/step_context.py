@@ -19,7 +19,7 @@ from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process
-from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
+from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
 
 
 class Vendors(Protocol):
@@ -29,7 +29,7 @@ class Vendors(Protocol):
 
     def video_generator(self) -> VideoGenerator: ...
 
-    def writer(self) -> Writer: ...
+    def writer(self) -> ChatModel: ...
 
     def downloader(self) -> Downloader: ...
 

@@ -81,7 +81,7 @@ class VideoGenerator(Protocol):
         ...
 
 
-class Writer(Protocol):
+class ChatModel(Protocol):
     """Texts from an OpenAI-compatible chat API."""
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:

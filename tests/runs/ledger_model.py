@@ -81,7 +81,7 @@ class ModelLedger(CheckedLedger):
                     return self._move(self._get(waiting[0][1]), trigger, {"actor": actor, "worker": worker})
             return None
 
-    def _beat(self, run: Run) -> Run:
+    def _heartbeat(self, run: Run) -> Run:
         with self._store.lock:
             self._check(run)
             if self._get(run.run_id).status is not RunStatus.RUNNING:
@@ -92,7 +92,7 @@ class ModelLedger(CheckedLedger):
     def _silent(self, since: datetime) -> list[Run]:
         running = [run for run in self._every() if run.status is RunStatus.RUNNING]
         found = sorted((run.heartbeat_at, run.run_id) for run in running if run.heartbeat_at)
-        return [self._get(run_id) for beat, run_id in found if beat < since]
+        return [self._get(run_id) for heard, run_id in found if heard < since]
 
     def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
         found = [run for run in self._every() if run.status in statuses and pipeline in (None, run.pipeline)]

@@ -261,7 +261,7 @@ def test_a_document_of_an_older_version_is_counted_from_its_events(bucket: Memor
 def test_signs_of_life_are_no_events(ledger: BucketLedger, bucket: MemoryBucket) -> None:
     run = ledger.move(ledger.create_for_task("t", "t#1", actor="cron"), Trigger.WORKER_CLAIM, actor="cron")
     for _ in range(20):
-        run = ledger.beat(run)
+        run = ledger.heartbeat(run)
     assert len(ledger.events(run.run_id)) == 2
 
 
@@ -280,7 +280,7 @@ def test_under_a_lease_a_move_of_an_open_run_is_one_write(bucket: MemoryBucket, 
     counting.counts.clear()
     run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
     ledger.note(run, "run.step.done", {"step": "imagine"}, actor="cron")
-    ledger.beat(run)
+    ledger.heartbeat(run)
     run = ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=clock.now())
     assert counting.counts == Counter(write=4)
     counting.counts.clear()

@@ -186,7 +186,7 @@ def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: O
         lambda: reader.create_for_task("t", "t#2", actor="operator"),
         lambda: step(reader, run, Trigger.COMPLETED),
         lambda: reader.note(run, "run.note", {}, actor="operator"),
-        lambda: reader.beat(run),
+        lambda: reader.heartbeat(run),
     ):
         with pytest.raises(StorageError, match="reading only"):
             change()

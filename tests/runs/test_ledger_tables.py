@@ -161,7 +161,7 @@ def asked(clock: FakeClock, run: Run) -> dict[str, Any]:
 def every(statements: Statements) -> dict[str, Prepared]:
     """Each statement that a ledger may run, by name."""
     names = ("get", "find", "of_task", "events", "next_attempt", "known_or_next", "silent", "counts")
-    names += ("pipeline_counts", "claim", "pipeline_claim", "beat")  # type: ignore[assignment]
+    names += ("pipeline_counts", "claim", "pipeline_claim", "heartbeat")  # type: ignore[assignment]
     found = {name: getattr(statements, name) for name in names}
     found |= {name: getattr(statements, name)._change for name in ("move", "note")}
     for of_pipeline in (False, True):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.errors import Code, OutcomeUnknown, Refused, VendorError
-from retake.vendors import legnext, piapi, runway, writer
+from retake.vendors import chat, legnext, piapi, runway
 from retake.vendors.answers import NOT_JSON, QUOTE_LIMIT, Reply, Vendor, parse, quote, retry_after_s, submitted
 
 JSON = st.recursive(
@@ -16,7 +16,7 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-READERS = (piapi.own_words, legnext.own_words, runway.own_words, writer.own_words)
+READERS = (piapi.own_words, legnext.own_words, runway.own_words, chat.own_words)
 
 
 @pytest.mark.parametrize(

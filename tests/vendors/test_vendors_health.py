@@ -6,11 +6,11 @@ import pytest
 
 from retake.errors import Code, PollFailed
 from retake.sandbox import Pace, Sandbox
+from retake.vendors.chat import OpenAIChat
 from retake.vendors.health import Health, Healthy
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
-from retake.vendors.writer import ChatWriter
 
 KINDS = {"piapi": "account", "legnext": "fetch", "runway": "organization", "chat": "models"}
 
@@ -39,7 +39,7 @@ def client(sandbox: Sandbox, vendor: str, *, model: str = "gpt-4o", timeout_s: f
         "piapi": piapi,
         "legnext": legnext,
         "runway": runway,
-        "chat": lambda: ChatWriter(f"{sandbox.url}/openai/v1", model, "k" * 20, timeout_s=timeout_s),
+        "chat": lambda: OpenAIChat(f"{sandbox.url}/openai/v1", model, "k" * 20, timeout_s=timeout_s),
     }
     return makers[vendor]()
 

@@ -25,8 +25,8 @@ _FENCE = re.compile(r"\s*```(?:json)?(.*)```\s*", re.DOTALL | re.IGNORECASE)
 _REASONING = re.compile(r"(.*/)?(o\d|gpt-5)(?!.*-chat)")
 
 
-class ChatWriter:
-    """`retake.vendors.Writer` on an OpenAI-compatible API.
+class OpenAIChat:
+    """`retake.vendors.ChatModel` on an OpenAI-compatible API.
 
     `base_url` ends in /v1. An empty `key` sends none (a server of one's own). `timeout_s` is how long an answer may
     take. Besides what the protocol names, both calls raise TaskFailed. Raises SettingsError for a key that cannot be
@@ -45,14 +45,14 @@ class ChatWriter:
         self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
-        """See `Writer.write`."""
+        """See `ChatModel.write`."""
         if "json" not in f"{system} {user}".lower():  # the API refuses JSON mode unless the messages speak of JSON
             system = f"{system}\n\nAnswer with one JSON object.".lstrip()
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         return self._complete("write", messages, temperature, max_tokens)
 
     def choose(self, question: str, images: Sequence[str]) -> int:
-        """See `Writer.choose`."""
+        """See `ChatModel.choose`."""
         if not images:
             raise ValueError("nothing to choose from")
         text = f'{question}\n\nAnswer with one JSON object: {{"index": n}}, n from 1 to {len(images)}.'
