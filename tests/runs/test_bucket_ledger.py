@@ -196,7 +196,7 @@ def test_a_segment_that_is_gone_is_named_and_the_run_can_still_be_worked_on(
     run = retried(ledger, clock, times=10)
     (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
     bucket.delete(segment_key(run.run_id, first))
-    with pytest.raises(StateError, match=f"{segment_key(run.run_id, first)}: is gone"):
+    with pytest.raises(StateError, match=f"{segment_key(run.run_id, first)}: is missing"):
         ledger.events(run.run_id)
     assert ledger.move(run, Trigger.COMPLETED, actor="cron").ended
 
@@ -392,7 +392,7 @@ def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBuck
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retake.runs.bucket_ledger.FULL", 4)
+    monkeypatch.setattr("retake.runs.bucket_tally.FULL", 4)
 
 
 @pytest.mark.usefixtures("small_segments")
