@@ -28,6 +28,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
+from retake.attempts import attempts
 from retake.clock import Clock
 from retake.errors import (
     Code,
@@ -228,14 +229,13 @@ class Worker:
     def _save(self, run: Run, outcome: Outcome) -> Run:
         """Raises StaleRun if the run was taken away; StorageError, LeaseHeld if it cannot be saved for a while."""
         trace_id = new_trace_id(run.run_id)
-        for pause in (*SAVE_PAUSES_S, None):
+        for attempt in attempts(SAVE_PAUSES_S, self._clock.sleep):
             try:
                 return self._moved(run, outcome, trace_id)
             except (StorageError, LeaseHeld) as error:
-                if pause is None:
+                if attempt.last:
                     raise
-                _log.warning("the end of %s is saved in a moment: %s", run.run_id, error)
-                self._clock.sleep(pause)
+                _log.warning("saving the end of %s is tried again in %g s: %s", run.run_id, attempt.pause, error)
         raise AssertionError
 
     def _moved(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
