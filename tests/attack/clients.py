@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import retake.vendors
-from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
+from retake.vendors import ChatModel, Downloader, Healthy, Midjourney, VideoGenerator
 from retake.vendors.chat import OpenAIChat
 from retake.vendors.download import HttpDownloader
-from retake.vendors.health import Healthy
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway

@@ -87,7 +87,7 @@ def test_a_message_says_who_what_why_and_what_to_do() -> None:
     with pytest.raises(Refused) as caught:
         submitted(vendor, "make a video", Reply(401, {}, b'{"error": "The key is not valid."}'), lambda _: None)
     assert str(caught.value) == (
-        "Runway was asked to make a video and answered HTTP 401: «The key is not valid.». "
+        'Runway was asked to make a video and answered HTTP 401: "The key is not valid.". '
         "Check the key in RUNWAYML_API_SECRET."
     )
 
