@@ -351,7 +351,7 @@ def test_an_order_is_a_value() -> None:
         ("job=explode", "'explode'"),
         ("job=transient_error-after", "'transient_error-after'"),
         ("job#0=timeout", "counted from 1"),
-        ("pay=timeout", "pay: nothing of that name is called here, only job"),
+        ("pay=timeout", "pay: no call has that name here, only job"),
     ],
 )
 def test_a_wrong_order_says_what_is_possible(text: str, said: str) -> None:

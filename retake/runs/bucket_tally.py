@@ -16,7 +16,7 @@ from retake import strict_json
 from retake.bucket import ANY, Bucket, NotFound
 from retake.clock import Clock
 from retake.errors import LeaseLost, StateError, StorageError
-from retake.runs.bucket_names import ENDED, OPEN, TALLY, Ended, ended, ended_key, open_key, opened, segment_of
+from retake.runs.bucket_names import ENDED, OPEN, TALLY, EndedRun, ended, ended_key, open_key, opened, segment_of
 from retake.runs.run import Run
 from retake.runs.run_document import RunDocument
 from retake.runs.states import RunStatus
@@ -134,14 +134,14 @@ def closed_counts(tally: Tally | None, tag: str | None) -> Counter[RunStatus]:
     return counts
 
 
-def uncounted(bucket: Bucket, tally: Tally | None) -> list[Ended]:
+def uncounted(bucket: Bucket, tally: Tally | None) -> list[EndedRun]:
     """Return the runs whose names the tally does not count."""
     return [it for _, it in ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))]
 
 
-def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[Ended]:
+def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[EndedRun]:
     """Return the last `limit` wanted runs that have ended, and any others that ended in the same moment."""
-    found: list[Ended] = []
+    found: list[EndedRun] = []
     for it in _by_segment(bucket, tally, wanted):
         if len(found) >= limit and (not found or it.time != found[-1].time):
             break
@@ -149,7 +149,7 @@ def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> l
     return found
 
 
-def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[Ended]:
+def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[EndedRun]:
     """Yield the wanted runs, the last one first. Segments without any are not listed."""
     yield from _backwards(uncounted(bucket, tally), wanted)
     for segment in sorted(tally.closed, reverse=True) if tally else ():
@@ -159,12 +159,12 @@ def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator
             yield from _backwards([it for _, it in ended(bucket.list(f"{ENDED}{segment}/"))], wanted)
 
 
-def _backwards(found: list[Ended], wanted: Wanted) -> Iterator[Ended]:
+def _backwards(found: list[EndedRun], wanted: Wanted) -> Iterator[EndedRun]:
     those = (it for it in found if wanted(it.status, it.pipeline))
     return iter(sorted(those, key=lambda it: (it.time, it.run_id), reverse=True))
 
 
-def _counted(names: list[tuple[str, Ended]]) -> dict[str, dict[str, dict[str, int]]]:
+def _counted(names: list[tuple[str, EndedRun]]) -> dict[str, dict[str, dict[str, int]]]:
     counts: dict[str, dict[str, dict[str, int]]] = {}
     for (segment, tag, status), number in Counter((segment, it.pipeline, it.status) for segment, it in names).items():
         counts.setdefault(segment, {}).setdefault(tag, {})[status.value] = number

@@ -1,4 +1,4 @@
-"""A run in hand: who works on it gives signs of life, and hears when it was taken away."""
+"""A worker's handle on its run: it sends heartbeats, and says when the run was taken away."""
 
 import threading
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from retake.runs import Ledger
 from retake.runs.run import Run, StaleRun, UnknownRun
 
 HEARTBEAT_S = 15.0
-"""Between two signs of life. Who looks after silent runs waits several times as long (retake.runs.recovery)."""
+"""Seconds between two heartbeats. Recovery waits several times as long (retake.runs.recovery.PATIENCE_S)."""
 
 _log = getLogger(__name__)
 
 
 class RunHandle:
-    """What a job gets to see of its run."""
+    """What a job sees of its run."""
 
     def __init__(self, ledger: Ledger, run: Run, clock: Clock, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.run = run
@@ -29,13 +29,13 @@ class RunHandle:
 
     @property
     def lost(self) -> bool:
-        """Whether the run is known to have been taken away: cancelled, or given to somebody else."""
+        """Whether the run is known to have been taken away: cancelled, or given to another worker."""
         return bool(self._lost)
 
     def check(self) -> None:
-        """Return if the run still is ours; raise StaleRun if it is not. Ask before each payment.
+        """Raise StaleRun if the run was taken away. Call it before each payment.
 
-        Asks the ledger only if the last sign of life is old: this process may have been frozen meanwhile.
+        Asks the ledger only if the last heartbeat is old, since this process may have been frozen meanwhile.
         """
         if not self._lost and (self._clock.now() - self._heard_at).total_seconds() > self._heartbeat_s:
             self.heartbeat()
@@ -43,7 +43,7 @@ class RunHandle:
             raise StaleRun(self._lost)
 
     def heartbeat(self) -> None:
-        """Give a sign of life, and hear whether the run still is ours. Raises StorageError if the ledger is away."""
+        """Send a heartbeat, and learn whether the run was taken away. Raises StorageError."""
         try:
             self._ledger.heartbeat(self.run)
         except (StaleRun, UnknownRun) as error:
@@ -52,12 +52,12 @@ class RunHandle:
             self._heard_at = self._clock.now()
 
     def revoke(self, why: str) -> None:
-        """Take the run from a job that nobody waits for any more: its next `check` raises StaleRun."""
+        """Take the run away from a job that has been given up: its next `check` raises StaleRun."""
         self._lost = why
 
     @contextmanager
     def kept_alive(self) -> Iterator["RunHandle"]:
-        """A thread gives signs of life meanwhile. It ends with the block, however that ends."""
+        """Send heartbeats from a thread for as long as the `with` block runs."""
         thread = threading.Thread(target=self._send_heartbeats, name=f"heartbeat {self.run.run_id}", daemon=True)
         thread.start()
         try:
@@ -71,4 +71,4 @@ class RunHandle:
             try:
                 self.heartbeat()
             except RetakeError as error:
-                _log.warning("no sign of life of %s could be given, it is tried again: %s", self.run.run_id, error)
+                _log.warning("the heartbeat of %s failed and is tried again: %s", self.run.run_id, error)

@@ -107,7 +107,10 @@ class SqlLedger(Ledger):
 
     def _move(self, run: Run, transition: Transition) -> Run:
         for _ in range(TRIES):
-            attempt = self._next_attempt(run.task_id) if transition.trigger is Trigger.RETRY_DUE else None
+            attempt = None
+            if transition.trigger is Trigger.RETRY_DUE:
+                with self._database.cursor() as cursor:
+                    ((attempt,),) = self._queries.next_attempt.run(cursor, {"task": run.task_id})
             try:
                 after, new = moved(run, transition, 1, at=self._clock.now(), attempt=attempt)
             except RunError:
@@ -164,11 +167,6 @@ class SqlLedger(Ledger):
         values = {"of_run": run.run_id, "of_version": run.version, "new_events": len(new)}
         columns = _columns(after)
         return self._updates.move.run(cursor, values | {name: columns[name] for name in MOVED}, new)
-
-    def _next_attempt(self, task_id: str) -> int:
-        with self._database.cursor() as cursor:
-            ((attempt,),) = self._queries.next_attempt.run(cursor, {"task": task_id})
-        return int(attempt)
 
     def _stale(self, run: Run) -> StaleRun:
         found = self._get(run.run_id)

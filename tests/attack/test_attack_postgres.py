@@ -308,7 +308,7 @@ def test_a_tick_without_its_ledger_pays_nothing(
     for _ in range(2):
         tick = machine.tick()
         assert tick.exit_code == 75, tick.err
-        assert "See that the server runs" in tick.error
+        assert "Check that the server is running" in tick.error
         assert machine.calls() == []
     server.start()
     assert machine.until_done().exit_code == 0

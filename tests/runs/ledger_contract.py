@@ -39,7 +39,7 @@ FIELDS = (
     *("run_id", "task_id", "previous_status", "status", "attempt", "idempotency_key"),
     *("next_retry_at", "error_code", "actor"),
 )
-"""Of every event of a transition (seed 002, section 3): these, and no other."""
+"""The fields of every event of a transition: docs/protocol.md, section "Events"."""
 
 NAMES = ("story/канал", "作业 7", "a'b\"c;--", "%2F\\ ?#", "🎬", "x" * 900)
 

@@ -236,7 +236,7 @@ class ValuesContract:
         after, events = connect().get(run.run_id), connect().events(run.run_id)
         assert (after.status, after.error_code, len(calls)) == (RunStatus.FAILED, NOT_STORABLE, 1)
         assert [event.payload.get("status", event.kind) for event in events] == ["queued", "running", "failed", ERROR]
-        assert events[-1].payload["message"].startswith("the job returned what cannot be stored: result")
+        assert events[-1].payload["message"].startswith("the result of the job cannot be stored: result")
         assert "result" in events[-1].payload["details"]["system_context"]
 
     def test_a_job_whose_result_can_be_stored_succeeds(self, connect: Connect, clock: FakeClock) -> None:
