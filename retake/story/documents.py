@@ -342,7 +342,7 @@ def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def safe_id(generation_id: str) -> bool:
-    """Return whether an id can be part of a file's name on every bucket: letters, digits, "-", "_" and ".", at most 64."""
+    """Return whether an id can be part of a file's name in every bucket: at most 64 letters, digits, "-", "_", "."."""
     bare = generation_id.replace("-", "").replace("_", "").replace(".", "")
     plain = (bare.isalnum() or not bare) and generation_id.isascii()
     return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")
