@@ -1,4 +1,4 @@
-"""How a generation begins and ends. Each order of writes is chosen for the crash in between."""
+"""How a generation begins, ends, and comes back. Each order of writes is chosen for the crash in between."""
 
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from retake.clock import stamp
 from retake.errors import StateError
 from retake.retrying.dead_letters import DEAD_LETTERS as DEAD_LETTERS
-from retake.retrying.dead_letters import REQUEUED
+from retake.retrying.dead_letters import REQUEUED, DeadLetters
 from retake.story import transitions
 from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
@@ -17,7 +17,7 @@ SPEND = "spend/"
 
 
 def new_id(now: datetime, taken: Container[str]) -> str:
-    """YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
+    """Return YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
     moment = now.astimezone(UTC)
     while (candidate := moment.strftime("%Y%m%d-%H%M")) in taken:
         moment += timedelta(minutes=1)
@@ -25,7 +25,8 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 
 
 def begin(store: DocumentStore, generation_id: str) -> None:
-    """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
+    """Begin a generation. The clean document is saved first, then the id: a crash in between leaves nothing that looks
+    like work under way."""
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.begun(store.documents.midjourney, generation_id))
     store.save_gen(store.documents.gen.updated(generation_id=generation_id))
@@ -40,7 +41,8 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> None:
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
-    """The files are there; then the document; the id last, so that a crash in between is finished by the next tick."""
+    """Finish a generation whose files are there. The document is saved first, the id last, so that the next tick
+    finishes after a crash in between."""
     generation_id = store.documents.gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "done", now)
@@ -57,7 +59,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
     copies = {name: store.file_key(generation_id, suffix) for name, suffix in files.items()}
-    letters = store.dead_letters
+    letters = DeadLetters(store.bucket, store.clock, lease=store.lease)
     kept = letters.add_files(generation_id, copies, {_name(store.paths.config_midjourney): doc.encode()})
     report = {
         "generation_id": generation_id,
@@ -71,7 +73,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     }
     letters.write_report(generation_id, report)
     for key in copies.values():
-        store.check_lease()
+        store.lease.check()
         store.bucket.delete(key)
     failed = gen.failed_in_a_row + (not doc.cancelled)
     store.save_gen(gen.updated(generation_id=None, **({"failed_in_a_row": failed} if failed else {})))
@@ -93,12 +95,12 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     if kept is None:
         raise StateError(f"there is no dead letter {folder}. Nothing was changed")
     for entry in store.bucket.list(f"{folder}{generation_id}."):
-        store.check_lease()
+        store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
     store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
-    store.dead_letters.remove(generation_id, REQUEUED)
+    DeadLetters(store.bucket, store.clock, lease=store.lease).remove(generation_id, REQUEUED)
 
 
 def taken_ids(store: DocumentStore) -> set[str]:

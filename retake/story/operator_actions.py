@@ -152,7 +152,7 @@ class OperatorActions:
             if up:
                 record = _Record(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_found(store.documents, interrupted=True)
-                store.publish(lambda doc: doc.updated(processing_lock=False))
+                store.public.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 
     def _mirror(self, lease: Lease) -> RunMirror:
@@ -230,11 +230,11 @@ def _flagged(store: DocumentStore) -> Iterator[None]:
     if store.documents.public.processing_lock:
         yield
         return
-    store.publish(lambda doc: doc.updated(processing_lock=True))
+    store.public.publish(lambda doc: doc.updated(processing_lock=True))
     try:
         yield
     finally:
         try:
-            store.publish(lambda doc: doc.updated(processing_lock=False))
+            store.public.publish(lambda doc: doc.updated(processing_lock=False))
         except RetakeError as error:
             _log.error("processing_lock stays true until the next tick: %s", error)

@@ -19,7 +19,7 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str) -> None:
         return
     answer = act(skip, world, run=ID)
     assert (answer.exit_code, answer.document["done"]) == (0, "skip")
-    end = "put the failed generation among" if name.endswith("held") else "make the mock"
+    end = "move the failed generation to the dead letters" if name.endswith("held") else "make the mock"
     assert end in answer.document["next_tick"]
 
 
