@@ -24,7 +24,7 @@ def begin_or_wait(
 ) -> Tick | None:
     """Tidy up and begin a generation; return the tick's result where there is no room, or no money, for one.
 
-    `check_keys()` raises SettingsError unless the keys of all vendors are there. `over_cap()` returns why the first call
+    `check_keys()` raises SettingsError unless all vendors have keys. `over_cap()` returns why the first call
     must not be made now, or "".
     """
     plan = tidy_plan(store)
