@@ -14,10 +14,10 @@ from retake.console.group import CommandGroup
 from retake.console.words import ago, code_of, moment, span
 from retake.errors import SettingsError
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, within
-from retake.retrying.vendor_breakers import vendor_policy
 from retake.story.operator_rules import Refusal
 from retake.story.settings import Settings
 from retake.ticking.process import owner
+from retake.ticking.vendor_breakers import vendor_policy
 
 _TONES = {Phase.CLOSED: Tone.GOOD, Phase.OPEN: Tone.BAD, Phase.HALF_OPEN: Tone.WARN}
 

@@ -24,7 +24,7 @@ SHOWN = 20
 """How many generations are told one by one; JSON has all of them."""
 
 UNDER_WAY = "under way"
-NOBODYS = "nobody's"
+NO_TASK = "nobody's"
 """The outcome of paid work that belonged to no generation any more."""
 
 
@@ -33,7 +33,7 @@ class Bill(NamedTuple):
 
     channel: str | None
     generation_id: str
-    outcome: str  # «done», «failed», «cancelled», UNDER_WAY, NOBODYS
+    outcome: str  # «done», «failed», «cancelled», UNDER_WAY, NO_TASK
     calls: list[dict[str, Any]]
 
 
@@ -128,7 +128,7 @@ def _ended(pipeline: Pipeline, first_day: str) -> Iterator[Bill]:
     for entry in pipeline.bucket.list(f"{DEAD_LETTERS}before-"):
         if entry.modified >= since and entry.key.endswith(".json"):
             name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]
-            yield Bill(pipeline.channel, name, NOBODYS, _calls(_object(pipeline.bucket, entry.key)))
+            yield Bill(pipeline.channel, name, NO_TASK, _calls(_object(pipeline.bucket, entry.key)))
 
 
 def _object(bucket: Bucket, key: str) -> dict[str, Any]:

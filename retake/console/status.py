@@ -17,10 +17,10 @@ from retake.console.words import ago, code_of, moment, one_line, span, usd
 from retake.errors import RetakeError, StateError
 from retake.paid.caps import Today
 from retake.retrying.breaker import BreakerState, Phase, breakers_of, decoded
-from retake.retrying.vendor_breakers import refusal
 from retake.runs import Ledger
 from retake.story.decision import Act, Action, vendor_of
 from retake.story.documents import FAILED_STEP
+from retake.ticking.vendor_breakers import refusal
 
 
 @console_command("status")

@@ -8,7 +8,6 @@ from retake.console.desk import Desk, Pipeline
 from retake.console.lookup import Found, find
 from retake.errors import RetakeError, RunError
 from retake.runs import Ledger
-from retake.runs.ledgers import Ledgers
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus
 from retake.story.documents import Documents, safe_id
@@ -16,6 +15,7 @@ from retake.story.generation import DEAD_LETTERS
 from retake.story.operator_actions import OperatorActions
 from retake.story.operator_rules import Refusal, next_tick
 from retake.story.prices import prices
+from retake.ticking.ledgers import Ledgers
 from retake.ticking.process import owner
 
 

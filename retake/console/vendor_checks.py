@@ -9,7 +9,7 @@ from retake.errors import ErrorClass, RetakeError, VendorError
 from retake.keys import Keys
 from retake.story.clients import RealVendors
 from retake.story.settings import Settings
-from retake.vendors.health import Health, Healthy, Quota
+from retake.vendors import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
 """Seconds that a vendor may take here, whatever a step would give it."""

@@ -13,7 +13,6 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
-from retake.runs.ledgers import Ledgers
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.environment import LEASE
@@ -23,6 +22,7 @@ from retake.story.run_mirror import OPERATOR, REMARK, RunMirror
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.transitions import requeued
+from retake.ticking.ledgers import Ledgers
 
 _log = getLogger(__name__)
 

@@ -16,7 +16,6 @@ from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert
 from retake.paid.spending import Spending
-from retake.retrying.vendor_breakers import VendorOff
 from retake.story import transitions
 from retake.story.beginning import begin_or_wait
 from retake.story.decision import Act, Action, capped, decide, paid_step, vendor_of
@@ -30,6 +29,7 @@ from retake.story.spending import known
 from retake.story.store import DocumentStore
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import Orders, Tick
+from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
@@ -105,20 +105,18 @@ class StoryPipeline:
     def prepare(self, action: Action) -> Tick | None:
         self._observe(self._store.documents, action)
         if action.act is not Act.WAIT:
-            self._check_keys(vendor_of(action))
+            _check_keys(self._keys, vendor_of(action))
         self._sync(action)
         return waiting(action) if action.act is Act.WAIT else None
 
-    def vendor(self, action: Action) -> str | None:
-        return vendor_of(action)
+    vendor = staticmethod(vendor_of)
 
     def off(self, action: Action, breaker: VendorOff) -> Tick:
         return waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
 
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
-            over = lambda: self._spending.over(lambda: known(self._store.documents.midjourney), Step.CONTENT)  # noqa: E731
-            return begin_or_wait(self._store, self._flag, self._clock.now(), self._check_keys, over)
+            return self._begin()
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -186,10 +184,14 @@ class StoryPipeline:
         self._mirror.sync(documents, action, interrupted=self._interrupted)
         self._interrupted = False
 
-    def _check_keys(self, *vendors: str | None) -> None:
-        missing = missing_keys(self._keys, tuple(name for name in vendors if name))
-        if missing:
-            raise missing
+    def _begin(self) -> Tick | None:
+        def over() -> str:
+            return self._spending.over(lambda: known(self._store.documents.midjourney), Step.CONTENT)
+
+        def check_keys() -> None:
+            _check_keys(self._keys, "midjourney", "runway", "openai")
+
+        return begin_or_wait(self._store, self._flag, self._clock.now(), check_keys, over)
 
     def _finish(self) -> Tick | None:
         finish(self._store, self._clock.now())
@@ -199,6 +201,12 @@ class StoryPipeline:
             self._store.read()
             return None
         return Tick(ExitCode.OK, "the generation is finished", "done")
+
+
+def _check_keys(keys: Keys, *vendors: str | None) -> None:
+    missing = missing_keys(keys, tuple(name for name in vendors if name))
+    if missing:
+        raise missing
 
 
 def _dead_letter(store: DocumentStore, now: datetime, most_failed: int) -> Tick:

@@ -373,7 +373,7 @@ def test_a_crash_anywhere_in_a_disturbed_publishing_loses_no_append(appends: int
             timeline.events[appends] = lambda: publisher.append("b")
         dying = FailingBucket(timeline.bucket, *([fault] if fault else []))
         try:
-            opened(dying).publish(lock_raised)
+            opened(dying).public.publish(lock_raised)
         except Crash:
             dying.end_leases()
         return publisher, dying
@@ -384,7 +384,7 @@ def test_a_crash_anywhere_in_a_disturbed_publishing_loses_no_append(appends: int
             publisher, _ = run(Fault(Crash, number=number, after=after))
             publisher.bucket.store.end_leases()
             next_one = opened(publisher.bucket)
-            next_one.publish(lambda doc: doc.updated(processing_lock=False))
+            next_one.public.publish(lambda doc: doc.updated(processing_lock=False))
             found = got(publisher.bucket, PUBLIC)
             assert set(found["generation_id"]) == {"a", *publisher.appended}
             assert found["processing_lock"] is False
@@ -402,7 +402,7 @@ def test_what_was_displaced_is_remembered_before_it_is_thrown_away() -> None:
     )
     dying = FailingBucket(timeline.bucket, Fault(Crash, operation="delete", after=True))
     with pytest.raises(Crash):
-        opened(dying).publish(lock_raised)
+        opened(dying).public.publish(lock_raised)
     dying.end_leases()
     assert got(publisher.bucket, GEN)["remembered"] == ["a", "b"]
 
@@ -413,10 +413,10 @@ def test_the_ids_that_a_disturbed_write_saw_come_back_until_they_are_archived() 
     put(bucket, PUBLIC, {"generation_id": ["b", "c"]})
     store = opened(bucket)
     assert store.public.ids == ["b", "c", "a"]
-    assert not store.list_is_whole
+    assert not store.public.whole
     store.public.publish(lambda doc: doc)
     assert got(bucket, PUBLIC)["generation_id"] == ["b", "c", "a"]
-    assert store.list_is_whole
+    assert store.public.whole
     store.public.publish(lambda doc: doc.updated(generation_id=[name for name in doc.published if name != "a"]))
     assert got(bucket, PUBLIC)["generation_id"] == ["b", "c"]
     assert got(bucket, GEN) == {"remembered": ["b"]}
@@ -440,7 +440,7 @@ def test_a_publisher_that_never_stops_writing_does_not_keep_us_for_ever() -> Non
     store, publisher = prepared()
     busy = MemoryBucket(store, meanwhile=lambda step, key: step == "exchange" and publisher.append("b"))
     with pytest.raises(StorageError, match="never stops"):
-        opened(busy).publish(lock_raised)
+        opened(busy).public.publish(lock_raised)
 
 
 def test_a_publisher_in_a_thread_of_its_own_loses_none_of_its_appends(tmp_path: Path) -> None:
