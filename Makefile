@@ -134,7 +134,7 @@ soak: tools postgres ## the searches at length: SEEDS=20000, every pair of death
 	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto -m search
 	@RETAKE_SEEDS=$(or $(SEEDS),20000) $(VENV) -m pytest -q -n auto tests/runs/test_ledger_clouds.py
 
-bench: tools ## the figures of the README, measured on this machine
+bench: tools ## the figures of docs/performance.md, measured on this machine
 	@$(VENV) -m bench
 
 format: tools ## mend what lint and format can mend by themselves

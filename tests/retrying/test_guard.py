@@ -130,7 +130,7 @@ def test_the_work_is_told_what_a_call_may_take(clock: SleepyClock) -> None:
 
 
 @given(seed=st.integers(), failures=st.integers(0, 8), limit=st.none() | st.integers(0, 5))
-def test_waits_are_drawn_within_the_jitters_bounds(seed: int, failures: int, limit: int | None) -> None:
+def test_retry_policy_are_drawn_within_the_jitters_bounds(seed: int, failures: int, limit: int | None) -> None:
     clock, policy = SleepyClock(), RetryPolicy(limit, Exponential(2, 4), jitter_percent=25)
     work = Work(clock, *[A] * failures)
     outcome = Guard(policy, clock, Random(seed).random).outcome(work)

@@ -10,7 +10,7 @@ import pytest
 from s3_server import KEYS, moto_server, new_bucket
 from s3_zoo import Animal, Answer, Asked, Zoo, loses_the_answer, loses_the_request, tame, times, zoo
 from test_full_disk import assert_paid_once, tick
-from test_intent import BEFORE, DOCUMENT, before
+from test_paid_calls import BEFORE, DOCUMENT, before
 
 from retake.bucket.s3 import S3Bucket
 from retake.bucket.s3.conditions import forget

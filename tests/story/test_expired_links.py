@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from story_world import World
-from test_intent import ID, before
+from test_paid_calls import ID, before
 
 from retake.errors import Code, PollFailed
 from retake.ticking.tick import Orders

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from disks import FullDisk, read_only, small_disk
 from story_world import World
-from test_intent import BEFORE, DOCUMENT, before
+from test_paid_calls import BEFORE, DOCUMENT, before
 
 from retake.bucket.directory import DirectoryBucket
 from retake.errors import StorageError

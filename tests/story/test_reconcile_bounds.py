@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from story_world import Died, Heard, World
-from test_intent import BEFORE, STEPS, before
+from test_paid_calls import BEFORE, STEPS, before
 
 from retake.bucket import Lease
 from retake.ticking.scripts import ScriptResult
