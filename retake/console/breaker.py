@@ -9,10 +9,10 @@ import click
 
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Tone
-from retake.console.desk import CONTEXT, Desk, console_command
+from retake.console.command_context import CONTEXT, CommandContext, console_command
 from retake.console.group import CommandGroup
-from retake.console.words import ago, code_of, moment, span
 from retake.errors import SettingsError
+from retake.operations.words import ago, code_of, moment, span
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, within
 from retake.retrying.vendor_breakers import vendor_policy
 from retake.story.operator_rules import Refusal
@@ -29,7 +29,7 @@ def command() -> None:
 
 @console_command("show")
 @click.argument("name", required=False)
-def show_breakers(desk: Desk, name: str | None) -> Answer:
+def show_breakers(desk: CommandContext, name: str | None) -> Answer:
     """How the breakers stand, or the one called NAME: open or closed, what failed lately, and who is trying."""
     names = [_known(desk, name)] if name else breakers_of(desk.bucket, desk.clock).names()
     if not names:
@@ -45,7 +45,7 @@ def show_breakers(desk: Desk, name: str | None) -> Answer:
 
 @console_command("probe")
 @click.argument("name")
-def probe(desk: Desk, name: str) -> Answer:
+def probe(desk: CommandContext, name: str) -> Answer:
     """Let one call through a breaker that is open, at the next tick. Its result closes the breaker or opens it anew."""
     breaker, now = _breaker(desk, _known(desk, name)), desk.clock.now()
     state = breaker.state()
@@ -64,7 +64,7 @@ def probe(desk: Desk, name: str) -> Answer:
 
 @console_command("reset")
 @click.argument("name")
-def reset(desk: Desk, name: str) -> Answer:
+def reset(desk: CommandContext, name: str) -> Answer:
     """Close a breaker: every call is let through again, and what failed before does not count any more."""
     breaker, now = _breaker(desk, _known(desk, name)), desk.clock.now()
     state = breaker.state()
@@ -79,7 +79,7 @@ for each in (show_breakers, probe, reset):
     command.add_command(each)
 
 
-def _known(desk: Desk, name: str) -> str:
+def _known(desk: CommandContext, name: str) -> str:
     """Raises Refusal for a breaker that is not on record."""
     names = breakers_of(desk.bucket, desk.clock).names()
     if name not in names:
@@ -88,7 +88,7 @@ def _known(desk: Desk, name: str) -> str:
     return name
 
 
-def _breaker(desk: Desk, name: str) -> Breaker:
+def _breaker(desk: CommandContext, name: str) -> Breaker:
     register = breakers_of(desk.bucket, desk.clock)
     otherwise = _vendor_policy(desk.settings)
     return Breaker(name, register, _policies().get(name, otherwise), clock=desk.clock, owner=owner())

@@ -2,10 +2,10 @@
 
 from retake.console import consent
 from retake.console.answer import Answer, Line, Tone
-from retake.console.desk import Desk
-from retake.console.overview import run_document
+from retake.console.command_context import CommandContext
 from retake.console.several import command_for_each
-from retake.console.target import Target, done, has_ended, target
+from retake.operations.orders import Target, done, has_ended, target
+from retake.operations.status import run_document
 from retake.runs import open_ledger
 from retake.runs.run import Run
 from retake.runs.states import Trigger
@@ -14,7 +14,7 @@ from retake.story.operator_rules import ACTOR, Refusal, Verb
 
 @command_for_each("cancel", "run", "RUN")
 @consent.option
-def command(desk: Desk, run: str, yes: bool) -> Answer:
+def command(desk: CommandContext, run: str, yes: bool) -> Answer:
     """End a generation, or a run of another pipeline. RUN is a run's id, a generation's, or the beginning of one;
     there may be several.
 
@@ -34,7 +34,7 @@ def command(desk: Desk, run: str, yes: bool) -> Answer:
     return done(desk, meant, "cancel", plan.done, after, f"given up: {plan.lost}" if plan.lost else "")
 
 
-def _cancelled(desk: Desk, meant: Target, run: Run) -> Answer:
+def _cancelled(desk: CommandContext, meant: Target, run: Run) -> Answer:
     if run.ended:
         raise Refusal(f"{run.run_id} of {run.pipeline} has {run.status} already: there is nothing to cancel")
     ledger = open_ledger(desk.settings.storage.ledger, desk.leasable(meant.pipeline), desk.clock)

@@ -5,7 +5,7 @@ from importlib import import_module
 import click
 
 import retake
-from retake.console.desk import CONTEXT
+from retake.console.command_context import CONTEXT
 from retake.console.group import AS_JSON, CHANNEL, RootGroup
 
 READING = {

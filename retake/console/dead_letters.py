@@ -9,14 +9,14 @@ import click
 from retake.clock import stamp
 from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone
+from retake.console.command_context import CONTEXT, CommandContext, Pipeline, console_command
 from retake.console.day import day_before_paying
-from retake.console.desk import CONTEXT, Desk, Pipeline, console_command
 from retake.console.group import CommandGroup
 from retake.console.several import Item, command_for_each
-from retake.console.target import Target, done, intervention
-from retake.console.words import ago, code_of, moment, one_line, usd
 from retake.errors import RetakeError, RunError
 from retake.foreign_text import json_lines
+from retake.operations.orders import Target, done, intervention
+from retake.operations.words import ago, code_of, moment, one_line, usd
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.operator_actions import OperatorActions
 from retake.story.operator_rules import Refusal, next_tick
@@ -30,7 +30,7 @@ def command() -> None:
 
 @console_command("list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-def list_letters(desk: Desk, limit: int) -> Answer:
+def list_letters(desk: CommandContext, limit: int) -> Answer:
     """The dead letters, the newest first."""
     found = [
         (pipeline, letter)
@@ -51,7 +51,7 @@ def list_letters(desk: Desk, limit: int) -> Answer:
 
 @console_command("show")
 @click.argument("letter_id", metavar="ID")
-def show_letter(desk: Desk, letter_id: str) -> Answer:
+def show_letter(desk: CommandContext, letter_id: str) -> Answer:
     """One dead letter: what failed and why, what is kept of it, and what taking it up again would do."""
     pipeline, hands, letter = _letter(desk, letter_id)
     following, possible = _foretold(desk, pipeline, hands, letter)
@@ -66,7 +66,7 @@ def show_letter(desk: Desk, letter_id: str) -> Answer:
     return Answer(document, blocks)
 
 
-def _to_requeue(desk: Desk) -> list[Item]:
+def _to_requeue(desk: CommandContext) -> list[Item]:
     """The generations among the dead letters, the oldest first; not what is only the remains of one."""
     found = []
     for pipeline in desk.pipelines:
@@ -80,7 +80,7 @@ _MOST, _TAKEN_UP = 10_000, ("failed", "cancelled")
 
 
 @command_for_each("requeue", "letter_id", "ID", _to_requeue)
-def requeue_letter(desk: Desk, letter_id: str) -> Answer:
+def requeue_letter(desk: CommandContext, letter_id: str) -> Answer:
     """Take a failed or cancelled generation up again, at the step where it ended, with attempts anew.
 
     Everything before that step is kept and not paid for again. One generation is under way at a time, in each of the
@@ -95,7 +95,7 @@ def requeue_letter(desk: Desk, letter_id: str) -> Answer:
 
 @command_for_each("drop", "letter_id", "ID")
 @consent.option
-def drop_letter(desk: Desk, letter_id: str, yes: bool) -> Answer:
+def drop_letter(desk: CommandContext, letter_id: str, yes: bool) -> Answer:
     """Remove a dead letter for good. What it cost stays on record."""
     _, hands, letter = _letter(desk, letter_id)
     if lost := _lost(letter):
@@ -111,7 +111,7 @@ for each in (list_letters, show_letter, requeue_letter, drop_letter):
     command.add_command(each)
 
 
-def _letter(desk: Desk, letter_id: str) -> tuple[Pipeline, OperatorActions, DeadLetter]:
+def _letter(desk: CommandContext, letter_id: str) -> tuple[Pipeline, OperatorActions, DeadLetter]:
     """Raises Refusal where there is none, RunError where several channels have one."""
     found = []
     for pipeline in desk.pipelines:
@@ -127,7 +127,7 @@ def _letter(desk: Desk, letter_id: str) -> tuple[Pipeline, OperatorActions, Dead
     return found[0]
 
 
-def _foretold(desk: Desk, pipeline: Pipeline, hands: OperatorActions, letter: DeadLetter) -> tuple[str, bool]:
+def _foretold(desk: CommandContext, pipeline: Pipeline, hands: OperatorActions, letter: DeadLetter) -> tuple[str, bool]:
     """What taking it up again would lead to, and whether that is possible now."""
     try:
         hands.check_requeue(letter.id, hands.look())

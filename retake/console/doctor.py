@@ -7,14 +7,14 @@ import click
 
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
-from retake.console.desk import Desk, console_command
-from retake.console.finding import Finding, Verdict, of_error, ok, warn
-from retake.console.host_checks import disk_checks, ffmpeg_check, key_checks, prompts_check, settings_checks
+from retake.console.command_context import CommandContext, console_command
 from retake.console.status import open_breakers
-from retake.console.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
-from retake.console.vendor_checks import vendor_checks
-from retake.console.words import count
 from retake.errors import RetakeError, SettingsError
+from retake.operations.finding import Finding, Verdict, of_error, ok, warn
+from retake.operations.host_checks import disk_checks, ffmpeg_check, key_checks, prompts_check, settings_checks
+from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
+from retake.operations.words import count
+from retake.story.operator_checks import vendor_checks
 
 _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verdict.FAULT: ("fault", Tone.BAD)}
 
@@ -24,7 +24,7 @@ _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verd
 @click.option(
     "--test-request", is_flag=True, help="Also ask each vendor what a tick asks, about a task that nobody made (free)."
 )
-def command(desk: Desk, offline: bool, test_request: bool) -> Answer:
+def command(desk: CommandContext, offline: bool, test_request: bool) -> Answer:
     """Try everything that a generation needs: settings, keys, bucket, lease, clock, ledger, documents, vendors, disk,
     ffmpeg, the last errors.
 
@@ -35,7 +35,7 @@ def command(desk: Desk, offline: bool, test_request: bool) -> Answer:
     return answer(findings, desk.clock.now())
 
 
-def examine(desk: Desk, *, offline: bool, test_request: bool) -> Iterator[Finding]:
+def examine(desk: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
     """The findings, in the order in which they depend on one another."""
     try:
         settings, keys = desk.settings, desk.keys
@@ -54,7 +54,7 @@ def examine(desk: Desk, *, offline: bool, test_request: bool) -> Iterator[Findin
         yield from vendor_checks(settings, keys, test_request=test_request)
 
 
-def _kept(desk: Desk) -> Iterator[Finding]:
+def _kept(desk: CommandContext) -> Iterator[Finding]:
     """What is in the bucket and on the ledger. If the bucket does not answer, nothing else can be looked at."""
     try:
         bucket = desk.bucket

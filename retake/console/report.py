@@ -10,18 +10,18 @@ import click
 from retake.clock import stamp
 from retake.console import markdown
 from retake.console.answer import Answer, Markdown, Raw
-from retake.console.attempts import TAKEN_UP, Attempt, times_taken_up
-from retake.console.desk import Desk, console_command
-from retake.console.evidence import Evidence, total_usd, unsure
-from retake.console.incident import TARGET_S, Incident, incident
-from retake.console.incident import as_document as outage_document
-from retake.console.lookup import Found, find
+from retake.console.command_context import CommandContext, console_command
 from retake.console.markdown import code, section, table, text
-from retake.console.overview import run_document
-from retake.console.recommendations import recommendations
 from retake.console.show import at_attempt, gather
-from retake.console.timeline import Moment, as_document, timeline
-from retake.console.words import count, span, usd
+from retake.operations.attempts import TAKEN_UP, Attempt, times_taken_up
+from retake.operations.evidence import Evidence, total_usd, unsure
+from retake.operations.incident import TARGET_S, Incident, incident
+from retake.operations.incident import as_document as outage_document
+from retake.operations.lookup import Found, find
+from retake.operations.recommendations import recommendations
+from retake.operations.status import run_document
+from retake.operations.timeline import Moment, as_document, timeline
+from retake.operations.words import count, span, usd
 from retake.runs.states import FINAL, RunStatus
 from retake.story.documents import UNKNOWN
 
@@ -44,7 +44,7 @@ class Report(NamedTuple):
 @console_command("report")
 @click.argument("run", metavar="RUN")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Markdown on a terminal too, not rendered.")
-def command(desk: Desk, run: str, as_markdown: bool = False) -> Answer:
+def command(desk: CommandContext, run: str, as_markdown: bool = False) -> Answer:
     """The incident report of a run, as Markdown: what happened and how bad it was, timeline, cause, time to recovery,
     actions taken, what was paid in vain, recommendations.
 
@@ -55,7 +55,7 @@ def command(desk: Desk, run: str, as_markdown: bool = False) -> Answer:
     return Answer(document(report), [Raw(words) if as_markdown else Markdown(words)])
 
 
-def made(desk: Desk, run: str) -> Report:
+def made(desk: CommandContext, run: str) -> Report:
     """Raises RunError for a run that is not there."""
     found = find(desk, run)
     moments = timeline(event for it in found.runs for event in found.ledger.events(it.run_id))

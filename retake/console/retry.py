@@ -1,10 +1,10 @@
 """`python -m retake retry RUN`: what failed is tried again now."""
 
 from retake.console.answer import Answer, Line, Tone
-from retake.console.desk import Desk
-from retake.console.overview import run_document
+from retake.console.command_context import CommandContext
 from retake.console.several import command_for_each
-from retake.console.target import Target, done, has_ended, target
+from retake.operations.orders import Target, done, has_ended, target
+from retake.operations.status import run_document
 from retake.runs import open_ledger
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
@@ -12,7 +12,7 @@ from retake.story.operator_rules import ACTOR, Refusal, Verb
 
 
 @command_for_each("retry", "run", "RUN")
-def command(desk: Desk, run: str) -> Answer:
+def command(desk: CommandContext, run: str) -> Answer:
     """Try again what failed. RUN is a run's id, a generation's, or the beginning of one;
     there may be several.
 
@@ -38,7 +38,7 @@ def command(desk: Desk, run: str) -> Answer:
     return done(desk, meant, "requeue", f"{name} is taken up again from its dead letter", after)
 
 
-def _queued_again(desk: Desk, meant: Target, failed: Run) -> Answer:
+def _queued_again(desk: CommandContext, meant: Target, failed: Run) -> Answer:
     """A new run of the same task. Asked for twice, it is the same one."""
     if failed.status is not RunStatus.FAILED:
         raise Refusal(f"{failed.run_id} of {failed.pipeline} is {failed.status}: {_WAYS[failed.status]}")

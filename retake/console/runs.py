@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import click
 
 from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
-from retake.console.attempts import Attempt, present
-from retake.console.desk import Desk, console_command
-from retake.console.lookup import SHOWN, ledgers
-from retake.console.overview import run_document
+from retake.console.command_context import CommandContext, console_command
 from retake.console.since import moment_of, read_since
-from retake.console.words import ago, code_of, moment
 from retake.errors import RetakeError
+from retake.operations.attempts import Attempt, present
+from retake.operations.lookup import SHOWN, ledgers
+from retake.operations.status import run_document
+from retake.operations.words import ago, code_of, moment
 from retake.runs import Ledger
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
@@ -45,7 +45,7 @@ TONES = {
 )
 @click.option("--error", "code", metavar="CODE", help="Only runs with this last error, like RATE_LIMIT.")
 def command(
-    desk: Desk,
+    desk: CommandContext,
     statuses: tuple[str, ...],
     limit: int,
     pipeline: str | None,
@@ -99,7 +99,7 @@ _FURTHEST = 20_000
 """So many of the last runs are read at most."""
 
 
-def _attempts(desk: Desk, runs: Sequence[Run]) -> dict[str, Attempt]:
+def _attempts(desk: CommandContext, runs: Sequence[Run]) -> dict[str, Attempt]:
     """At which attempt the generations under way are, by the ids of their runs, as far as their documents tell."""
     going = {run.pipeline: run for run in runs if not run.ended}
     found = {}
@@ -129,7 +129,7 @@ def _nothing(asked: _Asked) -> str:
     )
 
 
-def _blocks(runs: Sequence[Run], at: Mapping[str, Attempt], desk: Desk) -> list[Block]:
+def _blocks(runs: Sequence[Run], at: Mapping[str, Attempt], desk: CommandContext) -> list[Block]:
     now = desk.clock.now()
     names = {run.pipeline for run in runs}
     several = len(names) > 1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from retake.console.answer import Answer, Block, Heading, Line, Tone
-from retake.console.desk import CONTEXT, Desk, answered
+from retake.console.command_context import CONTEXT, CommandContext, answered
 from retake.console.group import AS_JSON, CHANNEL
 from retake.errors import RetakeError
 
@@ -26,10 +26,10 @@ class Item(NamedTuple):
 
 
 def command_for_each(
-    name: str, argument: str, metavar: str, all_of: Callable[[Desk], Iterable[Item]] | None = None
+    name: str, argument: str, metavar: str, all_of: Callable[[CommandContext], Iterable[Item]] | None = None
 ) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Make a command of a function that takes a Desk, one id as `argument`, and its own options. The command takes one
-    id or more; with `all_of`, also --all. One id is answered as such, several with a result each and the gravest of
+    """Make a command of a function that takes a CommandContext, one id as `argument`, and its own options. The command
+    takes one id or more; with `all_of`, also --all. One id is answered as such, several with a result each and the gravest of
     their exit codes."""
 
     def decorate(work: Callable[..., Answer]) -> click.Command:
@@ -45,7 +45,7 @@ def command_for_each(
                                        f"Name {metavar} or say --all, not both.")  # fmt: skip
 
             def answer() -> Answer:
-                desk = Desk(dict(os.environ), channel=channel)
+                desk = CommandContext(dict(os.environ), channel=channel)
                 if not every and len(names) == 1:
                     return work(desk, **{argument: names[0]}, **options)
                 items = [*all_of(desk)] if every and all_of else [Item(it, channel) for it in dict.fromkeys(names)]
@@ -103,5 +103,5 @@ def _not_done() -> Answer:
     return _failed("not done: interrupted before it", 130)
 
 
-def _desk_for(desk: Desk, item: Item) -> Desk:
-    return desk if item.channel == desk.channel else Desk(desk.environ, channel=item.channel)
+def _desk_for(desk: CommandContext, item: Item) -> CommandContext:
+    return desk if item.channel == desk.channel else CommandContext(desk.environ, channel=item.channel)

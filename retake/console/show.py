@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
-from retake.console.attempts import TAKEN_UP, Attempt, present, times_taken_up
-from retake.console.desk import Desk, console_command
-from retake.console.evidence import Evidence, evidence, total_usd
-from retake.console.lookup import Found, find
-from retake.console.overview import run_document
+from retake.console.command_context import CommandContext, console_command
 from retake.console.runs import TONES
-from retake.console.timeline import Moment, as_document, timeline
-from retake.console.words import ago, code_of, count, moment, one_line, size, span, usd
+from retake.operations.attempts import TAKEN_UP, Attempt, present, times_taken_up
+from retake.operations.evidence import Evidence, evidence, total_usd
+from retake.operations.lookup import Found, find
+from retake.operations.status import run_document
+from retake.operations.timeline import Moment, as_document, timeline
+from retake.operations.words import ago, code_of, count, moment, one_line, size, span, usd
 from retake.runs.states import RunStatus
 from retake.story.documents import safe_id
 
@@ -23,7 +23,7 @@ NOTHING = Evidence([], [], None)
 
 @console_command("show")
 @click.argument("run", metavar="RUN")
-def command(desk: Desk, run: str) -> Answer:
+def command(desk: CommandContext, run: str) -> Answer:
     """All that happened to a run: when, what, by whom, which attempt, and what went wrong; its files; what was paid.
 
     RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are told.
@@ -46,14 +46,14 @@ def command(desk: Desk, run: str) -> Answer:
     return Answer(document, _blocks(found, moments, known, now_at, start, desk.clock.now()))
 
 
-def gather(desk: Desk, found: Found) -> Evidence:
+def gather(desk: CommandContext, found: Found) -> Evidence:
     """What the bucket has of the generation; nothing for a task that is none."""
     if not found.runs[-1].pipeline.startswith("story") or not safe_id(found.generation_id):
         return NOTHING
     return evidence(desk.store(found.pipeline), found.generation_id)
 
 
-def at_attempt(desk: Desk, known: Evidence) -> Attempt | None:
+def at_attempt(desk: CommandContext, known: Evidence) -> Attempt | None:
     """Return the attempt that the generation is at; None where it is not under way."""
     return present(known.doc, desk.settings.workflow) if known.doc else None
 

@@ -1,14 +1,14 @@
 """`python -m retake skip RUN`: go on without what failed."""
 
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.several import command_for_each
-from retake.console.target import done, has_ended, target
+from retake.operations.orders import done, has_ended, target
 from retake.story.operator_rules import Refusal, Verb
 
 
 @command_for_each("skip", "run", "RUN")
-def command(desk: Desk, run: str) -> Answer:
+def command(desk: CommandContext, run: str) -> Answer:
     """Go on without what failed. RUN is a run's id, a generation's, or the beginning of one;
     there may be several.
 

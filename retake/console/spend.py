@@ -11,11 +11,11 @@ import click
 from retake.bucket import Bucket, NotFound
 from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
+from retake.console.command_context import CommandContext, Pipeline, console_command
 from retake.console.day import as_seen_by, caps_of, the_day
-from retake.console.desk import Desk, Pipeline, console_command
-from retake.console.evidence import total_usd, unsure
-from retake.console.words import count, read_moment, usd
 from retake.errors import StateError
+from retake.operations.evidence import total_usd, unsure
+from retake.operations.words import count, read_moment, usd
 from retake.paid.caps import Today
 from retake.story.generation import DEAD_LETTERS, SPEND
 from retake.story.operator_rules import Refusal
@@ -53,7 +53,7 @@ class Bill(NamedTuple):
     help="Count what is on record of later days on this one, where a clock was once ahead.",
 )
 @consent.option
-def command(desk: Desk, days: int = 30, latest_day: datetime | None = None, yes: bool = False) -> Answer:
+def command(desk: CommandContext, days: int = 30, latest_day: datetime | None = None, yes: bool = False) -> Answer:
     """What was paid: by day, step and generation, with calls that may have been paid for twice; what is left of today's
     caps. Days are days in UTC, and a call counts on the day on which it was asked.
 
@@ -67,7 +67,7 @@ def command(desk: Desk, days: int = 30, latest_day: datetime | None = None, yes:
     return Answer(document, _blocks(document, len(desk.pipelines) > 1))
 
 
-def _corrected(desk: Desk, day: str, *, yes: bool) -> Answer:
+def _corrected(desk: CommandContext, day: str, *, yes: bool) -> Answer:
     """Make `day` the latest on record. Raises Refusal."""
     caps = caps_of(desk)
     later, clock_day = caps.later(day), caps.clock_day()
@@ -85,7 +85,7 @@ def _corrected(desk: Desk, day: str, *, yes: bool) -> Answer:
     return Answer(document, [Line(f"Done: {what}.", Tone.GOOD), Line(f"{then[0].upper()}{then[1:]}.")])
 
 
-def look(desk: Desk, first_day: str) -> tuple[list[Bill], list[Today]]:
+def look(desk: CommandContext, first_day: str) -> tuple[list[Bill], list[Today]]:
     """The bills with calls since that day, cut to these, and the day as each pipeline sees it. Raises StateError,
     StorageError."""
     today = the_day(desk)
@@ -98,7 +98,7 @@ def look(desk: Desk, first_day: str) -> tuple[list[Bill], list[Today]]:
     return [bill for bills, _ in found for bill in bills], [today for _, today in found]
 
 
-def _pipeline(desk: Desk, pipeline: Pipeline, first_day: str, today: Today) -> tuple[list[Bill], Today]:
+def _pipeline(desk: CommandContext, pipeline: Pipeline, first_day: str, today: Today) -> tuple[list[Bill], Today]:
     documents = desk.store(pipeline).read()
     doc, present = documents.midjourney, documents.gen.generation_id
     bills = {it.generation_id: it for it in _ended(pipeline, first_day)}
@@ -162,7 +162,7 @@ def _sum(calls: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _document(bills: list[Bill], today: list[Today], desk: Desk, first: str) -> dict[str, Any]:
+def _document(bills: list[Bill], today: list[Today], desk: CommandContext, first: str) -> dict[str, Any]:
     calls = [call for bill in bills for call in bill.calls]
     days: dict[str, list[Mapping[str, Any]]] = {}
     steps: dict[str, list[Mapping[str, Any]]] = {}

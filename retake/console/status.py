@@ -8,13 +8,13 @@ from typing import Any
 from retake.clock import stamp
 from retake.console import watch
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
-from retake.console.attempts import present
+from retake.console.command_context import CommandContext, Pipeline, console_command
 from retake.console.day import the_day
-from retake.console.desk import Desk, Pipeline, console_command
-from retake.console.overview import ENDED_SHOWN, Overview, as_document, overview
 from retake.console.runs import TONES
-from retake.console.words import ago, code_of, moment, one_line, span, usd
 from retake.errors import RetakeError, StateError
+from retake.operations.attempts import present
+from retake.operations.status import ENDED_SHOWN, Overview, as_document, overview
+from retake.operations.words import ago, code_of, moment, one_line, span, usd
 from retake.paid.caps import Today
 from retake.retrying.breaker import BreakerState, Phase, breakers_of, decoded
 from retake.retrying.vendor_breakers import refusal
@@ -25,7 +25,7 @@ from retake.story.documents import FAILED_STEP
 
 @console_command("status")
 @watch.option
-def command(desk: Desk) -> Answer:
+def command(desk: CommandContext) -> Answer:
     """How each pipeline stands: what is under way, what it waits for, what failed last, and what the next tick does.
 
     Takes no lease and changes nothing. Ends with 69 if a person is needed, and says what for.
@@ -52,7 +52,7 @@ def command(desk: Desk) -> Answer:
     return Answer(document, blocks, 0 if healthy else 69)
 
 
-def look(desk: Desk, breakers: Mapping[str, BreakerState | str] | None = None) -> list[Overview]:
+def look(desk: CommandContext, breakers: Mapping[str, BreakerState | str] | None = None) -> list[Overview]:
     """Each pipeline, as many at once as a tick works on. Raises SettingsError, StorageError."""
     many = len(desk.pipelines) > 1
     desk.bucket, desk.settings  # noqa: B018  opened here, once, rather than by each thread
@@ -90,7 +90,7 @@ def look(desk: Desk, breakers: Mapping[str, BreakerState | str] | None = None) -
         return list(pool.map(one, desk.pipelines))
 
 
-def _today(desk: Desk) -> Today | StateError:
+def _today(desk: CommandContext) -> Today | StateError:
     try:
         return the_day(desk)
     except StateError as error:
@@ -108,7 +108,7 @@ def _caps(today: Today) -> dict[str, Any]:
     }
 
 
-def breaker_states(desk: Desk) -> dict[str, BreakerState | str]:
+def breaker_states(desk: CommandContext) -> dict[str, BreakerState | str]:
     """Return each breaker on record by name: its state, or what is wrong with its document."""
     register, found = breakers_of(desk.bucket, desk.clock), dict[str, BreakerState | str]()
     for name in register.names():
@@ -119,7 +119,7 @@ def breaker_states(desk: Desk) -> dict[str, BreakerState | str]:
     return found
 
 
-def open_breakers(desk: Desk, states: Mapping[str, BreakerState | str] | None = None) -> list[dict[str, Any]]:
+def open_breakers(desk: CommandContext, states: Mapping[str, BreakerState | str] | None = None) -> list[dict[str, Any]]:
     """The circuit breakers that do not let everything through."""
     now, found = desk.clock.now(), []
     for name, state in (breaker_states(desk) if states is None else states).items():
@@ -132,7 +132,7 @@ def open_breakers(desk: Desk, states: Mapping[str, BreakerState | str] | None = 
     return found
 
 
-def _ledger(desk: Desk, pipeline: Pipeline) -> Ledger | RetakeError:
+def _ledger(desk: CommandContext, pipeline: Pipeline) -> Ledger | RetakeError:
     try:
         return desk.ledger(pipeline)
     except RetakeError as error:
@@ -230,7 +230,7 @@ def _capital(text: str) -> str:
 # --- many -----------------------------------------------------------------------------------------------------------
 
 
-def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
+def _many(seen: Sequence[Overview], desk: CommandContext, now: datetime) -> list[Block]:
     columns = 6 if any(it.dead_letters for it in seen) else 5
     rows = [_row(it, desk, now)[:columns] for it in seen]
     needing = [it for it in seen if it.needs]
@@ -252,7 +252,7 @@ def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
     return blocks
 
 
-def _row(seen: Overview, desk: Desk, now: datetime) -> list[str | Cell]:
+def _row(seen: Overview, desk: CommandContext, now: datetime) -> list[str | Cell]:
     doc = seen.doc
     stands = _stands(seen, now)
     step = present(doc, desk.settings.workflow).short

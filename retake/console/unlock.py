@@ -4,10 +4,10 @@ from retake.bucket import Holder
 from retake.clock import stamp
 from retake.console import consent
 from retake.console.answer import Answer, Line, Tone
-from retake.console.desk import Desk, console_command
-from retake.console.target import intervention
-from retake.console.words import ago
+from retake.console.command_context import CommandContext, console_command
 from retake.errors import LeaseHeld, StateError
+from retake.operations.orders import intervention
+from retake.operations.words import ago
 from retake.story.environment import LEASE
 from retake.story.operator_rules import ACTOR, Refusal
 from retake.ticking.process import owner
@@ -15,7 +15,7 @@ from retake.ticking.process import owner
 
 @console_command("unlock")
 @consent.option
-def command(desk: Desk, yes: bool) -> Answer:
+def command(desk: CommandContext, yes: bool) -> Answer:
     """Break the lease of a manager that is gone, and lower a processing_lock that a crash left.
 
     On B2 and S3 a dead manager's lease ends by itself after a few minutes; this ends it now. Should its holder live
@@ -49,7 +49,7 @@ def command(desk: Desk, yes: bool) -> Answer:
     return Answer(document, [Line(f"Done: {what}.", Tone.GOOD), Line(f"{fenced.capitalize()}."), *_told(lowered)])
 
 
-def _flag_alone(desk: Desk) -> Answer:
+def _flag_alone(desk: CommandContext) -> Answer:
     """The lease is free: there may be a flag left."""
     if not desk.store(desk.pipeline).read().public.processing_lock or not _lowered(desk):
         raise Refusal(
@@ -63,7 +63,7 @@ def _flag_alone(desk: Desk) -> Answer:
 _GOES_ON = "The next tick goes on from what is on record."
 
 
-def _lowered(desk: Desk) -> bool | None:
+def _lowered(desk: CommandContext) -> bool | None:
     """Whether a flag was up and is lowered now; None where its document makes no sense: that is for another command."""
     try:
         return intervention(desk, desk.pipeline).lower_flag()
@@ -77,7 +77,7 @@ def _told(lowered: bool | None) -> list[Line]:
     return [Line(f"{'processing_lock is lowered. ' if lowered else ''}{_GOES_ON}")]
 
 
-def _who(desk: Desk, holder: Holder) -> str:
+def _who(desk: CommandContext, holder: Holder) -> str:
     now = desk.clock.now()
     sign = f", last sign of life {ago(holder.since, now)}" if holder.since else ""
     free = f", free by itself {ago(holder.until, now)}" if holder.until else ""

@@ -21,7 +21,7 @@ from story_world import KEYS, World
 
 from retake.bucket import Bucket
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.rendering import show
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
@@ -29,8 +29,8 @@ from retake.runs.run import Run
 __all__ = ["ID", "PUBLIC", "STATES", "TABLE", "Scripted", "World", "act", "desk_of", "failed_run", "papers", "runs"]
 
 
-def desk_of(world: World, bucket: Bucket | None = None) -> Desk:
-    return Desk({}, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS)
+def desk_of(world: World, bucket: Bucket | None = None) -> CommandContext:
+    return CommandContext({}, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS)
 
 
 def act(command: click.Command, world: World, **options: Any) -> Answer:

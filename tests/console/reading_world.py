@@ -25,7 +25,7 @@ from story_world import KEYS, Heard, World
 
 from retake.bucket import Bucket
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.rendering import show
 
 __all__ = ["CHECKOUT", "KEYS", "Heard", "World", "ask", "clear", "desk_of", "in_terminal", "run_console", "shown"]
@@ -33,16 +33,16 @@ __all__ = ["CHECKOUT", "KEYS", "Heard", "World", "ask", "clear", "desk_of", "in_
 CHECKOUT = Path(__file__).parent.parent.parent
 
 
-def desk_of(world: World, bucket: Bucket | None = None, channel: str | None = None) -> Desk:
-    return Desk(
+def desk_of(world: World, bucket: Bucket | None = None, channel: str | None = None) -> CommandContext:
+    return CommandContext(
         {}, channel=channel, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS
     )
 
 
-def ask(command: click.Command, desk: Desk | World, **options: Any) -> Answer:
+def ask(command: click.Command, desk: CommandContext | World, **options: Any) -> Answer:
     """What the command answers; its errors are raised. Its document is ready for JSON."""
     work: Any = command.callback
-    answer: Answer = work.__wrapped__(desk if isinstance(desk, Desk) else desk_of(desk), **options)
+    answer: Answer = work.__wrapped__(desk if isinstance(desk, CommandContext) else desk_of(desk), **options)
     json.dumps(answer.document)
     return answer
 

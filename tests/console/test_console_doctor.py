@@ -19,12 +19,12 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrapper import Wrapper
 from retake.clock import FakeClock, SystemClock
-from retake.console import host_checks as house_checks
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.doctor import command as doctor
 from retake.errors import StorageError
 from retake.keys import Keys
+from retake.operations import host_checks
 from retake.runs import open_ledger
 from retake.sandbox import Pace, Sandbox
 from retake.settings.shared import StorageSettings
@@ -37,7 +37,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield sandbox
 
 
-def examined(desk: Desk | World, **options: bool) -> Answer:
+def examined(desk: CommandContext | World, **options: bool) -> Answer:
     return ask(doctor, desk, **{"offline": True, "test_request": False, **options})
 
 
@@ -53,9 +53,9 @@ def found(answer: Answer, check: str) -> tuple[str, str]:
     return finding["verdict"], finding["found"]
 
 
-def on_disk(path: Path, **storage: Any) -> Desk:
+def on_disk(path: Path, **storage: Any) -> CommandContext:
     settings = Settings(storage=StorageSettings(f"file:{path}", **storage))
-    return Desk({}, settings=settings, keys=KEYS, bucket=DirectoryBucket(str(path)), clock=SystemClock())
+    return CommandContext({}, settings=settings, keys=KEYS, bucket=DirectoryBucket(str(path)), clock=SystemClock())
 
 
 def test_where_all_is_well_it_says_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_it_tells_that_it_writes_and_deletes_a_scratch_object() -> None:
 def test_settings_that_cannot_be_read_are_the_one_fault(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text('{"WORKFLOW": {"max_retires": 3}}')
-    answer = examined(Desk({"RETAKE_CONFIG": str(file)}))
+    answer = examined(CommandContext({"RETAKE_CONFIG": str(file)}))
     assert answer.exit_code == 78
     assert [it["check"] for it in answer.document["checks"]] == ["settings"]
     assert "did you mean max_retries?" in shown(answer)
@@ -96,7 +96,9 @@ def test_an_unknown_setting_is_a_warning() -> None:
 
 def test_a_missing_key_is_a_fault_and_no_key_is_ever_shown() -> None:
     world = agreed(World())
-    desk = Desk({}, settings=world.settings, keys=Keys(runway="very-secret"), bucket=world.bucket, clock=world.clock)
+    desk = CommandContext(
+        {}, settings=world.settings, keys=Keys(runway="very-secret"), bucket=world.bucket, clock=world.clock
+    )
     answer = examined(desk)
     assert answer.exit_code == 78
     assert found(answer, "key midjourney")[0] == "fault"
@@ -243,9 +245,9 @@ def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(house_checks, "ROOM", 10**18)
+    monkeypatch.setattr(host_checks, "ROOM", 10**18)
     assert found(examined(on_disk(tmp_path)), "disk of the bucket")[0] == "warn"
-    monkeypatch.setattr(house_checks, "LITTLE", 10**18)
+    monkeypatch.setattr(host_checks, "LITTLE", 10**18)
     answer = examined(on_disk(tmp_path))
     assert found(answer, "disk of the bucket")[0] == "fault"
     assert answer.exit_code == 69
@@ -273,10 +275,10 @@ def test_an_ffmpeg_that_does_not_work_is_a_fault(monkeypatch: pytest.MonkeyPatch
 # --- the vendors ------------------------------------------------------------------------------------------------------
 
 
-def online(sandbox: Sandbox, **environ: str) -> Desk:
+def online(sandbox: Sandbox, **environ: str) -> CommandContext:
     world = agreed(World())
     settings = sandboxed(world.settings, sandbox.url)
-    return Desk(environ, settings=settings, keys=KEYS, bucket=world.bucket, clock=world.clock)
+    return CommandContext(environ, settings=settings, keys=KEYS, bucket=world.bucket, clock=world.clock)
 
 
 def test_each_vendor_is_asked_for_nothing(sandbox: Sandbox) -> None:
@@ -312,7 +314,7 @@ def test_offline_asks_no_vendor(sandbox: Sandbox) -> None:
 
 def test_a_vendor_without_a_key_is_not_asked(sandbox: Sandbox) -> None:
     desk = online(sandbox)
-    desk = Desk({}, settings=desk.settings, keys=Keys(openai="k" * 9), bucket=desk.bucket, clock=desk.clock)
+    desk = CommandContext({}, settings=desk.settings, keys=Keys(openai="k" * 9), bucket=desk.bucket, clock=desk.clock)
     examined(desk, offline=False)
     assert [call.kind for call in sandbox.calls()] == ["models"]
 

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from reading_world import CHECKOUT, World, desk_of
 
-from retake.console import desk as frame
+from retake.console import command_context as frame
 from retake.console.answer import Answer, Line
 from retake.console.command import ACTING, READING, main
-from retake.console.desk import Desk, answered, console_command
+from retake.console.command_context import CommandContext, answered, console_command
 from retake.errors import LeaseHeld, RunError, SettingsError, StateError, StorageError
 
 DOC = (CHECKOUT / "docs" / "console.md").read_text("utf-8")
@@ -133,7 +133,7 @@ def test_what_nobody_reads_any_more_is_no_bug(monkeypatch: pytest.MonkeyPatch) -
 def test_a_command_is_a_function_of_a_desk() -> None:
     @console_command("sample")
     @click.option("--twice", is_flag=True)
-    def sample(desk: Desk, twice: bool) -> Answer:
+    def sample(desk: CommandContext, twice: bool) -> Answer:
         """A sample."""
         return Answer({"channel": desk.channel, "twice": twice}, [Line(f"{desk.channel}")], 65 if twice else 0)
 
@@ -166,5 +166,5 @@ def test_a_channel_that_is_none_is_told() -> None:
 
 
 def test_the_desk_opens_nothing_that_is_not_asked_for() -> None:
-    assert Desk({}).channel is None
+    assert CommandContext({}).channel is None
     assert frame.CONTEXT["help_option_names"] == ["-h", "--help"]

@@ -7,8 +7,8 @@ from acting_world import ID, STATES, World, act
 
 from retake.bucket.prefixed import PrefixedBucket
 from retake.console.cancel import command as cancel
+from retake.console.command_context import CommandContext
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter
-from retake.console.desk import Desk
 from retake.console.retry import command as retry
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
@@ -66,8 +66,8 @@ def of(world: World, channel: str) -> World:
     return part
 
 
-def desk(world: World, channel: str | None = None) -> Desk:
-    return Desk({}, channel=channel, clock=world.clock, bucket=world.bucket, settings=world.settings)
+def desk(world: World, channel: str | None = None) -> CommandContext:
+    return CommandContext({}, channel=channel, clock=world.clock, bucket=world.bucket, settings=world.settings)
 
 
 def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation() -> None:

@@ -13,11 +13,11 @@ from test_console_runs import eventful
 
 from retake.clock import FakeClock
 from retake.console import markdown
-from retake.console.incident import TARGET_S, Outage, incident
-from retake.console.recommendations import _BREAKER, TABLE, recommendations
 from retake.console.report import command as report
-from retake.console.timeline import timeline
 from retake.errors import Code
+from retake.operations.incident import TARGET_S, Outage, incident
+from retake.operations.recommendations import _BREAKER, TABLE, recommendations
+from retake.operations.timeline import timeline
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
 from retake.runs.states import Trigger

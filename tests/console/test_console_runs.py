@@ -15,8 +15,8 @@ from retake.console.runs import command as runs
 from retake.console.show import command as show
 from retake.console.since import moment_of, read_since
 from retake.console.status import command as status
-from retake.console.timeline import timeline
 from retake.errors import RunError
+from retake.operations.timeline import timeline
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import Trigger

@@ -9,9 +9,9 @@ from reading_world import World, ask, clear, desk_of, shown
 from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import stamp
-from retake.console.overview import _WORDS
 from retake.console.status import command as status
 from retake.errors import StorageError
+from retake.operations.status import _WORDS
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import Trigger
 from retake.story.documents import Status

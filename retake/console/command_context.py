@@ -36,7 +36,7 @@ class Pipeline(NamedTuple):
         return f"story/{self.channel}" if self.channel else "story"
 
 
-class Desk:
+class CommandContext:
     """What a command works with. Everything is opened when it is first asked for, and may then raise SettingsError or
     StorageError. Nothing here takes a lease or writes; commands that act do, by what `leasable` gives them."""
 
@@ -108,7 +108,7 @@ class Desk:
 
 
 def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Make a command of a function that takes a Desk and its own options and returns an Answer. `--json` and
+    """Make a command of a function that takes a CommandContext and its own options and returns an Answer. `--json` and
     `--channel` are there for every command."""
 
     def decorate(work: Callable[..., Answer]) -> click.Command:
@@ -120,7 +120,7 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
             every_s = watch.seconds(context)
             if every_s is not None:
                 sys.exit(_watched(lambda desk: work(desk, **options), channel, every_s, as_json=as_json))
-            desk = Desk(dict(os.environ), channel=channel)
+            desk = CommandContext(dict(os.environ), channel=channel)
             sys.exit(answered(lambda: work(desk, **options), as_json=as_json))
 
         own = list(getattr(run, "__click_params__", []))
@@ -134,13 +134,13 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
     return decorate
 
 
-def _watched(work: Callable[[Desk], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
+def _watched(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
     """Answer again and again, each time from a desk of its own: settings may change, a connection may be lost."""
     looks = 0
 
     def answer() -> Answer:
         nonlocal looks
-        found = work(Desk(dict(os.environ), channel=channel))
+        found = work(CommandContext(dict(os.environ), channel=channel))
         if not as_json:
             watch.make_room(sys.stdout, first=not looks)
         looks += 1

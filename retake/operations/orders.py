@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from retake.console.answer import Answer, Block, Line, Tone
+from retake.console.command_context import CommandContext, Pipeline
 from retake.console.day import day_before_paying
-from retake.console.desk import Desk, Pipeline
-from retake.console.lookup import Found, find
 from retake.errors import RetakeError, RunError
+from retake.operations.lookup import Found, find
 from retake.runs import Ledger
 from retake.runs.ledgers import Ledgers
 from retake.runs.run import Run, UnknownRun
@@ -36,7 +36,7 @@ class Target(NamedTuple):
         return self.generation_id is not None and documents.gen.generation_id == self.generation_id
 
 
-def target(desk: Desk, text: str) -> Target:
+def target(desk: CommandContext, text: str) -> Target:
     """What `text` names: a run's id or the beginning of it, or a generation's. Raises UnknownRun, RunError if it may
     mean several, Refusal for a run that is not its generation's last."""
     try:
@@ -54,7 +54,7 @@ def target(desk: Desk, text: str) -> Target:
     return Target(found.pipeline, found.generation_id, run, hands)
 
 
-def intervention(desk: Desk, pipeline: Pipeline) -> OperatorActions:
+def intervention(desk: CommandContext, pipeline: Pipeline) -> OperatorActions:
     """Who acts on the pipeline."""
     return OperatorActions(
         desk.settings,
@@ -91,7 +91,7 @@ def _how(run: Run | None) -> str:
     return {RunStatus.SUCCEEDED: "has succeeded", RunStatus.CANCELLED: "was cancelled"}.get(run.status, "has failed")
 
 
-def done(desk: Desk, meant: Target, verb: str, what: str, documents: Documents, warning: str = "") -> Answer:
+def done(desk: CommandContext, meant: Target, verb: str, what: str, documents: Documents, warning: str = "") -> Answer:
     """The answer of a command that has done something to a generation."""
     today = day_before_paying(desk, meant.pipeline, documents.midjourney)
     following = next_tick(documents, desk.settings.workflow, desk.clock.now(), prices(desk.settings), today)
@@ -111,7 +111,7 @@ def done(desk: Desk, meant: Target, verb: str, what: str, documents: Documents, 
     return Answer(document, blocks)
 
 
-def _run_id(desk: Desk, meant: Target) -> str | None:
+def _run_id(desk: CommandContext, meant: Target) -> str | None:
     """Of the generation's run by now."""
     runs = _runs_of(desk.ledger(meant.pipeline), meant)
     return runs[-1].run_id if runs else None
@@ -133,7 +133,7 @@ def _refuse_former(found: Found, run: Run) -> None:
         )
 
 
-def _unrecorded(desk: Desk, text: str) -> Pipeline | None:
+def _unrecorded(desk: CommandContext, text: str) -> Pipeline | None:
     """The pipeline in which a generation of that id is under way or among the dead letters, though no ledger knows.
     Raises RunError if there are several."""
     if not safe_id(text):

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from retake.bucket import Bucket, Holder
 from retake.clock import Clock, stamp
-from retake.console.attempts import present
 from retake.console.day import as_seen_by
 from retake.errors import RetakeError, StateError
+from retake.operations.attempts import present
 from retake.paid.caps import Today
 from retake.paid.day_book import Sums
 from retake.runs import Ledger

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from retake.console.desk import Desk, Pipeline
+from retake.console.command_context import CommandContext, Pipeline
 from retake.errors import RunError
 from retake.runs import Ledger
 from retake.runs.run import Run, UnknownRun
@@ -34,7 +34,7 @@ class Found(NamedTuple):
         return self.task_id.rpartition("/")[2]
 
 
-def find(desk: Desk, text: str) -> Found:
+def find(desk: CommandContext, text: str) -> Found:
     """Raises RunError: nothing is called that, or several are."""
     found = _runs_called(desk, text) if text.startswith(PREFIX) else _runs_of_generation(desk, text)
     if not found:
@@ -45,7 +45,7 @@ def find(desk: Desk, text: str) -> Found:
     return found[0]
 
 
-def ledgers(desk: Desk) -> list[tuple[Pipeline, Ledger]]:
+def ledgers(desk: CommandContext) -> list[tuple[Pipeline, Ledger]]:
     """Each ledger there is, with the first of the pipelines that write to it: one for all, or one in each channel's
     part of the bucket."""
     found: list[tuple[Pipeline, Ledger]] = []
@@ -56,7 +56,7 @@ def ledgers(desk: Desk) -> list[tuple[Pipeline, Ledger]]:
     return found
 
 
-def _runs_of_generation(desk: Desk, text: str) -> list[Found]:
+def _runs_of_generation(desk: CommandContext, text: str) -> list[Found]:
     """The generation as its channel calls it («20260101-0930»), or as the ledger does («CHANNEL/20260101-0930»)."""
     found = []
     for pipeline in desk.pipelines:
@@ -68,13 +68,13 @@ def _runs_of_generation(desk: Desk, text: str) -> list[Found]:
     return found or _runs_of_task(desk, text) or _generations_beginning(desk, text)
 
 
-def _runs_of_task(desk: Desk, text: str) -> list[Found]:
+def _runs_of_task(desk: CommandContext, text: str) -> list[Found]:
     """A task of another pipeline on the same ledger."""
     found = ((pipeline, ledger, ledger.of_task(text)) for pipeline, ledger in ledgers(desk))
     return [Found(pipeline, ledger, runs) for pipeline, ledger, runs in found if runs]
 
 
-def _generations_beginning(desk: Desk, text: str) -> list[Found]:
+def _generations_beginning(desk: CommandContext, text: str) -> list[Found]:
     """The generations whose id begins like that, or channel and id; those of other pipelines too."""
     if not text.strip():
         return []
@@ -96,7 +96,7 @@ def _begins(task_id: str, text: str) -> bool:
 _SEARCHED_IN_BUCKET = 500  # of its last runs, each of which is a document to be read
 
 
-def _runs_called(desk: Desk, text: str) -> list[Found]:
+def _runs_called(desk: CommandContext, text: str) -> list[Found]:
     found = []
     for pipeline, ledger in ledgers(desk):
         try:
@@ -107,7 +107,7 @@ def _runs_called(desk: Desk, text: str) -> list[Found]:
     return found
 
 
-def _beginning(desk: Desk, pipeline: Pipeline, ledger: Ledger, text: str) -> list[Run]:
+def _beginning(desk: CommandContext, pipeline: Pipeline, ledger: Ledger, text: str) -> list[Run]:
     """The runs whose id begins like that. In a bucket their names tell; a database is asked for all it has."""
     if desk.settings.storage.ledger is None:
         if not text.isascii() or "/" in text or "\\" in text:
@@ -118,9 +118,9 @@ def _beginning(desk: Desk, pipeline: Pipeline, ledger: Ledger, text: str) -> lis
     return [run for run in ledger.runs(limit=_SEARCHED) if run.run_id.startswith(text)][:_NAMED]
 
 
-def _pipeline_of(desk: Desk, run: Run, other: Pipeline) -> Pipeline:
+def _pipeline_of(desk: CommandContext, run: Run, other: Pipeline) -> Pipeline:
     return _pipeline_named(desk, run.pipeline, other)
 
 
-def _pipeline_named(desk: Desk, name: str, other: Pipeline) -> Pipeline:
+def _pipeline_named(desk: CommandContext, name: str, other: Pipeline) -> Pipeline:
     return next((it for it in desk.pipelines if it.name == name), other)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from retake.console.finding import Finding, fault, of_error, ok, warn
 from retake.errors import ErrorClass, RetakeError, VendorError
 from retake.keys import Keys
+from retake.operations.finding import Finding, fault, of_error, ok, warn
 from retake.story.clients import RealVendors
 from retake.story.settings import Settings
 from retake.vendors.health import Health, Healthy, Quota

@@ -13,12 +13,12 @@ from typing import Any
 
 from retake.bucket import ANY, Bucket, NotFound
 from retake.clock import Clock
-from retake.console.desk import Desk, Pipeline
-from retake.console.finding import Finding, fault, of_error, ok, warn
-from retake.console.overview import advice
-from retake.console.timeline import step_of
-from retake.console.words import ago, code_of, count, moment, span
+from retake.console.command_context import CommandContext, Pipeline
 from retake.errors import RetakeError, StateError
+from retake.operations.finding import Finding, fault, of_error, ok, warn
+from retake.operations.status import advice
+from retake.operations.timeline import step_of
+from retake.operations.words import ago, code_of, count, moment, span
 from retake.runs import Ledger
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
@@ -123,7 +123,7 @@ def holder_check(pipeline: Pipeline, patience_s: float, now: datetime) -> Findin
 # --- documents ------------------------------------------------------------------------------------------------------
 
 
-def document_checks(desk: Desk) -> Iterator[Finding]:
+def document_checks(desk: CommandContext) -> Iterator[Finding]:
     """Each pipeline's documents can be made sense of, and the text of the generation under way is whole."""
 
     def one(pipeline: Pipeline) -> list[Finding]:
@@ -176,7 +176,7 @@ def _input(store: DocumentStore, documents: Documents, pipeline: Pipeline) -> Fi
 # --- the ledger -----------------------------------------------------------------------------------------------------
 
 
-def ledger_checks(desk: Desk) -> Iterator[Finding]:
+def ledger_checks(desk: CommandContext) -> Iterator[Finding]:
     """The ledger answers, and which version its tables have."""
     url = desk.settings.storage.ledger
     try:
@@ -207,7 +207,7 @@ def _tables(url: str) -> Finding:
     return ok("ledger's tables", f"{database.name}: version {found}, the newest")
 
 
-def error_checks(desk: Desk) -> Iterator[Finding]:
+def error_checks(desk: CommandContext) -> Iterator[Finding]:
     """The last errors, grouped by class and code, step and vendor; the share of runs that failed."""
     try:
         found = [(pipeline, desk.ledger(pipeline)) for pipeline in desk.pipelines[:_RUNS]]

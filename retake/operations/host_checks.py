@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 
-from retake.console.finding import Finding, fault, of_error, ok, warn
-from retake.console.words import size
 from retake.errors import RetakeError, SettingsError
 from retake.keys import KEYS, Keys
+from retake.operations.finding import Finding, fault, of_error, ok, warn
+from retake.operations.words import size
 from retake.story.content import load_prompts, prompts_file
 from retake.story.environment import SANDBOX_VARIABLE
 from retake.story.settings import Settings

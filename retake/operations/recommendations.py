@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from retake.console.incident import TARGET_S, Incident
-from retake.console.words import count, span
 from retake.errors import Code
+from retake.operations.incident import TARGET_S, Incident
+from retake.operations.words import count, span
 from retake.runs.states import RunStatus
 from retake.story.settings import SECTIONS
 

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
-from retake.console.attempts import of_failure
-from retake.console.words import code_of, one_line, read_moment
+from retake.operations.attempts import of_failure
+from retake.operations.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
 from retake.story.run_mirror import OPERATOR, STEP_DONE

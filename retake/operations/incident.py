@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.console.timeline import HANDED_OVER, TAKEN_BY_HAND, Moment
+from retake.operations.timeline import HANDED_OVER, TAKEN_BY_HAND, Moment
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
 from retake.story.run_mirror import STEP_DONE

@@ -1,0 +1,1 @@
+"""What an operator sees of the pipelines and does to them, without a command line."""
