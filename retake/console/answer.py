@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from retake.runs.states import RunStatus
+
 
 class Tone(StrEnum):
     """How a piece of text is meant. On a terminal with colours it shows; nothing is said by colour alone."""
@@ -30,7 +32,7 @@ class Heading(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A sentence of its own. It is wrapped where the terminal ends, «indent» columns from its left edge."""
+    """A sentence of its own. It is wrapped where the terminal ends, `indent` columns from its left edge."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -79,3 +81,22 @@ class Answer(NamedTuple):
 def cell(value: str | Cell) -> Cell:
     """`value` as a Cell."""
     return value if isinstance(value, Cell) else Cell(value)
+
+
+RUN_TONES = {
+    RunStatus.SUCCEEDED: Tone.GOOD,
+    RunStatus.FAILED: Tone.BAD,
+    RunStatus.RETRY_SCHEDULED: Tone.WARN,
+    RunStatus.INTERRUPTED: Tone.WARN,
+    RunStatus.CANCELLED: Tone.FAINT,
+}
+"""How each state of a run is shown."""
+
+
+def done_lines(what: str, then: str = "", warning: str = "") -> list[Block]:
+    """Return the lines of a command that has done something: `what`, and what comes `then`."""
+    return [
+        Line(f"Done: {what}.", Tone.GOOD),
+        *([Line(f"Warning: {warning}.", Tone.WARN)] if warning else []),
+        *([Line(f"{then[0].upper()}{then[1:]}.")] if then else []),
+    ]

@@ -5,8 +5,8 @@ from importlib import import_module
 import click
 
 import retake
-from retake.console.command_context import CONTEXT
 from retake.console.group import AS_JSON, CHANNEL, RootGroup
+from retake.console.invocation import CONTEXT
 
 READING = {
     "status": "One look: how each pipeline stands, and what it waits for.",

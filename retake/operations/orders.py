@@ -1,125 +1,137 @@
-"""What an acting command is about: the generation or run that was named, and who may act on it."""
+"""An operator's orders: what a name means, what an order would do there, and doing it.
 
-from typing import NamedTuple
+An item of a pipeline is acted on through the pipeline. A run that is no pipeline's here (a worker's, on the same
+ledger) is queued again or cancelled on the ledger itself.
+"""
 
-from retake.console.answer import Answer, Block, Line, Tone
-from retake.console.command_context import CommandContext, Pipeline
-from retake.console.day import day_before_paying
-from retake.errors import RetakeError, RunError
+from typing import Any, NamedTuple
+
+from retake.errors import RunError
+from retake.operations.events import OPERATOR
+from retake.operations.letters import letter_of
 from retake.operations.lookup import Found, find
-from retake.runs import Ledger
-from retake.runs.ledgers import Ledgers
+from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline, Order, OrderPlan, OrderResult, Refusal, Verb
+from retake.operations.status import run_document
 from retake.runs.run import Run, UnknownRun
-from retake.runs.states import RunStatus
-from retake.story.documents import Documents, safe_id
-from retake.story.generation import DEAD_LETTERS
-from retake.story.operator_actions import OperatorActions
-from retake.story.operator_rules import Refusal, next_tick
-from retake.story.prices import prices
-from retake.ticking.process import owner
+from retake.runs.states import RunStatus, Trigger
 
 
 class Target(NamedTuple):
-    """What was named. A story's generation, or else a run of another pipeline on the same ledger."""
+    """What was named: an item of a pipeline, or else a worker's run on the same ledger."""
 
-    pipeline: Pipeline
-    generation_id: str | None  # None: of another pipeline
-    run: Run | None  # the one that was named, or the generation's last; None: none is on record
-    hands: OperatorActions
+    pipeline: OperatedPipeline
+    item_id: str | None  # None: a worker's run
+    run: Run | None  # the one that was named, or the item's last; None: none is on record
 
-    @property
-    def other(self) -> Run | None:
-        """The run, where it is another pipeline's."""
-        return None if self.generation_id else self.run
-
-    def under_way(self, documents: Documents) -> bool:
-        return self.generation_id is not None and documents.gen.generation_id == self.generation_id
+    def order(self, verb: Verb) -> Order:
+        return Order(verb, str(self.item_id), self.run)
 
 
-def target(desk: CommandContext, text: str) -> Target:
-    """What `text` names: a run's id or the beginning of it, or a generation's. Raises UnknownRun, RunError if it may
-    mean several, Refusal for a run that is not its generation's last."""
+class OrderDone(NamedTuple):
+    """What was done: as JSON has it, and in words."""
+
+    document: dict[str, Any]
+    what: str
+    then: str = ""
+    warning: str = ""
+
+
+def target(operations: Operations, text: str) -> Target:
+    """Return what `text` names: a run's id or the beginning of it, or an item's. Raises UnknownRun, RunError if it may
+    mean several, Refusal for a run that is not its item's last."""
     try:
-        found = find(desk, text)
+        found = find(operations, text)
     except UnknownRun as unknown:
-        pipeline = _unrecorded(desk, text)
+        pipeline = _unrecorded(operations, text)
         if pipeline is None:
             raise unknown from None
-        return Target(pipeline, text, None, intervention(desk, pipeline))
-    hands = intervention(desk, found.pipeline)
+        return Target(pipeline, text, None)
     run = found.runs[-1]
     if run.pipeline not in ("", found.pipeline.name):
-        return Target(found.pipeline, None, run, hands)
+        return Target(found.pipeline, None, run)
     _refuse_former(found, run)
-    return Target(found.pipeline, found.generation_id, run, hands)
+    return Target(found.pipeline, found.item_id, run)
 
 
-def intervention(desk: CommandContext, pipeline: Pipeline) -> OperatorActions:
-    """Who acts on the pipeline."""
-    return OperatorActions(
-        desk.settings,
-        desk.leasable(pipeline),
-        desk.clock,
-        owner=owner(),
-        pipeline=pipeline.name,
-        ledgers=Ledgers(desk.settings.storage.ledger, desk.clock),
-    )
+def plan_order(meant: Target, verb: Verb) -> OrderPlan:
+    """Return what the order would do. Raises Refusal."""
+    if meant.item_id is not None:
+        return meant.pipeline.plan(meant.order(verb))
+    run = meant.run
+    assert run is not None, "a worker's run is on record"
+    match verb:
+        case Verb.RETRY if run.status is not RunStatus.FAILED:
+            raise Refusal(f"{run.run_id} of {run.pipeline} is {run.status}: {_WAYS[run.status]}")
+        case Verb.CANCEL if run.ended:
+            raise Refusal(f"{run.run_id} of {run.pipeline} has {run.status} already: there is nothing to cancel")
+        case Verb.SKIP:
+            raise Refusal(
+                f"{run.run_id} is a run of {run.pipeline}: only steps of a story can be skipped; cancel "
+                f"{run.run_id}, if it is not wanted any more"
+            )
+    return OrderPlan(Order(verb, run.task_id, run))
 
 
-def has_ended(meant: Target, documents: Documents, verb: str) -> RetakeError:
-    """Why nothing can be done about a generation that is not under way (any more), and what can."""
-    name, run = meant.generation_id, meant.run
-    if meant.hands.has_letter(str(name)):
-        way = f"it lies among the dead letters: dead-letters requeue {name} takes it up again"
-    elif run and run.status is RunStatus.SUCCEEDED:
-        way = "there is nothing to do"
-    elif run and not run.ended:
-        way = "its documents say that it has ended, and the next tick brings the ledger in line"
-    else:
-        way = "its dead letter was dropped, and cannot be taken up again; the next tick begins a new one"
-    present = documents.gen.generation_id
-    under_way = f"; under way is {present}" if present else ""
-    return Refusal(f"{name} cannot be {_PAST[verb]}: it {_how(run)}, and {way}{under_way}")
+def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:
+    """Carry out what was planned and agreed to. Raises Refusal, LeaseHeld."""
+    if meant.item_id is not None:
+        return _told(operations, meant, meant.pipeline.carry_out(plan.order, plan.lost))
+    assert meant.run is not None, "a worker's run is on record"
+    act = _queue_again if plan.order.verb is Verb.RETRY else _cancel
+    return act(operations, meant.pipeline, meant.run)
 
 
-_PAST = {"retry": "retried", "skip": "skipped", "cancel": "cancelled"}
-
-
-def _how(run: Run | None) -> str:
-    if run is None or not run.ended:
-        return "is not under way"
-    return {RunStatus.SUCCEEDED: "has succeeded", RunStatus.CANCELLED: "was cancelled"}.get(run.status, "has failed")
-
-
-def done(desk: CommandContext, meant: Target, verb: str, what: str, documents: Documents, warning: str = "") -> Answer:
-    """The answer of a command that has done something to a generation."""
-    today = day_before_paying(desk, meant.pipeline, documents.midjourney)
-    following = next_tick(documents, desk.settings.workflow, desk.clock.now(), prices(desk.settings), today)
+def _told(operations: Operations, meant: Target, result: OrderResult) -> OrderDone:
     document = {
-        "done": verb,
-        "generation_id": meant.generation_id,
-        "run": _run_id(desk, meant),
-        "what": what,
-        "warning": warning or None,
-        "status": documents.midjourney.status,
-        "next_tick": following,
+        "done": result.order.verb.value,
+        "generation_id": meant.item_id,
+        "run": _run_id(operations, meant),
+        "what": result.what,
+        "warning": result.warning or None,
+        "status": result.status,
+        "next_tick": result.next_tick,
     }
-    blocks: list[Block] = [Line(f"Done: {what}.", Tone.GOOD)]
-    if warning:
-        blocks.append(Line(f"Mind: {warning}.", Tone.WARN))
-    blocks.append(Line(f"{following[0].upper()}{following[1:]}."))
-    return Answer(document, blocks)
+    return OrderDone(document, result.what, result.next_tick, result.warning)
 
 
-def _run_id(desk: CommandContext, meant: Target) -> str | None:
-    """Of the generation's run by now."""
-    runs = _runs_of(desk.ledger(meant.pipeline), meant)
-    return runs[-1].run_id if runs else None
+def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run) -> OrderDone:
+    """Create a new run of the same task. Ordered twice, it is the same one."""
+    ledger = operations.writable_ledger(pipeline)
+    going = [run for run in ledger.of_task(failed.task_id) if not run.ended]
+    key = f"{failed.idempotency_key}+retry"
+    if going and going[-1].idempotency_key != key:
+        raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being tried again already: {going[-1].run_id}")
+    new = ledger.create_for_task(failed.task_id, key, actor=OPERATOR, pipeline=failed.pipeline)
+    what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
+    document = {"done": "retry", "run": run_document(new), "what": what, "next_tick": None}
+    return OrderDone(document, what, f"A worker of {failed.pipeline} takes it up")
 
 
-def _runs_of(ledger: Ledger, meant: Target) -> list[Run]:
+def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> OrderDone:
+    ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=OPERATOR)
+    what = f"{run.run_id} of {run.pipeline} is cancelled"
+    worker = f"the worker {run.worker}, who has it, learns of it at its next sign of life, and saves nothing more"
+    document = {"done": "cancel", "run": run_document(ended), "what": what, "next_tick": None}
+    return OrderDone(document, what, worker if run.worker else "")
+
+
+_WAYS = {
+    RunStatus.QUEUED: "a worker takes it up; wait for it, or cancel it",
+    RunStatus.RUNNING: "it is being worked on; wait for it, or cancel it",
+    RunStatus.RETRY_SCHEDULED: "it is tried again when that is due; wait for it, or cancel it",
+    RunStatus.INTERRUPTED: "a worker takes it up again; wait for it, or cancel it",
+    RunStatus.SUCCEEDED: "there is nothing to try again",
+    RunStatus.CANCELLED: "it was not wanted any more; whoever wants it again creates a new run",
+}
+
+
+def _run_id(operations: Operations, meant: Target) -> str | None:
+    """Of the item's last run by now."""
     channel = meant.pipeline.channel
-    return ledger.of_task(f"{channel}/{meant.generation_id}" if channel else str(meant.generation_id))
+    task_id = f"{channel}/{meant.item_id}" if channel else str(meant.item_id)
+    runs = operations.ledger(meant.pipeline).of_task(task_id)
+    return runs[-1].run_id if runs else None
 
 
 def _refuse_former(found: Found, run: Run) -> None:
@@ -128,21 +140,20 @@ def _refuse_former(found: Found, run: Run) -> None:
     last = found.ledger.of_task(run.task_id)[-1]
     if last.run_id != run.run_id:
         raise Refusal(
-            f"{run.run_id} is a former run of {found.generation_id} and has ended ({run.status}); its last one is "
-            f"{last.run_id} ({last.status}): name that, or {found.generation_id}"
+            f"{run.run_id} is a former run of {found.item_id} and has ended ({run.status}); its last one is "
+            f"{last.run_id} ({last.status}): name that, or {found.item_id}"
         )
 
 
-def _unrecorded(desk: CommandContext, text: str) -> Pipeline | None:
-    """The pipeline in which a generation of that id is under way or among the dead letters, though no ledger knows.
-    Raises RunError if there are several."""
-    if not safe_id(text):
-        return None
-    found = [
-        pipeline
-        for pipeline in desk.pipelines
-        if desk.store(pipeline).read().gen.generation_id == text or pipeline.bucket.list(f"{DEAD_LETTERS}{text}/")
-    ]
+def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:
+    """The pipeline in which an item of that id is under way or among the dead letters, though no ledger knows. Raises
+    RunError if there are several."""
+
+    def has(pipeline: OperatedPipeline) -> bool:
+        present = pipeline.present()
+        return bool(present and present.item_id == text) or letter_of(operations, pipeline, text) is not None
+
+    found = [pipeline for pipeline in operations.pipelines if has(pipeline)]
     if len(found) > 1:
         channels = ", ".join(str(pipeline.channel) for pipeline in found)
         raise RunError(f"{text!r} may mean a generation of several channels: {channels}; name the --channel")

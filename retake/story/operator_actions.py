@@ -12,21 +12,22 @@ from typing import NamedTuple
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
+from retake.operations.events import OPERATOR, REMARK
+from retake.operations.letters import no_letter
+from retake.operations.port import Refusal, Verb
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
 from retake.runs.ledgers import Ledgers
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.environment import LEASE
 from retake.story.generation import DEAD_LETTERS, dead_letter, requeue
-from retake.story.operator_rules import Plan, Refusal, Verb, plan
-from retake.story.run_mirror import OPERATOR, REMARK, RunMirror
+from retake.story.operator_rules import GenerationPlan, plan
+from retake.story.run_mirror import RunMirror
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.transitions import requeued
 
 _log = getLogger(__name__)
-
-_NO_LETTER = "there is no dead letter {}; dead-letters list shows those that there are"
 
 
 class OperatorActions:
@@ -54,11 +55,11 @@ class OperatorActions:
         """The documents, without a lease: nothing is changed."""
         return DocumentStore(self._bucket, self._settings.paths, None, self._clock).read()
 
-    def planned(self, verb: Verb, generation_id: str) -> Plan:
+    def planned(self, verb: Verb, generation_id: str) -> GenerationPlan:
         """What `verb` would do to the generation, as things stand. Raises Refusal."""
         return self._plan(verb, generation_id, self.look())
 
-    def carry_out(self, verb: Verb, generation_id: str, agreed: str) -> tuple[Plan, Documents]:
+    def carry_out(self, verb: Verb, generation_id: str, agreed: str) -> tuple[GenerationPlan, Documents]:
         """Do it; what was done, and the documents after it. `agreed` is what may get lost (`Plan.lost`)."""
         with self._alone() as (store, lease):
             chosen = self._plan(verb, generation_id, store.documents)
@@ -96,7 +97,7 @@ class OperatorActions:
             )
         letter = self.letter(generation_id)
         if letter is None:
-            raise Refusal(f"{_NO_LETTER.format(generation_id)}: it was requeued or dropped, or never was there")
+            raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
         look = f"look at it (dead-letters show {generation_id}), save what you need, and drop it"
         if generation_id.startswith("before-"):
             raise Refusal(
@@ -139,7 +140,7 @@ class OperatorActions:
         with self._alone() as (store, lease):
             letter = self.letter(generation_id)
             if letter is None:
-                raise Refusal(_NO_LETTER.format(generation_id))
+                raise Refusal(no_letter(generation_id))
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
             self._record_drop(lease, generation_id)
             return letter
@@ -178,7 +179,7 @@ class OperatorActions:
                 return folder
         return ""
 
-    def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> Plan:
+    def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> GenerationPlan:
         present = documents.gen.generation_id
         if present != generation_id:
             raise Refusal(f"generation {generation_id} is not under way: {present or 'none'} is")

@@ -1,18 +1,87 @@
-"""The doctor's checks of the vendors: each is asked something that costs nothing, by the client that the steps use."""
+"""The doctor's checks of what is the story's own: prompts, ffmpeg, documents, and its vendors.
 
+Each vendor is asked something that costs nothing, by the client that the steps use.
+"""
+
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from retake.errors import ErrorClass, RetakeError, VendorError
+from retake.bucket import NotFound
+from retake.errors import ErrorClass, RetakeError, SettingsError, VendorError
+from retake.exit_codes import ExitCode
 from retake.keys import Keys
-from retake.operations.finding import Finding, fault, of_error, ok, warn
-from retake.story.clients import RealVendors
+from retake.operations.finding import Finding, fault, named, of_error, ok, warn
+from retake.settings.rules import PictureSize
+from retake.story.clients import LocalMedia, RealVendors
+from retake.story.content import KEYS, checked, load_prompts, prompts_file
+from retake.story.documents import Documents
 from retake.story.settings import Settings
+from retake.story.store import DocumentStore
 from retake.vendors.health import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
 """Seconds that a vendor may take here, whatever a step would give it."""
+
+
+def prompts_check(settings: Settings) -> Finding:
+    path = prompts_file(settings)
+    try:
+        return ok("prompts", f"{path}: {len(load_prompts(path))} calls to the writer")
+    except SettingsError as error:
+        return of_error("prompts", error, "mend the file, or name another in FILE_PATHS.prompts")
+
+
+def ffmpeg_check(settings: Settings) -> Finding:
+    """A mock video, small and short, with the encoder of the settings, made and looked at."""
+    small = settings._replace(
+        image=settings.image._replace(output_size=PictureSize(64, 64)),
+        video=settings.video._replace(mock_duration=0.2, mock_fps=10),
+    )
+    try:
+        studio = LocalMedia(small)
+        doubtful = studio.check_video(studio.mock_video(studio.placeholder("doctor")))
+    except RetakeError as error:
+        return of_error("ffmpeg", error, "without it no mock is made and no video is checked")
+    if doubtful:
+        return warn("ffmpeg", doubtful, "look at VIDEO.mock_codec")
+    return ok("ffmpeg", f"made and read a video with {settings.video.mock_codec}")
+
+
+def document_checks(store: DocumentStore, channel: str | None) -> Iterator[Finding]:
+    """The documents are valid, and the text of the generation under way is whole."""
+    check = named("documents", channel)
+    try:
+        documents = store.read()
+    except RetakeError as error:
+        yield of_error(check, error)
+        return
+    last = documents.midjourney.error
+    what = documents.gen.generation_id or "no generation"
+    if documents.gen.generation_id and last.critical:
+        yield fault(check, f"{what}: {last.message}", last.advice)
+    else:
+        yield ok(check, f"all readable; {what} is under way")
+    if "json" in documents.files:
+        yield _input(store, documents, channel)
+
+
+def _input(store: DocumentStore, documents: Documents, channel: str | None) -> Finding:
+    """666/ID.json as the steps after it need it."""
+    check = named("input", channel)
+    key = store.file_key(documents.gen.generation_id or "", "json")
+    do = "mend the file, or take the generation up from its text again"
+    try:
+        value = json.loads(store.bucket.read(key)[0])
+        checked(value if isinstance(value, dict) else {}, KEYS)
+    except NotFound:
+        return ok(check, f"{key} has just been moved")
+    except (ValueError, RecursionError) as error:
+        return fault(check, f"{key}: not JSON ({error})", do)
+    except RetakeError as error:
+        return fault(check, f"{key}: {error}".replace("the writer's answer", "it"), do)
+    return ok(check, f"{key} has all that the pictures and the video need")
 
 
 def vendor_checks(settings: Settings, keys: Keys, *, test_request: bool) -> Iterator[Finding]:
@@ -58,7 +127,9 @@ def _tried(name: str, client: Callable[[], Healthy]) -> Finding:
 def _unwell(name: str, error: VendorError) -> Finding:
     """Class C needs a person before anything works; what is temporary may be over with the next look."""
     if error.error_class is ErrorClass.CRITICAL:
-        return fault(name, str(error), "do what the message says; until then every call fails", 78, code=error.code)
+        return fault(
+            name, str(error), "do what the message says; until then every call fails", ExitCode.CONFIG, code=error.code
+        )
     return fault(name, str(error), "look again in a minute", code=error.code)
 
 

@@ -5,10 +5,10 @@ from acting_world import ID, STATES, TABLE, act, papers, runs
 
 from retake.console.cancel import command as cancel
 from retake.errors import LeaseHeld
+from retake.operations.port import Refusal
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import StaleRun
 from retake.runs.states import FINAL, RunStatus, Trigger
-from retake.story.operator_rules import Refusal
 
 
 @pytest.mark.parametrize("name", TABLE)

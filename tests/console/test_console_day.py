@@ -12,7 +12,7 @@ from retake.console.retry import command as retry
 from retake.console.spend import command as spend
 from retake.console.status import command as status
 from retake.errors import StateError
-from retake.story.operator_rules import Refusal
+from retake.operations.port import Refusal
 from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 

@@ -10,9 +10,9 @@ from retake.console.cancel import command as cancel
 from retake.console.dead_letters import command as dead_letters
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter, show_letter
 from retake.errors import LeaseHeld
+from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_ledger import BucketLedger
-from retake.story.operator_rules import Refusal
 
 
 def letters(world: World) -> list[dict[str, Any]]:

@@ -12,10 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 from reading_world import CHECKOUT, World, desk_of
 
-from retake.console import command_context as frame
+from retake.console import invocation as frame
 from retake.console.answer import Answer, Line
 from retake.console.command import ACTING, READING, main
-from retake.console.command_context import CommandContext, answered, console_command
+from retake.console.command_context import CommandContext
+from retake.console.invocation import answered, console_command
 from retake.errors import LeaseHeld, RunError, SettingsError, StateError, StorageError
 
 DOC = (CHECKOUT / "docs" / "console.md").read_text("utf-8")
@@ -160,9 +161,9 @@ def test_a_channel_that_is_none_is_told() -> None:
     world = World()
     world.settings = world.settings._replace(channels=("en",))
     with pytest.raises(SettingsError, match="CHANNELS \\(en"):
-        assert desk_of(world, channel="de").pipelines
+        assert desk_of(world, channel="de").operations
     with pytest.raises(SettingsError, match="no CHANNELS"):
-        assert desk_of(World(), channel="de").pipelines
+        assert desk_of(World(), channel="de").operations
 
 
 def test_the_desk_opens_nothing_that_is_not_asked_for() -> None:

@@ -12,9 +12,9 @@ from retake.console.dead_letters import drop_letter, list_letters, requeue_lette
 from retake.console.retry import command as retry
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
+from retake.operations.port import Refusal
 from retake.runs import Ledger, open_ledger
 from retake.runs.states import RunStatus
-from retake.story.operator_rules import Refusal
 
 
 def on_sqlite(name: str, folder: Path) -> World:

@@ -24,6 +24,8 @@ from retake.runs.states import Trigger
 from retake.story.settings import SECTIONS
 from retake.ticking.tick import Orders
 
+HOLDING = desk_of(World(on_unknown_outcome="hold")).operations.pipelines[0]
+
 
 def failure(code: str, step: str = "upscale", message: str = "no") -> dict[str, Any]:
     return {"error_id": f"{code}-{step}-{message}", "error_class": "A", "error_code": code, "message": message} | {
@@ -184,8 +186,8 @@ def test_a_failure_of_no_step_counts_too() -> None:
 
 def test_an_unknown_outcome_has_its_advice() -> None:
     tale = Tale()
-    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)))
-    [told] = recommendations(it, [{"step": "imagine", "outcome": "unknown"}], {}, "hold")
+    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)), {})
+    [told] = recommendations(it, [{"step": "imagine", "outcome": "unknown"}], {}, HOLDING)
     assert told.startswith("Nobody knows what became of 1 paid call (imagine): look in the vendor's account")
 
 
@@ -251,9 +253,9 @@ def test_what_may_be_paid_twice_is_told_with_its_price() -> None:
 
 def test_where_calls_are_held_already_that_is_not_recommended() -> None:
     tale = Tale()
-    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)))
+    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)), {})
     call = {"step": "imagine", "possible_duplicate": True}
-    [told] = recommendations(it, [call], {}, "hold")
+    [told] = recommendations(it, [call], {}, HOLDING)
     assert "on_unknown_outcome" not in told
 
 

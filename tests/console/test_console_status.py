@@ -11,10 +11,10 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import stamp
 from retake.console.status import command as status
 from retake.errors import StorageError
-from retake.operations.status import _WORDS
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import Trigger
 from retake.story.documents import Status
+from retake.story.operator_view import WORDS
 
 
 def test_an_empty_bucket_is_well_and_says_what_comes_next() -> None:
@@ -265,4 +265,4 @@ def test_a_thousand_channels_cost_a_few_operations_each() -> None:
 
 
 def test_every_status_has_its_words() -> None:
-    assert set(_WORDS) == {None, *Status}
+    assert set(WORDS) == {None, *Status}

@@ -18,7 +18,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import parse_stamp
 from retake.console.unlock import command as unlock
 from retake.errors import LeaseHeld, LeaseLost
-from retake.story.operator_rules import Refusal
+from retake.operations.port import Refusal
 
 ROOT = Path(__file__).parents[2]
 
