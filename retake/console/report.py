@@ -154,4 +154,4 @@ def _paid(calls: Sequence[Call]) -> list[str]:
 
 
 def _recommended(advice: Sequence[str]) -> list[str]:
-    return [f"- {text(it)}" for it in advice] or ["None: what there is did its work."]
+    return [f"- {text(it)}" for it in advice] or ["None: the settings in place were enough."]

@@ -183,4 +183,4 @@ def _stands(seen: PipelineStatus, now: datetime) -> Cell:
     if state.waiting:
         since = f", {span((now - state.waiting.since).total_seconds())}" if state.waiting.since else ""
         return Cell(f"waits for {state.waiting.party}{since}")
-    return Cell("rests" if state.idle else "goes on")
+    return Cell("waits" if state.idle else "goes on")

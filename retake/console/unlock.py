@@ -38,7 +38,7 @@ def command(context: CommandContext, yes: bool) -> Answer:
         raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
     lowered = _lowered(pipeline)
     what = f"the lease of {pipeline.name} is broken; it was held by {who}"
-    fenced = f"whatever its holder still wants to write is refused from token {token} on"
+    fenced = f"writes of its former holder are refused from token {token} on"
     document = {
         "done": "unlock",
         "pipeline": pipeline.name,
@@ -78,7 +78,7 @@ def _lowered(pipeline: OperatedPipeline) -> bool | None:
 
 def _told(lowered: bool | None) -> list[Line]:
     if lowered is None:
-        return [Line("One of the documents makes no sense; `status` says which.", Tone.WARN)]
+        return [Line("One of the documents is invalid; `status` says which.", Tone.WARN)]
     return [Line(f"{'processing_lock is lowered. ' if lowered else ''}{_GOES_ON}")]
 
 

@@ -46,7 +46,7 @@ def vendor_off(operations: Operations, states: BreakerStates) -> Callable[[str],
         if state is None or terms.breaker.failures is None:
             return ""
         if isinstance(state, str):
-            return f"the breaker {vendor} cannot be made sense of: {state}"
+            return f"the document of the breaker {vendor} is invalid: {state}"
         return refusal(terms.breaker, state, vendor, operations.clock.now(), terms.script_timeout_s)
 
     return off

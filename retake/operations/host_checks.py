@@ -23,9 +23,9 @@ FILES = 256
 
 def settings_checks(source: str, warnings: Sequence[str]) -> Iterator[Finding]:
     """The settings were read, so they are valid; what is odd about them."""
-    yield ok("settings", f"{source} is readable and makes sense", source=source)
+    yield ok("settings", f"{source} is readable and valid", source=source)
     for warning in warnings:
-        yield warn("settings", warning, "mend the name if it is misspelt; else leave it")
+        yield warn("settings", warning, "correct the name if it is misspelt; else leave it")
 
 
 def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) -> Iterator[Finding]:

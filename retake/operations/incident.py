@@ -128,7 +128,7 @@ def outages(entries: Sequence[TimelineEntry], recovered_by: Mapping[str, frozens
 
 
 def actions(entries: Sequence[TimelineEntry]) -> tuple[tuple[str, str, int], ...]:
-    """What was done about it, by whom and how often, in the order of the first time."""
+    """What was done about it, by which actor and how often, in the order of the first time."""
     done: Counter[tuple[str, str]] = Counter()
     for it in entries:
         if what := _action(it):

@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from retake.clock import stamp
+from retake.bucket import Bucket
+from retake.clock import Clock, stamp
 from retake.errors import RetakeError, RunError
 from retake.operations.bills import calls_of, total_usd
 from retake.operations.pipelines import Operations
@@ -109,7 +110,7 @@ def requeuable(operations: Operations) -> list[LetterView]:
 
 def find_letter(operations: Operations, letter_id: str) -> LetterView:
     """Return one dead letter. Raises Refusal where there is none, RunError where several channels have one."""
-    letters = [(pipeline, letter_of(operations, pipeline, letter_id)) for pipeline in operations.pipelines]
+    letters = [(pipeline, letter_of(pipeline.bucket, operations.clock, letter_id)) for pipeline in operations.pipelines]
     found = [LetterView(pipeline, letter) for pipeline, letter in letters if letter]
     if not found:
         raise Refusal(no_letter(letter_id))
@@ -119,10 +120,10 @@ def find_letter(operations: Operations, letter_id: str) -> LetterView:
     return found[0]
 
 
-def letter_of(operations: Operations, pipeline: OperatedPipeline, letter_id: str) -> DeadLetter | None:
-    """Return the pipeline's dead letter of that id, or None."""
+def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None:
+    """Return the dead letter of that id in a pipeline's part of the bucket, or None."""
     try:
-        return DeadLetters(pipeline.bucket, operations.clock).show(letter_id)
+        return DeadLetters(bucket, clock).show(letter_id)
     except NoSuchLetter:
         return None
 

@@ -68,7 +68,7 @@ def plan_order(meant: Target, verb: Verb) -> OrderPlan:
         case Verb.SKIP:
             raise Refusal(
                 f"{run.run_id} is a run of {run.pipeline}: only steps of a story can be skipped; cancel "
-                f"{run.run_id}, if it is not wanted any more"
+                f"{run.run_id}, if it is no longer wanted"
             )
     return OrderPlan(Order(verb, run.task_id, run))
 
@@ -101,11 +101,11 @@ def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run
     going = [run for run in ledger.of_task(failed.task_id) if not run.ended]
     key = f"{failed.idempotency_key}+retry"
     if going and going[-1].idempotency_key != key:
-        raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being tried again already: {going[-1].run_id}")
+        raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being retried already: {going[-1].run_id}")
     new = ledger.create_for_task(failed.task_id, key, actor=OPERATOR, pipeline=failed.pipeline)
     what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
     document = {"done": "retry", "run": run_document(new), "what": what, "next_tick": None}
-    return OrderDone(document, what, f"A worker of {failed.pipeline} takes it up")
+    return OrderDone(document, what, f"a worker of {failed.pipeline} claims it")
 
 
 def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> OrderDone:
@@ -117,12 +117,12 @@ def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> Ord
 
 
 _WAYS = {
-    RunStatus.QUEUED: "a worker takes it up; wait for it, or cancel it",
+    RunStatus.QUEUED: "a worker claims it; wait for it, or cancel it",
     RunStatus.RUNNING: "it is being worked on; wait for it, or cancel it",
-    RunStatus.RETRY_SCHEDULED: "it is tried again when that is due; wait for it, or cancel it",
-    RunStatus.INTERRUPTED: "a worker takes it up again; wait for it, or cancel it",
-    RunStatus.SUCCEEDED: "there is nothing to try again",
-    RunStatus.CANCELLED: "it was not wanted any more; whoever wants it again creates a new run",
+    RunStatus.RETRY_SCHEDULED: "it is retried when that is due; wait for it, or cancel it",
+    RunStatus.INTERRUPTED: "a worker resumes it; wait for it, or cancel it",
+    RunStatus.SUCCEEDED: "there is nothing to retry",
+    RunStatus.CANCELLED: "it was no longer wanted; create a new run to do it after all",
 }
 
 
@@ -151,7 +151,9 @@ def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:
 
     def has(pipeline: OperatedPipeline) -> bool:
         present = pipeline.present()
-        return bool(present and present.item_id == text) or letter_of(operations, pipeline, text) is not None
+        return (
+            bool(present and present.item_id == text) or letter_of(pipeline.bucket, operations.clock, text) is not None
+        )
 
     found = [pipeline for pipeline in operations.pipelines if has(pipeline)]
     if len(found) > 1:

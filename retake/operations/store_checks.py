@@ -68,7 +68,7 @@ def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
     told = f"a scratch object of {len(data)} bytes was written, read and deleted ({key})"
     yield ok("bucket is writable", told) if same else fault("bucket is writable", f"{key}: other bytes came back")
     if listed and not left:
-        yield ok("listing", "what is written is listed at once, what is deleted is not")
+        yield ok("listing", "what is written is listed immediately, what is deleted is not")
     else:
         what = "what is deleted is listed still" if left else "what is written is not listed"
         yield fault("listing", what, "use a store whose listings are strongly consistent: the lease rests on them")

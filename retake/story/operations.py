@@ -11,6 +11,7 @@ from retake.clock import Clock
 from retake.errors import RetakeError, StateError
 from retake.operations.bills import calls_of
 from retake.operations.finding import Finding
+from retake.operations.letters import letter_of
 from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import (
     Bill,
@@ -170,11 +171,12 @@ class StoryOperations:
             return OrderPlan(order, then=self._next_tick(after) if after else "")
         if documents.gen.generation_id == name:
             return OrderPlan(order, self._actions.planned(verb, name).lost)
+        kept = letter_of(self.bucket, self._clock, name) is not None
         cancelled = run is not None and run.status is RunStatus.CANCELLED
-        if verb is Verb.RETRY and not cancelled and self._actions.has_letter(name):
+        if verb is Verb.RETRY and kept and not cancelled:
             self._actions.check_requeue(name, documents)
             return OrderPlan(order._replace(verb=Verb.REQUEUE))
-        raise _has_ended(order, documents, letter=self._actions.has_letter(name))
+        raise _has_ended(order, documents, letter=kept)
 
     def carry_out(self, order: Order, agreed: str = "") -> OrderResult:
         verb, name, _ = order
@@ -184,7 +186,7 @@ class StoryOperations:
             return OrderResult(order, f"the dead letter {name} is dropped, {files} files")
         if verb is Verb.REQUEUE:
             after = self._actions.requeue(name)
-            what, warning = f"{name} is taken up again from its dead letter", ""
+            what, warning = f"{name} is requeued from its dead letter", ""
         else:
             done, after = self._actions.carry_out(verb, name, agreed)
             what, warning = done.done, done.warning or (f"given up: {done.lost}" if done.lost else "")
@@ -207,13 +209,13 @@ def _has_ended(order: Order, documents: Documents, *, letter: bool) -> Refusal:
     """Why nothing can be done about a generation that is not under way, and what can."""
     name, run, present = order.item_id, order.run, documents.gen.generation_id
     if letter:
-        way = f"it lies among the dead letters: dead-letters requeue {name} takes it up again"
+        way = f"it is among the dead letters: dead-letters requeue {name} resumes it"
     elif run and run.status is RunStatus.SUCCEEDED:
         way = "there is nothing to do"
     elif run and not run.ended:
         way = "its documents say that it has ended, and the next tick brings the ledger in line"
     else:
-        way = "its dead letter was dropped, and cannot be taken up again; the next tick begins a new one"
+        way = "its dead letter was dropped and cannot be requeued; the next tick begins a new one"
     under_way = f"; under way is {present}" if present else ""
     return Refusal(f"{name} cannot be {_PAST[order.verb]}: it {_how(run)}, and {way}{under_way}")
 

@@ -1,4 +1,4 @@
-"""An operator's hand in a pipeline: what operator.py plans, carried out under the lease.
+"""What operator_rules.py plans, carried out under the lease.
 
 Documents first, then the ledger. Each order of writes is one whose crash in between the next tick finishes, or that is
 as if it had not begun; a ledger that was not brought in line any more is at the next tick.
@@ -13,9 +13,9 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.operations.events import OPERATOR, REMARK
-from retake.operations.letters import no_letter
+from retake.operations.letters import letter_of, no_letter
 from retake.operations.port import Refusal, Verb
-from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
+from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.runs.ledgers import Ledgers
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
@@ -31,10 +31,10 @@ _log = getLogger(__name__)
 
 
 class OperatorActions:
-    """What an operator does to the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
+    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
 
-    Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it makes
-    no sense as things stand by then, StateError, StorageError.
+    Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it does
+    not fit the state by then, StateError, StorageError.
     """
 
     def __init__(
@@ -74,28 +74,17 @@ class OperatorActions:
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
 
-    def has_letter(self, generation_id: str) -> bool:
-        """Whether the generation lies among the dead letters."""
-        return self.letter(generation_id) is not None
-
-    def letter(self, generation_id: str) -> DeadLetter | None:
-        """The dead letter of that id, None if there is none."""
-        try:
-            return DeadLetters(self._bucket, self._clock).show(generation_id)
-        except NoSuchLetter:
-            return None
-
     def check_requeue(self, generation_id: str, documents: Documents) -> None:
         """Raises Refusal if the generation cannot be taken up again now."""
         present = documents.gen.generation_id
         if present == generation_id:
-            raise Refusal(f"{generation_id} is under way: it need not be taken up again")
+            raise Refusal(f"{generation_id} is under way: it need not be requeued")
         if present:
             raise Refusal(
                 f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or "
                 f"cancel {present} first"
             )
-        letter = self.letter(generation_id)
+        letter = letter_of(self._bucket, self._clock, generation_id)
         if letter is None:
             raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
         look = f"look at it (dead-letters show {generation_id}), save what you need, and drop it"
@@ -115,13 +104,13 @@ class OperatorActions:
         store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
         present = store.read()
         name = self._settings.paths.config_midjourney.rpartition("/")[2]
-        grave = f"{DEAD_LETTERS}{generation_id}/"
-        buried = store.read_midjourney(f"{grave}{name}")
-        if buried is None:
+        folder = f"{DEAD_LETTERS}{generation_id}/"
+        kept = store.read_midjourney(f"{folder}{name}")
+        if kept is None:
             return None
-        prefix = f"{grave}{generation_id}."
+        prefix = f"{folder}{generation_id}."
         files = frozenset(entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)).intersection(GROUP)
-        doc = requeued(buried, present.midjourney)
+        doc = requeued(kept, present.midjourney)
         return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
 
     def requeue(self, generation_id: str) -> Documents:
@@ -132,13 +121,13 @@ class OperatorActions:
                 requeue(store, generation_id)
                 documents = store.read()
                 record = _Record(self._mirror(lease), self._settings, self._clock)
-                record.of_what_was_done(documents, "requeue", "it is taken up again from its dead letter")
+                record.of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
             return documents
 
     def drop(self, generation_id: str) -> DeadLetter:
         """Remove a dead letter, or the remains of one, for good; what it was."""
         with self._alone() as (store, lease):
-            letter = self.letter(generation_id)
+            letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:
                 raise Refusal(no_letter(generation_id))
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
@@ -166,7 +155,7 @@ class OperatorActions:
         channel = self._pipeline.partition("/")[2]
         runs = ledger.of_task(f"{channel}/{generation_id}" if channel else generation_id)
         if runs:
-            text = "its dead letter is dropped: it cannot be taken up again"
+            text = "its dead letter is dropped: it cannot be requeued"
             note = {"code": "drop", "text": text, "at_utc": stamp(self._clock.now())}
             ledger.note(runs[-1], REMARK, note, actor=OPERATOR)
 

@@ -1,19 +1,19 @@
-"""What an operator may do to a generation: whether it makes sense as things stand, and what it makes of the documents.
+"""What an operator may do to a generation: whether it fits the present state, and how it changes the documents.
 
 what the documents say                            retry                      skip                       cancel
 ────────────────────────────────────────────────  ─────────────────────────  ─────────────────────────  ────────
 a paid call of unknown outcome is held            it is made again           as if no attempt were left  ends it
 an error status, attempts left                    now instead of later       a mock takes its place ¹    ends it
 an error status, none left                        refused: skip, or later    a mock takes its place ¹    ends it
-a person had to mend something (class C)          tried at the next tick     a mock takes its place ¹    ends it
-a paid call that nobody has asked about yet       refused: a tick asks       refused: a tick asks        ends it
+a person had to fix something (class C)           tried at the next tick     a mock takes its place ¹    ends it
+a paid call whose outcome is not looked up yet     refused: a tick asks       refused: a tick asks        ends it
 the mock is to be made                            refused: a tick makes it   refused: it is the mock     ends it
 it goes on by itself                              refused: nothing failed    refused: nothing failed     ends it
-it failed for good, or was cancelled              refused: a tick buries it  refused                     refused
+it failed for good, or was cancelled              refused: a tick ends it    refused                     refused
 
 ¹ of a picture or a video, where there is a text; the text itself cannot be done without.
 
-Nothing here takes a lease or writes: intervention.py carries out what is planned here.
+Nothing here takes a lease or writes: operator_actions.py carries out what is planned here.
 """
 
 from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ def next_tick(
     """What the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
     action = decide(documents, limits, now, prices, today)
     if action.act is Act.WAIT:
-        return f"the next tick rests: {why(action)}"
+        return f"the next tick waits: {why(action)}"
     return f"the next tick: {action.act} ({why(action)})"
 
 
@@ -103,12 +103,10 @@ def _retry(documents: Documents, limits: Workflow, now: datetime) -> GenerationP
             return GenerationPlan(name, transitions.operator_retries(doc), done, warning=warning)
         case Situation.FAILED:
             which = f"retry {doc.retries_of(step) + 1} of {limits.max_retries}"
-            return GenerationPlan(
-                name, transitions.retried(_unheld(doc)), f"{step} of {name} is tried again now ({which})"
-            )
+            return GenerationPlan(name, transitions.retried(_unheld(doc)), f"{step} of {name} is retried now ({which})")
         case Situation.CRITICAL:
             return GenerationPlan(
-                name, transitions.hold_lifted(doc), f"{step} of {name} is tried again now: its wait is over"
+                name, transitions.hold_lifted(doc), f"{step} of {name} is retried now: its wait is over"
             )
         case Situation.EXHAUSTED:
             coming = _without_waits(documents, limits, now)
@@ -166,7 +164,7 @@ def paid_for(doc: MidjourneyDocument) -> str:
     usd = sum(float(call.get("price_usd") or 0.0) for call in doc.paid_calls)
     words = [f"{calls} paid call{'s' * (calls != 1)} ({usd:.3f} USD)"] if calls else []
     if tasks:
-        words.append(f"task {', '.join(tasks)} in flight, which nobody will fetch")
+        words.append(f"task {', '.join(tasks)} in flight, whose result is not fetched")
     return " and ".join(words)
 
 
@@ -178,8 +176,8 @@ def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: 
         case Situation.OVER:
             how = "was cancelled" if doc.cancelled else "failed for good"
             return Refusal(
-                f"{name} {how}, and the next tick puts it among the dead letters; after that, "
-                f"dead-letters requeue {name} takes it up again"
+                f"{name} {how}, and the next tick moves it to the dead letters; after that, "
+                f"dead-letters requeue {name} resumes it"
             )
         case Situation.UNASKED:
             return Refusal(
@@ -187,7 +185,7 @@ def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: 
                 f"Wait for it, {cancel}"
             )
         case Situation.MOCK_NEXT:
-            return Refusal(f"{name}: the vendors were given up on, the next tick makes the mock. Wait for it, {cancel}")
+            return Refusal(f"{name}: the vendors took too long, the next tick makes the mock. Wait for it, {cancel}")
         case _:
             action: Action = decide(documents, limits, now)
             return Refusal(

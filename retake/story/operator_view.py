@@ -25,14 +25,14 @@ WORDS: Mapping[Status | None, str] = {
     Status.WAITING_FOR_UPSCALE: "the upscale is ordered; waiting for Midjourney",
     Status.WAITING_FOR_RUNWAY: "the video is ordered; waiting for Runway",
     Status.CONTENT_FAILED: "writing the text failed",
-    Status.IMAGINE_TRIGGER_FAILED: "the pictures could not be had",
-    Status.UPSCALE_TRIGGER_FAILED: "the upscale could not be had",
-    Status.MJ_FETCH_FAILED: "Midjourney does not say how its task stands",
-    Status.RUNWAY_TRIGGER_FAILED: "the video could not be had",
-    Status.RUNWAY_POLL_FAILED: "Runway does not say how its task stands",
-    Status.RUNWAY_POLL_TIMEOUT: "the video was not there in the time of one tick",
-    Status.TIMED_OUT_MOCK_NEEDED: "the vendors were given up on; a mock is made",
-    Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick puts it among the dead letters",
+    Status.IMAGINE_TRIGGER_FAILED: "ordering the pictures failed",
+    Status.UPSCALE_TRIGGER_FAILED: "ordering the upscale failed",
+    Status.MJ_FETCH_FAILED: "asking Midjourney for its task's state failed",
+    Status.RUNWAY_TRIGGER_FAILED: "ordering the video failed",
+    Status.RUNWAY_POLL_FAILED: "asking Runway for its task's state failed",
+    Status.RUNWAY_POLL_TIMEOUT: "the video was not ready within one tick",
+    Status.TIMED_OUT_MOCK_NEEDED: "the vendors took too long; a mock is made",
+    Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick moves it to the dead letters",
 }
 """What each status means."""
 
@@ -77,7 +77,7 @@ def story_state(
         documents = store.read()
     except StateError as error:
         seen = book and book._replace(pipeline=name)
-        told = "stops at the document that cannot be made sense of"
+        told = "stops at the invalid document"
         return PipelineState("unreadable", readable=False, next_tick=told, today=seen, needs=(str(error),))
     seen = book and book.seen_by(name, known(documents.midjourney))
     action = decide(documents, settings.workflow, now, prices(settings), seen)
@@ -127,12 +127,12 @@ class _View(NamedTuple):
 
     def _words(self, waiting: Waiting | None) -> str:
         if self.doc.cancelled:
-            return "it was cancelled; the next tick puts it among the dead letters"
+            return "it was cancelled; the next tick moves it to the dead letters"
         if self.waits and self.doc.pending:
             return "a paid call of unknown outcome is held"
         if self.waits and waiting and waiting.party == OPERATOR:
-            return "it waits until a person has mended something"
-        return "it rests" if self.waits and self.doc.status is None else WORDS[self.doc.status]
+            return "it waits until a person has fixed something"
+        return "it is waiting" if self.waits and self.doc.status is None else WORDS[self.doc.status]
 
     def _waiting(self) -> Waiting | None:
         doc = self.doc
@@ -150,7 +150,7 @@ class _View(NamedTuple):
         doc, name, failed = self.doc, self.documents.gen.generation_id, self.documents.gen.failed_in_a_row
         if not name:
             many = failed >= self.limits.max_failed_in_a_row
-            mend = f"the last {failed} generations all failed; mend the cause, then run the manager with --resume"
+            mend = f"the last {failed} generations all failed; fix the cause, then run the manager with --resume"
             return [mend] if many else []
         if doc.pending and doc.pending.outcome == UNKNOWN and self.waits:
             return [
@@ -173,11 +173,11 @@ def _next_tick(store: DocumentStore, action: Action, over_cap: str, vendor_off: 
         return vendor_off(vendor) if vendor else ""
 
     if action.act is Act.WAIT:
-        return f"rests: {why(action)}"
+        return f"waits: {why(action)}"
     if action.act is Act.BEGIN:
         return _beginning(store, over_cap, off(Action(Act.WRITE, Step.CONTENT, "")))
     if alone := off(action):
-        return f"rests: {alone}; due then: {action.act} ({why(action)})"
+        return f"waits: {alone}; due then: {action.act} ({why(action)})"
     return f"{action.act} ({why(action)})"
 
 
@@ -189,4 +189,4 @@ def _beginning(store: DocumentStore, over_cap: str, off: str) -> str:
         return f"{tidying}begin nothing: {store.paths.folder_666} holds a ready group"
     if over_cap:
         return f"{tidying}begin nothing: {over_cap}"
-    return f"{tidying}begin a new generation" + (f", then rest: {off}" if off else "")
+    return f"{tidying}begin a new generation" + (f", then wait: {off}" if off else "")

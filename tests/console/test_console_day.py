@@ -101,7 +101,7 @@ def test_an_acting_command_says_so_too() -> None:
     world.put("caps/2026-01-01.json", {"pipelines": {"story": {"settled_usd": 0.05}}})
     generation_id = world.generation_id
     document = ask(retry, world, run=generation_id).document
-    assert "the next tick rests: the daily cap" in document["next_tick"]
+    assert "the next tick waits: the daily cap" in document["next_tick"]
 
 
 def test_a_day_that_is_not_the_clocks_is_named() -> None:

@@ -159,7 +159,7 @@ def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
     until = stamp(world.clock.now() + timedelta(minutes=5))
     world.put("breakers/midjourney.json", {"open_until": until, "opened_at": stamp(world.clock.now())})
     [told] = ask(status, world).document["pipelines"]
-    assert told["next_tick"].startswith("rests: midjourney has failed too often: open until")
+    assert told["next_tick"].startswith("waits: midjourney has failed too often: open until")
     assert world.tick().exit_code == 75
     world.put("breakers/midjourney.json", {"open_until": until, "probe_ordered": True})
     assert ask(status, world).document["pipelines"][0]["next_tick"].startswith("ask Midjourney")
@@ -168,7 +168,7 @@ def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
 def test_a_breaker_that_is_turned_off_holds_nothing_back() -> None:
     world = World()
     world.put("breakers/openai.json", {"open_until": stamp(world.clock.now() + timedelta(minutes=5))})
-    assert "rest" not in ask(status, world).document["pipelines"][0]["next_tick"]
+    assert "waits" not in ask(status, world).document["pipelines"][0]["next_tick"]
 
 
 def test_what_the_next_tick_does_knows_of_a_manager_at_work() -> None:
