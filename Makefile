@@ -5,7 +5,7 @@
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run status show postgres test soak bench format pins audit clean anew
+.PHONY: help install tools run status show postgres check test soak bench format pins audit clean anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -18,7 +18,8 @@ VENV := .venv/bin/python
 PIP := PIP_USER=0 $(VENV) -m pip --disable-pip-version-check --no-input --no-cache-dir --retries 3
 
 # More test processes than cores: many tests wait for processes of their own.
-WORKERS ?= $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 )))
+CORES := $(shell nproc 2>/dev/null || echo 2)
+WORKERS ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 
 # Two makes at once in one folder: the second waits for the first one's environment instead of making another.
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock Makefile)
@@ -110,18 +111,28 @@ postgres:
 	if command -v apt-get >/dev/null && $$sudo true 2>/dev/null; then echo "== installing PostgreSQL for the tests"; \
 	$$sudo sh -c '$(install_postgres)' >.venv/apt.log 2>&1 && exit; fi; echo "$(NO_POSTGRES)" >&2
 
+define lint
+@echo "== ruff check"
+@$(VENV) -m ruff check --quiet
+@echo "== ruff format --check"
+@$(VENV) -m ruff format --check --quiet
+@echo "== mypy --strict"
+@$(VENV) -m mypy --strict
+endef
+
+check: tools ## for each save, under a minute: lint, format, types, unit tests, contracts in memory and on a directory
+	$(lint)
+	@echo "== pytest, without searches and processes"
+	@$(VENV) -m pytest -q -n $(CORES) -m "not search and not process"
+
 test: tools postgres ## lint, format, types, and every test
-	@echo "== ruff check"
-	@$(VENV) -m ruff check --quiet
-	@echo "== ruff format --check"
-	@$(VENV) -m ruff format --check --quiet
-	@echo "== mypy --strict"
-	@$(VENV) -m mypy --strict
+	$(lint)
 	@echo "== pytest"
 	@$(VENV) -m pytest -q -n $(WORKERS)
 
-soak: tools postgres ## the simulation and the sweeps at length: SEEDS=20000, every pair of deaths (an hour or more)
-	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto tests/story tests/bucket tests/runs
+soak: tools postgres ## the searches at length: SEEDS=20000, every pair of deaths (an hour or more)
+	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto -m search
+	@RETAKE_SEEDS=$(or $(SEEDS),20000) $(VENV) -m pytest -q -n auto tests/runs/test_ledger_clouds.py
 
 bench: tools ## the figures of the README, measured on this machine
 	@$(VENV) -m bench
@@ -132,7 +143,7 @@ format: tools ## mend what lint and format can mend by themselves
 
 # Hashes of every file of a version, so that what is fetched is what was pinned, whichever machine fetches it.
 COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate \
-	--no-header --no-emit-options pyproject.toml
+	--no-header --no-emit-options --extra b2 --extra s3 --extra postgres pyproject.toml
 
 pins: ## pin anew, with hashes: the newest versions that pyproject.toml's ranges allow
 	@rm -rf build && "$(PYTHON)" -m venv build/pins

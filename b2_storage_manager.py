@@ -12,18 +12,9 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def main() -> None:
-    """A plain tick, which is what a schedule runs, has no options: so it does not load what parses them (click, half
-    of what an idle tick would cost)."""
-    if len(sys.argv) > 1:
-        from retake.story.options import main as with_options
+    from retake.story.command import tick
 
-        gc.enable()
-        with_options(obj=FOLDER)
-    from retake.story.command import Options, manage
-
-    gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
-    gc.enable()
-    sys.exit(manage(FOLDER, Options()))
+    tick(FOLDER, sys.argv[1:])
 
 
 if __name__ == "__main__":

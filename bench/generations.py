@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.fakes import FakeStudio, FakeVendors
 from bench.pipelines import ROOT, full, published
 from bench.table import markdown
 from retake.bucket import Lease
@@ -23,6 +22,7 @@ from retake.story.runner import StoryRunner
 from retake.story.settings import Settings
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
+from retake.testing import FakeMedia, FakeVendors
 
 ROUNDS = 5  # of a few generations, and then as many bare writes
 EACH = 4
@@ -102,7 +102,7 @@ def timed(work: Callable[[], object]) -> float:
 
 def generate(bucket: CountingBucket) -> None:
     """One tick, from nothing under way to a finished generation."""
-    settings, vendors, studio = Settings(), FakeVendors(), FakeStudio()
+    settings, vendors, studio = Settings(), FakeVendors(), FakeMedia()
 
     def context(lease: Lease) -> StepContext:
         store = DocumentStore(bucket, settings.paths, lease, SystemClock())

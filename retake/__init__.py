@@ -14,4 +14,4 @@ The rooms, from the top down (imports point down only):
     errors.py  keys.py  logs.py  clock.py
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

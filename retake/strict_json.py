@@ -35,6 +35,11 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, indent=2).encode() + b"\n"
 
 
+def well_formed(value: Any) -> Any:
+    """Return `value` with lone surrogates, which no UTF-8 file can hold, replaced by "?"."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
 def what_is_wrong(error: ValueError) -> str:
     """Return why `parse` refused something, in words."""
     return str(error) if type(error) is ValueError else f"not JSON ({error})"

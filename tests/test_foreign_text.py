@@ -157,7 +157,7 @@ def test_the_display_and_the_account_of_until_done_rule_no_terminal(
     clock = SystemClock()
     watch = Watch(Settings(), Listing(), clock, terminal=terminal)  # type: ignore[arg-type]
     watch._generation_id = HOSTILE
-    watch._events = [Event(clock.now(), f"upscale failed: {HOSTILE}\n{HOSTILE}: taken again")]
+    watch._events = [Event(clock.now(), f"upscale failed: {HOSTILE}\n{HOSTILE}: retried")]
     with watch:
         if watch._live:
             watch._live.refresh()

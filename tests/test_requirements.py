@@ -9,13 +9,18 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from retake.extras import EXTRAS
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SHIPPED = [Requirement(text) for text in PROJECT["dependencies"]]
-TOOLS = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+OPTIONAL = {extra: [Requirement(text) for text in texts] for extra, texts in PROJECT["optional-dependencies"].items()}
+TOOLS = OPTIONAL.pop("dev")
+ALWAYS = [Requirement(text) for text in PROJECT["dependencies"]]
+SHIPPED = [*ALWAYS, *(requirement for extra in OPTIONAL.values() for requirement in extra)]
 NOT_IMPORTED = {"check-jsonschema", "flask", "flask-cors", "mypy", "ruff", "pytest-xdist", "types-requests"}
 """Tools that are run, or that work by being there (moto's server needs flask)."""
 
@@ -85,6 +90,30 @@ def test_each_pin_is_declared_or_needed_by_another_and_nothing_needed_is_left_un
 
 def test_what_the_package_imports_is_what_it_declares() -> None:
     assert imported([*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")]) == names(SHIPPED)
+
+
+@pytest.mark.parametrize("extra", OPTIONAL)
+def test_an_extra_is_imported_where_it_is_needed_and_nowhere_else(extra: str) -> None:
+    places = {
+        "b2": [*ROOT.glob("retake/bucket/b2/*.py"), *ROOT.glob("retake/sandbox/b2*.py")],
+        "s3": [*ROOT.glob("retake/bucket/s3/*.py")],
+        "postgres": [ROOT / "retake/runs/database.py"],
+    }[extra]
+    others = [path for path in [*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")] if path not in places]
+    assert names(OPTIONAL[extra]) <= imported(places) - names(ALWAYS)
+    assert not names(OPTIONAL[extra]) & imported(others)
+
+
+def test_each_extra_is_one_that_a_message_can_name() -> None:
+    owners = packages_distributions()
+    named = {extra: {canonicalize_name(owner) for owner in owners[module]} for extra, module in EXTRAS.items()}
+    assert named.keys() == OPTIONAL.keys()
+    assert all(named[extra] & names(OPTIONAL[extra]) for extra in named)
+
+
+def test_the_pins_are_made_with_every_extra() -> None:
+    command = (ROOT / "Makefile").read_text().partition("COMPILE = ")[2].partition("\n\n")[0]
+    assert set(re.findall(r"--extra (\w+)", command)) == OPTIONAL.keys()
 
 
 def test_what_the_tests_import_is_declared() -> None:

@@ -61,7 +61,7 @@ def open_bucket(
     retake.bucket.kill_timer. A directory's leases do not expire. `umask` is what files and folders of a directory
     withhold from other users; `follow_links` allows its folders to be symbolic links.
 
-    Raises SettingsError for a URL that names no bucket.
+    Raises SettingsError for a URL that names no bucket, or one whose libraries are not installed.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
@@ -69,11 +69,17 @@ def open_bucket(
 
         return DirectoryBucket(rest, umask=umask, follow_links=follow_links)
     if scheme == "s3" and rest.startswith("//"):
+        from retake.extras import require
+
+        require("s3", "STORAGE.url: a bucket on S3")
         from retake.bucket.kill_timer import no_kill_timer, set_kill_timer
         from retake.bucket.s3 import S3Bucket
 
         return S3Bucket(url, lease_terms=lease_terms, kill_timer=set_kill_timer if dead_mans_switch else no_kill_timer)
     if scheme == "b2" and rest.startswith("//"):
+        from retake.extras import require
+
+        require("b2", "STORAGE.url: a bucket on B2")
         from retake.bucket.b2.url import open_b2
         from retake.bucket.kill_timer import no_kill_timer, set_kill_timer
 

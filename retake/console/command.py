@@ -28,23 +28,49 @@ ACTING = {
 }
 """The commands that change something, under the lease."""
 
+RUNNING = {
+    "init": "Write settings, prompts and a crontab into a folder.",
+    "tick": "One tick of the pipeline; what a schedule runs.",
+    "content": "The script of a tick that writes the texts.",
+    "media": "The script of a tick that makes pictures and video.",
+    "fetch": "The script of a tick that asks about a task.",
+}
+"""The commands that set a pipeline up and run it. All but `init` have the options of the four scripts; retake.__main__
+runs them without the console where nothing stands before their names."""
+
+
+_SCRIPTS = {
+    "tick": ("retake.story.options", "main"),
+    "content": ("retake.story.script_options", "content"),
+    "media": ("retake.story.script_options", "media"),
+    "fetch": ("retake.story.script_options", "fetch"),
+}
+"""The module and the name of each command of a tick."""
+
 
 class Console(RootGroup):
-    """The commands by name; a command lies in the module of its name, as `command`."""
+    """The commands by name; a command lies in the module of its name, as `command`, unless it is one of a tick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*READING, *ACTING]
+        return [*READING, *ACTING, *RUNNING]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in READING and cmd_name not in ACTING:
+        if cmd_name not in self.list_commands(ctx):
             return None
-        module = import_module(f"retake.console.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        module, name = _SCRIPTS.get(cmd_name, (f"retake.console.{cmd_name.replace('-', '_')}", "command"))
+        command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _SCRIPTS and (ctx.params["as_json"] or ctx.params["channel"]):
+            ctx.fail(f"the options of {args[0]} stand after its name, and it has no --json")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Without loading one of them."""
-        for title, commands in (("To look", READING), ("To act", ACTING)):
+        for title, commands in (("To look", READING), ("To act", ACTING), ("To run", RUNNING)):
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
 
@@ -58,7 +84,8 @@ def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
     """The operator's console: see how the pipelines stand, and act where a person is needed.
 
     Settings come from config/config.json (or the file that RETAKE_CONFIG names), as for the scripts. Every command
-    has --json, for programs, and --channel. All of them are explained in docs/console.md.
+    that looks or acts has --json, for programs, and --channel. All of them are explained in docs/console.md; those that
+    run the pipeline are in docs/running.md.
 
     \b
     Exit codes:

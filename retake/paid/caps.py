@@ -70,11 +70,11 @@ class Today(NamedTuple):
         return self.limits.left(self.book, self.pipeline)
 
     def seen_by(self, pipeline: str, known: Known) -> "Today":
-        """As the pipeline sees it, its sums in line with what its document says."""
+        """Return the day as the pipeline sees it, its sums in line with what its document says."""
         return self._replace(pipeline=pipeline, book=self.book.settled(pipeline, known))
 
     def over(self, usd: float) -> str:
-        """Why a call of that price, in US dollars, is not to be made; "" if it may be made."""
+        """Return why a call of that price, in US dollars, must not be made, or ""."""
         over = self.limits.over(self.book, self.pipeline, usd)
         if not over:
             return ""
@@ -100,8 +100,8 @@ class Caps:
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
 
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable
-        """The present day, the pipeline's sums in line with what its document says."""
-        clock_day, of_store = self._clock_day()
+        """Return the present day, the pipeline's sums in line with what its document says."""
+        clock_day, of_store = _clock_day(self._bucket, self._clock)
         while (book := self._read(max(self._latest(), clock_day))).moved:
             self._finish_move(book.day)
         return Today(book, clock_day, of_store, pipeline, self._limits).seen_by(pipeline, known)
@@ -114,7 +114,7 @@ class Caps:
         """
         account = known.account or self._nonce()
         name = f"{account}/{self._nonce()}"
-        clock_day, of_store = self._clock_day()
+        clock_day, of_store = _clock_day(self._bucket, self._clock)
 
         def reserve(book: DayBook) -> tuple[DayBook, str]:
             before = book.settled(pipeline, known)
@@ -141,14 +141,14 @@ class Caps:
             self._settle(known.day, pipeline, known)
 
     def heal(self, pipeline: str, known: Known) -> None:
-        """`settle`, and also release what a call reserved whose intent was never saved."""
+        """Settle, and also release what was reserved for a call whose intent was never saved."""
         self.settle(pipeline, known)
         latest = self._latest()
         if latest and latest != known.day:
             self._settle(latest, pipeline, known)
 
     def later(self, day: str) -> list[DayBook]:
-        """The books of the days after `day`."""
+        """Return the books of the days after `day`."""
         return [self._read(it) for it in self._days() if it > day]
 
     def correct(self, day: str) -> None:
@@ -159,21 +159,16 @@ class Caps:
             self._finish_move(it)
 
     def clock_day(self) -> str:
-        """The present day by the clock alone."""
-        return self._clock_day()[0]
+        """Return the present day by the clock alone."""
+        return _clock_day(self._bucket, self._clock)[0]
 
     # --- days ---
-
-    def _clock_day(self) -> tuple[str, bool]:
-        of_store = self._bucket.now()
-        moment: datetime = of_store or self._clock.now()
-        return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None
 
     def _days(self) -> list[str]:
         return [name for name in self._register.names() if _is_day(name)]
 
     def _latest(self) -> str:
-        """The latest day that has a book; "" if none has."""
+        """Return the latest day that has a book, or ""."""
         return max(self._days(), default="")
 
     def _finish_move(self, day: str) -> None:
@@ -199,7 +194,7 @@ class Caps:
             self._finish_move(day)
 
     def _change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]]) -> _T:
-        """`_change_raw` of a book that is counted on. Raises _Moved."""
+        """Change a book that is still counted on. Raises _Moved."""
 
         def checked(book: DayBook) -> tuple[DayBook, _T]:
             if book.moved:
@@ -226,6 +221,13 @@ class Caps:
                 f"{where}: {error}. It is left as it is, and nothing is paid for; mend it (`spend` tells what was "
                 "paid). Without it the day's sum is what each channel's own document says"
             ) from error
+
+
+def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
+    """Return the day by the store's own clock, or by this machine's if it has none; and whether it is the store's."""
+    of_store = bucket.now()
+    moment: datetime = of_store or clock.now()
+    return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None
 
 
 def _reserving(book: DayBook, pipeline: str, name: str, usd: float) -> DayBook:

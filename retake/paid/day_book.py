@@ -54,8 +54,8 @@ class Sums(NamedTuple):
         return self._replace(open={**self.open, name: usd})
 
     def settling(self, known: Known) -> "Sums":
-        """In line with what the pipeline's document says. The pipeline must be at rest: its lease is held by whoever
-        asks, and no call of it is being prepared."""
+        """Return the sums in line with what the pipeline's document says. The caller holds the pipeline's lease, and no
+        call of it is being prepared."""
         settled, left = self.settled, {}
         for name, usd in self.open.items():
             if name == known.name and known.fate is Fate.OPEN:
@@ -96,9 +96,9 @@ class DayBook(NamedTuple):
         return self._replace(pipelines={**self.pipelines, pipeline: sums})
 
     def settled(self, pipeline: str, known: Known) -> "DayBook":
-        """In line with what the pipeline's document says (`Sums.settling`). What that has counted by itself for this
-        day is carried over, where the book has nothing of the pipeline: it is older than the book, or the book was
-        removed."""
+        """Return the book in line with what the pipeline's document says (`Sums.settling`). What the document has
+        counted for this day by itself is carried over where the book has nothing of the pipeline: it is older than the
+        book, or the book was removed."""
         if pipeline in self.pipelines:
             return self.with_sums(pipeline, self.of(pipeline).settling(known))
         if known.spent_day != self.day or not known.spent_usd:
@@ -106,7 +106,7 @@ class DayBook(NamedTuple):
         return self.with_sums(pipeline, Sums(_rounded(known.spent_usd)))
 
     def taking_in(self, other: "DayBook", nonce: str) -> "DayBook":
-        """With the sums of a book that is moved here; once, however often it is asked."""
+        """Return the book with the sums of one that is moved here; once, however often it is asked."""
         if nonce in self.moves_in:
             return self
         book = self._replace(moves_in=(*self.moves_in, nonce))
@@ -143,7 +143,7 @@ class Limits(NamedTuple):
 
 
 def _rounded(usd: float) -> float:
-    """To a millionth of a dollar, never below 0."""
+    """Round to a millionth of a dollar, never below 0."""
     return max(0.0, round(usd, 6))
 
 

@@ -103,7 +103,7 @@ class DeadLetters:
         report = {"id": letter_id, "kind": kind, "failed_at_utc": now, "last_error": dict(error), "item": item}
         data = _encoded({**report, "files": [*files]})
         if (there := self._folders.files(letter_id)) and self._letter(letter_id, there).ended:
-            self._remove(letter_id, DROPPED)  # the remains of another letter are no part of this one
+            self.remove(letter_id, DROPPED)  # the remains of another letter are no part of this one
         for name, content in files.items():
             self._folders.write(letter_id, name, content)
         self._folders.write(letter_id, REPORT, data)
@@ -158,14 +158,15 @@ class DeadLetters:
         if letter.ended:
             raise StateError(f"{letter_id} was {letter.ended} before, these are the remains: drop them")
         take_up(letter)
-        self._remove(letter_id, REQUEUED)
+        self.remove(letter_id, REQUEUED)
 
     def drop(self, letter_id: str) -> None:
         """Remove the letter, or its remains. Raises NoSuchLetter."""
         self.show(letter_id)
-        self._remove(letter_id, DROPPED)
+        self.remove(letter_id, DROPPED)
 
-    def _remove(self, letter_id: str, how: str) -> None:
+    def remove(self, letter_id: str, how: str) -> None:
+        """Remove the letter, which was REQUEUED or DROPPED: marked first, so that a crash leaves known remains."""
         files = self._folders.files(letter_id)  # `take_up` may have removed them already
         if REPORT in files:
             letter = self._letter(letter_id, files)

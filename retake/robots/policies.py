@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retake.data import default_file
 from retake.errors import SettingsError, class_of
 from retake.foreign_text import plain, shown
 from retake.retrying.policy import RetryPolicy
@@ -22,7 +23,7 @@ from retake.settings.schema import Schema, SchemaChoice, closest, read_table, un
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""
 
-POLICIES = Path(__file__).parents[2] / "config" / "policies"
+POLICIES = Path(default_file("config/policies"))
 """The folder of the policies that come with the code."""
 
 

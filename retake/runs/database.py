@@ -11,6 +11,7 @@ from sqlalchemy import URL, Engine, NullPool, PoolProxiedConnection, StaticPool,
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from retake.errors import RetakeError, SettingsError, StorageError, StorageKeyRefused, redact
+from retake.extras import require
 from retake.runs.tables import TAKEN_ATTEMPT
 
 BUSY_S = 30
@@ -183,6 +184,7 @@ def nowhere() -> Database:
 
 
 def server(url: str, *, read_only: bool) -> Database:
+    require("postgres", "STORAGE.ledger: a ledger in PostgreSQL")
     import psycopg
 
     try:

@@ -90,7 +90,8 @@ def _document(source: str) -> dict[str, Any]:
             document = parse(file.read().decode("utf-8-sig"))
     except FileNotFoundError:
         raise SettingsError(
-            f"{named}: there is no such settings file; run from the folder that has it, or name it in RETAKE_CONFIG"
+            f"{named}: there is no such settings file; run from the folder that has it, name it in RETAKE_CONFIG, or "
+            "make one: retake init"
         ) from None
     except OSError as error:
         raise SettingsError(f"{named}: the settings file cannot be read: {error.strerror}; fix that") from None

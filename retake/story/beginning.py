@@ -7,9 +7,8 @@ from logging import getLogger
 from retake.exit_codes import ExitCode
 from retake.story import tidy
 from retake.story.documents import PublicDocument, safe_id
-from retake.story.flag import ProcessingFlag
 from retake.story.generation import begin, new_id, taken_ids
-from retake.story.store import DocumentStore
+from retake.story.store import DocumentStore, ProcessingFlag
 from retake.ticking.tick import Tick
 
 _log = getLogger(__name__)

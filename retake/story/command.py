@@ -1,14 +1,15 @@
-"""b2_storage_manager.py: one tick, or ticks until the present generation has ended.
+"""`retake tick`, which is b2_storage_manager.py: one tick, or ticks until the present generation has ended.
 
 An idle tick is most of what a schedule runs, so what only a busy one needs (subprocesses, the sandbox, the progress
 display) is loaded where it is used.
 """
 
+import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from retake.bucket import Bucket, Lease
 from retake.clock import SystemClock
@@ -17,6 +18,7 @@ from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
 from retake.keys import Keys
 from retake.logs import setup_logging
+from retake.story.decision import CONTENT_SCRIPT, FETCH_SCRIPT, MEDIA_SCRIPT
 from retake.story.environment import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
@@ -60,13 +62,32 @@ class Options(NamedTuple):
         return self.until_done or self.dry_run or self.resume or bool(self.resolve) or bool(self.retake)
 
 
-def manage(folder: str, options: Options) -> int:
-    """Run the tick that the options ask for; return the exit code. `folder` is where the scripts lie."""
+def tick(folder: str | None, arguments: Sequence[str], program: str | None = None) -> NoReturn:
+    """Run the tick that the command line asks for, and exit. Call it with the garbage collector off.
+
+    A plain tick, which is what a schedule runs, has no options: so it does not load what parses them (click, half of
+    what an idle tick would cost). `folder` is that of `manage`, `program` the command's name in messages.
+    """
+    if arguments:
+        from retake.story.options import main as with_options
+
+        gc.enable()
+        with_options(list(arguments), prog_name=program, obj=folder)
+    gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
+    gc.enable()
+    sys.exit(manage(folder, Options()))
+
+
+def manage(folder: str | None, options: Options) -> int:
+    """Run the tick that the options ask for; return the exit code.
+
+    `folder` has the four scripts. None: they are beside the package or, if it is installed, are commands of it.
+    """
     setup_logging(sys.stderr, human=is_terminal())
     return exit_code_of(lambda: _manage(folder, options))
 
 
-def _manage(folder: str, options: Options) -> int:
+def _manage(folder: str | None, options: Options) -> int:
     if options.sandbox_orders and not options.sandbox:
         raise SettingsError("--order is for the sandbox: add --sandbox")
     environ = dict(os.environ)
@@ -77,7 +98,7 @@ def _manage(folder: str, options: Options) -> int:
         return _with_settings(folder, options, environ, sandbox)
 
 
-def _with_settings(folder: str, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
+def _with_settings(folder: str | None, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
     settings, keys = read_settings(environ, warn=True)
     many = bool(settings.channels) and not options.channel and not options.about_one
     bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
@@ -143,7 +164,7 @@ def _until_done(options: Options, tick: _OneTick, sandbox: "Sandbox | None") -> 
 class _Scripts:
     """The scripts as subprocesses. What runs them, and what answers signals, is loaded with the first one."""
 
-    def __init__(self, folder: str, timeout_s: float, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: str | None, timeout_s: float, environ: Mapping[str, str]) -> None:
         self._folder, self._timeout_s, self._environ = folder, timeout_s, environ
         self._stopping: StopSignal | None = None
 
@@ -158,16 +179,33 @@ class _Scripts:
         return scripts
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        from functools import partial
+
         from retake.ticking.subprocess_scripts import SubprocessScripts
 
         stopping = self.stopping()
-        runner = SubprocessScripts(self._folder, self._timeout_s, self._environ, lambda: stopping.count)
+        command_of = partial(script_command, self._folder)
+        runner = SubprocessScripts(command_of, self._timeout_s, self._environ, lambda: stopping.count)
         return runner.run(script, arguments, lease)
+
+
+def script_command(folder: str | None, script: str) -> list[str]:
+    """Return the command that starts a script: its file in `folder` or beside the package, else the installed one."""
+    from retake.data import checkout
+
+    if place := folder or checkout():
+        return [sys.executable, os.path.join(place, f"{script}.py")]
+    # -P: this package, and not another one that lies in the current folder.
+    return [sys.executable, "-P", "-m", "retake", _COMMANDS[script]]
+
+
+_COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fetch"}
+"""The commands of `retake` that are the scripts of an installed package."""
 
 
 @contextmanager
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
-    """A sandbox whose tasks and links outlive this process, beside the bucket that its media go to."""
+    """Run a sandbox whose tasks and links outlive this process, its state beside the bucket."""
     from retake.sandbox import Sandbox
     from retake.story.settings import load_settings
 

@@ -1,7 +1,7 @@
 """generate_content.py: topic, texts and prompts of a generation, by a chat API in JSON mode.
 
 The prompts file lists the calls in their order; each asks for some of the keys, and may name what earlier calls
-answered («$topic») and the topics already used («$used_topics»). Each answer is saved as it comes, so that a retry
+answered ("$topic") and the topics already used ("$used_topics"). Each answer is saved as it comes, so that a retry
 goes on with the call that failed and pays for none twice.
 """
 
@@ -13,6 +13,7 @@ from string import Template
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
+from retake.data import default_file
 from retake.errors import Code, SettingsError, StateError, TaskFailed
 from retake.story import transitions
 from retake.story.decision import Act, next_step
@@ -20,7 +21,7 @@ from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
 from retake.story.settings import Settings
 from retake.story.step_context import StepContext
-from retake.strict_json import encode
+from retake.strict_json import encode, well_formed
 
 _log = getLogger(__name__)
 
@@ -94,8 +95,8 @@ def _ask(context: StepContext, prompt: Prompt, topics: list[Any]) -> None:
 
 
 def checked(answer: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """The keys asked for, and no others. Raises TaskFailed (class A) for an answer that lacks one: a model asked again
-    answers differently."""
+    """Return the keys that were asked for, and no others. Raises TaskFailed (class A) where one is missing: a model
+    answers differently when it is asked again."""
     found = {key: answer[key] for key in keys if key in answer and _usable(key, answer[key])}
     lacking = [key for key in keys if key not in found]
     if lacking:
@@ -121,23 +122,22 @@ def _save(context: StepContext, generation_id: str, draft: Mapping[str, Any], to
     topics = dict(list({**topics, generation_id: draft["topic"]}.items())[-_TOPICS_KEPT:])
     store.save_object(TOPICS, {"topics": topics})
     key = store.file_key(generation_id, "json")
-    store.save_file(key, encode(content))
+    store.save_file(key, encode(well_formed(content)))  # read by programs that may know no lone surrogates
     store.save_midjourney(transitions.content_ready(store.documents.midjourney))
     _log.info("the text is saved as %s: %s", key, draft["topic"], extra={"step": Step.CONTENT.value})
 
 
 def prompts_file(settings: Settings) -> str:
-    """Where the prompts are: the file that the settings name, the one beside the settings, or the one that lies beside
-    the code."""
+    """Return where the prompts are: in the file that the settings name, else in prompts.json beside the settings file,
+    else in the one that comes with Retake."""
     if settings.paths.prompts:
         return settings.paths.prompts
     beside = os.path.join(os.path.dirname(settings.source), "prompts.json")
-    code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return beside if os.path.exists(beside) else os.path.join(code, "config", "prompts.json")
+    return beside if os.path.exists(beside) else default_file("config/prompts.json")
 
 
 def load_prompts(path: str) -> list[Prompt]:
-    """The calls of a prompts file. Raises SettingsError, naming the file and the fault."""
+    """Return the calls of a prompts file. Raises SettingsError, which names the file and the fault."""
     try:
         with open(path, encoding="utf-8") as file:
             raw = json.load(file)
@@ -147,7 +147,7 @@ def load_prompts(path: str) -> list[Prompt]:
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from error
     except (KeyError, TypeError) as error:
-        raise SettingsError(f"{path}: «calls» must be a list of prompts: {error}") from error
+        raise SettingsError(f"{path}: `calls` must be a list of prompts: {error}") from error
     missing = set(KEYS) - {key for prompt in prompts for key in prompt.keys}
     if missing:
         raise SettingsError(f"{path}: no call asks for {', '.join(sorted(missing))}")

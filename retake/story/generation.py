@@ -1,24 +1,23 @@
-"""How a generation begins and ends. Each order of writes is chosen for the crash in between."""
+"""How a generation begins, ends, and comes back. Each order of writes is chosen for the crash in between."""
 
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 
 from retake.clock import stamp
 from retake.errors import StateError
+from retake.retrying.dead_letters import DEAD_LETTERS as DEAD_LETTERS
+from retake.retrying.dead_letters import REQUEUED
 from retake.story import transitions
 from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
 from retake.strict_json import encode
-
-DEAD_LETTERS = "dead_letters/"
-"""Where the documents and files of a failed generation are kept, a folder each, with a report."""
 
 SPEND = "spend/"
 """Which paid calls a generation made, a document each."""
 
 
 def new_id(now: datetime, taken: Container[str]) -> str:
-    """YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
+    """Return YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
     moment = now.astimezone(UTC)
     while (candidate := moment.strftime("%Y%m%d-%H%M")) in taken:
         moment += timedelta(minutes=1)
@@ -26,14 +25,15 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 
 
 def begin(store: DocumentStore, generation_id: str) -> None:
-    """A clean document first, then the id: a crash in between leaves nothing that looks like work under way."""
-    _keep_what_is_nobodys(store, generation_id)
+    """Begin a generation. The clean document is saved first, then the id: a crash in between leaves nothing that looks
+    like work under way."""
+    _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.begun(store.documents.midjourney, generation_id))
     store.save_gen(store.documents.gen.updated(generation_id=generation_id))
 
 
-def _keep_what_is_nobodys(store: DocumentStore, generation_id: str) -> None:
-    """Paid work that belongs to no generation: somebody may want it back. (What failed lies in a dead letter.)"""
+def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> None:
+    """Keep paid work that belongs to no generation: somebody may want it back. What failed is in a dead letter."""
     doc = store.documents.midjourney
     if not doc.blank and doc.status is not Status.TASK_FAILED_MAX_RETRIES:
         key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
@@ -41,7 +41,8 @@ def _keep_what_is_nobodys(store: DocumentStore, generation_id: str) -> None:
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
-    """The files are there; then the document; the id last, so that a crash in between is finished by the next tick."""
+    """Finish a generation whose files are there. The document is saved first, the id last, so that the next tick
+    finishes after a crash in between."""
     generation_id = store.documents.gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "done", now)
@@ -50,19 +51,16 @@ def finish(store: DocumentStore, now: datetime) -> None:
 
 
 def dead_letter(store: DocumentStore, now: datetime) -> int:
-    """Keep everything of a failed generation among the dead letters; returns how many failed in a row now. One that was
+    """Keep everything of a failed generation as a dead letter; return how many failed in a row by now. One that was
     cancelled does not count as failed."""
     gen, doc = store.documents.gen, store.documents.midjourney
     generation_id = gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
-    grave = f"{DEAD_LETTERS}{generation_id}/"
-    files = sorted(store.files(generation_id), key=GROUP.index)
-    for suffix in files:
-        store.check_lease()
-        store.bucket.copy(store.file_key(generation_id, suffix), f"{grave}{generation_id}.{suffix}")
-    store.save_file(f"{grave}{_name(store.paths.config_midjourney)}", doc.encode())
-    kept = [entry.key.removeprefix(grave) for entry in store.bucket.list(f"{grave}{generation_id}.")]
+    files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
+    copies = {name: store.file_key(generation_id, suffix) for name, suffix in files.items()}
+    letters = store.dead_letters
+    kept = letters.add_files(generation_id, copies, {_name(store.paths.config_midjourney): doc.encode()})
     report = {
         "generation_id": generation_id,
         "failed_at_utc": stamp(now),
@@ -70,48 +68,43 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
         "last_error": doc.error.raw or None,
         "retries": doc.retries,
         "paid_calls": doc.paid_calls,
-        "files": kept,  # as they lie there: a burial that died may have deleted some of where they were
+        "files": [it for it in kept if it.startswith(f"{generation_id}.")],  # an attempt that died may have added some
         **({"cancelled": doc.cancelled, "tasks_in_flight": in_flight(doc)} if doc.cancelled else {}),
     }
-    store.save_file(f"{grave}report.json", encode(report))
-    for suffix in files:
+    letters.write_report(generation_id, report)
+    for key in copies.values():
         store.check_lease()
-        store.bucket.delete(store.file_key(generation_id, suffix))
+        store.bucket.delete(key)
     failed = gen.failed_in_a_row + (not doc.cancelled)
     store.save_gen(gen.updated(generation_id=None, **({"failed_in_a_row": failed} if failed else {})))
     return failed
 
 
 def in_flight(doc: MidjourneyDocument) -> list[str]:
-    """The ids of the tasks that a vendor was paid for and has not delivered yet."""
+    """Return the ids of the tasks that a vendor was paid for and has not delivered yet."""
     return [task.task_id for task in (doc.task, doc.runway_task) if task]
 
 
 def requeue(store: DocumentStore, generation_id: str) -> None:
-    """Take a failed generation up again from its dead letter. The files come first, then the document, then the id,
-    and the dead letter goes last: a crash in between leaves it whole. Raises StateError."""
-    gen, grave = store.documents.gen, f"{DEAD_LETTERS}{generation_id}/"
+    """Bring a failed generation back from its dead letter, at the step that failed. The files come first, then the
+    document, then the id, and the letter goes last: a crash in between leaves it whole. Raises StateError."""
+    gen, folder = store.documents.gen, f"{DEAD_LETTERS}{generation_id}/"
     if gen.generation_id:
-        raise StateError(f"generation {gen.generation_id} is under way; take {generation_id} up when it has ended")
-    key = f"{grave}{_name(store.paths.config_midjourney)}"
-    buried = store.read_midjourney(key) if safe_id(generation_id) else None
-    if buried is None:
-        raise StateError(f"there is no dead letter {grave}. Nothing was changed")
-    keys = [entry.key for entry in store.bucket.list(grave)]
-    for key in keys:
-        if key.startswith(f"{grave}{generation_id}."):
-            store.check_lease()
-            store.bucket.copy(key, f"{store.paths.folder_666}{_name(key)}")
-    _keep_what_is_nobodys(store, generation_id)
-    store.save_midjourney(transitions.requeued(buried, store.documents.midjourney))
-    store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
-    for key in keys:
+        raise StateError(f"generation {gen.generation_id} is under way; requeue {generation_id} when it has ended")
+    kept = store.read_midjourney(f"{folder}{_name(store.paths.config_midjourney)}") if safe_id(generation_id) else None
+    if kept is None:
+        raise StateError(f"there is no dead letter {folder}. Nothing was changed")
+    for entry in store.bucket.list(f"{folder}{generation_id}."):
         store.check_lease()
-        store.bucket.delete(key)
+        store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
+    _keep_orphaned_work(store, generation_id)
+    store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
+    store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
+    store.dead_letters.remove(generation_id, REQUEUED)
 
 
 def taken_ids(store: DocumentStore) -> set[str]:
-    """Every id that has a file or a grave."""
+    """Return every id that has a file or a dead letter."""
     paths = store.paths
     folders = (paths.folder_444, paths.folder_555, paths.folder_666, paths.archive_folder, DEAD_LETTERS)
     names = (

@@ -22,7 +22,8 @@ class InProcessScripts:
         self._prompts = prompts
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
-        """A RetakeError becomes the exit code that the script would end with; anything else is raised."""
+        """Run the script in this process. A RetakeError becomes the exit code that the script would end with; any other
+        exception is raised."""
         try:
             self._work(script, arguments, self._set_up(lease))
         except RetakeError as error:

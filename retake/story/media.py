@@ -34,6 +34,8 @@ def make_media(context: StepContext, generation_id: str, *, use_mock: bool = Fal
         make_mock(context)
     elif script_of(action) == MEDIA_SCRIPT:
         _CARRY_OUT[action.act](context)
+    elif action.act is Act.WRITE and context.store.documents.midjourney.generation:
+        _content(context, Status.IMAGINE_TRIGGER_FAILED, "midjourney_prompt")  # raises: there is no text
     else:
         _log.info("nothing to do for %s here; next: %s (%s)", generation_id, action.act, action.why)
 
@@ -110,8 +112,8 @@ def _picture(context: StepContext, results: Results) -> bytes:
 
 
 def _renewed(context: StepContext, results: Results) -> Mapping[str, Any]:
-    """The upscale's result as the vendor gives it now, with a link that is new. Free. Raises (and saves) the failure
-    of a task that the vendor no longer knows, or calls failed by now."""
+    """Return the upscale's result as the vendor gives it now, with a new link. Free. Raises (and saves) the failure of
+    a task that the vendor no longer knows, or calls failed by now."""
     try:
         state = context.vendors.midjourney().fetch(results.task_id)
     except PollFailed as error:

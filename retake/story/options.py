@@ -1,6 +1,7 @@
 """The manager's command line."""
 
 import sys
+from typing import Any
 
 import click
 
@@ -15,7 +16,11 @@ from retake.story.command import Options, manage
 @click.option("--dry-run", is_flag=True, help="Say what a tick would do, and change nothing.")
 @click.option("--sandbox", is_flag=True, help="Use stand-ins of the vendors on this machine: no account, no cost.")
 @click.option(
-    "--order", multiple=True, metavar="ORDER", help="A failure for the sandbox to play, like upscale#1-2=500."
+    "--order",
+    "sandbox_orders",
+    multiple=True,
+    metavar="ORDER",
+    help="A failure for the sandbox to play, like upscale#1-2=500.",
 )
 @click.option(
     "--resolve", type=click.Choice(["retry", "skip"]), help="A paid call of unknown outcome: ask again, or not."
@@ -24,18 +29,7 @@ from retake.story.command import Options, manage
 @click.option("--retake", metavar="ID", help="Take a failed generation up again, at the step that failed.")
 @click.option("--channel", metavar="NAME", help="Work on this one of the CHANNELS alone.")
 @click.pass_obj
-def main(
-    folder: str,
-    until_done: bool,
-    interval: float | None,
-    dry_run: bool,
-    sandbox: bool,
-    order: tuple[str, ...],
-    resolve: str | None,
-    resume: bool,
-    retake: str | None,
-    channel: str | None,
-) -> None:
+def main(folder: str, /, **options: Any) -> None:
     """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
 
     Run it every few minutes (see crontab.example). Each tick looks at the documents in the bucket, does what is next,
@@ -44,7 +38,7 @@ def main(
 
     \b
     To see a whole generation without an account:
-        b2_storage_manager.py --sandbox --until-done
+        retake tick --sandbox --until-done    (b2_storage_manager.py in a checkout)
 
     Settings come from config/config.json (or the file that RETAKE_CONFIG names), keys from the environment:
     MIDJOURNEY_API_KEY, RUNWAYML_API_SECRET, OPENAI_API_KEY. All of them are explained in docs/settings.md.
@@ -58,4 +52,4 @@ def main(
         78  settings or a key are missing, wrong or refused
         70  a bug
     """
-    sys.exit(manage(folder, Options(until_done, interval, dry_run, sandbox, order, resolve, resume, retake, channel)))
+    sys.exit(manage(folder, Options(**options)))

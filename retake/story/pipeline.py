@@ -5,12 +5,13 @@ one at a time. The order of writes within an action is chosen for the crash in b
 """
 
 from collections.abc import Callable, Container
+from datetime import datetime
 from logging import getLogger
 from typing import TYPE_CHECKING
 
 from retake.bucket import Lease
 from retake.clock import Clock
-from retake.errors import ErrorRecord, StateError
+from retake.errors import ErrorRecord
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert
@@ -18,14 +19,14 @@ from retake.paid.spending import Spending
 from retake.retrying.vendor_breakers import VendorOff
 from retake.story import transitions
 from retake.story.beginning import begin_or_wait
-from retake.story.decision import Act, Action, capped, decide, held_until, paid_step, vendor_of
+from retake.story.decision import Act, Action, capped, decide, paid_step, vendor_of
 from retake.story.documents import Documents, MidjourneyDocument, Step
-from retake.story.flag import ProcessingFlag
-from retake.story.generation import dead_letter, finish, requeue
+from retake.story.generation import dead_letter, finish
+from retake.story.orders import carry_out, check
 from retake.story.script_run import ScriptRun
 from retake.story.settings import Settings
 from retake.story.spending import known
-from retake.story.store import DocumentStore
+from retake.story.store import DocumentStore, ProcessingFlag
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import Orders, Tick
 
@@ -128,7 +129,7 @@ class StoryPipeline:
             case Act.FINISH:
                 return self._finish()
             case Act.DEAD_LETTER:
-                return self._dead_letter(doc)
+                return _dead_letter(store, self._clock.now(), self._settings.workflow.max_failed_in_a_row)
             case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
                 _log.error("%s: %s", action.act, action.why)
                 store.save_midjourney(_GIVEN_UP[action.act](doc))
@@ -145,7 +146,8 @@ class StoryPipeline:
         return self._store.documents.midjourney.error
 
     def new_failure(self, action: Action, before: ErrorRecord) -> ErrorRecord:
-        """What became of a call that was begun before says nothing new of the vendor."""
+        """Return the failure that this tick put on record. That of a call which began before says nothing of the vendor
+        now."""
         new = self.error.id != before.id and action.act is not Act.RECONCILE
         return self.error if new else ErrorRecord()
 
@@ -157,55 +159,20 @@ class StoryPipeline:
     def close(self) -> None:
         self._flag.lower()
 
-    # --- orders of the operator ---------------------------------------------------------------------------------------
-
     def obey(self, orders: Orders) -> None:
-        if orders.resolve and self._store.documents.midjourney.pending is None:
-            raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+        """From the first order that is carried out, the tick is the operator's."""
+        check(orders, self._store)
         self._sync()
-        if orders.resume:
-            self._flag.raise_()
-            self._resume()
-            self._remark("resume", "resumed by the operator")
-        if orders.retake:
-            self._flag.raise_()
-            requeue(self._store, orders.retake)
-            self._store.read()
-            self._remark("retake", f"generation {orders.retake} is requeued from its dead letter")
-        if orders.resolve:
-            self._flag.raise_()
-            step = self._resolve(orders.resolve)
-            self._remark("resolve", f"the operator says: {orders.resolve} the {step} call")
-
-    def _resume(self) -> None:
-        store, doc = self._store, self._store.documents.midjourney
-        store.save_gen(store.documents.gen.without("failed_in_a_row"))
-        if held_until(doc, self._settings.workflow):
-            store.save_midjourney(transitions.hold_lifted(doc))
-        elif doc.error.retry_at and self._clock.now() < doc.error.retry_at:
-            store.save_midjourney(transitions.wait_lifted(doc))
-
-    def _resolve(self, verdict: str) -> Step:
-        store, doc = self._store, self._store.documents.midjourney
-        assert doc.pending is not None
-        mock = self._settings.workflow.on_exhausted == "mock" and "json" in store.documents.files
-        retries = verdict == "retry"
-        store.save_midjourney(
-            transitions.operator_retries(doc) if retries else transitions.operator_skips(doc, mock=mock)
-        )
-        self._spending.settle(known(store.documents.midjourney))
-        return doc.pending.step
-
-    def _remark(self, code: str, text: str) -> None:
-        """Put an order that was carried out on record; from here on the tick is the operator's."""
-        _log.info("%s", text)
-        if self._mirror is None:
-            self._sync(actor="operator")
-        if self._mirror:
-            self._mirror.remark(code, text)
-            self._sync(actor="operator")
-
-    # --- parts of the actions -----------------------------------------------------------------------------------------
+        limits, now = self._settings.workflow, self._clock.now()
+        for code, text in carry_out(orders, self._store, self._flag, limits, now):
+            _log.info("%s", text)
+            if code == "resolve":
+                self._spending.settle(known(self._store.documents.midjourney))
+            if self._mirror is None:
+                self._sync(actor="operator")
+            if self._mirror:
+                self._mirror.remark(code, text)
+                self._sync(actor="operator")
 
     def _sync(self, action: Action | None = None, actor: str | None = None) -> None:
         """Bring the run on the ledger in line with the documents and what is decided on them."""
@@ -232,17 +199,19 @@ class StoryPipeline:
             return None
         return Tick(ExitCode.OK, "the generation is finished", "done")
 
-    def _dead_letter(self, doc: MidjourneyDocument) -> Tick:
-        step, message = doc.present_step, doc.error.message or "no reason is on record"
-        failed = dead_letter(self._store, self._clock.now())
-        if doc.cancelled:
-            _log.warning("the generation was cancelled by the %s; everything is kept", doc.cancelled.get("by"))
-            return Tick(ExitCode.OK, "the generation was cancelled", "cancelled")
-        why = f"the generation failed at {step} after {doc.retries_of(step) + 1} attempts: {message}"
-        alert("generation_failed", f"{why}. Everything is kept in dead_letters/", step=step.value)
-        if failed == self._settings.workflow.max_failed_in_a_row:
-            alert("stopped", f"the last {failed} generations all failed: nothing new is begun until --resume")
-        return Tick(ExitCode.FAILED, why, "failed")
+
+def _dead_letter(store: DocumentStore, now: datetime, most_failed: int) -> Tick:
+    doc = store.documents.midjourney
+    step, message = doc.present_step, doc.error.message or "no reason is on record"
+    failed = dead_letter(store, now)
+    if doc.cancelled:
+        _log.warning("the generation was cancelled by the %s; everything is kept", doc.cancelled.get("by"))
+        return Tick(ExitCode.OK, "the generation was cancelled", "cancelled")
+    why = f"the generation failed at {step} after {doc.retries_of(step) + 1} attempts: {message}"
+    alert("generation_failed", f"{why}. Everything is kept in dead_letters/", step=step.value)
+    if failed == most_failed:
+        alert("stopped", f"the last {failed} generations all failed: nothing new is begun until --resume")
+    return Tick(ExitCode.FAILED, why, "failed")
 
 
 def waiting(action: Action) -> Tick:

@@ -1,4 +1,4 @@
-"""What a person sees of a generation while it is made, and the account at its end."""
+"""The live display of a generation on a terminal, and the summary at its end."""
 
 import os
 import sys
@@ -38,14 +38,14 @@ _ROW_OF_STEP = {
 
 
 class Event(NamedTuple):
-    """Something worth telling at the end."""
+    """Something that the summary tells."""
 
     when: datetime
     what: str
 
 
 def row_of(documents: Documents, step: Step) -> str:
-    """Which part the step belongs to; a fetch belongs to what it waits for."""
+    """Return the row that the step belongs to; a fetch belongs to what it waits for."""
     if step is Step.FETCH:
         task = documents.midjourney.task
         return "pictures" if task is None or task.task_type == IMAGINE else "upscale"
@@ -53,12 +53,12 @@ def row_of(documents: Documents, step: Step) -> str:
 
 
 def told(documents: Documents, action: Action) -> str | None:
-    """What an action is worth telling of; None for the everyday ones."""
+    """Return what the summary tells of an action, or None for the everyday ones."""
     doc = documents.midjourney
     message = doc.error.message
     match action.act:
         case Act.RETRY:
-            return f"{action.step} failed: {message}\n{action.why}: taken again"
+            return f"{action.step} failed: {message}\n{action.why}: retried"
         case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
             return f"{action.act}: {action.why}\n{message}".rstrip()
         case Act.RECONCILE:
@@ -78,7 +78,7 @@ def told(documents: Documents, action: Action) -> str | None:
 
 
 class Watch:
-    """Sees each decision; shows where the generation stands on a terminal, and tells at the end what happened."""
+    """Shows each decision on a terminal, and tells at the end what happened."""
 
     def __init__(self, settings: Settings, bucket: Bucket, clock: Clock, *, terminal: bool) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ class Watch:
             setup_logging(sys.stderr, human=True)
 
     def observe(self, documents: Documents, action: Action) -> None:
-        """Take note of what is about to be done."""
+        """Note what is about to be done."""
         if documents.gen.generation_id is None and self._generation_id:
             return
         self._generation_id = documents.gen.generation_id
@@ -136,7 +136,7 @@ class Watch:
 
     def _state(self, row: str, now: bool) -> Text:
         retries = self._retries.get(row, 0)
-        again = f"taken again {retries} ×  " if retries else ""
+        again = f"retried {retries} ×  " if retries else ""
         return Text(f"{again}{self._action if now else ''}", style="yellow" if retries else "dim")
 
     def _elapsed(self) -> str:
@@ -146,7 +146,7 @@ class Watch:
     # --- at the end ---
 
     def print_account(self, stream: TextIO, bill: "VendorBill | None") -> None:
-        """What happened, where the files lie, what vendors would have billed the sandbox, which commands tell more."""
+        """Print what happened, where the files are, what the vendors would have billed, and what to run next."""
         console = Console(file=stream, highlight=False, soft_wrap=True)
         about = one_line(self._generation_id or "no generation")
         console.print("\n[bold]What happened[/bold]", Text(f"({about}, {self._elapsed()})"))
@@ -176,7 +176,7 @@ class Watch:
         places = (f"{self._settings.paths.folder_666}{self._generation_id}.", f"dead_letters/{self._generation_id}/")
         found = [entry for place in places for entry in self._bucket.list(place)]
         if found:
-            console.print("\n[bold]Where it lies[/bold]")
+            console.print("\n[bold]Files[/bold]")
         for entry in found:
             where = f"{self._bucket.url.removeprefix('file:').partition('?')[0]}/{entry.key}"
             console.print(f"  {one_line(where)}  ({_size(entry.size)})", markup=False)

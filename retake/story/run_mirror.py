@@ -53,7 +53,7 @@ class Standing(NamedTuple):
 
 
 def expected(documents: Documents, action: Action) -> Standing:
-    """Where the run should stand while a generation is under way; `action` is what is decided on its documents."""
+    """Return where the run should stand while a generation is under way; `action` is the decision on its documents."""
     doc = documents.midjourney
     error = mended_record(doc.error.raw) if doc.error.code is not None else None
     match action.act:
@@ -70,8 +70,8 @@ def expected(documents: Documents, action: Action) -> Standing:
 
 
 def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
-    """The shortest way from one state to another; [] if there is none to go, or none at all. What was interrupted is
-    always taken up again: the documents know how to go on."""
+    """Return the shortest way from one state to another, or [] if there is none. A run that was interrupted is always
+    resumed: the documents know how to go on."""
     ways: deque[tuple[RunStatus, list[Trigger]]] = deque([(start, [])])
     seen = {start}
     while ways:
@@ -86,8 +86,8 @@ def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
 
 
 def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
-    """What the documents tell that is worth being on record, whether it is there already or not. `known` are the
-    identities of what is."""
+    """Yield what the documents say that belongs on record, whether it is there already or not. `known` are the
+    identities of the notes on record."""
     doc, results = documents.midjourney, documents.midjourney.results
     if "json" in documents.files:
         yield _done(Step.CONTENT, "the text is there")
@@ -109,7 +109,7 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
 
 
 def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
-    """Calls that may have been paid for twice, or for nothing."""
+    """Yield the calls that may have been paid for twice, or for nothing."""
     for call in doc.paid_calls:
         facts = {name: call[name] for name in ("step", "call", "requested_at_utc") if name in call}
         what = f"the {call.get('step')} call of {call.get('requested_at_utc')}"
@@ -126,7 +126,7 @@ def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
 
 
 def identity(kind: str, payload: Mapping[str, Any]) -> str:
-    """What tells an event from others of its kind, whoever wrote it down, and when, and in which words."""
+    """Return what tells an event from others of its kind, whoever wrote it, whenever, and in whichever words."""
     if kind == ERROR:
         return f"{kind} {payload.get('error_id') or [payload.get('timestamp'), payload.get('error_code')]}"
     return f"{kind} {[(name, payload[name]) for name in sorted(payload) if name not in _INCIDENTAL]}"
@@ -150,7 +150,7 @@ def _remark(code: str, text: str, **facts: Any) -> Note:
 class RunMirror:
     """Keeps the run of the generation under way in line with the documents, for as long as the lease is held.
 
-    `pipeline` is «story» or «story/CHANNEL»; `actor` who acts in it («cron», «operator»), `worker` who has the lease.
+    `pipeline` is "story" or "story/CHANNEL"; `actor` who acts in it ("cron", "operator"), `worker` who holds the lease.
     Where the ledger lies `apart` from the documents, what a call came to is written before the next one is paid for: if
     the ledger is away by then, nothing more is paid for.
     Every method may raise StorageError: the next tick makes up for what was not written.
@@ -179,12 +179,20 @@ class RunMirror:
             self.flush()
 
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
-        """As `sync`, for someone who looks and claims nothing: what waits for a worker goes on waiting."""
+        """Sync without claiming anything, for a reader: what waits for a worker goes on waiting."""
         wanted = expected(documents, action)
-        self._persist(lambda: self._bring(documents, wanted, self._unclaimed, interrupted, resumed=False))
+        self._persist(
+            lambda: self._bring(
+                documents,
+                wanted,
+                lambda run, to: [] if to.status is RunStatus.RUNNING else self._way(run, to),
+                interrupted,
+                resumed=False,
+            )
+        )
 
     def hand_over(self, documents: Documents, action: Action) -> None:
-        """As `sync`, for someone who leaves the work to the next tick: what goes on waits for a claim, due now."""
+        """Sync, and leave the work to the next tick: what goes on waits for a claim, due now."""
         wanted = expected(documents, action)
         if wanted.status is RunStatus.RUNNING:
             wanted = wanted._replace(next_retry_at=self._clock.now(), error=None)  # the error is on record
@@ -279,9 +287,6 @@ class RunMirror:
         if run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
             return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was tried again meanwhile, by hand
         return route(run.status, wanted.status)
-
-    def _unclaimed(self, run: Run, wanted: Standing) -> list[Trigger]:
-        return [] if wanted.status is RunStatus.RUNNING else self._way(run, wanted)
 
     def _handed_over(self, run: Run, wanted: Standing) -> list[Trigger]:
         if wanted.status is not RunStatus.RUNNING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def unobserved(documents: Documents, action: Action) -> None:
-    """Nobody watches."""
+    """Ignore the decision: nobody watches."""
 
 
 class StoryRunner:

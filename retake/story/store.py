@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.bucket.shared_writes import shared_writes
 from retake.clock import Clock
-from retake.errors import StateError, StorageError
+from retake.errors import RetakeError, StateError, StorageError
 from retake.story.documents import (
     GROUP,
     Documents,
@@ -21,6 +21,9 @@ from retake.story.documents import (
 )
 from retake.story.settings import FilePaths
 from retake.strict_json import encode, parse, what_is_wrong
+
+if TYPE_CHECKING:
+    from retake.retrying.dead_letters import DeadLetters
 
 UNREADABLE = "unreadable/"
 """Where copies of unreadable documents are kept, by name and content."""
@@ -55,8 +58,8 @@ class DocumentStore:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def read(self) -> Documents:
-        """All documents, checked before anything is written. Raises StateError for one that makes no sense, having
-        kept a copy of it."""
+        """Read all documents, checked before anything is written. Raises StateError for an invalid one, of which a copy
+        is kept."""
         public = self._read_public()
         gen = self._parsed(self.paths.config_gen, parse_gen)
         midjourney = self._parsed(self.paths.config_midjourney, parse_midjourney)
@@ -64,7 +67,7 @@ class DocumentStore:
         return self.documents
 
     def files(self, generation_id: str | None) -> frozenset[str]:
-        """The suffixes of the files that the generation has."""
+        """Return the suffixes of the files that the generation has."""
         if generation_id is None:
             return frozenset()
         prefix = f"{self.paths.folder_666}{generation_id}."
@@ -74,12 +77,13 @@ class DocumentStore:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
 
     def read_midjourney(self, key: str) -> MidjourneyDocument | None:
-        """A copy of config_midjourney.json that lies elsewhere, None if it is not there. Raises StateError."""
+        """Return a copy of config_midjourney.json that is kept elsewhere, or None if it is not there. Raises
+        StateError."""
         doc = self._parsed(key, parse_midjourney)
         return None if self._versions[key] is ABSENT else doc
 
     def read_object(self, key: str) -> dict[str, Any] | None:
-        """Another JSON object of the pipeline's, None if it is not there. Raises StateError."""
+        """Return another JSON object of the pipeline, or None if it is not there. Raises StateError."""
         data = self._bytes(key)
         if data is None:
             return None
@@ -116,7 +120,7 @@ class DocumentStore:
         return self._parsed(self.paths.config_public, parse_public)
 
     def _unreadable(self, key: str, data: bytes, nonsense: Nonsense) -> StateError:
-        """The error that says which document and which field, once a copy of the document is kept."""
+        """Keep a copy of the document, and return the error that names it and the field."""
         field, what = nonsense.args
         message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
         if self._lease is None:
@@ -141,13 +145,20 @@ class DocumentStore:
         self._lease.check()
 
     @property
+    def dead_letters(self) -> "DeadLetters":
+        """The dead letters of the pipeline, changed under the lease."""
+        from retake.retrying.dead_letters import DeadLetters
+
+        return DeadLetters(self.bucket, self._clock, lease=self._lease)
+
+    @property
     def lease(self) -> Lease:
         """The lease under which the store writes."""
         assert self._lease is not None, "this store is for reading"
         return self._lease
 
     def set_aside(self) -> Room:
-        """Room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
+        """Set aside room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
         self.check_lease()
         size = len(self.documents.midjourney.encode()) + _ANSWER_BYTES
         return self.bucket.set_aside(self.paths.config_midjourney, size)
@@ -172,7 +183,7 @@ class DocumentStore:
         self._save(key, encode(value))
 
     def save_file(self, key: str, data: bytes) -> None:
-        """A file of a generation, whatever is there. Raises LeaseLost, StorageError."""
+        """Write a file of a generation over whatever is there. Raises LeaseLost, StorageError."""
         self.check_lease()
         self.bucket.write(key, data, ANY)
 
@@ -188,7 +199,7 @@ class DocumentStore:
             self._versions[key] = version  # an earlier try went through, and its answer got lost
 
     def _version_of(self, key: str, data: bytes) -> str | None:
-        """The version of what is stored there, if it is `data`."""
+        """Return the version of what is stored under the key if it is `data`, else None."""
         try:
             found, version = self.bucket.read(key)
         except NotFound:
@@ -255,7 +266,7 @@ class DocumentStore:
         return [entry.key for entry in self.bucket.list(self._aside_prefix)]
 
     def _displaced(self, asides: list[str]) -> list[PublicDocument]:
-        """What earlier writes displaced, where it can be made sense of; a copy is kept of what cannot."""
+        """Return the documents that earlier writes displaced; of one that is invalid a copy is kept."""
         found = []
         for aside in asides:
             try:
@@ -268,3 +279,29 @@ class DocumentStore:
         kept = [name for name in names if name in self.documents.public.published]
         gen = self.documents.gen
         self.save_gen(gen.updated(remembered=kept) if kept else gen.without("remembered"))
+
+
+class ProcessingFlag:
+    """`processing_lock` in config_public.json during one tick, for people and other programs to see.
+
+    What excludes others is the lease. `was_up`: a tick that did not come to its end left it.
+    """
+
+    def __init__(self, store: DocumentStore, *, was_up: bool = False) -> None:
+        self.was_up = was_up
+        self._store = store
+        self._raised = False
+
+    def raise_(self) -> None:
+        """Raise it, unless it is."""
+        if not self._raised:
+            self._raised = True
+            self._store.publish(lambda doc: doc.updated(processing_lock=True))
+
+    def lower(self) -> None:
+        """Lower it if it may be up, and bring back what the publisher's list has lost. Never raises a RetakeError."""
+        try:
+            if self._raised or self.was_up or not self._store.list_is_whole:
+                self._store.publish(lambda doc: doc.updated(processing_lock=False))
+        except RetakeError as error:
+            _log.error("processing_lock stays true until the next tick: %s", error)

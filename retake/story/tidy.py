@@ -13,7 +13,7 @@ from retake.story.documents import GROUP, safe_id
 
 
 class Folders(NamedTuple):
-    """The folders of a bucket, each a key prefix that ends in «/»."""
+    """The folders of a bucket, each a key prefix that ends in "/"."""
 
     entrance: str  # 666/: where a generation puts its files
     middle: str  # 555/
@@ -45,7 +45,8 @@ Groups = Mapping[str, frozenset[str]]  # id -> suffixes that are there
 
 
 def groups(keys: Iterable[str], folder: str) -> dict[str, frozenset[str]]:
-    """The files in `folder`, by id: {"20260101-0930": {"json", "png"}}. What is no part of a group is passed over."""
+    """Return the files in `folder` by id: {"20260101-0930": {"json", "png"}}. Files that belong to no group are left
+    out."""
     found: dict[str, set[str]] = {}
     for key in keys:
         name, dot, suffix = key.removeprefix(folder).rpartition(".")
@@ -76,7 +77,7 @@ def plan(
 
 
 def carry_out(bucket: Bucket, moves: Iterable[Move]) -> None:
-    """Copy all, check all, then delete: a crash leaves two copies of a group, never none and never half of one."""
+    """Copy all, compare all, then delete: a crash leaves two copies of a group, never half of one."""
     moves = list(moves)
     for move in moves:
         bucket.copy(move.source, move.target)
@@ -108,8 +109,8 @@ def _archiving(
 
 
 def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) -> list[tuple[Move, ...]]:
-    """What ends the moves that a crash cut short: a group that lies in two folders comes together in the upper one.
-    `staged` is brought up to date."""
+    """Plan what ends moves that a crash cut short: a group in two folders comes together in the upper one. `staged` is
+    updated."""
     moves = []
     for name in sorted({name for found in staged.values() for name in found}):
         holding = [folder for folder in folders.staged if name in staged[folder]]
@@ -125,7 +126,7 @@ def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) ->
 
 
 def _ready(folder: Groups) -> list[str]:
-    """Whole groups, the oldest first."""
+    """Return the ids of whole groups, the oldest first."""
     return sorted(name for name, suffixes in folder.items() if suffixes.issuperset(GROUP))
 
 

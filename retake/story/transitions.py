@@ -1,8 +1,8 @@
 """What each event makes of config_midjourney.json. Pure: a document in, a document out.
 
-The counting rule: a failure leaves the counter alone, a reset adds one, and a counter is cleared when the step's
-*result* is there. «The vendor took the order» is no result: a task that is accepted and then always ends failed would
-be paid for without end.
+The counting rule: a failure leaves the counter alone, a retry adds one, and a counter is cleared when the *result* of
+its step is there. "The vendor took the order" is no result: a task that is accepted and then always ends as failed
+would be paid for forever.
 """
 
 from collections.abc import Mapping
@@ -41,17 +41,17 @@ _WAITING = {Step.IMAGINE: Status.WAITING_FOR_IMAGINE, Step.UPSCALE: Status.WAITI
 
 
 def clean(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Nothing under way. Keys that are not ours stay."""
+    """Return the document with nothing under way. Keys that are not ours stay."""
     return doc.without(*_OURS).updated(midjourney_task=None, midjourney_results={}, generation=False, status=None)
 
 
 def content_ready(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The text lies in its file: the picture is next. What the calls cost stays on record."""
+    """Record that the text is saved: the pictures are next. What the calls cost stays on record."""
     return clean(doc).updated(generation=True, paid_calls=doc.paid_calls)
 
 
 def picture_next(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """A crash lost the flag between the text and the picture: raise it again."""
+    """Raise the flag again that a crash lost between the text and the pictures."""
     return doc.updated(generation=True, status=None)
 
 
@@ -70,7 +70,7 @@ def intended(
     price: float = 0.0,
     reservation: "Reservation | None" = None,
 ) -> MidjourneyDocument:
-    """A paid call is about to be made: what is asked, when, and for how much, is on record before it goes out."""
+    """Record that a paid call is about to be made: what is asked, when, and for how much."""
     call = _call(doc, step, now, price, reservation)
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
     kept = _reserved(doc, reservation, "open")
@@ -78,27 +78,27 @@ def intended(
 
 
 def day_of(now: datetime) -> str:
-    """The day that a payment at `now` belongs to."""
+    """Return the day (UTC) that a payment at `now` belongs to."""
     return stamp(now)[:10]
 
 
 def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
-    """Nothing under way, for a generation that begins. The document has an account from here on, by which the day's
-    book tells it from one that was removed (`retake.paid.day_book`)."""
+    """Begin a generation: nothing under way, and an account by which the book of the day tells this document from one
+    that was removed (`retake.paid.day_book`)."""
     if isinstance(_kept(doc).get("account"), str):
         return clean(doc)
     return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
 
 
 def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyDocument:
-    """The writer answered one of its calls."""
+    """Record an answer of the chat API."""
     after = doc.updated(content_draft={**doc.draft, **partial}, **_billed(doc, "done"))
     return after.without("pending_call", "last_error")
 
 
 def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
-    """Midjourney took the order. The results of the imagine stay until those of the upscale are there: if the upscale
-    is lost, they are what it is ordered from again."""
+    """Record that Midjourney took the order. The results of the imagine stay until those of the upscale are there: if
+    the upscale is lost, it is ordered from them again."""
     call = _pending(doc)
     task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw.get("requested_at_utc")}
     billed = _billed(doc, "accepted", task_id)
@@ -114,45 +114,46 @@ def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
 
 
 def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """The call was certainly not carried out: one failed attempt, or what its class says."""
+    """Record that the call was certainly not carried out: a failed attempt, or whatever its class demands."""
     return _over(doc.updated(spend=_spend(doc.spend, _closed(doc, "released"), reserved=-_price(doc))), record)
 
 
 def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """The call was carried out and billed, and its answer is of no use."""
+    """Record that the call was carried out and billed, and that its answer is of no use."""
     return _over(doc.updated(**_billed(doc, "wasted")), record)
 
 
 def call_lost(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Nobody can know whether the call was carried out, and asking again is allowed: a failed attempt like any other,
-    on record as a possible duplicate."""
+    """Record that nobody can know whether the call was carried out, and that it may be made again: a failed attempt,
+    marked as a possible duplicate."""
     return _over(doc.updated(**_billed(doc, "unknown", possible_duplicate=True)), record)
 
 
 def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Nobody can know, and asking again is not allowed: everything stays as it was until the operator decides."""
+    """Record that nobody can know, and that the call must not be made again until the operator decides."""
     return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=dict(record))
 
 
 def reconcile_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Finding out what became of the pending call has failed once more; the call itself stays as it is."""
+    """Record that reconciling the pending call failed once more; the call itself stays as it is."""
     pending = _pending(doc)
     call = {**pending.raw, "failed_settles": pending.failed_reconciles + 1}
     return doc.updated(pending_call=call, last_error=dict(record))
 
 
 def usage_compared(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The vendor's counts have moved since the held call: it may have been carried out, only a person can tell."""
+    """Record that the vendor's counts have moved since the held call: it may have been carried out, and only a person
+    can tell."""
     return doc.updated(pending_call={**_pending(doc).raw, "compared": True})
 
 
 def operator_retries(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The operator lets a held call be made again; it does not use up an attempt."""
+    """Let a held call be made again, as the operator decided. This uses up no attempt."""
     return doc.updated(**_billed(doc, "unknown", possible_duplicate=True)).without("pending_call", "last_error")
 
 
 def operator_skips(doc: MidjourneyDocument, *, mock: bool) -> MidjourneyDocument:
-    """The operator does not want a held call made again: the generation ends as one whose attempts are used up."""
+    """Give a held call up, as the operator decided: the generation ends as if no attempt were left."""
     rest = doc.updated(**_billed(doc, "unknown")).without("pending_call")
     return mock_instead(rest) if mock else _final(rest, _pending(doc).step)
 
@@ -161,7 +162,7 @@ def operator_skips(doc: MidjourneyDocument, *, mock: bool) -> MidjourneyDocument
 
 
 def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> MidjourneyDocument:
-    """The task in flight is done: its result is there, and so its counter and that of the polls are cleared."""
+    """Record the result of the Midjourney task in flight, and clear the counters of its step and of its polls."""
     task = _task(doc)
     results = {"task_id": task.task_id, "task_type": task.task_type, "task_result": dict(result)}
     after = doc.updated(midjourney_task=None, midjourney_results=results, status=None).without("last_error")
@@ -171,8 +172,8 @@ def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> Mid
 def choice_begun(
     doc: MidjourneyDocument, now: datetime, price: float, reservation: "Reservation | None" = None
 ) -> MidjourneyDocument:
-    """The chat API is about to be asked which picture to upscale: whatever comes of it, it is not paid for again. It
-    counts as billed from here on, unless it turns out that it was not (`choice_made`)."""
+    """Record that the chat API is about to be asked which picture to upscale. It is never asked again, and counts as
+    billed from here on, unless `choice_made` says that it was not."""
     call = {**_call(doc, Step.UPSCALE, now, price, reservation), "call": PICK, "outcome": UNKNOWN}
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
     spent = _spend(spend, _reserved(doc, reservation, "billed"), settled=price)
@@ -180,7 +181,7 @@ def choice_begun(
 
 
 def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> MidjourneyDocument:
-    """Which picture is to be upscaled, and what became of the call that chose it: None if it was not carried out."""
+    """Record which picture is upscaled, and what became of the call that chose it; None: it was not carried out."""
     *before, call = doc.paid_calls
     after = picture_picked(doc, index)
     if outcome is None:
@@ -190,23 +191,23 @@ def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> Mid
 
 
 def picture_picked(doc: MidjourneyDocument, index: int) -> MidjourneyDocument:
-    """Which picture is to be upscaled, 1–4, is on record."""
+    """Record which picture is upscaled, 1–4."""
     return doc.updated(midjourney_results={**doc.raw["midjourney_results"], "picked": index})
 
 
 def link_expired(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The link to the picture leads nowhere any more: the next attempt asks for a new one first."""
+    """Record that the link to the picture has expired: the next attempt asks for a new one first."""
     return doc.updated(midjourney_results={**doc.raw["midjourney_results"], "link_expired": True})
 
 
 def link_renewed(doc: MidjourneyDocument, result: Mapping[str, Any]) -> MidjourneyDocument:
-    """The task's state was asked for once more: its `result` has a new link."""
+    """Record the task's result with a new link."""
     known = {key: value for key, value in doc.raw["midjourney_results"].items() if key != "link_expired"}
     return doc.updated(midjourney_results={**known, "task_result": dict(result)})
 
 
 def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
-    """The poll was answered. A task that does not say when it was ordered is dated from now: so it can time out."""
+    """Record an answered poll. A task without the time of its order is dated from now, so that it can time out."""
     task = doc.raw["midjourney_task"]
     if not task.get("requested_at_utc"):
         doc = doc.updated(midjourney_task={**task, "requested_at_utc": stamp(now)})
@@ -214,13 +215,13 @@ def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyD
 
 
 def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """The task itself ended as failed: it is the order that failed, whichever it was, and a new one is needed."""
+    """Record that the Midjourney task ended as failed: the order that made it failed, and a new one is needed."""
     status = FAILURE_STATUS[ordered_by(_task(doc))]
     return failed(_cleared(doc.updated(midjourney_task=None), Step.FETCH), status, record)
 
 
 def video_polled(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
-    """The poll was answered. A task that does not say when it was ordered is dated from now: so it can be overdue."""
+    """Record an answered poll. A task without the time of its order is dated from now, so that it can be overdue."""
     task = doc.raw.get("runway_task")
     if task and not task.get("requested_at_utc"):
         doc = doc.updated(runway_task={**task, "requested_at_utc": stamp(now)})
@@ -238,7 +239,7 @@ def video_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> Mid
 
 
 def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The files are all there: nothing is under way."""
+    """Record that all files are there: nothing is under way."""
     return clean(doc).updated(paid_calls=doc.paid_calls)
 
 
@@ -246,10 +247,10 @@ def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def failed(doc: MidjourneyDocument, status: Status, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """A step failed. What comes of it depends on the class of the error:
+    """Record that a step failed; what follows depends on the class of the error.
 
-    A: the error status, to be retried. B: no retry can mend it, the generation fails. C: everything stays as it is
-    until a person has mended what the record says.
+    Class A sets the error status, to be retried. After class B no retry can help, and the generation fails. After class
+    C everything stays as it is until a person has fixed what the record names.
     """
     doc = doc.updated(last_error=dict(record))
     if record["error_class"] == ErrorClass.CRITICAL:
@@ -260,7 +261,7 @@ def failed(doc: MidjourneyDocument, status: Status, record: Mapping[str, Any]) -
 
 
 def retried(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """One more attempt is granted: the status goes back to what stood before the failed step."""
+    """Grant one more attempt: the status goes back to what it was before the failed step."""
     assert doc.status is not None
     step = FAILED_STEP[doc.status]
     after = doc.updated(status=_before(doc, doc.status), retries={**doc.retries, step.value: doc.retries_of(step) + 1})
@@ -268,25 +269,25 @@ def retried(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def exhausted(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """No attempt is left: the generation failed for good."""
+    """Fail the generation for good: no attempt is left."""
     return _final(doc, doc.present_step)
 
 
 def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The vendors are given up on: a substitute is made on this machine."""
+    """Give up on the vendors: a mock is made on this machine."""
     dropped = doc.updated(midjourney_task=None, midjourney_results={}, generation=False).without("runway_task")
     return dropped.updated(status=Status.TIMED_OUT_MOCK_NEEDED.value)
 
 
 def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
-    """Somebody does without what the failed step was to make: a mock takes its place. The error stays on record."""
+    """Do without the result of the failed step: a mock takes its place. The error stays on record."""
     entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.error.raw or None}
     return mock_instead(doc.without("last_error").updated(skipped=[*doc.skipped, entry]))
 
 
 def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
-    """Nobody wants the generation any more. It ends as one that failed, and says that it did not. A call that was under
-    way counts as billed: nobody asks what became of it."""
+    """End the generation because somebody cancelled it. It ends as a failed one does, and says that it did not fail. A
+    pending call counts as billed: nobody reconciles it any more."""
     step = doc.present_step
     rest = doc.updated(**_billed(doc, "unknown")).without("pending_call") if doc.pending else doc
     return _final(rest.updated(generation=False), step).updated(cancelled={"by": by, "at_utc": stamp(now)})
@@ -297,23 +298,23 @@ def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def alerted(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The operator was told of the last error: once is enough."""
+    """Record that the operator has been told of the last error: once is enough."""
     return doc.updated(last_error={**doc.error.raw, "alerted": True})
 
 
 def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The operator says that what the last error asked for is mended."""
+    """Record that the operator has fixed what the last error asked for."""
     return doc.without("last_error")
 
 
 def wait_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """The operator says that what failed is to be tried again at once."""
+    """Make the failed step due now, as the operator decided."""
     return doc.updated(last_error={**doc.error.raw, "recovery_actions": [retry_in(0)]})
 
 
 def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
-    """A generation that failed for good goes on at its failed step, with that step's attempts unused and everything
-    before it kept. What the day has cost is what the `present` document says: the old one's day is over."""
+    """Bring a generation that failed for good back at its failed step, with that step's attempts unused and everything
+    before it kept. What the day has cost is taken from the `present` document: the old one's day is over."""
     step = doc.present_step
     doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
     after = _cleared(
@@ -323,7 +324,7 @@ def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> Midjourney
 
 
 def ordered_by(task: Task) -> Step:
-    """The step that ordered a Midjourney task."""
+    """Return the step that ordered a Midjourney task."""
     return Step.IMAGINE if task.task_type == IMAGINE else Step.UPSCALE
 
 
@@ -351,17 +352,17 @@ def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
 
 
 def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
-    """A vendor that answers no longer needs mending: should it refuse again, that is to be told anew."""
+    """Clear what an answered poll ends: the counter, and a class C error, so that another refusal alerts anew."""
     return _cleared(hold_lifted(doc) if doc.error.critical else doc, step)
 
 
 def _over(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """The pending call has come to nothing."""
+    """Record the failure of the pending call, which is no longer pending."""
     return failed(doc.without("pending_call"), FAILURE_STATUS[_pending(doc).step], record)
 
 
 def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> dict[str, Any]:
-    """The spend record and the day's sum, with the pending call counted as billed."""
+    """Return the spend record and the day's sum with the pending call counted as billed."""
     asked = _pending(doc).raw
     call = {key: asked[key] for key in _RECORDED if key in asked}
     paid = [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
@@ -372,8 +373,8 @@ def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, *
 def _call(
     doc: MidjourneyDocument, step: Step, now: datetime, price: float, reservation: "Reservation | None"
 ) -> dict[str, Any]:
-    """What is on record of a call before it is made. It counts on the day of its time, unless `counted_on` says that
-    the book of the day says otherwise."""
+    """Return what is recorded of a call before it is made. `counted_on` is there where the book of the day counts it on
+    another day than that of its time."""
     call = {
         "step": step.value,
         "attempt": doc.retries_of(step) + 1,
@@ -384,7 +385,7 @@ def _call(
 
 
 def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
-    """The document's word on its last reservation, for the book of the day (`retake.story.spending.known`)."""
+    """Return what the document says of its last reservation (`retake.story.spending.known`)."""
     kept = (doc.raw.get("spend") or {}).get("reservation")
     return kept if isinstance(kept, dict) else {}
 
@@ -394,7 +395,7 @@ def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: 
 
 
 def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
-    """The last reservation, now that it is known what became of its call. One of an older document has none."""
+    """Return the last reservation with what became of its call. A document of an older version has none."""
     kept = _kept(doc)
     return {**kept, "fate": fate} if "fate" in kept else kept
 
@@ -406,8 +407,8 @@ def _price(doc: MidjourneyDocument) -> float:
 def _spend(
     spend: Spend, reservation: Mapping[str, Any], *, reserved: float = 0.0, settled: float = 0.0
 ) -> dict[str, Any]:
-    """`spend` with these amounts added, to a millionth of a dollar. What the caps are held against is the book of the
-    day (`retake.paid.caps`); these sums are what it goes by where it is not there."""
+    """Return `spend` with these amounts added, to a millionth of a dollar. The caps are held against the book of the
+    day (`retake.paid.caps`); these sums replace it where it is missing."""
     return {
         "day": spend.day,
         "reserved_usd": max(0.0, round(spend.reserved + reserved, 6)),

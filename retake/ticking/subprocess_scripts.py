@@ -9,7 +9,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,17 +26,20 @@ _LINE = 64 * 1024  # bytes of a line that are worth keeping
 
 
 class SubprocessScripts:
-    """Runs `folder`/NAME.py with this Python. `stopping` says how many signals asked the manager to stop: at the first
-    the script is asked to end when nothing is half done, at the second it is ended."""
+    """Runs scripts. `command_of` returns the command that starts the script of that name, without its arguments.
+
+    `stopping` returns how many signals asked the manager to stop: at the first the script is asked to end when nothing
+    is half done, at the second it is ended.
+    """
 
     def __init__(
         self,
-        folder: str,
+        command_of: Callable[[str], list[str]],
         timeout_s: float,
         environ: Mapping[str, str],
         stopping: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._folder = folder
+        self._command_of = command_of
         self._timeout_s = timeout_s
         self._environ = environ
         self._stopping = stopping
@@ -51,7 +53,7 @@ class SubprocessScripts:
     def _run(self, script: str, arguments: list[str], lease: Lease, scratch: str) -> ScriptResult:
         handover = lease.handover()
         process = subprocess.Popen(
-            [sys.executable, os.path.join(self._folder, f"{script}.py"), *arguments],
+            [*self._command_of(script), *arguments],
             env={**self._environ, LEASE_VARIABLE: handover.text, "TMPDIR": scratch},
             pass_fds=handover.fds,
             stdin=subprocess.DEVNULL,

@@ -39,7 +39,7 @@ def until_done(
 
 
 def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:
-    """In short pieces: a signal is answered within a quarter of a second."""
+    """Wait in short pieces, so that a signal is answered within a quarter of a second."""
     while seconds > 0 and not stopping():
         clock.sleep(min(seconds, 0.25))
         seconds -= 0.25

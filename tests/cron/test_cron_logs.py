@@ -92,7 +92,7 @@ def test_a_person_at_a_terminal_sees_lines_to_read_and_how_far_it_is(machine: Ma
     assert '{"timestamp"' not in plain
     for part in ("text", "pictures", "upscale", "video"):
         assert re.search(rf"[✓·⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] +{part}", plain), part
-    assert "taken again 1" in plain
+    assert "retried 1" in plain
     assert "What happened" in run.out
     assert not [key for key in KEYS.values() if key in run.err + run.out]
 

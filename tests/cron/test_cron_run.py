@@ -41,7 +41,7 @@ def test_a_generation_with_two_failures_from_topic_to_video(fresh: Machine) -> N
     assert video.duration_s == pytest.approx(10, abs=0.2)
     assert fresh.read(f"{name}.json")["topic"] in run.err
     assert run.out.count("upscale failed") == 2
-    assert "attempt 2/3 for status upscale_trigger_failed: taken again" in run.out
+    assert "attempt 2/3 for status upscale_trigger_failed: retried" in run.out
     for suffix in ("json", "png", "mp4"):
         assert f"{fresh.bucket}/{name}.{suffix}" in run.out
     assert re.search(r"upscale +3 calls, +1 carried out", run.out)

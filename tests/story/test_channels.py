@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import requests
-from story_world import KEYS, PROMPTS, FakeStudio, FakeVendors
+from story_world import KEYS, PROMPTS, FakeMedia, FakeVendors
 
 from retake.bucket import ANY, Lease
 from retake.bucket.memory import MemoryBucket, MemoryStore
@@ -36,7 +36,7 @@ class Channels:
             part, clock = PrefixedBucket(self.bucket, f"{channel}/"), FakeClock()
             store = DocumentStore(part, self.settings.paths, lease, clock)
             store.read()
-            return StepContext(self.settings, store, self.vendors[channel], FakeStudio(), clock)
+            return StepContext(self.settings, store, self.vendors[channel], FakeMedia(), clock)
 
         return InProcessScripts(context, PROMPTS)
 

@@ -75,7 +75,7 @@ def test_every_action_is_told_in_words_or_not_at_all(act: Act) -> None:
 def test_a_retry_is_told_with_its_reason() -> None:
     documents = shaped(last_error={"message": "HTTP 500"})
     what = told(documents, action(Act.RETRY, why="attempt 1/3 for status upscale_trigger_failed"))
-    assert what == "upscale failed: HTTP 500\nattempt 1/3 for status upscale_trigger_failed: taken again"
+    assert what == "upscale failed: HTTP 500\nattempt 1/3 for status upscale_trigger_failed: retried"
 
 
 def test_giving_up_is_told_with_its_reason() -> None:
@@ -133,7 +133,7 @@ def test_the_account_of_nothing() -> None:
             world.put(f"{folder}/{folder}.{suffix}", b"")
     _, account = watched(world)
     assert account.split("\n")[1].startswith("What happened (no generation")
-    assert "Where it lies" not in account
+    assert "Files" not in account
 
 
 def test_texts_that_look_like_markup_are_told_as_they_are() -> None:
@@ -175,7 +175,7 @@ def test_the_view_shows_what_is_done_what_is_under_way_and_what_was_taken_again(
     assert f"generation {ID}" in shown
     assert "6:00" in shown
     assert shown.count("✓") == 2
-    assert "taken again 2 ×" in shown
+    assert "retried 2 ×" in shown
     assert Act.FETCH.value in shown
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from story_world import Heard, World
 
-from retake.bucket import Lease
 from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import FakeClock
@@ -16,7 +15,6 @@ from retake.story.prices import CHAT_USD, RUNWAY_SECOND_USD, prices
 from retake.story.runner import StoryRunner
 from retake.story.settings import Settings
 from retake.story.spending import story_spending
-from retake.story.step_context import StepContext
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.vendors.runway import Runway
 from retake.vendors.runway_limits import MODELS
@@ -173,11 +171,6 @@ class Channel(World):
             pipeline=pipeline,
             spending=self.spending,
         )
-
-    def context(self, lease: Lease) -> StepContext:
-        context = super().context(lease)
-        context.spending = self.spending
-        return context
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         return self.manager().tick(orders)

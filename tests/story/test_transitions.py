@@ -77,7 +77,7 @@ def possible(before: Doc) -> Iterator[tuple[str, Callable[[], Doc]]]:
         yield "retried", lambda: transitions.retried(before)
     if before.runway_task:
         late = Status.RUNWAY_POLL_TIMEOUT
-        yield "video_not_had", lambda: transitions.video_not_had(before, late, 2, TEMPORARY)
+        yield "polls_counted", lambda: transitions.failed(transitions.polls_counted(before, 2), late, TEMPORARY)
         yield "video_task_failed", lambda: transitions.video_task_failed(before, TEMPORARY)
     if before.task:
         yield "picture_delivered", lambda: transitions.picture_delivered(before, {"image_url": "u"})

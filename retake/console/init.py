@@ -1,0 +1,134 @@
+"""`retake init`: a folder to run from, with settings, prompts, policies, a crontab and the names of the keys."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from retake.console.answer import Answer, Heading, Line, Raw, Tone
+from retake.console.group import AS_JSON, CHANNEL
+from retake.console.invocation import CONTEXT, answered
+from retake.data import checkout, default_file, packaged_file
+from retake.errors import SettingsError
+from retake.keys import KEYS
+from retake.operations.port import Refusal
+from retake.settings.reader import ENVIRONMENT
+
+STORES = {
+    ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY"): "a bucket on Backblaze B2 (STORAGE.url b2://…)",
+    ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"): "a bucket on S3 (STORAGE.url s3://…)",
+    ("PGPASSWORD",): "a ledger in PostgreSQL (STORAGE.ledger postgresql://…)",
+}
+"""The environment variables that stores read, and what they are for."""
+
+_NAMED = 3  # files that a refusal names
+
+
+@click.command("init", context_settings=CONTEXT)
+@click.argument("folder", default=".", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
+@click.pass_context
+def command(context: click.Context, folder: Path, as_json: bool) -> None:
+    """Write settings, prompts, policies, a crontab and an .env.example into FOLDER (by default the current one).
+
+    Nothing is overwritten: if one of the files is there already, nothing is written at all.
+    """
+    if context.meta.get(CHANNEL):
+        context.fail("init is about no channel")
+    program = context.find_root().command_path
+    sys.exit(answered(lambda: _init(folder, program), as_json=as_json or bool(context.meta.get(AS_JSON))))
+
+
+def _init(folder: Path, program: str) -> Answer:
+    folder = Path(os.path.abspath(folder))
+    try:
+        files = _files(folder)
+        _check_free(folder, files)
+        _write(folder, files)
+    except OSError as error:
+        where = error.filename or folder
+        raise SettingsError(f"{where}: {error.strerror}; nothing was written. Name another folder") from None
+    document = {"done": "init", "folder": str(folder), "written": sorted(files)}
+    done = Line(f"Done: {folder} has settings, prompts, policies, crontab.example and .env.example.", Tone.GOOD)
+    return Answer(document, [done, Heading("Next"), Raw(_next_steps(folder, program))])
+
+
+def _files(folder: Path) -> Mapping[str, bytes]:
+    """Return what is written, by its path in `folder`."""
+    source = Path(default_file("config"))
+    names = ["config.json", "prompts.json", *(f"policies/{path.name}" for path in source.glob("policies/*.toml"))]
+    files = {f"config/{name}": (source / name).read_bytes() for name in names}
+    return files | {"crontab.example": _crontab(folder).encode(), ".env.example": _variables().encode()}
+
+
+def _check_free(folder: Path, files: Mapping[str, bytes]) -> None:
+    taken = [name for name in sorted(files) if os.path.lexists(folder / name)]
+    if taken:
+        more = f" and {len(taken) - _NAMED} more" if len(taken) > _NAMED else ""
+        raise Refusal(
+            f"{folder} already has {', '.join(taken[:_NAMED])}{more}, and nothing is overwritten: nothing was written. "
+            "Move them away, or name another folder"
+        )
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all of the files, or none: what was written before one that fails is removed."""
+    written: list[Path] = []
+    try:
+        for name, data in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                written.append(path)
+                file.write(data)
+    except OSError:
+        for path in written:
+            with suppress(OSError):
+                path.unlink()
+        raise
+
+
+def _crontab(folder: Path) -> str:
+    places = {"FOLDER": shlex.quote(str(folder)), "TICK": shlex.join(_tick_command())}
+    *comments, job = Path(packaged_file("crontab.template")).read_text("utf-8").splitlines(keepends=True)
+    for name, place in places.items():
+        job = job.replace(name, place.replace("%", "\\%"))  # cron ends a command at a bare %
+    return "".join([*comments, job])
+
+
+def _tick_command() -> list[str]:
+    """Return the command of one tick: a script of the checkout, the installed command, or this Python's module."""
+    if folder := checkout():
+        return [sys.executable, os.path.join(folder, "b2_storage_manager.py")]
+    installed = os.path.join(os.path.dirname(sys.executable), "retake")
+    return [installed, "tick"] if os.path.exists(installed) else [sys.executable, "-m", "retake", "tick"]
+
+
+def _variables() -> str:
+    """Return the text of .env.example: every variable by name, those that not everybody needs commented out."""
+    lines = [
+        "# Copy this file to .env, fill it in, and `chmod 600 .env`: NAME=value, without spaces or quotation marks."
+    ]
+    for (first, *others), purpose in KEYS.values():
+        lines += ["", f"# {purpose}", f"{first}="]
+        lines += [line for name in others for line in (f"# read instead if {first} is empty:", f"#{name}=")]
+    for names, purpose in [*STORES.items(), *(((name,), purpose) for name, purpose in ENVIRONMENT.items())]:
+        lines += ["", f"# {purpose}", *(f"#{name}=" for name in names)]
+    return "\n".join([*lines, ""])
+
+
+def _next_steps(folder: Path, program: str) -> str:
+    steps = [] if folder == Path.cwd() else [(f"cd {shlex.quote(str(folder))}", "")]
+    steps += [
+        (f"RETAKE_STORAGE_URL=file:demo {program} tick --sandbox --until-done", "a generation without an account"),
+        ("cp .env.example .env && chmod 600 .env", "then write the keys into .env"),
+        (f"(set -a; . ./.env; {program} doctor)", "is everything there? It asks each vendor, for nothing"),
+        (f"(set -a; . ./.env; {program} tick --dry-run)", "what would a tick do?"),
+        ("crontab -e", "paste crontab.example"),
+    ]
+    told = "\n".join(f"  {step}{f'  # {why}' if why else ''}" for step, why in steps)
+    return f"{told}\n\nWhat the channel is about stands in config/prompts.json; settings are in config/config.json."

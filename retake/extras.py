@@ -1,0 +1,21 @@
+"""Libraries that are installed on demand: `pip install 'retake[NAME]'`."""
+
+from importlib import import_module
+
+from retake.errors import SettingsError
+
+EXTRAS = {"b2": "b2sdk", "s3": "boto3", "postgres": "psycopg"}
+"""By the name of the extra in pyproject.toml: the module without which it is not there."""
+
+
+def require(extra: str, what: str) -> None:
+    """Check that the libraries of `extra` are installed; `what` needs them, and the message begins with it.
+
+    Raises SettingsError, which says what to install.
+    """
+    try:
+        import_module(EXTRAS[extra])
+    except ImportError:
+        raise SettingsError(
+            f"{what} needs {EXTRAS[extra]}, which is not installed: pip install 'retake[{extra}]'"
+        ) from None

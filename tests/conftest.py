@@ -1,0 +1,63 @@
+"""What kind of test each is, for `make check` and `make soak`: markers by file, so that no test can forget its own.
+
+search     walks, sweeps, simulations, histories: many worlds each; RETAKE_SEEDS and RETAKE_PAIRS_EVERY say how many
+process    starts processes, servers or databases
+"""
+
+from pathlib import Path
+
+import pytest
+
+SEARCHES = {
+    "test_bucket_claims_sim",
+    "test_bucket_crash",
+    "test_bucket_lease_model",
+    "test_crash_sweep",
+    "test_ledger_bucket_crash",
+    "test_ledger_histories",
+    "test_simulation",
+    "test_walk",
+}
+
+PROCESS_FOLDERS = {"attack", "cron", "sandbox", "vendors"}
+PROCESSES = {
+    "test_bucket_b2",
+    "test_bucket_b2_contract",
+    "test_bucket_b2_processes",
+    "test_bucket_b2_url",
+    "test_bucket_publisher",
+    "test_bucket_s3",
+    "test_bucket_s3_contract",
+    "test_bucket_s3_processes",
+    "test_breaker_b2",
+    "test_breaker_shared",
+    "test_caps",
+    "test_console_acting",
+    "test_console_doctor",
+    "test_console_process",
+    "test_cut_uploads",
+    "test_examples",
+    "test_full_disk",
+    "test_ledger_clouds",
+    "test_ledger_contract",
+    "test_ledger_database",
+    "test_ledger_sql",
+    "test_ledger_tables",
+    "test_make",
+    "test_migrations",
+    "test_postgres",
+    "test_term",
+    "test_text_is_read_in_linear_time",
+    "test_time_limit",
+    "test_wheel",
+    "test_worker_processes",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = Path(item.path)
+        if path.stem in SEARCHES:
+            item.add_marker("search")
+        if path.stem in PROCESSES or path.parent.name in PROCESS_FOLDERS:
+            item.add_marker("process")

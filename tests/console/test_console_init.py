@@ -1,0 +1,125 @@
+"""`retake init`: what it writes, that it overwrites nothing, and what it says to do next."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from reading_world import CHECKOUT
+
+from retake.console.command import main
+from retake.keys import KEYS
+from retake.settings.reader import ENVIRONMENT
+from retake.story.settings import load_settings
+
+WRITTEN = {".env.example", "crontab.example", "config/config.json", "config/prompts.json"}
+
+
+def init(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["init", *map(str, arguments)], prog_name="retake")
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_a_new_folder_has_what_a_tick_needs(tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "there yet"
+    result = init(folder)
+    assert result.exit_code == 0, result.output
+    policies = {f"config/policies/NR.NSI.{number}.toml" for number in range(1, 10)}
+    assert files(folder) == WRITTEN | policies
+    settings = load_settings({"RETAKE_CONFIG": str(folder / "config/config.json")})
+    assert settings == type(settings)(source=settings.source)
+    assert f"cd {shlex.quote(str(folder))}" in result.output
+    assert "retake doctor" in result.output
+
+
+def test_by_default_it_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README").write_text("of somebody else")
+    result = init()
+    assert result.exit_code == 0
+    assert files(tmp_path) > WRITTEN
+    assert "\n  cd " not in result.output
+
+
+def test_for_programs_it_is_one_document(tmp_path: Path) -> None:
+    answer = json.loads(init(tmp_path, "--json").stdout)
+    assert (answer["done"], answer["folder"]) == ("init", str(tmp_path))
+    assert set(answer["written"]) == files(tmp_path)
+    refused = json.loads(init(tmp_path, "--json").stdout)
+    assert (sorted(refused), refused["exit_code"]) == (["error", "exit_code"], 65)
+    before = CliRunner().invoke(main, ["--json", "init", str(tmp_path / "b")])
+    assert json.loads(before.stdout)["done"] == "init"
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    result = init(tmp_path)
+    assert result.exit_code == 65
+    assert name in result.stderr
+    assert "nothing is overwritten" in result.stderr
+    assert files(tmp_path) == {name}
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_link_that_leads_nowhere_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "crontab.example").symlink_to(tmp_path / "elsewhere")
+    assert init(tmp_path).exit_code == 65
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_where_a_folder_cannot_be_made_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = init(tmp_path / "file")
+    assert result.exit_code == 78
+    assert "Not a directory" in result.stderr
+
+
+def test_what_was_written_before_a_failure_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "policies").write_text("a file in the place of the folder")
+    result = init(tmp_path)
+    assert result.exit_code == 78
+    assert files(tmp_path) == {"config/policies"}
+
+
+def test_the_example_of_env_has_every_variable_and_no_value(tmp_path: Path) -> None:
+    init(tmp_path)
+    lines = [line for line in (tmp_path / ".env.example").read_text().splitlines() if re.match(r"#?[A-Z]", line)]
+    names = [line.lstrip("#").removesuffix("=") for line in lines]
+    assert all(re.fullmatch(r"[A-Z][A-Z0-9_]+", name) for name in names)
+    assert len(names) == len(set(names))
+    assert {*ENVIRONMENT, *(name for variables, _ in KEYS.values() for name in variables)} <= set(names)
+    told = (CHECKOUT / "docs/running.md").read_text() + (CHECKOUT / "docs/settings.md").read_text()
+    assert [name for name in names if f"`{name}`" not in told] == []
+
+
+def test_the_crontab_runs_a_tick_of_this_checkout_in_that_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "100% mine; it's"
+    init(folder)
+    text = (folder / "crontab.example").read_text()
+    assert text.endswith("\n")
+    [job] = [line for line in text.splitlines() if line.startswith("*/5 * * * * ")]
+    assert not re.search(r"(?<!\\)%", job)
+    words = shlex.split(job.replace("\\%", "%"))
+    assert words[7] == str(folder)
+    assert str(CHECKOUT / "b2_storage_manager.py") in words
+
+
+def test_what_it_says_to_do_next_is_a_shells_language(tmp_path: Path) -> None:
+    told = init(tmp_path / "a b").output.partition("Next\n")[2].partition("\n\n")[0]
+    checked = subprocess.run(["/bin/sh", "-n", "-c", told], capture_output=True, text=True, timeout=60)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_it_is_about_no_channel(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["--channel", "en", "init", str(tmp_path)])
+    assert result.exit_code == 2
+    assert files(tmp_path) == set()

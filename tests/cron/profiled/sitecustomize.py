@@ -1,0 +1,34 @@
+"""Loaded by every Python process that has this folder on its path: writes which files of the package it entered to the
+file that RETAKE_PROFILE names, one line a process."""
+
+import atexit
+import json
+import os
+import sys
+import threading
+from types import FrameType
+
+PACKAGE = os.sep + "retake" + os.sep
+_NO_FUNCTION = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+entered: set[str] = set()
+
+
+def note(frame: FrameType, event: str, arg: object) -> None:
+    code = frame.f_code
+    if event == "call" and PACKAGE in code.co_filename and code.co_name not in _NO_FUNCTION:
+        is_function = code.co_flags & 0x02  # CO_NEWLOCALS: the body of a class is none
+        if is_function:
+            entered.add(code.co_filename.rpartition(PACKAGE)[2])
+
+
+def write(path: str) -> None:
+    sys.setprofile(None)
+    line = json.dumps({"program": os.path.basename(sys.argv[0]), "files": sorted(entered)})
+    with open(path, "a") as file:
+        file.write(line + "\n")
+
+
+if "RETAKE_PROFILE" in os.environ:
+    atexit.register(write, os.environ["RETAKE_PROFILE"])
+    threading.setprofile(note)
+    sys.setprofile(note)

@@ -1,0 +1,26 @@
+"""How many files a reader meets who follows one upscale from cron to the bucket and back."""
+
+import json
+from pathlib import Path
+
+from cron_machine import Machine
+
+GROUND = ("clock.py", "errors.py", "exit_codes.py", "foreign_text.py", "keys.py", "logs.py", "strict_json.py")
+"""What every line of every program passes through, and no reader follows."""
+
+MOST = 64
+"""Files of the package on the path of an upscale, in the tick and in the script; the aim is 25."""
+
+
+def test_one_upscale_passes_through_few_files(patient: Machine, tmp_path: Path) -> None:
+    patient.plant("upscale")
+    patient.env["RETAKE_PROFILE"] = str(tmp_path / "profile")
+    patient.env["PYTHONPATH"] = str(Path(__file__).parent / "profiled")
+    assert patient.tick().exit_code == 0
+    assert patient.billed("upscale") == 1
+    processes = [json.loads(line) for line in (tmp_path / "profile").read_text().splitlines()]
+    assert {"b2_storage_manager.py", "generate_media.py"} <= {it["program"] for it in processes}
+    found = {name for it in processes if it["program"] != "fetch_media.py" for name in it["files"]}
+    path = sorted(found.difference(GROUND))
+    print(len(found), len(path), *path, sep="\n")  # noqa: T201  pytest -s shows them
+    assert len(path) <= MOST

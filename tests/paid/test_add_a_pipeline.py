@@ -1,0 +1,236 @@
+"""The pipeline of docs/add-a-pipeline.md as it stands there: a crash at every point, unknown outcomes, cap, breaker."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from retake.bucket import Bucket
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.errors import Code, OutcomeUnknown, Refused, TaskFailed
+from retake.paid.caps import Caps, Limits
+from retake.paid.guard import HOLD, RETRY
+from retake.retrying.vendor_breakers import VendorBreakers
+from retake.settings.shared import BreakerSettings
+from retake.strict_json import parse
+from retake.ticking.tick import Tick
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "add-a-pipeline.md"
+CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def song() -> ModuleType:
+    module = ModuleType("song")
+    sys.modules["song"] = module
+    exec(compile(CODE, str(PAGE), "exec"), vars(module))  # noqa: S102  the page is ours
+    return module
+
+
+class Shop:
+    """Both vendors. `plan` says how the next calls end: "ok", "refused", "wasted", "cut" (carried out, the answer
+    lost), "dropped" (it never arrived, which nobody can know)."""
+
+    def __init__(self, *plan: str, findable: bool = True) -> None:
+        self.plan = list(plan)
+        self.findable = findable
+        self.billed: dict[str, list[str]] = {"lyrics": [], "track": []}
+        self.asked: Counter[str] = Counter()
+        self.dies: Callable[[], None] = lambda: None
+
+    def call(self, step: str, facts: Mapping[str, Any]) -> str:
+        self.dies()
+        self.asked[step] += 1
+        outcome = self.plan.pop(0) if self.plan else "ok"
+        if outcome == "refused":
+            raise Refused(Code.UNAVAILABLE, "HTTP 503")
+        if outcome == "dropped":
+            raise OutcomeUnknown(Code.TIMEOUT, "no answer")
+        self.billed[step].append(facts["nonce"])
+        self.dies()
+        if outcome == "wasted":
+            raise TaskFailed(Code.BAD_ANSWER, "silence")
+        if outcome == "cut":
+            raise OutcomeUnknown(Code.NETWORK, "cut")
+        return f"{step} of {facts['nonce']}"
+
+    def find(self, step: str, facts: Mapping[str, Any]) -> str | None:
+        there = self.findable and facts["nonce"] in self.billed[step]
+        return f"{step} of {facts['nonce']}" if there else None
+
+
+class Studio:
+    """The song on a bucket in memory."""
+
+    def __init__(self, song: ModuleType, shop: Shop, **options: Any) -> None:
+        self.song, self.shop, self.options = song, shop, options
+        self.store = MemoryStore()
+        self.clock = FakeClock()
+        self.failures: int | None = None
+
+    @property
+    def bucket(self) -> MemoryBucket:
+        return MemoryBucket(self.store)
+
+    def tick(self, bucket: Bucket | None = None) -> Tick:
+        bucket = bucket or self.bucket
+        breakers = VendorBreakers(BreakerSettings(self.failures, 3600, 600), bucket, self.clock, "test", 60)
+        vendors = self.song.Studio(self.shop.call, self.shop.find)
+        tick: Tick = self.song.song_runner(bucket, self.clock, vendors, breakers, **self.options).tick()
+        self.clock.sleep(60)
+        return tick
+
+    def to_its_end(self, most: int = 30) -> Tick:
+        for _ in range(most):
+            if (tick := self.tick()).ended:
+                return tick
+        raise AssertionError(f"no end after {most} ticks: {tick}")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(parse(self.bucket.read("song.json")[0]))
+
+    @property
+    def booked(self) -> float:
+        """What the caps' book says was spent."""
+        return (
+            Caps(self.bucket, self.clock, Limits())
+            .today("song", self.song.State(self.bucket, _Free()).known)
+            .book.spent
+        )
+
+    @property
+    def cost(self) -> float:
+        return round(sum(self.song.PRICES[step] * len(calls) for step, calls in self.shop.billed.items()), 6)
+
+
+class _Free:
+    """No lease: for reading."""
+
+
+def test_the_page_imports_nothing_of_the_story() -> None:
+    assert "retake.story" not in re.sub(r"#.*", "", CODE)
+
+
+def test_a_song_is_made_and_each_step_is_paid_for_once(song: ModuleType) -> None:
+    studio = Studio(song, Shop())
+    assert studio.tick().ended == "done"
+    assert {step: len(calls) for step, calls in studio.shop.billed.items()} == {"lyrics": 1, "track": 1}
+    assert studio.booked == studio.cost == 0.26
+
+
+def operations(song: ModuleType, *plan: str) -> int:
+    studio = Studio(song, Shop(*plan))
+    counted = FailingBucket(studio.bucket)
+    for _ in range(20):
+        if studio.tick(counted).ended:
+            return len(counted.operations)
+    raise AssertionError("no end")
+
+
+PLANS = [(), ("refused",), ("cut",), ("ok", "cut"), ("wasted",), ("ok", "refused", "cut")]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_a_death_at_any_operation_pays_for_nothing_twice(song: ModuleType, plan: tuple[str, ...]) -> None:
+    for number in range(1, operations(song, *plan) + 1):
+        for after in (False, True):
+            studio = Studio(song, Shop(*plan), on_unknown=RETRY)
+            dying = FailingBucket(studio.bucket, Fault(Crash, number=number, after=after))
+            with suppress(Crash):
+                while not studio.tick(dying).ended:
+                    pass
+            dying.end_leases()
+            assert studio.to_its_end().ended == "done", (plan, number, after)
+            check_bill(studio, plan, (number, after))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_a_death_around_any_vendor_call_pays_for_nothing_twice(song: ModuleType, plan: tuple[str, ...]) -> None:
+    for moment in range(1, 9):
+        studio = Studio(song, Shop(*plan), on_unknown=RETRY)
+        left = [moment]
+
+        def die(left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Crash("the machine died")
+
+        studio.shop.dies = die
+        with suppress(Crash):
+            studio.to_its_end()
+        studio.store.end_leases()
+        assert studio.to_its_end().ended == "done", (plan, moment)
+        check_bill(studio, plan, moment)
+
+
+def check_bill(studio: Studio, plan: tuple[str, ...], where: object) -> None:
+    """Each step has one result that was paid for once; only what was wasted was paid for besides. The book is what the
+    document says, and no less than the bill; more only for a call that the machine's death may have cut off."""
+    billed = {step: len(calls) for step, calls in studio.shop.billed.items()}
+    assert all(1 <= number <= 1 + ("wasted" in plan) for number in billed.values()), (plan, where, billed)
+    assert sorted(studio.state["results"]) == ["lyrics", "track"]
+    doubtful = sum(call["price_usd"] for call in studio.state["paid_calls"] if call.get("possible_duplicate"))
+    assert studio.booked == round(sum(call["price_usd"] for call in studio.state["paid_calls"]), 6), (plan, where)
+    assert studio.cost <= studio.booked <= round(studio.cost + doubtful, 6), (plan, where)
+
+
+def test_a_call_that_nobody_can_tell_of_is_held_for_the_operator(song: ModuleType) -> None:
+    studio = Studio(song, Shop("dropped", findable=False), on_unknown=HOLD)
+    for _ in range(5):
+        assert studio.tick().exit_code == 75
+    assert studio.shop.asked == {"lyrics": 1}
+    assert studio.state["pending"]["held"] is True
+
+
+def test_a_call_that_nobody_can_tell_of_is_made_again_and_marked(song: ModuleType) -> None:
+    studio = Studio(song, Shop("cut", findable=False), on_unknown=RETRY)
+    assert studio.to_its_end().ended == "done"
+    assert [call.get("possible_duplicate") for call in studio.state["paid_calls"]] == [True, None, None]
+    assert studio.booked == studio.cost
+
+
+def test_retries_are_bounded_and_wait_as_the_policy_says(song: ModuleType) -> None:
+    studio = Studio(song, Shop(*["refused"] * 99))
+    tick = studio.to_its_end()
+    assert (tick.ended, tick.exit_code) == ("failed", 69)
+    assert studio.shop.asked == {"lyrics": 1 + song.POLICY.max_retries}
+    assert studio.booked == 0
+
+
+def test_the_cap_holds_back_what_would_exceed_it(song: ModuleType) -> None:
+    studio = Studio(song, Shop(), cap_usd=0.2)
+    tick = studio.tick()
+    assert (tick.exit_code, studio.shop.asked) == (75, {"lyrics": 1})
+    assert "cap" in tick.why
+    studio.clock.sleep(24 * 3600)
+    studio.options["cap_usd"] = 0.25
+    assert studio.to_its_end().ended == "done", "another day"
+
+
+def test_a_vendor_that_keeps_failing_is_left_alone(song: ModuleType) -> None:
+    studio = Studio(song, Shop(*["refused"] * 2))
+    studio.failures = 2
+    while studio.shop.asked["lyrics"] < 2:
+        studio.tick()
+    assert "open" in studio.tick().why
+    assert studio.shop.asked == {"lyrics": 2}
+    studio.clock.sleep(600)
+    assert studio.to_its_end().ended == "done"
+
+
+def test_two_ticks_at_once_do_no_harm(song: ModuleType) -> None:
+    studio = Studio(song, Shop())
+    lease = studio.bucket.lease("song", "somebody")
+    assert "held" in studio.tick().why
+    assert not studio.shop.asked
+    lease.release()
+    assert studio.tick().ended == "done"

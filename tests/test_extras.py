@@ -1,0 +1,75 @@
+"""What a URL says whose libraries are not installed: one line with what to install, and exit code 78."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retake.bucket import open_bucket
+from retake.clock import FakeClock
+from retake.errors import SettingsError
+from retake.extras import EXTRAS, require
+from retake.keys import KEYS
+from retake.runs import open_ledger
+
+ROOT = Path(__file__).parent.parent
+URLS = {
+    "b2": {"STORAGE": {"url": "b2://stories/live"}},
+    "s3": {"STORAGE": {"url": "s3://stories/live"}},
+    "postgres": {"STORAGE": {"url": "file:bucket", "ledger": "postgresql://me@127.0.0.1/runs"}},
+}
+
+
+@pytest.fixture(params=EXTRAS)
+def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an extra whose module cannot be imported."""
+    extra: str = request.param
+    monkeypatch.setitem(sys.modules, EXTRAS[extra], None)
+    return extra
+
+
+def test_what_is_installed_is_no_error() -> None:
+    for extra in EXTRAS:
+        require(extra, "a test")
+
+
+def test_a_url_without_its_libraries_names_what_to_install(missing: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:  # noqa: PT012 (a bucket or a ledger)
+        if missing == "postgres":
+            open_ledger(URLS[missing]["STORAGE"]["ledger"], open_bucket(f"file:{tmp_path}"), FakeClock())
+        else:
+            open_bucket(URLS[missing]["STORAGE"]["url"])
+    assert str(caught.value).endswith(
+        f"needs {EXTRAS[missing]}, which is not installed: pip install 'retake[{missing}]'"
+    )
+
+
+BUCKET = ("tick", "tick --dry-run", "status", "status --json", "fetch")
+LEDGER = ("tick", "runs", "runs --json")
+COMMANDS = {"b2": BUCKET, "s3": BUCKET, "postgres": LEDGER}
+
+
+@pytest.mark.parametrize(("extra", "command"), [(extra, it) for extra in EXTRAS for it in COMMANDS[extra]])
+def test_a_command_ends_with_78_and_no_traceback(tmp_path: Path, extra: str, command: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.json").write_text(json.dumps(URLS[extra]))
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / f"{EXTRAS[extra]}.py").write_text("raise ModuleNotFoundError")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RETAKE_")}
+    keys = {variables[0]: "a-key" for variables, _ in KEYS.values()}
+    env = {**kept, **keys, "PYTHONPATH": str(ROOT), "B2_APPLICATION_KEY_ID": "id", "B2_APPLICATION_KEY": "key"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "retake", *command.split()],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 78, ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stdout + ran.stderr
+    [line] = [line for line in ran.stderr.splitlines() if f"{EXTRAS[extra]}, which is not installed" in line]
+    assert f"pip install 'retake[{extra}]'" in line
