@@ -1,4 +1,4 @@
-"""What a command answers: one document for programs, and blocks of text for people that say the same."""
+"""The answer of a command: one document for programs, and blocks of text for people that say the same."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -31,8 +31,8 @@ class Heading(NamedTuple):
     text: str
 
 
-class Line(NamedTuple):
-    """A sentence of its own. It is wrapped where the terminal ends, `indent` columns from its left edge."""
+class Sentence(NamedTuple):
+    """A sentence of its own, wrapped where the terminal ends, `indent` columns from its left edge."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -67,11 +67,11 @@ class Markdown(NamedTuple):
     text: str
 
 
-Block = Heading | Line | Facts | Table | Raw | Markdown
+Block = Heading | Sentence | Facts | Table | Raw | Markdown
 
 
 class Answer(NamedTuple):
-    """What a command has to say. `document` is ready for JSON; `exit_code` is what the command ends with."""
+    """What a command returns. `document` is ready for JSON; `exit_code` is what the command exits with."""
 
     document: Mapping[str, Any]
     blocks: Sequence[Block]
@@ -79,7 +79,7 @@ class Answer(NamedTuple):
 
 
 def cell(value: str | Cell) -> Cell:
-    """`value` as a Cell."""
+    """Return `value` as a Cell."""
     return value if isinstance(value, Cell) else Cell(value)
 
 
@@ -96,7 +96,7 @@ RUN_TONES = {
 def done_lines(what: str, then: str = "", warning: str = "") -> list[Block]:
     """Return the lines of a command that has done something: `what`, and what comes `then`."""
     return [
-        Line(f"Done: {what}.", Tone.GOOD),
-        *([Line(f"Warning: {warning}.", Tone.WARN)] if warning else []),
-        *([Line(f"{then[0].upper()}{then[1:]}.")] if then else []),
+        Sentence(f"Done: {what}.", Tone.GOOD),
+        *([Sentence(f"Warning: {warning}.", Tone.WARN)] if warning else []),
+        *([Sentence(f"{then[0].upper()}{then[1:]}.")] if then else []),
     ]

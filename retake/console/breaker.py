@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import click
 
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Tone, done_lines
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Tone, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
@@ -30,7 +30,7 @@ def show_breakers(context: CommandContext, name: str | None) -> Answer:
     panel = _panel(context)
     found = [panel.view(it) for it in ([name] if name else panel.names())]
     if not found:
-        return Answer({"breakers": []}, [Line("No breaker is on record: nothing has failed that one counts.")])
+        return Answer({"breakers": []}, [Sentence("No breaker is on record: nothing has failed that one counts.")])
     blocks: list[Block] = []
     for it in found:
         blocks += [Heading(f"breaker {it.breaker.name}"), Facts(_facts(it))]

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from retake.console import consent
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone, done_lines
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sentence, Table, Tone, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
@@ -34,7 +34,7 @@ def list_letters(context: CommandContext, limit: int) -> Answer:
     found = letters.list_letters(context.operations, limit)
     document = {"dead_letters": [it.document() for it in found]}
     if not found:
-        return Answer(document, [Line("There are no dead letters.")])
+        return Answer(document, [Sentence("There are no dead letters.")])
     now, many = context.clock.now(), len(context.operations.pipelines) > 1
     rows = [(it.letter.id, *((it.pipeline.channel or "",) if many else ()), *_row(it, now)) for it in found]
     columns = ("id", *(("channel",) if many else ()), "ended", "at", "step", "error", "paid", "files")
@@ -60,7 +60,7 @@ def show_letter(context: CommandContext, letter_id: str) -> Answer:
     if it.letter.error:
         text = json_lines(json.dumps(it.letter.error, ensure_ascii=False, indent=2))
         blocks += [Heading("error"), Raw(text)]
-    blocks += [Heading("files"), *(Line(key, indent=2) for key in keys)]
+    blocks += [Heading("files"), *(Sentence(key, indent=2) for key in keys)]
     return Answer(document, blocks)
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 
 from retake.clock import stamp
-from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
+from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.errors import RetakeError, SettingsError
@@ -97,7 +97,7 @@ def answer(findings: Sequence[Finding], now: datetime) -> Answer:
     ]
     if faults or warnings:
         blocks.append(Heading("What to do"))
-        blocks += [Line(f"{it.check}: {it.do or it.found}", _MARKS[it.verdict][1]) for it in (*faults, *warnings)]
+        blocks += [Sentence(f"{it.check}: {it.do or it.found}", _MARKS[it.verdict][1]) for it in (*faults, *warnings)]
     return Answer(document, blocks, code)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from retake.console.answer import Answer, Heading, Line, Raw, Tone
+from retake.console.answer import Answer, Heading, Raw, Sentence, Tone
 from retake.console.group import AS_JSON, CHANNEL
 from retake.console.invocation import CONTEXT, answered
 from retake.data import checkout, default_file, packaged_file
@@ -53,7 +53,7 @@ def _init(folder: Path, program: str) -> Answer:
         where = error.filename or folder
         raise SettingsError(f"{where}: {error.strerror}; nothing was written. Name another folder") from None
     document = {"done": "init", "folder": str(folder), "written": sorted(files)}
-    done = Line(f"Done: {folder} has settings, prompts, policies, crontab.example and .env.example.", Tone.GOOD)
+    done = Sentence(f"Done: {folder} has settings, prompts, policies, crontab.example and .env.example.", Tone.GOOD)
     return Answer(document, [done, Heading("Next"), Raw(_next_steps(folder, program))])
 
 

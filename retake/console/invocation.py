@@ -11,7 +11,7 @@ import click
 
 from retake.clock import SystemClock, stamp
 from retake.console import watch
-from retake.console.answer import Answer, Line, Tone
+from retake.console.answer import Answer, Sentence, Tone
 from retake.console.command_context import CommandContext
 from retake.console.group import AS_JSON, CHANNEL
 from retake.console.rendering import abandon, complain, show
@@ -73,8 +73,8 @@ def _watched(work: Callable[[CommandContext], Answer], channel: str | None, ever
         if not as_json:
             watch.make_room(sys.stdout, first=not looks)
         looks += 1
-        told = Line(f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it", Tone.FAINT)
-        return found._replace(blocks=[*found.blocks, told])
+        told = f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it"
+        return found._replace(blocks=[*found.blocks, Sentence(told, Tone.FAINT)])
 
     return watch.repeated(lambda: answered(answer, as_json=as_json, indent=None), every_s)
 

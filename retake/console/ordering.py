@@ -3,7 +3,7 @@
 from retake.console import consent
 from retake.console.answer import Answer, done_lines
 from retake.console.command_context import CommandContext
-from retake.operations.orders import OrderDone, Target, carry_out, plan_order, target
+from retake.operations.orders import Target, carry_out, plan_order, target
 from retake.operations.port import Verb
 
 
@@ -17,9 +17,5 @@ def ordered_of(context: CommandContext, verb: Verb, meant: Target, *, yes: bool 
     plan = plan_order(meant, verb)
     if plan.lost:
         consent.obtain(f"cancelling {meant.item_id} gives up {plan.lost}", yes=yes)
-    return answer_of(carry_out(context.operations, meant, plan))
-
-
-def answer_of(done: OrderDone) -> Answer:
-    """Return the answer of a command that has done something."""
+    done = carry_out(context.operations, meant, plan)
     return Answer(done.document, done_lines(done.what, done.then, done.warning))

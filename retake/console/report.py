@@ -32,7 +32,7 @@ def command(context: CommandContext, run: str, as_markdown: bool = False) -> Ans
 
 
 def lines(report: Report) -> list[str]:
-    """The lines of the report."""
+    """Return the lines of the report."""
     task = text(report.history.found.task_id)
     parts = [
         [f"# Incident report: {text(report.incident.run.pipeline or 'run')} {task}", ""],

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from retake.console.answer import RUN_TONES, Answer, Block, Cell, Heading, Line, Table, Tone
+from retake.console.answer import RUN_TONES, Answer, Block, Cell, Heading, Sentence, Table, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.console.since import moment_of, read_since
@@ -45,7 +45,7 @@ def command(
     after = moment_of(since, context.clock.now()) if since is not None else None
     wanted = RunFilter([RunStatus(status) for status in statuses], named, after, code)
     found = list_runs(context.operations, wanted, limit)
-    return Answer(found.document(), _blocks(found, context.clock.now()) if found.runs else [Line(_nothing(wanted))])
+    return Answer(found.document(), _blocks(found, context.clock.now()) if found.runs else [Sentence(_nothing(wanted))])
 
 
 def _nothing(wanted: RunFilter) -> str:

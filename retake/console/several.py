@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from retake.console.answer import Answer, Block, Heading, Line, Tone
+from retake.console.answer import Answer, Block, Heading, Sentence, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import answered, command_of
 from retake.errors import RetakeError
@@ -92,7 +92,7 @@ def each(items: Sequence[Item], work: Callable[[Item], Answer]) -> Answer:
 
 
 def _failed(message: str, exit_code: int) -> Answer:
-    return Answer({"error": message, "exit_code": exit_code}, [Line(f"error: {message}", Tone.BAD)], exit_code)
+    return Answer({"error": message, "exit_code": exit_code}, [Sentence(f"error: {message}", Tone.BAD)], exit_code)
 
 
 def _context_for(context: CommandContext, item: Item) -> CommandContext:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import click
 
-from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Line, Table, Tone
+from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.operations.attempts import TAKEN_UP, times_taken_up
@@ -91,5 +91,5 @@ def _files(past: History) -> list[Block]:
     if not past.evidence.files:
         return []
     rows = [(entry.key, size(entry.size)) for entry in past.evidence.files]
-    where = Line(past.found.pipeline.bucket.url, Tone.FAINT)
+    where = Sentence(past.found.pipeline.bucket.url, Tone.FAINT)
     return [Heading("Where it lies"), Table(("key", "size"), rows, ("size",)), where]

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from retake.console import consent
-from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone, done_lines
+from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.operations.spend import as_document, plan_latest_day, spend_report
@@ -58,12 +58,12 @@ def _blocks(document: Mapping[str, Any], many: bool) -> list[Block]:
     total = document["total"]
     blocks: list[Block] = [
         Heading(f"Paid since {document['since']}: {usd(total['usd'])} for {count(total['calls'], 'call')}"),
-        Line(_today(document["today"])),
+        Sentence(_today(document["today"])),
     ]
     if document["today"]["doubt"]:
-        blocks.append(Line(f"today's calls are {document['today']['doubt']}", Tone.WARN))
+        blocks.append(Sentence(f"today's calls are {document['today']['doubt']}", Tone.WARN))
     if total["unsure_calls"]:
-        blocks.append(Line(_unsure(total), Tone.WARN))
+        blocks.append(Sentence(_unsure(total), Tone.WARN))
     if total["calls"]:
         blocks += [
             Heading("By day"), _table("day", document["by_day"], {}),
@@ -72,7 +72,7 @@ def _blocks(document: Mapping[str, Any], many: bool) -> list[Block]:
         ]  # fmt: skip
         more = len(document["by_generation"]) - SHOWN
         if more > 0:
-            blocks.append(Line(f"and {more} more; --json has all of them", Tone.FAINT))
+            blocks.append(Sentence(f"and {more} more; --json has all of them", Tone.FAINT))
     return blocks
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from retake.clock import stamp
 from retake.console import watch
-from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Line, Table, Tone
+from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.exit_codes import ExitCode
@@ -34,9 +34,9 @@ def command(context: CommandContext) -> Answer:
         "caps": caps_document(seen),
     }
     blocks = _many(seen, now) if len(seen) > 1 else _one(seen[0], now)
-    blocks += [
-        Line(f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}", Tone.WARN) for it in shut
-    ]
+    for it in shut:
+        told = f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}"
+        blocks.append(Sentence(told, Tone.WARN))
     return Answer(document, blocks, ExitCode.OK if healthy else ExitCode.FAILED)
 
 
@@ -47,9 +47,9 @@ def _one(seen: PipelineStatus, now: datetime) -> list[Block]:
     title = ": ".join(part for part in (seen.channel, seen.state.item_id, seen.state.words) if part)
     title = title if seen.state.item_id else _capital(title)
     blocks: list[Block] = [Heading(title)]
-    blocks += [Line(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
+    blocks += [Sentence(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
     blocks.append(Facts(_facts(seen, now)))
-    blocks += [Line(f"note: {note}", Tone.WARN) for note in seen.notes]
+    blocks += [Sentence(f"note: {note}", Tone.WARN) for note in seen.notes]
     if seen.ended:
         rows = [
             (
@@ -147,10 +147,10 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     if day and (day.limits.bucket_usd is not None or day.doubt):
         of = f" of {usd(day.limits.bucket_usd)}" if day.limits.bucket_usd is not None else ""
         doubt = f"; {day.doubt}" if day.doubt else ""
-        blocks.append(Line(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
+        blocks.append(Sentence(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
     if needing:
         blocks.append(Heading("A person is needed"))
-        blocks += [Line(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]
+        blocks += [Sentence(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]
     return blocks
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from retake.bucket import Holder
 from retake.clock import stamp
 from retake.console import consent
-from retake.console.answer import Answer, Line, Tone
+from retake.console.answer import Answer, Block, Sentence, Tone, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.errors import LeaseHeld, StateError
@@ -48,7 +48,7 @@ def command(context: CommandContext, yes: bool) -> Answer:
         "token": token,
         "flag_lowered": lowered,
     }
-    return Answer(document, [Line(f"Done: {what}.", Tone.GOOD), Line(f"{fenced.capitalize()}."), *_told(lowered)])
+    return Answer(document, [*done_lines(what, fenced), *_told(lowered)])
 
 
 def _flag_alone(pipeline: OperatedPipeline) -> Answer:
@@ -62,7 +62,7 @@ def _flag_alone(pipeline: OperatedPipeline) -> Answer:
         )
     what = "processing_lock, which a crash left, is lowered; the lease was free"
     document = {"done": "unlock", "pipeline": pipeline.name, "what": what, "held_by": None, "flag_lowered": True}
-    return Answer(document, [Line(f"Done: {what}.", Tone.GOOD), Line(_GOES_ON)])
+    return Answer(document, [*done_lines(what), Sentence(_GOES_ON)])
 
 
 _GOES_ON = "The next tick goes on from what is on record."
@@ -76,10 +76,10 @@ def _lowered(pipeline: OperatedPipeline) -> bool | None:
         return None
 
 
-def _told(lowered: bool | None) -> list[Line]:
+def _told(lowered: bool | None) -> list[Block]:
     if lowered is None:
-        return [Line("One of the documents is invalid; `status` says which.", Tone.WARN)]
-    return [Line(f"{'processing_lock is lowered. ' if lowered else ''}{_GOES_ON}")]
+        return [Sentence("One of the documents is invalid; `status` says which.", Tone.WARN)]
+    return [Sentence(f"{'processing_lock is lowered. ' if lowered else ''}{_GOES_ON}")]
 
 
 def _who(holder: Holder, now: datetime) -> str:

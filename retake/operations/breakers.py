@@ -95,7 +95,7 @@ class BreakerView(NamedTuple):
                 return "half-open: the next call is let through, alone"
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return it as JSON has it."""
         state = self.state
         return {
             "name": self.breaker.name,
@@ -126,7 +126,7 @@ class BreakerPanel:
         return [*self._store.names()]
 
     def view(self, name: str) -> BreakerView:
-        """Raises Refusal for a breaker that is not on record."""
+        """Return one breaker. Raises Refusal for one that is not on record."""
         if name not in (names := self.names()):
             there = ", ".join(names) or "none: nothing has failed that one counts"
             raise Refusal(f"there is no breaker {name!r} on record; there are: {there}")

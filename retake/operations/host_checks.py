@@ -22,14 +22,14 @@ FILES = 256
 
 
 def settings_checks(source: str, warnings: Sequence[str]) -> Iterator[Finding]:
-    """The settings were read, so they are valid; what is odd about them."""
+    """Yield that the settings are valid, and what is odd about them."""
     yield ok("settings", f"{source} is readable and valid", source=source)
     for warning in warnings:
         yield warn("settings", warning, "correct the name if it is misspelt; else leave it")
 
 
 def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) -> Iterator[Finding]:
-    """Which keys are there, never what they are."""
+    """Yield which keys are set, never their values."""
     if environ.get(sandbox_variable):
         yield ok("keys", f"{sandbox_variable} is set: the sandbox's keys are used, no real one is")
         return
@@ -47,7 +47,7 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
 
 
 def disk_checks(storage_url: str, channels: int) -> Iterator[Finding]:
-    """Where videos are made, and where a bucket in a directory keeps them. `channels` are ticked at the same time."""
+    """Check where videos are made and kept. `channels` is how many are ticked at the same time."""
     yield _room("temporary folder", tempfile.gettempdir())
     path = storage_url.removeprefix("file:")
     if path != storage_url:

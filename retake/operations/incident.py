@@ -114,7 +114,7 @@ def incident(
 
 
 def outages(entries: Sequence[TimelineEntry], recovered_by: Mapping[str, frozenset[str]]) -> tuple[Outage, ...]:
-    """From the first failure of a step to its next success, each."""
+    """Return each outage: from the first failure of a step to its next success."""
     under_way: dict[str, Outage] = {}
     over: list[Outage] = []
     for it in entries:
@@ -128,7 +128,7 @@ def outages(entries: Sequence[TimelineEntry], recovered_by: Mapping[str, frozens
 
 
 def actions(entries: Sequence[TimelineEntry]) -> tuple[tuple[str, str, int], ...]:
-    """What was done about it, by which actor and how often, in the order of the first time."""
+    """Return what was done about it, by which actor and how often, in the order of the first time."""
     done: Counter[tuple[str, str]] = Counter()
     for it in entries:
         if what := _action(it):
@@ -184,7 +184,7 @@ def _action(entry: TimelineEntry) -> str:
 
 
 def as_document(outage: Outage, until: datetime) -> dict[str, Any]:
-    """An outage as JSON has it."""
+    """Return an outage as JSON has it."""
     return {
         "step": outage.step,
         "began": stamp(outage.began),

@@ -72,7 +72,7 @@ class LetterView(NamedTuple):
         return (f"possible; {then}", True) if then else ("not possible: its document is not there", False)
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return it as JSON has it."""
         letter = self.letter
         return {
             "id": letter.id,

@@ -21,11 +21,7 @@ class Advice(NamedTuple):
 
 
 TABLE: tuple[Advice, ...] = (
-    Advice(
-        Code.NETWORK,
-        1,
-        "The network failed: look at this machine's connection, its name server and its proxy",
-    ),
+    Advice(Code.NETWORK, 1, "The network failed: look at this machine's connection, its name server and its proxy"),
     Advice(
         Code.TIMEOUT,
         2,

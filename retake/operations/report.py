@@ -37,7 +37,7 @@ class History(NamedTuple):
         return self.entries[0].at if self.entries else self.found.runs[0].created_at
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return it as JSON has it."""
         it = self.evidence
         return {
             "task_id": self.found.task_id,

@@ -38,7 +38,7 @@ class RunList(NamedTuple):
     steps: dict[str, StepAttempt]
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return it as JSON has it."""
         return {
             "runs": [{**run_document(run), **attempts.as_document(self.steps.get(run.run_id))} for run in self.runs]
         }

@@ -122,7 +122,7 @@ class DayCorrection(NamedTuple):
         return ", ".join(f"{book.day}: {usd(book.spent)}" for book in self.later)
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it, once it is done."""
+        """Return it as JSON has it, once it is done."""
         return {
             "done": "latest-day",
             "day": self.day,

@@ -38,7 +38,7 @@ _LEASE = "doctor"
 
 
 def bucket_checks(bucket: Bucket, clock: Clock) -> Iterator[Finding]:
-    """Reachable, writable, true to its listing; the clock; whether leases can be had."""
+    """Check that the bucket can be reached, written and listed, its clock, and that leases work."""
     key = f"{_SCRATCH}{os.urandom(8).hex()}"
     try:
         bucket.list(key)
@@ -118,7 +118,7 @@ def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
 
 
 def ledger_checks(operations: Operations) -> Iterator[Finding]:
-    """The ledger answers, and which version its tables have."""
+    """Check that the ledger answers, and the version of its tables."""
     url = operations.terms.ledger_url
     try:
         if url is not None:
@@ -149,7 +149,7 @@ def _tables(url: str) -> Finding:
 
 
 def error_checks(operations: Operations) -> Iterator[Finding]:
-    """The last errors, grouped by class and code, step and vendor; the share of runs that failed."""
+    """Yield the last errors by class and code, step and vendor; the share of runs that failed."""
     try:
         ledgers = operations.ledgers()[:_RUNS]
         groups: Counter[tuple[str, str]] = Counter()
@@ -197,7 +197,7 @@ def _last(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -> list[R
 
 
 def document_checks(operations: Operations) -> Iterator[Finding]:
-    """Each pipeline's own documents. Of several pipelines only what is wrong is told."""
+    """Check each pipeline's own documents. Of several pipelines only faults are shown."""
     found = [finding for findings in operations.each(lambda pipeline: [*pipeline.check()]) for finding in findings]
     if len(operations.pipelines) == 1:
         yield from found

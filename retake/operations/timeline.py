@@ -44,8 +44,11 @@ class TimelineEntry(NamedTuple):
 
 
 def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
-    """The entries of a run, or of several runs of one task, by time. A failure's record, which is an event of its own,
-    is told with the transition that it led to. What was seen before it was written down is told when it was seen."""
+    """Return the entries of a run, or of several runs of one task, by time.
+
+    A failure's record, which is an event of its own, is part of the transition that it led to. What was seen before it
+    was written down stands at the time when it was seen.
+    """
     entries: list[TimelineEntry] = []
     for event in events:
         before = entries[-1] if entries else None

@@ -52,15 +52,15 @@ class OperatorActions:
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
 
     def look(self) -> Documents:
-        """The documents, without a lease: nothing is changed."""
+        """Return the documents; takes no lease."""
         return DocumentStore(self._bucket, self._settings.paths, None, self._clock).read()
 
     def planned(self, verb: Verb, generation_id: str) -> GenerationPlan:
-        """What `verb` would do to the generation, as things stand. Raises Refusal."""
+        """Return what `verb` would do to the generation now. Raises Refusal."""
         return self._plan(verb, generation_id, self.look())
 
     def carry_out(self, verb: Verb, generation_id: str, agreed: str) -> tuple[GenerationPlan, Documents]:
-        """Do it; what was done, and the documents after it. `agreed` is what may get lost (`Plan.lost`)."""
+        """Do it; return what was done and the documents after it. `agreed` is the `lost` that was agreed to."""
         with self._alone() as (store, lease):
             chosen = self._plan(verb, generation_id, store.documents)
             if chosen.lost and chosen.lost != agreed:
@@ -75,7 +75,7 @@ class OperatorActions:
             return chosen, store.read()
 
     def check_requeue(self, generation_id: str, documents: Documents) -> None:
-        """Raises Refusal if the generation cannot be taken up again now."""
+        """Raise Refusal if the generation cannot be requeued now."""
         present = documents.gen.generation_id
         if present == generation_id:
             raise Refusal(f"{generation_id} is under way: it need not be requeued")
@@ -100,7 +100,7 @@ class OperatorActions:
             raise Refusal(f"{generation_id} is finished, its files lie in {place}; these are the remains: {look}")
 
     def requeued(self, generation_id: str) -> Documents | None:
-        """The documents as they would be if the letter were taken up now; None if it has none. Raises StateError."""
+        """Return the documents as they would be after a requeue; None if the letter has none. Raises StateError."""
         store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
         present = store.read()
         name = self._settings.paths.config_midjourney.rpartition("/")[2]
@@ -114,7 +114,7 @@ class OperatorActions:
         return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
 
     def requeue(self, generation_id: str) -> Documents:
-        """Take a failed or cancelled generation up again at the step where it ended; the documents after it."""
+        """Requeue a failed or cancelled generation at the step where it ended; return the documents after it."""
         with self._alone() as (store, lease):
             self.check_requeue(generation_id, store.documents)
             with _flagged(store):
@@ -125,7 +125,7 @@ class OperatorActions:
             return documents
 
     def drop(self, generation_id: str) -> DeadLetter:
-        """Remove a dead letter, or the remains of one, for good; what it was."""
+        """Remove a dead letter, or the remains of one, for good; return what it was."""
         with self._alone() as (store, lease):
             letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:

@@ -34,7 +34,7 @@ def prompts_check(settings: Settings) -> Finding:
 
 
 def ffmpeg_check(settings: Settings) -> Finding:
-    """A mock video, small and short, with the encoder of the settings, made and looked at."""
+    """Make and read a small mock video with the encoder that the settings name."""
     small = settings._replace(
         image=settings.image._replace(output_size=PictureSize(64, 64)),
         video=settings.video._replace(mock_duration=0.2, mock_fps=10),
@@ -50,7 +50,7 @@ def ffmpeg_check(settings: Settings) -> Finding:
 
 
 def document_checks(store: DocumentStore, channel: str | None) -> Iterator[Finding]:
-    """The documents are valid, and the text of the generation under way is whole."""
+    """Check that the documents are valid and the text of the generation under way is whole."""
     check = named("documents", channel)
     try:
         documents = store.read()
@@ -85,7 +85,7 @@ def _input(store: DocumentStore, documents: Documents, channel: str | None) -> F
 
 
 def vendor_checks(settings: Settings, keys: Keys, *, test_request: bool) -> Iterator[Finding]:
-    """All vendors at the same time. One whose key is missing is not asked: that is told already."""
+    """Check all vendors at the same time. One whose key is missing is left out: another check reports that."""
     timeout_s = min(PATIENCE_S, settings.workflow.call_timeout_seconds)
     quick = settings._replace(workflow=settings.workflow._replace(call_timeout_seconds=timeout_s))
     vendors = RealVendors(quick, keys)

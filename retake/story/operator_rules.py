@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 class Situation(StrEnum):
-    """How the generation under way stands, as an operator sees it."""
+    """The state of the generation under way, as an operator sees it."""
 
-    OVER = "it has ended badly, and is not among the dead letters yet"
+    OVER = "it failed or was cancelled, and is not among the dead letters yet"
     HELD = "a paid call of unknown outcome is held for the operator"
-    UNASKED = "nobody has asked yet what became of a paid call"
+    UNASKED = "the outcome of a paid call has not been looked up yet"
     FAILED = "a step failed, and attempts are left"
     EXHAUSTED = "a step failed, and no attempt is left"
-    CRITICAL = "a person had to mend something first"
+    CRITICAL = "a person had to fix something first"
     MOCK_NEXT = "the vendors were given up on: the mock is next"
     GOING = "it goes on by itself"
 
 
 class GenerationPlan(NamedTuple):
-    """What is to be done: nothing is, yet."""
+    """What an order would do to a generation."""
 
     generation_id: str
     doc: MidjourneyDocument
@@ -58,7 +58,7 @@ class GenerationPlan(NamedTuple):
 
 
 def situation(documents: Documents, limits: Workflow, now: datetime) -> Situation:
-    """How the generation under way stands. There must be one."""
+    """Return the situation of the generation under way. There must be one."""
     doc = documents.midjourney
     if doc.status is Status.TASK_FAILED_MAX_RETRIES:
         return Situation.OVER
@@ -74,14 +74,14 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
 
 
 def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
-    """What `verb` makes of the generation under way. There must be one. Raises Refusal."""
+    """Return how `verb` changes the generation under way. There must be one. Raises Refusal."""
     return _PLANS[verb](documents, limits, now)
 
 
 def next_tick(
     documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float], today: "Today | None" = None
 ) -> str:
-    """What the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
+    """Return what the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
     action = decide(documents, limits, now, prices, today)
     if action.act is Act.WAIT:
         return f"the next tick waits: {why(action)}"
@@ -158,7 +158,7 @@ _PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime], GenerationPlan]]
 
 
 def paid_for(doc: MidjourneyDocument) -> str:
-    """What a generation has cost and what is in flight, in words; "" if nothing was paid for."""
+    """Return what a generation has cost and what is in flight, in words; "" if nothing was paid for."""
     calls = len(doc.paid_calls) + (1 if doc.pending else 0)
     tasks = in_flight(doc)
     usd = sum(float(call.get("price_usd") or 0.0) for call in doc.paid_calls)
@@ -185,7 +185,7 @@ def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: 
                 f"Wait for it, {cancel}"
             )
         case Situation.MOCK_NEXT:
-            return Refusal(f"{name}: the vendors took too long, the next tick makes the mock. Wait for it, {cancel}")
+            return Refusal(f"{name}: no vendor is called any more, the next tick makes the mock. Wait for it, {cancel}")
         case _:
             action: Action = decide(documents, limits, now)
             return Refusal(

@@ -31,7 +31,7 @@ WORDS: Mapping[Status | None, str] = {
     Status.RUNWAY_TRIGGER_FAILED: "ordering the video failed",
     Status.RUNWAY_POLL_FAILED: "asking Runway for its task's state failed",
     Status.RUNWAY_POLL_TIMEOUT: "the video was not ready within one tick",
-    Status.TIMED_OUT_MOCK_NEEDED: "the vendors took too long; a mock is made",
+    Status.TIMED_OUT_MOCK_NEEDED: "no more calls to the vendors; a mock is made",
     Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick moves it to the dead letters",
 }
 """What each status means."""

@@ -45,7 +45,7 @@ def test_something_paid_for_is_not_given_up_without_a_yes(name: str) -> None:
 
 def test_the_paid_task_in_flight_is_named() -> None:
     answer = act(cancel, STATES["video awaited"](), run=ID, yes=True)
-    assert "task create-1 in flight, which nobody will fetch" in papers(answer)
+    assert "task create-1 in flight, whose result is not fetched" in papers(answer)
 
 
 def test_while_a_tick_is_at_work_nothing_is_done() -> None:

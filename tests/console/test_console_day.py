@@ -174,7 +174,9 @@ def test_a_channel_sees_what_it_spent_and_what_all_spent() -> None:
     world = World(daily_cap_usd=1.0)
     world.settings = Settings(channels=("en", "ru"))._replace(workflow=world.settings.workflow)
     world.put("caps/2026-01-01.json", {"pipelines": {"story/ru": {"settled_usd": 0.1}, "story/en": {}}})
-    from reading_world import desk_of
+    from reading_world import context_of
 
-    assert "spent today  0.100 USD; 0.100 of 1.000 USD by all" not in shown(ask(status, desk_of(world, channel="ru")))
-    assert "0.100 of 1.000 USD by all channels" in shown(ask(status, desk_of(world, channel="en")))
+    assert "spent today  0.100 USD; 0.100 of 1.000 USD by all" not in shown(
+        ask(status, context_of(world, channel="ru"))
+    )
+    assert "0.100 of 1.000 USD by all channels" in shown(ask(status, context_of(world, channel="en")))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from operator_states import ID, STATES
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 from rich.markdown import Markdown
 from test_console_runs import eventful
 
@@ -24,7 +24,7 @@ from retake.runs.states import Trigger
 from retake.story.settings import SECTIONS
 from retake.ticking.tick import Orders
 
-HOLDING = desk_of(World(on_unknown_outcome="hold")).operations.pipelines[0]
+HOLDING = context_of(World(on_unknown_outcome="hold")).operations.pipelines[0]
 
 
 def failure(code: str, step: str = "upscale", message: str = "no") -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_a_run_of_which_nothing_is_wrong_says_so() -> None:
     tale = Tale().does("content").moves(Trigger.COMPLETED)
     assert tale.told()["summary"] == "Nothing went wrong: the run is succeeded."
     assert tale.told()["recommendations"] == []
-    assert "None: what there is did its work." in tale.text()
+    assert "None: the settings in place were enough." in tale.text()
 
 
 def test_the_advice_is_on_the_failure_that_ended_the_run() -> None:
@@ -329,7 +329,7 @@ def test_a_generation_taken_up_again_is_one_incident() -> None:
     world.tick(Orders(retake="20260101-0000"))
     while world.generation_id:
         world.tick()
-    document = ask(report, desk_of(world), run="20260101-0000").document
+    document = ask(report, context_of(world), run="20260101-0000").document
     assert document["recovered"]
     assert len(document["runs"]) == 2
     assert document["outages"][0]["recovered"]

@@ -142,7 +142,7 @@ def dropped() -> World:
     ("make", "why"),
     [
         (succeeded, "has succeeded, and there is nothing to do"),
-        (cancelled, f"was cancelled, and it lies among the dead letters: dead-letters requeue {ID}"),
+        (cancelled, f"was cancelled, and it is among the dead letters: dead-letters requeue {ID}"),
         (dropped, "has failed, and its dead letter was dropped"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from operator_states import STATES
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 
 from retake.clock import stamp
 from retake.console.report import command as report
@@ -245,7 +245,7 @@ def test_a_channel_has_its_own_runs_and_a_name_in_two_of_them_must_be_made_clear
         world.clock.sleep(1)
     assert ids(world) == ["ru/20260101-0000", "en/20260101-0000"]
     assert ask(show, world, run="en/20260101-0000").document["runs"][0]["pipeline"] == "story/en"
-    alone = desk_of(world, channel="ru")
+    alone = context_of(world, channel="ru")
     assert ask(show, alone, run="20260101-0000").document["task_id"] == "ru/20260101-0000"
     with pytest.raises(RunError, match=r"en/20260101-0000, ru/20260101-0000.*--channel"):
         ask(show, world, run="20260101-0000")

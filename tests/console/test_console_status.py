@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from operator_states import STATES
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 
 from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
@@ -128,7 +128,7 @@ def test_a_ledger_that_cannot_be_read_leaves_the_rest_readable() -> None:
         world.bucket,
         Fault(lambda: StorageError("the disk is gone"), times=99, operation="list", key="runs/index/open/"),
     )
-    answer = ask(status, desk_of(world, away))
+    answer = ask(status, context_of(world, away))
     assert answer.exit_code == 69
     assert "the ledger cannot be read: the disk is gone" in answer.document["pipelines"][0]["needs"][0]
 
@@ -137,7 +137,7 @@ def test_a_bucket_that_is_away_is_an_error_to_try_again() -> None:
     world = World()
     away = FailingBucket(world.bucket, Fault(lambda: StorageError("no route"), times=99))
     with pytest.raises(StorageError, match="no route"):
-        ask(status, desk_of(world, away))
+        ask(status, context_of(world, away))
 
 
 def test_an_open_breaker_is_told() -> None:
@@ -198,7 +198,7 @@ def test_looking_changes_nothing() -> None:
 
 def operations(world: World) -> dict[str, int]:
     counted = CountingBucket(world.bucket)
-    ask(status, desk_of(world, counted))
+    ask(status, context_of(world, counted))
     return dict(counted.counts)
 
 
@@ -250,7 +250,7 @@ def test_of_many_channels_each_has_a_row() -> None:
 def test_one_channel_can_be_looked_at_alone() -> None:
     world = World()
     names = channels(world, 3)
-    answer = ask(status, desk_of(world, channel=names[1]))
+    answer = ask(status, context_of(world, channel=names[1]))
     assert [it["channel"] for it in answer.document["pipelines"]] == [names[1]]
 
 
@@ -258,7 +258,7 @@ def test_a_thousand_channels_cost_a_few_operations_each() -> None:
     world = World()
     channels(world, 1000)
     counted = CountingBucket(world.bucket)
-    answer = ask(status, desk_of(world, counted))
+    answer = ask(status, context_of(world, counted))
     assert len(answer.document["pipelines"]) == 1000
     assert sum(counted.counts.values()) < 16 * 1000
     assert not {"write", "delete", "lease", "copy", "replace"} & counted.counts.keys()

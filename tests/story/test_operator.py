@@ -277,7 +277,7 @@ def test_one_generation_at_a_time_is_taken_up() -> None:
     before = world.everything()
     with pytest.raises(Refusal, match=r"20260102-0000 is under way.*requeue .* when it has ended, or cancel 2026"):
         operator(world).requeue(ID)
-    with pytest.raises(Refusal, match="need not be taken up"):
+    with pytest.raises(Refusal, match="need not be requeued"):
         operator(world).requeue("20260102-0000")
     assert world.everything() == before
 
