@@ -21,8 +21,17 @@ OPTIONAL = {extra: [Requirement(text) for text in texts] for extra, texts in PRO
 TOOLS = OPTIONAL.pop("dev")
 ALWAYS = [Requirement(text) for text in PROJECT["dependencies"]]
 SHIPPED = [*ALWAYS, *(requirement for extra in OPTIONAL.values() for requirement in extra)]
-NOT_IMPORTED = {"check-jsonschema", "flask", "flask-cors", "mypy", "ruff", "pytest-xdist", "types-requests"}
-"""Tools that are run, or that work by being there (moto's server needs flask)."""
+NOT_IMPORTED = {
+    "check-jsonschema",
+    "flask",
+    "flask-cors",
+    "mypy",
+    "ruff",
+    "pytest-xdist",
+    "setuptools",
+    "types-requests",
+}
+"""Tools that are run, or that work by being there (moto's server needs flask, a wheel setuptools)."""
 
 
 def lines(name: str) -> list[str]:

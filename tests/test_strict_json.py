@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from retake.story.documents import Nonsense, parse_gen, parse_midjourney, parse_public
+from retake.document_schema import InvalidDocument
+from retake.story.documents import parse_gen, parse_midjourney, parse_public
 from retake.strict_json import DEEPEST, parse, what_is_wrong
 
 
@@ -31,7 +32,7 @@ def test_what_cannot_be_read_is_a_value_error(text: str | bytes) -> None:
 
 @pytest.mark.parametrize("read", [parse_public, parse_gen, parse_midjourney])
 def test_a_state_document_that_says_two_things_at_once_is_refused(read: Any) -> None:
-    with pytest.raises(Nonsense) as refused:
+    with pytest.raises(InvalidDocument) as refused:
         read(b'{"generation_id": null, "generation_id": null}')
     field, what = refused.value.args
     assert (field, what) == ("the whole document", '"generation_id" is there twice in one object; keep one of them')

@@ -9,7 +9,7 @@ from retake.errors import RetakeError
 from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import Refusal
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, decoded, within
-from retake.retrying.vendor_breakers import refusal, vendor_policy
+from retake.ticking.vendor_breakers import refusal, vendor_policy
 
 BreakerStates = Mapping[str, BreakerState | str]
 """The breakers on record by name: the state of each, or what is wrong with its document."""

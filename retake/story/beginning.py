@@ -8,7 +8,8 @@ from retake.exit_codes import ExitCode
 from retake.story import tidy
 from retake.story.documents import PublicDocument, safe_id
 from retake.story.generation import begin, new_id, taken_ids
-from retake.story.store import DocumentStore, ProcessingFlag
+from retake.story.public_list import ProcessingFlag
+from retake.story.store import DocumentStore
 from retake.ticking.tick import Tick
 
 _log = getLogger(__name__)
@@ -51,7 +52,7 @@ def tidy_plan(store: DocumentStore) -> tidy.Plan:
     staged = {
         folder: tidy.groups((entry.key for entry in store.bucket.list(folder)), folder) for folder in folders.staged
     }
-    published = store.published
+    published = store.public.ids
     archived: dict[str, frozenset[str]] = {}
     for name in filter(safe_id, published):
         keys = (entry.key for entry in store.bucket.list(f"{folders.archive}{name}."))
@@ -62,14 +63,14 @@ def tidy_plan(store: DocumentStore) -> tidy.Plan:
 def _tidy(store: DocumentStore, flag: ProcessingFlag, plan: tidy.Plan) -> None:
     for moves in plan.moves:
         flag.raise_()
-        store.check_lease()
+        store.lease.check()
         tidy.carry_out(store.bucket, moves)
         _log.info("moved %s", ", ".join(f"{move.source} → {move.target}" for move in moves))
     _warn(store, flag, plan)
     public = store.documents.public
     if plan.archived or list(plan.empty) != (public.empty or []):
         flag.raise_()
-        store.publish(lambda doc: _tidied(doc, plan))
+        store.public.publish(lambda doc: _tidied(doc, plan))
 
 
 def _warn(store: DocumentStore, flag: ProcessingFlag, plan: tidy.Plan) -> None:

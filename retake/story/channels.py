@@ -7,7 +7,6 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.keys import Keys
 from retake.logs import bind
-from retake.runs.ledgers import Ledgers
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.decision import FETCH_SCRIPT, Act
 from retake.story.environment import part_of, pipeline_of
@@ -18,6 +17,7 @@ from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
+from retake.ticking.ledgers import Ledgers
 from retake.ticking.process import exit_code_of
 from retake.ticking.scripts import ScriptResult, Scripts
 

@@ -5,13 +5,14 @@ keys that nobody here knows stay as they are. Parsing checks every key that is r
 parsed document can fail. A missing document is an empty one.
 """
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from retake.clock import parse_stamp
+from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
 from retake.errors import ErrorRecord
 from retake.strict_json import encode, parse, what_is_wrong
 
@@ -69,12 +70,6 @@ UPSCALE = "upscale"
 
 UNKNOWN = "unknown"
 """`pending_call.outcome`: nobody can tell whether the call was carried out, and the operator is to decide."""
-
-_PAID_STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
-
-
-class Nonsense(Exception):
-    """A document that cannot be acted on. `args` is (field, what is wrong with it)."""
 
 
 class Task(NamedTuple):
@@ -317,52 +312,18 @@ class Documents(NamedTuple):
 
 
 def parse_public(data: bytes) -> PublicDocument:
-    """Raises Nonsense."""
-    raw = _object(data)
-    _demand(raw, "processing_lock", bool)
-    _texts(raw, "generation_id")
-    _texts(raw, "empty")
-    return PublicDocument(raw)
+    """Return the document that `data` holds. Raises InvalidDocument."""
+    return PublicDocument(_checked(data, "config_public"))
 
 
 def parse_gen(data: bytes) -> GenDocument:
-    """Raises Nonsense."""
-    raw = _object(data)
-    generation_id = _demand(raw, "generation_id", str)
-    if generation_id and not safe_id(generation_id):
-        raise Nonsense("generation_id", f"{_shown(generation_id)} is no id (letters, digits, «-», «_», «.»)")
-    _count(raw, "failed_in_a_row")
-    _texts(raw, "warned")
-    _texts(raw, "remembered")
-    return GenDocument(raw)
+    """Return the document that `data` holds. Raises InvalidDocument."""
+    return GenDocument(_checked(data, "config_gen"))
 
 
 def parse_midjourney(data: bytes) -> MidjourneyDocument:
-    """Raises Nonsense."""
-    raw = _object(data)
-    _demand(raw, "generation", bool)
-    _choice(raw, "status", Status)
-    _choice(raw, "failed_step", Step)
-    _count(raw, "retry_count")
-    retries = _demand(raw, "retries", dict) or {}
-    for step in retries:
-        _count(retries, step, "retries.")
-    _check_task(raw, "midjourney_task", (IMAGINE, UPSCALE))
-    _check_task(raw, "runway_task", None)
-    _check_results(raw)
-    _check_pending(raw)
-    for field in ("last_error", "content_draft", "cancelled"):
-        _demand(raw, field, dict)
-    spend = _demand(raw, "spend", dict) or {}
-    _demand(spend, "day", str, "spend.")
-    for field in ("reserved_usd", "settled_usd"):
-        _amount(spend, field, "spend.")
-    for field in ("paid_calls", "skipped"):
-        for item in _demand(raw, field, list) or []:
-            if not isinstance(item, dict):
-                raise Nonsense(field, f"holds {_shown(item)}, which is no object")
-            _amount(item, "price_usd", f"{field}.")
-    return _with_edited_count(MidjourneyDocument(raw))
+    """Return the document that `data` holds. Raises InvalidDocument."""
+    return _with_edited_count(MidjourneyDocument(_checked(data, "config_midjourney")))
 
 
 def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -385,103 +346,19 @@ def safe_id(generation_id: str) -> bool:
     return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")
 
 
-def _object(data: bytes) -> dict[str, Any]:
+@cache
+def _schema(name: str) -> DocumentSchema:
+    return DocumentSchema(name)
+
+
+def _checked(data: bytes, name: str) -> dict[str, Any]:
+    """Return the object that `data` holds, checked against the schema. Raises InvalidDocument."""
     try:
         raw = parse(data)
     except ValueError as error:
-        raise Nonsense("the whole document", what_is_wrong(error)) from error
-    if not isinstance(raw, dict):
-        raise Nonsense("the whole document", f"{_shown(raw)} is no object")
-    return raw
-
-
-def _demand(raw: Mapping[str, Any], field: str, kind: type, prefix: str = "") -> Any:
-    """The field's value, None where it is missing or null. Raises Nonsense unless it is of that kind."""
-    value = raw.get(field)
-    if value is not None and not isinstance(value, kind):
-        names = {bool: "true or false", str: "a text", list: "a list", dict: "an object"}
-        raise Nonsense(prefix + field, f"{_shown(value)} is not {names[kind]}")
-    return value
-
-
-def _texts(raw: Mapping[str, Any], field: str) -> None:
-    for item in _demand(raw, field, list) or []:
-        if not isinstance(item, str):
-            raise Nonsense(field, f"holds {_shown(item)}, which is no text")
-
-
-def _count(raw: Mapping[str, Any], field: str, prefix: str = "") -> None:
-    value = raw.get(field)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise Nonsense(prefix + field, f"{_shown(value)} is no whole number from 0 up")
-
-
-def _amount(raw: Mapping[str, Any], field: str, prefix: str) -> None:
-    value = raw.get(field)
-    if value is not None and (type(value) not in (int, float) or not 0 <= value < 1e9):
-        raise Nonsense(prefix + field, f"{_shown(value)} is no amount")
-
-
-def _choice(raw: Mapping[str, Any], field: str, choices: type[StrEnum], prefix: str = "") -> None:
-    value = _demand(raw, field, str, prefix)
-    if value and value not in list(choices):
-        raise Nonsense(prefix + field, f"{_shown(value)} is none of {', '.join(choices)}")
-
-
-def _moment(raw: Mapping[str, Any], field: str, prefix: str) -> None:
-    value = _demand(raw, field, str, prefix)
-    if not value:
-        return
-    try:
-        parse_stamp(value)
-    except ValueError as error:
-        raise Nonsense(prefix + field, f"{_shown(value)} is no time (ISO 8601)") from error
-
-
-def _check_task(raw: Mapping[str, Any], field: str, types: tuple[str, ...] | None) -> None:
-    task = _demand(raw, field, dict)
-    if not task:
-        return
-    if not (_demand(task, "task_id", str, f"{field}.") or "").strip():
-        raise Nonsense(f"{field}.task_id", "is missing: a task without an id cannot be asked for")
-    task_type = _demand(task, "task_type", str, f"{field}.")
-    if types and task_type and task_type not in types:
-        raise Nonsense(f"{field}.task_type", f"{_shown(task_type)} is none of {', '.join(types)}")
-    _moment(task, "requested_at_utc", f"{field}.")
-
-
-def _check_results(raw: Mapping[str, Any]) -> None:
-    results = _demand(raw, "midjourney_results", dict)
-    if not results:
-        return
-    prefix = "midjourney_results."
-    _demand(results, "task_id", str, prefix)
-    task_type = _demand(results, "task_type", str, prefix)
-    if task_type and task_type not in (IMAGINE, UPSCALE):
-        raise Nonsense(f"{prefix}task_type", f"{_shown(task_type)} is none of {IMAGINE}, {UPSCALE}")
-    result = _demand(results, "task_result", dict, prefix) or {}
-    _demand(result, "temporary_image_urls", list, f"{prefix}task_result.")
-    _demand(result, "image_url", str, f"{prefix}task_result.")
-    _demand(results, "link_expired", bool, prefix)
-    _count(results, "picked", prefix)
-    if (results.get("picked") or 0) > 4:
-        raise Nonsense(f"{prefix}picked", f"{results['picked']} is none of the four pictures")
-
-
-def _check_pending(raw: Mapping[str, Any]) -> None:
-    pending = _demand(raw, "pending_call", dict)
-    if not pending:
-        return
-    if not pending.get("step"):
-        raise Nonsense("pending_call.step", "is missing: nobody can tell which call it was")
-    _choice(pending, "step", Step, "pending_call.")
-    if pending["step"] not in _PAID_STEPS:
-        raise Nonsense("pending_call.step", f"{_shown(pending['step'])} is no step that is paid for")
-    _count(pending, "attempt", "pending_call.")
-    _count(pending, "failed_settles", "pending_call.")
-    _amount(pending, "price_usd", "pending_call.")
-    _demand(pending, "outcome", str, "pending_call.")
-    _moment(pending, "requested_at_utc", "pending_call.")
+        raise InvalidDocument(WHOLE, what_is_wrong(error)) from error
+    _schema(name).check(raw)
+    return dict(raw)
 
 
 def _task(raw: dict[str, Any] | None, default_type: str) -> Task | None:
@@ -490,7 +367,3 @@ def _task(raw: dict[str, Any] | None, default_type: str) -> Task | None:
     requested = raw.get("requested_at_utc")
     moment = parse_stamp(requested) if requested else None
     return Task(raw["task_id"], raw.get("task_type") or default_type, moment)
-
-
-def _shown(value: Any) -> str:
-    return text if len(text := json.dumps(value, ensure_ascii=True)) <= 60 else text[:57] + "…"

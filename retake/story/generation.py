@@ -2,15 +2,20 @@
 
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from retake.clock import stamp
 from retake.errors import StateError
-from retake.retrying.dead_letters import DEAD_LETTERS as DEAD_LETTERS
-from retake.retrying.dead_letters import REQUEUED
 from retake.story import transitions
 from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
 from retake.strict_json import encode
+
+if TYPE_CHECKING:
+    from retake.retrying.dead_letters import DeadLetters
+
+DEAD_LETTERS = "dead_letters/"
+"""Where failed generations are kept, a folder each (`retake.retrying.dead_letters`)."""
 
 SPEND = "spend/"
 """Which paid calls a generation made, a document each."""
@@ -59,7 +64,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
     copies = {name: store.file_key(generation_id, suffix) for name, suffix in files.items()}
-    letters = store.dead_letters
+    letters = _letters(store)
     kept = letters.add_files(generation_id, copies, {_name(store.paths.config_midjourney): doc.encode()})
     report = {
         "generation_id": generation_id,
@@ -73,7 +78,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     }
     letters.write_report(generation_id, report)
     for key in copies.values():
-        store.check_lease()
+        store.lease.check()
         store.bucket.delete(key)
     failed = gen.failed_in_a_row + (not doc.cancelled)
     store.save_gen(gen.updated(generation_id=None, **({"failed_in_a_row": failed} if failed else {})))
@@ -95,12 +100,12 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     if kept is None:
         raise StateError(f"there is no dead letter {folder}. Nothing was changed")
     for entry in store.bucket.list(f"{folder}{generation_id}."):
-        store.check_lease()
+        store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
     store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
-    store.dead_letters.remove(generation_id, REQUEUED)
+    _letters(store).remove(generation_id, "requeued")
 
 
 def taken_ids(store: DocumentStore) -> set[str]:
@@ -111,6 +116,12 @@ def taken_ids(store: DocumentStore) -> set[str]:
         entry.key.removeprefix(folder).partition("/")[0] for folder in folders for entry in store.bucket.list(folder)
     )
     return {name.partition(".")[0] for name in names}
+
+
+def _letters(store: DocumentStore) -> "DeadLetters":
+    from retake.retrying.dead_letters import DeadLetters
+
+    return DeadLetters(store.bucket, store.clock, lease=store.lease)
 
 
 def _save_spend(store: DocumentStore, generation_id: str, outcome: str, now: datetime) -> None:

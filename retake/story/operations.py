@@ -26,7 +26,6 @@ from retake.operations.port import (
     Verb,
 )
 from retake.paid.caps import Today
-from retake.runs.ledgers import Ledgers
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
 from retake.story.documents import Documents, Step, safe_id
@@ -40,6 +39,7 @@ from retake.story.prices import prices
 from retake.story.settings import SECTIONS, FilePaths, Settings
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
+from retake.ticking.ledgers import Ledgers
 from retake.ticking.process import owner
 
 _PICTURE = frozenset({Step.IMAGINE, Step.UPSCALE, Step.RUNWAY})

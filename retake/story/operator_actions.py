@@ -16,7 +16,6 @@ from retake.operations.events import OPERATOR, REMARK
 from retake.operations.letters import letter_of, no_letter
 from retake.operations.port import Refusal, Verb
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
-from retake.runs.ledgers import Ledgers
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.environment import LEASE
@@ -26,6 +25,7 @@ from retake.story.run_mirror import RunMirror
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.transitions import requeued
+from retake.ticking.ledgers import Ledgers
 
 _log = getLogger(__name__)
 
@@ -142,7 +142,7 @@ class OperatorActions:
             if up:
                 record = _Record(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_found(store.documents, interrupted=True)
-                store.publish(lambda doc: doc.updated(processing_lock=False))
+                store.public.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 
     def _mirror(self, lease: Lease) -> RunMirror:
@@ -220,11 +220,11 @@ def _flagged(store: DocumentStore) -> Iterator[None]:
     if store.documents.public.processing_lock:
         yield
         return
-    store.publish(lambda doc: doc.updated(processing_lock=True))
+    store.public.publish(lambda doc: doc.updated(processing_lock=True))
     try:
         yield
     finally:
         try:
-            store.publish(lambda doc: doc.updated(processing_lock=False))
+            store.public.publish(lambda doc: doc.updated(processing_lock=False))
         except RetakeError as error:
             _log.error("processing_lock stays true until the next tick: %s", error)

@@ -8,8 +8,9 @@ from retake.story import transitions
 from retake.story.decision import held_until
 from retake.story.documents import Step
 from retake.story.generation import requeue
+from retake.story.public_list import ProcessingFlag
 from retake.story.settings import Workflow
-from retake.story.store import DocumentStore, ProcessingFlag
+from retake.story.store import DocumentStore
 from retake.ticking.tick import Orders
 
 

@@ -16,19 +16,20 @@ from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert
 from retake.paid.spending import Spending
-from retake.retrying.vendor_breakers import VendorOff
 from retake.story import transitions
 from retake.story.beginning import begin_or_wait
 from retake.story.decision import Act, Action, capped, decide, paid_step, vendor_of
 from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.generation import dead_letter, finish
 from retake.story.orders import carry_out, check
+from retake.story.public_list import ProcessingFlag
 from retake.story.script_run import ScriptRun
 from retake.story.settings import Settings
 from retake.story.spending import known
-from retake.story.store import DocumentStore, ProcessingFlag
+from retake.story.store import DocumentStore
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import Orders, Tick
+from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror

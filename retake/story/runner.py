@@ -7,8 +7,6 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.keys import Keys
 from retake.paid.spending import Spending
-from retake.retrying.vendor_breakers import VendorBreakers
-from retake.runs.ledgers import Ledgers
 from retake.story.beginning import tidy_plan
 from retake.story.decision import Act, Action, capped, decide, paid_step
 from retake.story.documents import Documents, Step
@@ -18,8 +16,10 @@ from retake.story.pipeline import Observer, StoryPipeline
 from retake.story.settings import Settings
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
+from retake.ticking.ledgers import Ledgers
 from retake.ticking.scripts import Scripts
 from retake.ticking.tick import NO_ORDERS, Orders, Tick, TickRunner
+from retake.ticking.vendor_breakers import VendorBreakers
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror

@@ -2,35 +2,28 @@
 
 from collections.abc import Callable
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
-from retake.bucket.shared_writes import shared_writes
 from retake.clock import Clock
-from retake.errors import RetakeError, StateError, StorageError
+from retake.document_schema import WHOLE, InvalidDocument
+from retake.errors import StateError, StorageError
 from retake.story.documents import (
     GROUP,
     Documents,
     GenDocument,
     MidjourneyDocument,
-    Nonsense,
     PublicDocument,
     parse_gen,
     parse_midjourney,
-    parse_public,
 )
+from retake.story.public_list import PublicList
 from retake.story.settings import FilePaths
 from retake.strict_json import encode, parse, what_is_wrong
-
-if TYPE_CHECKING:
-    from retake.retrying.dead_letters import DeadLetters
 
 UNREADABLE = "unreadable/"
 """Where copies of unreadable documents are kept, by name and content."""
 
-_REREADS = 4  # a publisher that writes in place shows a torn document for a moment
-_REREAD_PAUSE_S = 0.05
-_PUBLISH_TRIES = 200  # one is lost only if the publisher wrote in that very instant
 
 _ANSWER_BYTES = 256 * 1024
 """More than a vendor's answer to a paid call takes in the document: a task's id, or some texts."""
@@ -51,18 +44,19 @@ class DocumentStore:
         self.bucket = bucket
         self.paths = paths
         self.documents = Documents(PublicDocument({}), GenDocument({}), MidjourneyDocument({}))
+        self.clock = clock
         self._lease = lease
-        self._clock = clock
-        self._versions: dict[str, str | Expect] = {}
+        self.versions: dict[str, str | Expect] = {}  # as last read or written, by key
+        self.public = PublicList(self)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def read(self) -> Documents:
         """Read all documents, checked before anything is written. Raises StateError for an invalid one, of which a copy
         is kept."""
-        public = self._read_public()
-        gen = self._parsed(self.paths.config_gen, parse_gen)
-        midjourney = self._parsed(self.paths.config_midjourney, parse_midjourney)
+        public = self.public.read()
+        gen = self.parsed(self.paths.config_gen, parse_gen)
+        midjourney = self.parsed(self.paths.config_midjourney, parse_midjourney)
         self.documents = Documents(public, gen, midjourney, self.files(gen.generation_id))
         return self.documents
 
@@ -79,87 +73,56 @@ class DocumentStore:
     def read_midjourney(self, key: str) -> MidjourneyDocument | None:
         """Return a copy of config_midjourney.json that is kept elsewhere, or None if it is not there. Raises
         StateError."""
-        doc = self._parsed(key, parse_midjourney)
-        return None if self._versions[key] is ABSENT else doc
+        doc = self.parsed(key, parse_midjourney)
+        return None if self.versions[key] is ABSENT else doc
 
     def read_object(self, key: str) -> dict[str, Any] | None:
         """Return another JSON object of the pipeline, or None if it is not there. Raises StateError."""
-        data = self._bytes(key)
+        data = self.read_bytes(key)
         if data is None:
             return None
         try:
             value = parse(data)
         except ValueError as error:
-            raise self._unreadable(key, data, Nonsense("the whole document", what_is_wrong(error))) from error
+            raise _unreadable(self._kept_in, key, data, InvalidDocument(WHOLE, what_is_wrong(error))) from error
         if not isinstance(value, dict):
-            raise self._unreadable(key, data, Nonsense("the whole document", "is no object"))
+            raise _unreadable(self._kept_in, key, data, InvalidDocument(WHOLE, "is no object"))
         return value
 
-    def _bytes(self, key: str) -> bytes | None:
+    def read_bytes(self, key: str) -> bytes | None:
+        """Return what is stored under the key, or None."""
         try:
-            data, self._versions[key] = self.bucket.read(key)
+            data, self.versions[key] = self.bucket.read(key)
         except NotFound:
-            self._versions[key] = ABSENT
+            self.versions[key] = ABSENT
             return None
         return data
 
-    def _parsed(self, key: str, parse: Callable[[bytes], _D]) -> _D:
-        data = self._bytes(key)
+    def parsed(self, key: str, parse: Callable[[bytes], _D]) -> _D:
+        """Return the document under the key, an empty one if there is none. Raises StateError."""
+        data = self.read_bytes(key)
         try:
             return parse(b"{}" if data is None else data)
-        except Nonsense as nonsense:
-            raise self._unreadable(key, data or b"", nonsense) from nonsense
-
-    def _read_public(self) -> PublicDocument:
-        for _ in range(_REREADS):
-            try:
-                data = self._bytes(self.paths.config_public)
-                return parse_public(b"{}" if data is None else data)  # an empty file is torn too
-            except Nonsense:
-                self._clock.sleep(_REREAD_PAUSE_S)
-        return self._parsed(self.paths.config_public, parse_public)
-
-    def _unreadable(self, key: str, data: bytes, nonsense: Nonsense) -> StateError:
-        """Keep a copy of the document, and return the error that names it and the field."""
-        field, what = nonsense.args
-        message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
-        if self._lease is None:
-            return StateError(message)
-        from hashlib import sha256
-
-        copy = f"{UNREADABLE}{key.rpartition('/')[2]}.{sha256(data).hexdigest()[:16]}"
-        try:
-            self.bucket.write(copy, data, ABSENT)
-        except Conflict:
-            pass  # this content was kept before
-        except StorageError as error:
-            return StateError(f"{message} (no copy could be kept: {error})")
-        return StateError(f"{message}. A copy is kept in {copy}")
+        except InvalidDocument as error:
+            raise _unreadable(self._kept_in, key, data or b"", error) from error
 
     # --- saving -------------------------------------------------------------------------------------------------
-
-    def check_lease(self) -> None:
-        """Raises LeaseLost. Asked before each write and each payment."""
-        if self._lease is None:
-            raise RuntimeError("a store that was opened for reading was asked to write")
-        self._lease.check()
-
-    @property
-    def dead_letters(self) -> "DeadLetters":
-        """The dead letters of the pipeline, changed under the lease."""
-        from retake.retrying.dead_letters import DeadLetters
-
-        return DeadLetters(self.bucket, self._clock, lease=self._lease)
 
     @property
     def lease(self) -> Lease:
         """The lease under which the store writes."""
-        assert self._lease is not None, "this store is for reading"
+        if self._lease is None:
+            raise RuntimeError("a store that was opened for reading was asked to write")
         return self._lease
+
+    @property
+    def _kept_in(self) -> Bucket | None:
+        """Where copies of invalid documents are kept; None for a store that can only read."""
+        return self.bucket if self._lease else None
 
     def set_aside(self) -> Room:
         """Set aside room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
-        self.check_lease()
+        self.lease.check()
         size = len(self.documents.midjourney.encode()) + _ANSWER_BYTES
         return self.bucket.set_aside(self.paths.config_midjourney, size)
 
@@ -184,124 +147,43 @@ class DocumentStore:
 
     def save_file(self, key: str, data: bytes) -> None:
         """Write a file of a generation over whatever is there. Raises LeaseLost, StorageError."""
-        self.check_lease()
+        self.lease.check()
         self.bucket.write(key, data, ANY)
 
     def _save(self, key: str, data: bytes, room: Room | None = None) -> None:
-        self.check_lease()
-        expect = self._versions.get(key, ABSENT)
+        self.lease.check()
+        expect = self.versions.get(key, ABSENT)
         try:
-            self._versions[key] = room.write(data, expect) if room else self.bucket.write(key, data, expect)
+            self.versions[key] = room.write(data, expect) if room else self.bucket.write(key, data, expect)
         except Conflict:
-            version = self._version_of(key, data)
+            version = _version_of(self.bucket, key, data)
             if version is None:
                 raise
-            self._versions[key] = version  # an earlier try went through, and its answer got lost
-
-    def _version_of(self, key: str, data: bytes) -> str | None:
-        """Return the version of what is stored under the key if it is `data`, else None."""
-        try:
-            found, version = self.bucket.read(key)
-        except NotFound:
-            return None
-        return version if found == data else None
-
-    def publish(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
-        """Change config_public.json, losing nothing that the publisher writes at the same time with no lock of its own.
-        `change` may be called several times. Raises LeaseLost, StorageError.
-
-        A write that met another version than it was based on has put that back; the document is read again and the
-        change made again. A publisher who read it in the instant between can still write back a list that lacks what
-        it had appended before: so ids that a disturbed write has seen are remembered in config_gen.json, and come
-        back into the list until they are archived.
-        """
-        seen = dict.fromkeys(self.documents.gen.remembered)
-        disturbed = False
-        for _ in range(_PUBLISH_TRIES):
-            self.check_lease()
-            asides = self._asides()
-            public = self._read_public()
-            for found in (public, *self._displaced(asides)):
-                seen.update(dict.fromkeys(found.published))
-            lost = [name for name in seen if name not in public.published]
-            wanted = change(public.updated(generation_id=[*public.published, *lost]) if lost else public)
-            disturbed = disturbed or bool(asides)
-            if self._exchanged(public, wanted, asides):
-                self._remember(list(seen) if disturbed else self.documents.gen.remembered)
-                for aside in asides:  # only now: until here they are what a crash would have left to learn from
-                    self.bucket.delete(aside)
-                return
-            disturbed = True
-        raise StorageError(f"{self.paths.config_public}: another program never stops writing it")
-
-    @property
-    def published(self) -> list[str]:
-        """The ids to be archived: those in the list, and those that a disturbed write remembered."""
-        return list(dict.fromkeys([*self.documents.public.published, *self.documents.gen.remembered]))
-
-    @property
-    def list_is_whole(self) -> bool:
-        """No append of the publisher's is waiting to be put back into the list."""
-        return len(self.published) == len(set(self.documents.public.published)) and not self._asides()
-
-    def _exchanged(self, public: PublicDocument, wanted: PublicDocument, asides: list[str]) -> bool:
-        key = self.paths.config_public
-        if wanted != public:
-            taken = {aside.rpartition("-")[2] for aside in asides}
-            free = next(str(n) for n in range(len(asides) + 1) if str(n) not in taken)
-            try:
-                self._versions[key] = shared_writes(self.bucket).replace(
-                    key, wanted.encode(), self._versions[key], f"{self._aside_prefix}{free}"
-                )
-            except Conflict:
-                return False
-        self.documents = self.documents._replace(public=wanted)
-        return True
-
-    @property
-    def _aside_prefix(self) -> str:
-        return f"{self.paths.config_public}.displaced-"
-
-    def _asides(self) -> list[str]:
-        return [entry.key for entry in self.bucket.list(self._aside_prefix)]
-
-    def _displaced(self, asides: list[str]) -> list[PublicDocument]:
-        """Return the documents that earlier writes displaced; of one that is invalid a copy is kept."""
-        found = []
-        for aside in asides:
-            try:
-                found.append(self._parsed(aside, parse_public))
-            except StateError as error:
-                _log.warning("%s", error)
-        return found
-
-    def _remember(self, names: list[str]) -> None:
-        kept = [name for name in names if name in self.documents.public.published]
-        gen = self.documents.gen
-        self.save_gen(gen.updated(remembered=kept) if kept else gen.without("remembered"))
+            self.versions[key] = version  # an earlier try went through, and its answer got lost
 
 
-class ProcessingFlag:
-    """`processing_lock` in config_public.json during one tick, for people and other programs to see.
+def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDocument) -> StateError:
+    """Return the error that names the document and the field, with a copy of it kept in the bucket, if there is one."""
+    field, what = invalid.args
+    message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
+    if bucket is None:
+        return StateError(message)
+    from hashlib import sha256
 
-    What excludes others is the lease. `was_up`: a tick that did not come to its end left it.
-    """
+    copy = f"{UNREADABLE}{key.rpartition('/')[2]}.{sha256(data).hexdigest()[:16]}"
+    try:
+        bucket.write(copy, data, ABSENT)
+    except Conflict:
+        pass  # this content was kept before
+    except StorageError as error:
+        return StateError(f"{message} (no copy could be kept: {error})")
+    return StateError(f"{message}. A copy is kept in {copy}")
 
-    def __init__(self, store: DocumentStore, *, was_up: bool = False) -> None:
-        self.was_up = was_up
-        self._store = store
-        self._raised = False
 
-    def raise_(self) -> None:
-        """Raise it, unless it is."""
-        if not self._raised:
-            self._raised = True
-            self._store.publish(lambda doc: doc.updated(processing_lock=True))
-
-    def lower(self) -> None:
-        """Lower it if it may be up, and bring back what the publisher's list has lost. Never raises a RetakeError."""
-        try:
-            if self._raised or self.was_up or not self._store.list_is_whole:
-                self._store.publish(lambda doc: doc.updated(processing_lock=False))
-        except RetakeError as error:
-            _log.error("processing_lock stays true until the next tick: %s", error)
+def _version_of(bucket: Bucket, key: str, data: bytes) -> str | None:
+    """Return the version of what is stored under the key if it is `data`, else None."""
+    try:
+        found, version = bucket.read(key)
+    except NotFound:
+        return None
+    return version if found == data else None

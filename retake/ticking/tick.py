@@ -13,7 +13,7 @@ from retake.bucket import Bucket, Lease
 from retake.errors import ErrorRecord, LeaseHeld
 from retake.exit_codes import ExitCode
 from retake.logs import bind
-from retake.retrying.vendor_breakers import VendorBreakers, VendorOff, VendorPermit
+from retake.ticking.vendor_breakers import VendorBreakers, VendorOff, VendorPermit
 
 _log = getLogger(__name__)
 

@@ -16,6 +16,7 @@ import click
 sys.path.append(str(Path(__file__).parent.parent / "story"))
 
 from operator_states import ID, STATES, TABLE
+from schemas import check_answer, name_of
 from story_ticks import PUBLIC, Scripted
 from story_world import KEYS, World
 
@@ -37,7 +38,7 @@ def act(command: click.Command, world: World, **options: Any) -> Answer:
     """What the command answers; its errors are raised. Options that every command has are not there."""
     callback: Any = command.callback
     answer: Answer = callback.__wrapped__(context_of(world), **options)
-    json.dumps(answer.document)
+    check_answer(name_of(command), json.loads(json.dumps(answer.document)))
     return answer
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent.parent
-sys.path += [str(TESTS / room) for room in ("story", "cron", "runs") if str(TESTS / room) not in sys.path]
+folders = [str(TESTS), *(str(TESTS / room) for room in ("story", "cron", "runs"))]
+sys.path += [folder for folder in folders if folder not in sys.path]
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from schemas import check_answer, name_of, named_in
 from story_world import KEYS, Heard, World
 
 from retake.bucket import Bucket
@@ -45,7 +46,7 @@ def ask(command: click.Command, context: CommandContext | World, **options: Any)
     answer: Answer = work.__wrapped__(
         context if isinstance(context, CommandContext) else context_of(context), **options
     )
-    json.dumps(answer.document)
+    check_answer(name_of(command), json.loads(json.dumps(answer.document)))
     return answer
 
 
@@ -71,7 +72,10 @@ def run_console(
     *arguments: str, env: Mapping[str, str], cwd: Path = CHECKOUT, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """`python -m retake …` in a process of its own, its output in pipes."""
-    return subprocess.run(command_line(*arguments), env=dict(env), cwd=cwd, capture_output=True, timeout=120, **options)
+    done = subprocess.run(command_line(*arguments), env=dict(env), cwd=cwd, capture_output=True, timeout=120, **options)
+    if "--json" in arguments and done.stdout and "encoding" not in options:
+        check_answer(named_in(arguments), json.loads(done.stdout))
+    return done
 
 
 def in_terminal(*arguments: str, env: Mapping[str, str], width: int = 80) -> tuple[int, str]:

@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parent.parent / "cron"))
 
 from cron_buckets import CLOUDS, KINDS, BucketMachine, Place, b2_place, s3_place
 from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, eventually, serving
+from schemas import check_answer, named_in
 
 from retake.sandbox import RecordedCall
 
@@ -51,6 +52,8 @@ def console(machine: BucketMachine, *arguments: str) -> Said:
         timeout=_PATIENCE_S / 2,
     )
     assert "Traceback" not in done.stdout + done.stderr
+    if "--json" in arguments:
+        check_answer(named_in(arguments), json.loads(done.stdout))
     return Said(done.returncode, done.stdout, done.stderr)
 
 

@@ -7,6 +7,7 @@ import pytest
 from acting_world import ID, STATES, act, context_of
 from click.testing import CliRunner
 from reading_world import ask, shown
+from schemas import check_answer, named_in
 from test_console_runs import eventful, on_ledger
 
 from retake.console.answer import Answer, Sentence
@@ -71,6 +72,7 @@ def test_all_that_can_be_requeued_are_the_generations_the_oldest_first() -> None
 def call(bucket: Path, *words: str) -> tuple[int, dict[str, object]]:
     environ = {"RETAKE_CONFIG": None, "RETAKE_STORAGE_URL": f"file:{bucket}"}
     result = CliRunner().invoke(main, [*words, "--json"], env=environ)
+    check_answer(named_in(words), json.loads(result.stdout))
     return result.exit_code, json.loads(result.stdout)
 
 

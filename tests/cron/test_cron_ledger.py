@@ -158,6 +158,6 @@ def test_an_idle_tick_loads_nothing_of_it(machine: Machine, ledger: str | None) 
     _, err = process.communicate(timeout=60)
     assert "nothing to do" in err
     loaded = {line.rpartition("|")[2].strip() for line in err.splitlines() if line.startswith("import time:")}
-    assert "retake.story.shift" in loaded
+    assert "retake.story.pipeline" in loaded
     assert not [name for name in loaded if name.startswith(("retake.runs", "retake.retrying", "sqlalchemy"))]
     assert not Path(machine.folder / "runs.db").exists()

@@ -18,10 +18,10 @@ from retake.clock import FakeClock
 from retake.errors import Code, OutcomeUnknown, Refused, TaskFailed
 from retake.paid.caps import Caps, Limits
 from retake.paid.guard import HOLD, RETRY
-from retake.retrying.vendor_breakers import VendorBreakers
 from retake.settings.shared import BreakerSettings
 from retake.strict_json import parse
 from retake.ticking.tick import Tick
+from retake.ticking.vendor_breakers import VendorBreakers
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "add-a-pipeline.md"
 CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL))

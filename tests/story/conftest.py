@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-BUCKET = str(Path(__file__).parents[1] / "bucket")
-sys.path += [BUCKET] * (BUCKET not in sys.path)
+TESTS = Path(__file__).parents[1]
+sys.path += [folder for folder in (str(TESTS), str(TESTS / "bucket")) if folder not in sys.path]
 
 # A machine that is busy elsewhere is no fault of the code: an example may take as long as it takes.
 settings.register_profile("story", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,11 +10,11 @@ from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.retrying.breaker import Breaker, BreakerState, breakers_of
-from retake.retrying.vendor_breakers import VendorBreakers, vendor_policy
 from retake.settings.shared import BreakerSettings
 from retake.ticking.scripts import ScriptResult
 from retake.ticking.tick import Orders, Tick
 from retake.ticking.until_done import until_done
+from retake.ticking.vendor_breakers import VendorBreakers, vendor_policy
 
 
 def protected(world: World, **breaker: Any) -> World:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from retake.document_schema import InvalidDocument
 from retake.story.documents import (
     FAILED_STEP,
     GROUP,
     Documents,
     GenDocument,
     MidjourneyDocument,
-    Nonsense,
     PendingCall,
     PublicDocument,
     Results,
@@ -40,7 +40,7 @@ def midjourney(**keys: Any) -> MidjourneyDocument:
 
 def refused(document: str, value: object) -> str:
     """The field that the document is refused for."""
-    with pytest.raises(Nonsense) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         PARSERS[document](value if isinstance(value, bytes) else encoded(value))
     field, what = caught.value.args
     assert what
@@ -265,12 +265,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("document", "value", "field"), [row for row in WRONG if row[2]], ids=str)
-def test_nonsense_is_refused_and_the_field_is_named(document: str, value: object, field: str) -> None:
+def test_an_invalid_document_is_refused_and_the_field_is_named(document: str, value: object, field: str) -> None:
     assert refused(document, value) == field
 
 
 def test_the_fault_is_shown_but_not_at_any_length() -> None:
-    with pytest.raises(Nonsense) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         parse_midjourney(encoded({"status": "x" * 10_000}))
     assert len(str(caught.value.args[1])) < 600
 
@@ -362,11 +362,11 @@ DOCUMENT = st.fixed_dictionaries(
 
 
 def check_any(data: bytes) -> None:
-    """A document all of whose properties work, and that survives being saved; or Nonsense."""
+    """A document all of whose properties work, and that survives being saved; or InvalidDocument."""
     for parse in PARSERS.values():
         try:
             doc = parse(data)
-        except Nonsense:
+        except InvalidDocument:
             continue
         asked = properties(doc)
         hash(doc)
@@ -386,17 +386,17 @@ def check_any(data: bytes) -> None:
 @example(b'{"midjourney_task": {"task_id": "\\ud800", "requested_at_utc": "\\ud800"}}')
 @example(b'{"status": NaN}')
 @example(b'{"retry_count": 1e999}')
-def test_any_bytes_are_a_document_or_nonsense(data: bytes) -> None:
+def test_any_bytes_are_a_document_or_refused(data: bytes) -> None:
     check_any(data)
 
 
 @given(JSON)
-def test_any_json_is_a_document_or_nonsense(value: object) -> None:
+def test_any_json_is_a_document_or_refused(value: object) -> None:
     check_any(encoded(value))
 
 
 @given(DOCUMENT)
-def test_anything_under_the_known_keys_is_a_document_or_nonsense(value: object) -> None:
+def test_anything_under_the_known_keys_is_a_document_or_refused(value: object) -> None:
     check_any(encoded(value))
 
 

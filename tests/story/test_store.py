@@ -202,7 +202,7 @@ def test_a_document_is_saved_only_under_the_lease() -> None:
         lambda: store.save_midjourney(store.documents.midjourney.updated(a=1)),
         lambda: store.save_file("666/a.json", b"{}"),
         lambda: store.save_object("config/topics.json", {}),
-        lambda: store.publish(lambda doc: doc.updated(processing_lock=True)),
+        lambda: store.public.publish(lambda doc: doc.updated(processing_lock=True)),
     ):
         with pytest.raises(LeaseLost):
             save()
@@ -277,14 +277,14 @@ def prepared() -> tuple[MemoryStore, Publisher]:
 def steps_of_publishing() -> int:
     store, _ = prepared()
     timeline = Timeline(store)
-    opened(timeline.bucket).publish(lock_raised)
+    opened(timeline.bucket).public.publish(lock_raised)
     return timeline.steps
 
 
 def test_publishing_changes_what_it_is_to_change_and_keeps_the_rest() -> None:
     store, _ = prepared()
     bucket = MemoryBucket(store)
-    opened(bucket).publish(lock_raised)
+    opened(bucket).public.publish(lock_raised)
     assert everything(bucket) == {
         PUBLIC: PublicDocument({"processing_lock": True, "generation_id": ["a"], "theirs": 1}).encode()
     }
@@ -294,13 +294,13 @@ def test_publishing_no_change_writes_nothing() -> None:
     store, _ = prepared()
     before = everything(MemoryBucket(store))
     bucket = FailingBucket(MemoryBucket(store), Fault(operation="replace"), Fault(operation="write"))
-    opened(bucket).publish(lambda doc: doc.updated(processing_lock=False))
+    opened(bucket).public.publish(lambda doc: doc.updated(processing_lock=False))
     assert everything(MemoryBucket(store)) == before
 
 
 def test_a_missing_public_document_is_made() -> None:
     bucket = MemoryBucket()
-    opened(bucket).publish(lock_raised)
+    opened(bucket).public.publish(lock_raised)
     assert got(bucket, PUBLIC) == {"processing_lock": True}
 
 
@@ -310,7 +310,7 @@ def test_an_append_between_any_two_steps_is_kept_and_so_is_our_change(step: int)
     timeline = Timeline(store)
     timeline.events[step] = lambda: publisher.append("b")
     ours = opened(timeline.bucket)
-    ours.publish(lock_raised)
+    ours.public.publish(lock_raised)
     found = got(publisher.bucket, PUBLIC)
     assert publisher.appended == ["b"]
     assert found == {"processing_lock": True, "generation_id": ["a", "b"], "theirs": 1}
@@ -323,7 +323,7 @@ def test_an_append_at_every_step_is_kept() -> None:
     timeline = Timeline(store)
     timeline.events = {step: lambda step=step: publisher.append(f"n{step}") for step in range(1, 60)}
     ours = opened(timeline.bucket)
-    ours.publish(lock_raised)
+    ours.public.publish(lock_raised)
     found = got(publisher.bucket, PUBLIC)
     assert found["processing_lock"] is True
     assert set(found["generation_id"]) == {"a", *publisher.appended}
@@ -351,17 +351,17 @@ def test_a_slow_publisher_that_writes_back_the_list_as_it_read_it_loses_no_appen
             at(reads, publisher.read)
             at(writes, lambda publisher=publisher: publisher.write("c"))
             ours = opened(timeline.bucket)
-            ours.publish(lock_raised)
+            ours.public.publish(lock_raised)
             for event in (timeline.events[number] for number in sorted(timeline.events)):
                 event()
             timeline.events.clear()
             ours.read()
-            assert set(ours.published) >= {"a", "b", "c"}, (appends, reads, writes)
-            ours.publish(lambda doc: doc.updated(processing_lock=False))
+            assert set(ours.public.ids) >= {"a", "b", "c"}, (appends, reads, writes)
+            ours.public.publish(lambda doc: doc.updated(processing_lock=False))
             found = got(publisher.bucket, PUBLIC)
             assert set(found["generation_id"]) == {"a", "b", "c"}, (appends, reads, writes)
             assert found["processing_lock"] is False
-            assert ours.list_is_whole
+            assert ours.public.whole
 
 
 @pytest.mark.parametrize("appends", [None, *range(1, steps_of_publishing() + 1)])
@@ -373,7 +373,7 @@ def test_a_crash_anywhere_in_a_disturbed_publishing_loses_no_append(appends: int
             timeline.events[appends] = lambda: publisher.append("b")
         dying = FailingBucket(timeline.bucket, *([fault] if fault else []))
         try:
-            opened(dying).publish(lock_raised)
+            opened(dying).public.publish(lock_raised)
         except Crash:
             dying.end_leases()
         return publisher, dying
@@ -384,7 +384,7 @@ def test_a_crash_anywhere_in_a_disturbed_publishing_loses_no_append(appends: int
             publisher, _ = run(Fault(Crash, number=number, after=after))
             publisher.bucket.store.end_leases()
             next_one = opened(publisher.bucket)
-            next_one.publish(lambda doc: doc.updated(processing_lock=False))
+            next_one.public.publish(lambda doc: doc.updated(processing_lock=False))
             found = got(publisher.bucket, PUBLIC)
             assert set(found["generation_id"]) == {"a", *publisher.appended}
             assert found["processing_lock"] is False
@@ -402,7 +402,7 @@ def test_what_was_displaced_is_remembered_before_it_is_thrown_away() -> None:
     )
     dying = FailingBucket(timeline.bucket, Fault(Crash, operation="delete", after=True))
     with pytest.raises(Crash):
-        opened(dying).publish(lock_raised)
+        opened(dying).public.publish(lock_raised)
     dying.end_leases()
     assert got(publisher.bucket, GEN)["remembered"] == ["a", "b"]
 
@@ -412,15 +412,15 @@ def test_the_ids_that_a_disturbed_write_saw_come_back_until_they_are_archived() 
     put(bucket, GEN, {"remembered": ["a", "b"]})
     put(bucket, PUBLIC, {"generation_id": ["b", "c"]})
     store = opened(bucket)
-    assert store.published == ["b", "c", "a"]
-    assert not store.list_is_whole
-    store.publish(lambda doc: doc)
+    assert store.public.ids == ["b", "c", "a"]
+    assert not store.public.whole
+    store.public.publish(lambda doc: doc)
     assert got(bucket, PUBLIC)["generation_id"] == ["b", "c", "a"]
-    assert store.list_is_whole
-    store.publish(lambda doc: doc.updated(generation_id=[name for name in doc.published if name != "a"]))
+    assert store.public.whole
+    store.public.publish(lambda doc: doc.updated(generation_id=[name for name in doc.published if name != "a"]))
     assert got(bucket, PUBLIC)["generation_id"] == ["b", "c"]
     assert got(bucket, GEN) == {"remembered": ["b"]}
-    store.publish(lambda doc: doc.updated(generation_id=[]))
+    store.public.publish(lambda doc: doc.updated(generation_id=[]))
     assert got(bucket, GEN) == {}
 
 
@@ -428,19 +428,19 @@ def test_what_was_displaced_and_makes_no_sense_is_kept_among_the_unreadable() ->
     store, publisher = prepared()
     put(publisher.bucket, f"{PUBLIC}.displaced-0", b"{torn")
     ours = opened(MemoryBucket(store))
-    assert not ours.list_is_whole
+    assert not ours.public.whole
     with Heard() as log:
-        ours.publish(lock_raised)
+        ours.public.publish(lock_raised)
     assert any("displaced-0" in warning for warning in log.warnings)
     assert b"{torn" in everything(publisher.bucket).values()
-    assert ours.list_is_whole
+    assert ours.public.whole
 
 
 def test_a_publisher_that_never_stops_writing_does_not_keep_us_for_ever() -> None:
     store, publisher = prepared()
     busy = MemoryBucket(store, meanwhile=lambda step, key: step == "exchange" and publisher.append("b"))
     with pytest.raises(StorageError, match="never stops"):
-        opened(busy).publish(lock_raised)
+        opened(busy).public.publish(lock_raised)
 
 
 def test_a_publisher_in_a_thread_of_its_own_loses_none_of_its_appends(tmp_path: Path) -> None:
@@ -473,9 +473,9 @@ def test_a_publisher_in_a_thread_of_its_own_loses_none_of_its_appends(tmp_path: 
         while not done.is_set() or rounds < 2:
             at_work.set()
             rounds += 1
-            store.publish(lambda doc, lock=bool(rounds % 2): doc.updated(processing_lock=lock))
+            store.public.publish(lambda doc, lock=bool(rounds % 2): doc.updated(processing_lock=lock))
         store.read()
-        store.publish(lambda doc: doc.updated(processing_lock=False))
+        store.public.publish(lambda doc: doc.updated(processing_lock=False))
         lease.release()
     finally:
         thread.join()
@@ -495,5 +495,5 @@ def test_a_lease_is_asked_before_each_write(monkeypatch: pytest.MonkeyPatch) -> 
     store.save_gen(store.documents.gen.updated(a=1))
     store.save_midjourney(store.documents.midjourney.updated(a=1))
     store.save_file("666/a.json", b"{}")
-    store.publish(lock_raised)
+    store.public.publish(lock_raised)
     assert len(asked) == 4

@@ -1,0 +1,108 @@
+"""The schemas of the state documents are their validator; a validator of others' making reads them the same way."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from schemas import ANSWERS, SCHEMAS, check, commands
+
+from retake.document_schema import KEYWORDS, DocumentSchema, InvalidDocument
+from retake.story.documents import Status, Step, safe_id
+
+STATE = ["config_public", "config_gen", "config_midjourney"]
+
+
+def parts(schema: object) -> Iterator[dict[str, Any]]:
+    """Every schema in a schema."""
+    if isinstance(schema, dict):
+        yield schema
+        for keyword, value in schema.items():
+            if keyword in ("properties", "$defs"):
+                for inner in value.values():
+                    yield from parts(inner)
+            elif keyword in ("items", "additionalProperties", "if", "then"):
+                yield from parts(value)
+            elif keyword == "anyOf":
+                for inner in value:
+                    yield from parts(inner)
+
+
+def why(name: str, document: object) -> tuple[str, str]:
+    with pytest.raises(InvalidDocument) as caught:
+        DocumentSchema(name).check(document)
+    field, what = caught.value.args
+    return field, what
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_each_schema_is_one_and_is_explained(name: str) -> None:
+    schema = SCHEMAS[name]
+    Draft202012Validator.check_schema(schema)
+    assert schema["title"]
+    assert schema["description"].endswith(".")
+    for example in schema.get("examples", []):
+        check(name, example)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_each_key_has_a_description(name: str) -> None:
+    keys = [(key, inner) for part in parts(SCHEMAS[name]) for key, inner in part.get("properties", {}).items()]
+    shared = {"price_usd"} if name == "config_midjourney" else set()
+    assert {key for key, inner in keys if not inner.get("description")} == shared
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_the_schema_of_a_state_document_says_nothing_that_is_not_checked(name: str) -> None:
+    assert {keyword for part in parts(SCHEMAS[name]) for keyword in part} <= KEYWORDS
+
+
+def test_every_command_has_a_schema_of_its_answer_and_every_schema_a_command() -> None:
+    assert ANSWERS.keys() == commands().keys()
+    named = {name for names in ANSWERS.values() for name in names} | {"answer_error"}
+    assert named == {name for name in SCHEMAS if name.startswith("answer_")}
+
+
+def test_statuses_and_steps_are_those_of_the_code() -> None:
+    keys = SCHEMAS["config_midjourney"]["properties"]
+    assert keys["status"]["enum"] == [*Status, "", None]
+    assert keys["failed_step"]["enum"] == [*Step, "", None]
+
+
+@given(st.text(max_size=5) | st.text("aZ0-_.\n", max_size=66))
+def test_ids_of_generations_are_those_that_are_safe(text: str) -> None:
+    schema = SCHEMAS["config_gen"]["properties"]["generation_id"]
+    matches = re.search(schema["pattern"], text) is not None and len(text) <= schema["maxLength"]
+    assert matches == (safe_id(text) or text == "")
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "fault"),
+    [
+        ("config_public", {"processing_lock": 1}, ("processing_lock", "1 is not true or false")),
+        ("config_public", {"empty": ["a", 2]}, ("empty", "2 is not a text (item 2)")),
+        (
+            "config_gen",
+            {"generation_id": "a b"},
+            ("generation_id", '"a b" is no id (at most 64 letters, digits, "-", "_", ".")'),
+        ),
+        ("config_gen", {"failed_in_a_row": 1.0}, ("failed_in_a_row", "1.0 is no whole number from 0 up")),
+        ("config_midjourney", {"runway_task": {"task_type": "x"}}, ("runway_task.task_id", "is missing")),
+        ("config_midjourney", {"failed_step": "x"}, ("failed_step", f'"x" is none of {", ".join(Step)}')),
+        (
+            "config_midjourney",
+            {"paid_calls": [{}, {"price_usd": -1}]},
+            ("paid_calls.price_usd", "-1 is no amount (item 2)"),
+        ),
+        ("config_midjourney", [], ("the whole document", "[] is not an object")),
+    ],
+)
+def test_a_fault_is_told_in_words(name: str, document: object, fault: tuple[str, str]) -> None:
+    assert why(name, document) == fault
+
+
+def test_a_text_that_may_be_a_secret_is_not_shown() -> None:
+    assert "xxx" not in why("config_midjourney", {"status": "sk-" + "x" * 30})[1]
