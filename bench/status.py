@@ -16,7 +16,7 @@ from retake.clock import FakeClock, SystemClock
 from retake.runs import Ledger, open_ledger
 from retake.runs.bucket_names import ended_key, run_key, segment_of, task_key
 from retake.runs.database import open_database
-from retake.runs.run import moved, new_run
+from retake.runs.run import RunRequest, Transition, moved, new_run
 from retake.runs.run_document import new_document
 from retake.runs.states import Trigger
 
@@ -47,9 +47,9 @@ def in_bucket(folder: Path) -> Cost:
 
 def put(bucket: Path, number: int, at: datetime) -> None:
     """What a run leaves behind: a document, and two names."""
-    run, created = new_run(f"task {number}", f"task {number}#1", 1, at=at, actor="bench", pipeline="story")
-    run, claimed = moved(run, Trigger.WORKER_CLAIM, 2, at=at, actor="bench", worker="bench")
-    run, done = moved(run, Trigger.COMPLETED, 3, at=at, actor="bench")
+    run, created = new_run(RunRequest(f"task {number}", f"task {number}#1", "bench", "story"), 1, at=at)
+    run, claimed = moved(run, Transition(Trigger.WORKER_CLAIM, "bench", "bench"), 2, at=at)
+    run, done = moved(run, Transition(Trigger.COMPLETED, "bench"), 3, at=at)
     doc = new_document(run, [created, *claimed, *done])
     for key, data in (
         (run_key(run.run_id), doc.encode()),

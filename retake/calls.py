@@ -1,11 +1,11 @@
-"""Which calls are meant: the grammar of orders to fail, KIND[#CALLS]=FAULT, and the counting of calls.
+"""Orders for calls to fail, KIND[#CALLS]=FAULT, and the counting of calls.
 
-    upscale=500         every call of the kind «upscale»
+    upscale=500         every call of the kind "upscale"
     imagine#2=500       the second
     job#1-3,5=timeout   the first three, and the fifth
 
-Calls are counted from 1. What kinds and faults there are is the affair of who carries the orders out: the sandbox
-(retake.sandbox.orders), the injection of failures (retake.runs.failure_injection).
+Calls are counted from 1. Kinds and faults are defined by the users of this module: the sandbox (retake.sandbox.orders)
+and failure injection (retake.runs.failure_injection).
 """
 
 import threading
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What an order says, its kind and fault not looked at yet."""
+    """The parts of an order, with its kind and fault not yet checked."""
 
     kind: str
     spans: tuple[Span, ...]  # none: every call
@@ -36,26 +36,26 @@ class Parts(NamedTuple):
 
 
 class CallCounter:
-    """How many calls of each kind there were. Thread safe."""
+    """Counts the calls of each kind. Thread safe."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def next(self, kind: str) -> int:
-        """The number of the call of that kind that comes now, from 1."""
+        """Count a call of this kind and return its number, from 1."""
         with self._lock:
             self._counts[kind] += 1
             return self._counts[kind]
 
 
 def meets(spans: tuple[Span, ...], n: int) -> bool:
-    """Whether call number `n` (from 1) is meant; no spans means every call."""
+    """Return whether call number `n` (from 1) is in `spans`; no spans means every call."""
     return not spans or any(span.first <= n <= span.last for span in spans)
 
 
 def parse_parts(text: str) -> Parts | None:
-    """What `text` orders, None if it has not the form KIND[#CALLS]=FAULT. Raises ValueError for CALLS that are none."""
+    """Return the parts of an order, or None if it is not KIND[#CALLS]=FAULT. Raises ValueError for invalid CALLS."""
     head, equals, fault = text.partition("=")
     kind, hash_, calls = head.partition("#")
     kind, fault = kind.strip(), fault.strip()
@@ -65,14 +65,14 @@ def parse_parts(text: str) -> Parts | None:
 
 
 def parse_spans(text: str) -> tuple[Span, ...]:
-    """«1-3,5»: spans with commas between. Raises ValueError, which says what is wrong."""
+    """Return the spans in a text such as "1-3,5". Raises ValueError, which says what is wrong."""
     return tuple(_span(part) for part in text.split(","))
 
 
 def _span(text: str) -> Span:
     first, _, last = (part.strip() for part in text.partition("-"))
     if not all(_is_number(number) for number in ([first, last] if "-" in text else [first])):
-        raise ValueError(f"{text!r} is no call number: write N or N-M, counted from 1, several with commas between")
+        raise ValueError(f"{text!r} is not a call number: write N or N-M, counted from 1, several with commas between")
     span = Span(int(first), int(last or first))
     if span.last < span.first:
         raise ValueError(f"{text.strip()!r} ends before it begins: write {span.last}-{span.first}")

@@ -1,4 +1,4 @@
-"""Time as a parameter: whoever waits or stamps takes a `Clock`, so that tests decide what time it is."""
+"""Time as a parameter: code that waits or takes timestamps gets a `Clock`, so that tests control the time."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of day, and waiting for it to pass."""
+    """The present time, and waiting."""
 
     def now(self) -> datetime:
-        """The present moment, timezone-aware, in UTC."""
+        """Return the present time, timezone-aware, in UTC."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Come back when `seconds` have passed."""
+        """Return after `seconds`."""
         ...
 
 
@@ -28,7 +28,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock that stands still until somebody sleeps on it or moves it: for tests and simulations."""
+    """A clock for tests and simulations that only advances by `sleep` or by setting `moment`."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.moment = start
@@ -41,14 +41,14 @@ class FakeClock:
 
 
 def stamp(moment: datetime) -> str:
-    """`moment` as documents carry it: ISO 8601, UTC, whole seconds, «Z» at the end."""
+    """Return `moment` as documents have it: ISO 8601, UTC, whole seconds, "Z" at the end."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_stamp(text: str) -> datetime:
-    """The moment that `text` names. Raises ValueError for what names none in UTC; a text without a zone is UTC."""
+    """Return the time in `text` (ISO 8601; UTC if it has no zone). Raises ValueError."""
     moment = datetime.fromisoformat(text)
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError(f"{text!r} is no time in UTC") from error
+        raise ValueError(f"{text!r} is not a time in UTC") from error

@@ -38,7 +38,7 @@ class InvalidDocument(Exception):
     """A document that cannot be acted on. `args` is (field, what is wrong with it)."""
 
 
-class Fault(NamedTuple):
+class SchemaFault(NamedTuple):
     """What is wrong with a document, and where: "midjourney_task.task_id", "" for all of it."""
 
     field: str
@@ -57,12 +57,12 @@ class DocumentSchema:
         for fault in self._faults(self.schema, document, ""):
             raise InvalidDocument(fault.field or WHOLE, fault.what)
 
-    def _faults(self, schema: Schema, value: object, field: str) -> Iterator[Fault]:
+    def _faults(self, schema: Schema, value: object, field: str) -> Iterator[SchemaFault]:
         if "$ref" in schema:
             yield from self._faults(self.schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, field)
         for keyword, rule in _RULES.items():
             if keyword in schema and (wrong := rule(schema[keyword], value)):
-                yield Fault(field, f"{shown(value)} {schema.get('errorMessage', wrong)}")
+                yield SchemaFault(field, f"{shown(value)} {schema.get('errorMessage', wrong)}")
         if "if" in schema and not any(self._faults(schema["if"], value, field)):
             yield from self._faults(schema["then"], value, field)
         if isinstance(value, dict):
@@ -72,10 +72,10 @@ class DocumentSchema:
                 for fault in self._faults(schema["items"], item, field):
                     yield fault._replace(what=f"{fault.what} (item {number})")
 
-    def _faults_of_keys(self, schema: Schema, value: Mapping[str, Any], prefix: str) -> Iterator[Fault]:
+    def _faults_of_keys(self, schema: Schema, value: Mapping[str, Any], prefix: str) -> Iterator[SchemaFault]:
         for key in schema.get("required", ()):
             if key not in value:
-                yield Fault(f"{prefix}{key}", "is missing")
+                yield SchemaFault(f"{prefix}{key}", "is missing")
         known: Schema = schema.get("properties", {})
         others = schema.get("additionalProperties", True)
         for key in chain(known, (key for key in value if key not in known) if others is not True else ()):

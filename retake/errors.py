@@ -1,29 +1,29 @@
-"""Every error that Retake raises on purpose, and the record that is kept of one.
+"""Every error that Retake raises on purpose, and the standard error record.
 
     RetakeError
     ├── SettingsError        settings or a key are wrong or missing            exit 78
-    ├── StateError           a document in the bucket cannot be made sense of  exit 65
-    ├── StorageError         the bucket is not there, full, or not writable    exit 75
-    │   └── StorageKeyRefused    the store does not take the key               exit 78
-    ├── LeaseHeld            somebody else is at work on this pipeline         exit 75
-    ├── LeaseLost            the lease ran out or was taken over               exit 75
+    ├── StateError           a document in the bucket is invalid               exit 65
+    ├── StorageError         the bucket is missing, full, or not writable      exit 75
+    │   └── StorageKeyRefused    the store refuses the key                     exit 78
+    ├── LeaseHeld            somebody else works on this pipeline              exit 75
+    ├── LeaseLost            the lease expired or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
-    ├── CapReached           what may be spent in a day is spent               exit 75
-    ├── RunError             a run cannot do what it was asked to do           exit 65
+    ├── CapReached           the daily cap is reached                          exit 75
+    ├── RunError             an operation does not fit the run                 exit 65
     └── CodedError           classified, with a code of the protocol           exit 75, 69 or 78
-        ├── RobotError       a robot's work came to nothing
-        └── VendorError      a vendor said no, or said nothing
+        ├── RobotError       a robot failed
+        └── VendorError      a vendor refused, failed, or did not answer
             ├── Refused          the paid call was certainly not carried out
-            ├── OutcomeUnknown   nobody can know whether the paid call was carried out
-            ├── PollFailed       a question that costs nothing got no answer
-            │   └── LinkExpired      a link to a file leads nowhere any more
-            └── TaskFailed       the paid task itself ended without a result
+            ├── OutcomeUnknown   it cannot be known whether the paid call was carried out
+            ├── PollFailed       a free call got no usable answer
+            │   └── LinkExpired      a link to a file has expired
+            └── TaskFailed       the paid task ended without a result
 
-«Refused» and «cannot know» are different types on purpose: the first may be asked again for nothing, the second may
-already have been paid for. They stay apart all the way up.
+"Refused" and "cannot know" are different types on purpose: the first can be retried for free, the second may have been
+paid for.
 
-Classes and codes are those of the error protocol: A temporary, B business, C critical (seed 003, «Классификация
-ошибок»). The message of an error says what happened, where, and what to do next; it is shown to people as it stands.
+The classes are A temporary, B business and C critical: docs/protocol.md, section "Error classes". The message of an
+error says what happened, where, and what to do next, and is shown to people unchanged.
 """
 
 import re
@@ -37,11 +37,11 @@ from retake.exit_codes import ExitCode
 
 
 class ErrorClass(StrEnum):
-    """What kind of trouble it is, and so whether trying again can help."""
+    """The kind of an error, which says whether trying again can help."""
 
     TEMPORARY = "A"  # network, unavailable, rate limit: try again, a bounded number of times
-    BUSINESS = "B"  # the input or a rule: the same request will fail the same way
-    CRITICAL = "C"  # a key, credit, configuration: nothing works until a person mends it
+    BUSINESS = "B"  # the input or a rule: the same request fails again
+    CRITICAL = "C"  # a key, credit, configuration: nothing works until a person fixes it
 
 
 _PREFIXES = {
@@ -52,29 +52,29 @@ _PREFIXES = {
 
 
 def class_of(code: str) -> ErrorClass:
-    """The class that a code's prefix tells (seed 003, «Классификация ошибок»). Raises ValueError for no such prefix."""
+    """Return the class of a code, by its prefix. Raises ValueError for any other prefix."""
     for prefix, error_class in _PREFIXES.items():
         if code.startswith(prefix) and len(code) > len(prefix):
             return error_class
-    raise ValueError(f"{code!r} is no error code: it begins with none of {', '.join(_PREFIXES)}")
+    raise ValueError(f"{code!r} is not an error code: it begins with none of {', '.join(_PREFIXES)}")
 
 
 class Code(StrEnum):
-    """The codes of vendors' errors. The prefix tells the class; robots have codes of their own (config/policies)."""
+    """The codes of vendors' errors. The prefix gives the class; robots have their own codes (config/policies)."""
 
     NETWORK = "ERR_TEMPORARY_NETWORK"  # no connection, or it was cut
     TIMEOUT = "ERR_TEMPORARY_TIMEOUT"  # connected, but no answer in time
     UNAVAILABLE = "ERR_TEMPORARY_UNAVAILABLE"  # 5xx
     RATE_LIMIT = "ERR_TEMPORARY_RATE_LIMIT"  # 429
     CONFLICT = "ERR_TEMPORARY_CONFLICT"  # 408, 409: the vendor itself does not know
-    BAD_ANSWER = "ERR_TEMPORARY_BAD_ANSWER"  # not JSON, or JSON without what was asked for
+    BAD_ANSWER = "ERR_TEMPORARY_BAD_ANSWER"  # not JSON, or JSON without the requested data
     TASK_FAILED = "ERR_TEMPORARY_TASK_FAILED"  # the vendor's task ended as failed, for a reason of the vendor's own
-    POLL_TIMEOUT = "ERR_TEMPORARY_POLL_TIMEOUT"  # the task is still running at the end of the polling time
+    POLL_TIMEOUT = "ERR_TEMPORARY_POLL_TIMEOUT"  # the task was still running when polling ended
     SCRIPT_DIED = "ERR_TEMPORARY_SCRIPT_DIED"  # a script was killed, hung, or ended with a bug
     MEDIA = "ERR_TEMPORARY_MEDIA"  # a picture or video could not be made or read
     REJECTED = "ERR_BUSINESS_REJECTED"  # moderation, a banned prompt
     INVALID_INPUT = "ERR_BUSINESS_INVALID_INPUT"  # 400, 413, 422
-    MISSING = "ERR_BUSINESS_MISSING"  # something the step needs is not there
+    MISSING = "ERR_BUSINESS_MISSING"  # something that the step needs is missing
     UNAUTHORIZED = "ERR_CRITICAL_UNAUTHORIZED"  # 401, 403
     OUT_OF_CREDIT = "ERR_CRITICAL_OUT_OF_CREDIT"  # 402, insufficient quota
     CONFIGURATION = "ERR_CRITICAL_CONFIGURATION"  # an endpoint or model that does not exist
@@ -92,7 +92,7 @@ _EXIT_CODES = {
 
 
 class RetakeError(Exception):
-    """Something that a person can understand and mend. `exit_code` is what a command ends with (sysexits.h)."""
+    """An error that a person can understand and fix. `exit_code` is the exit code of a command (sysexits.h)."""
 
     exit_code: int = ExitCode.BUG
 
@@ -104,59 +104,58 @@ class SettingsError(RetakeError):
 
 
 class StateError(RetakeError):
-    """A document in the bucket is unreadable or makes no sense. It is never overwritten."""
+    """A document in the bucket is unreadable or invalid. It is never overwritten."""
 
     exit_code = ExitCode.BAD_STATE
 
 
 class StorageError(RetakeError):
-    """The bucket is not there, not writable, full, or does not answer."""
+    """The bucket is missing, not writable, full, or does not answer."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class StorageKeyRefused(StorageError):
-    """The store does not take the key: nothing works until a person mends that."""
+    """The store refuses the key: nothing works until a person fixes that."""
 
     exit_code = ExitCode.CONFIG
 
 
 class LeaseHeld(RetakeError):
-    """Somebody else holds the lease. Not a fault: the next tick will find it free."""
+    """Somebody else holds the lease. Not a fault: a later tick will get it."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class LeaseLost(RetakeError):
-    """The lease ran out or was taken over: no further write, no further payment."""
+    """The lease expired or was taken over: no further write, no further payment."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class Stopped(RetakeError):
-    """Asked to stop by a signal, between two pieces of work: nothing is half done, the next tick goes on."""
+    """A signal asked the program to stop between two steps: nothing is half done, the next tick continues."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class CapReached(RetakeError):
-    """What may be spent in a day is spent. Tasks that are paid for are still polled; the rest waits for tomorrow."""
+    """The daily cap is reached. Tasks that are paid for are still polled; everything else waits until tomorrow."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class RunError(RetakeError):
-    """A run cannot do what it was asked to do: it is unknown, moved on meanwhile, or has no such transition. Nothing
-    has been changed."""
+    """The run is unknown, has changed meanwhile, or does not allow the transition. Nothing has been changed."""
 
     exit_code = ExitCode.BAD_STATE
 
 
 class CodedError(RetakeError):
-    """An error that is classified: its code is one of the protocol's. A command that ends with it exits 75, 69 or 78.
+    """An error with a code of the protocol. A command that ends with it exits 75, 69 or 78, by its class.
 
-    `retry_after_s` is how long the other side asks to be left alone, in seconds, where it said so. Raises ValueError
-    for a code whose prefix tells no class.
+    `retry_after_s` is the number of seconds that the server asks to wait, if it does. Raises ValueError for a code
+    without a class.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: float | None = None) -> None:
@@ -168,11 +167,11 @@ class CodedError(RetakeError):
 
 
 class RobotError(CodedError):
-    """A robot's work came to nothing; the code is one of those that its policy file lists, or another of the kind."""
+    """A robot failed, usually with a code from its policy file."""
 
 
 class VendorError(CodedError):
-    """A vendor's error, classified at the vendor's door."""
+    """A vendor's error, as classified by its client."""
 
     code: Code
 
@@ -181,7 +180,7 @@ class VendorError(CodedError):
 
 
 class Refused(VendorError):
-    """The vendor certainly did not carry the call out: never connected, or it said no itself."""
+    """The vendor certainly did not carry out the call: it was never reached, or it refused."""
 
 
 class OutcomeUnknown(VendorError):
@@ -189,31 +188,31 @@ class OutcomeUnknown(VendorError):
 
 
 class PollFailed(VendorError):
-    """A question that costs nothing (state of a task, a download) got no usable answer."""
+    """A free call (the state of a task, a download) got no usable answer."""
 
 
 class LinkExpired(PollFailed):
-    """A link to a file leads nowhere any more (403, 404, 410). The vendor gives a new one with the task's state."""
+    """A link to a file has expired (403, 404, 410). Polling the task returns a new one."""
 
 
 class TaskFailed(VendorError):
-    """The vendor took the task, worked on it, and ended it without a result."""
+    """The vendor accepted the task, worked on it, and ended it without a result."""
 
 
 _USER = r"(\w://)[^\s/\"'<>]+@"
 _URL = r"(?i)https?://[^\s\"'<>]*"
 _CREDENTIAL = r"(?i)\b(bearer(?=\s)|basic(?=\s)|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+"
 _VENDOR_KEY = r"\b(key_|sk-)[0-9A-Za-z_-]{8,}"
-# Each takes time in proportion to the text, whatever it is made of: what one attempt reads, no other reads again.
+# Each pattern takes linear time on any text: no part of it is read again after a failed attempt.
 
-_BEGINNING = 8192  # characters of a foreign text that are looked at
-_LONGEST_SECRET = 2048  # characters, of one piece
-_ENDS = " \n\r\t\"'<>"  # what no secret goes beyond
+_BEGINNING = 8192  # characters of a foreign text that are considered
+_LONGEST_SECRET = 2048  # characters
+_ENDS = " \n\r\t\"'<>"  # no secret contains these
 
 
 def redact(text: str) -> str:
-    """`text` without credentials and without the query part of URLs (that is where signatures are)."""
-    # Most lines hold nothing of the kind, and an idle tick writes one line: patterns are compiled when they are needed.
+    """Return `text` without credentials and without the query part of URLs, which is where signatures are."""
+    # Patterns are compiled only when needed: most lines match none, and an idle tick writes one line.
     if "://" in text:
         text = re.sub(_USER, r"\1…@", text)
         text = re.sub(_URL, _without_query, text)
@@ -225,8 +224,11 @@ def redact(text: str) -> str:
 
 
 def beginning(text: str) -> str:
-    """The first 8192 characters of `text` at most, and no part of a secret at their end that `redact` would not know
-    for one. Take this of what may be of any length, then `redact`, then shorten."""
+    """Return at most the first 8192 characters of `text`, without part of a secret at the end.
+
+    Part of a secret could not be recognised by `redact`. Apply this to text of any length first, then `redact`, then
+    shorten.
+    """
     if len(text) <= _BEGINNING:
         return text
     end = max(text.rfind(sign, _BEGINNING - _LONGEST_SECRET, _BEGINNING) for sign in _ENDS)
@@ -322,7 +324,7 @@ def retry_in(delay_s: float) -> dict[str, Any]:
 
 
 def escalate(recipient: str, what: str) -> dict[str, Any]:
-    """The recovery action «somebody has to do something»: who, and what."""
+    """Return the recovery action "a person has to act": `recipient` is who, `what` is what to do."""
     return {"action": "ESCALATE", "recipient": recipient, "what": what}
 
 
@@ -337,10 +339,10 @@ def error_record(
     system_context: Mapping[str, Any] | None = None,
     recovery_actions: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The standard error record (seed 003, «Стандартный формат ошибки») of `error`, ready for JSON.
+    """Return the standard record of `error`, ready for JSON: docs/protocol.md, section "Error record".
 
-    `correlation_id` ties together what belongs together: the generation's id, the run's. `robot_id` names who met the
-    error. `retry_count` is how often it was tried again before. Recovery actions: see `retry_in`, `escalate`.
+    `correlation_id` is the id of the generation or run. `robot_id` names the component that met the error.
+    `retry_count` is the number of retries so far. For recovery actions see `retry_in`, `escalate`.
     """
     from uuid import uuid4
 

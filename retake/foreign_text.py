@@ -1,8 +1,8 @@
-"""What stands between text from outside (a vendor's message, a document, a listing) and whatever shows it.
+"""Makes text from outside (a vendor's message, a document, a listing) safe to show.
 
-A terminal obeys control characters (ESC, BEL, U+009B), readers of lines break at some (U+0085, U+2028), and some turn
-around what is read (U+202E) or cannot be seen at all (U+200B). Everything that leaves for a terminal, a log or a page
-passes through one of these functions. Letters of every script stay.
+Terminals obey control characters (ESC, BEL, U+009B), some characters break lines (U+0085, U+2028), reverse the text
+(U+202E) or are invisible (U+200B). All text for a terminal, a log or a page passes through one of these functions.
+Letters of every script are kept.
 """
 
 import json
@@ -14,19 +14,19 @@ from retake.errors import redact
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, a space for each character that rules or cannot be seen, none at its end."""
+    """Return `text` on one line, with a space for each control or invisible character, and none at the end."""
     return several_lines(text).replace("\n", " ").rstrip()
 
 
 def several_lines(text: str) -> str:
-    """`text` with a space for each character that rules or cannot be seen, but for the line feeds."""
+    """Return `text` with a space for each control or invisible character except line feeds."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
 
 
 def json_lines(text: str) -> str:
-    r"""The same JSON as `text`, with an escape (\u202e) for each character in it that rules or cannot be seen."""
+    r"""Return the same JSON as `text`, with an escape (\u202e) for each control or invisible character."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() or sign == "\n" else _escape(sign) for sign in text)
@@ -38,13 +38,13 @@ def _escape(sign: str) -> str:
 
 
 def plain(name: str) -> str:
-    """`name`, from a file that anything may stand in, fit for one line of a message."""
+    """Return `name`, from a foreign file, fit for one line of a message."""
     text = name if name.isprintable() else repr(name)
     return text if len(text) <= 120 else text[:120] + "…"
 
 
 def shown(value: Any) -> str:
-    """`value` as a message may show it: short, on one line, and without what may be a secret in the wrong place."""
+    """Return `value` for a message: short, on one line, and without anything that may be a misplaced secret."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):

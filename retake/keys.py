@@ -1,4 +1,4 @@
-"""The vendors' keys: from the environment alone, and never from a settings file."""
+"""The vendors' keys, which come from the environment and never from a settings file."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -8,14 +8,14 @@ from retake.foreign_text import plain
 
 
 class Keys(NamedTuple):
-    """The vendors' keys; None where the environment has none."""
+    """The vendors' keys; None for one that is not set."""
 
     midjourney: str | None = None
     runway: str | None = None
     openai: str | None = None
 
     def __repr__(self) -> str:
-        """Which keys there are, never what they are: a traceback shows this."""
+        """Name the keys that are set without showing them, since tracebacks show this."""
         return f"Keys({', '.join(name for name, key in self._asdict().items() if key)})"
 
 
@@ -24,17 +24,17 @@ KEYS = {
     "runway": (("RUNWAYML_API_SECRET", "RUNWAY_API_KEY"), "for videos (Runway)"),
     "openai": (("OPENAI_API_KEY",), "for texts (the chat API)"),
 }
-"""Field of Keys: the variables it may stand in, the first one that is set counts; and what it is for."""
+"""By field of Keys: its variables, of which the first one that is set counts, and what the key is for."""
 
 
 def read_keys(environ: Mapping[str, str]) -> Keys:
-    """The vendors' keys. An empty variable counts as missing. Raises SettingsError for what cannot be a key."""
+    """Return the vendors' keys. An empty variable counts as missing. Raises SettingsError for an impossible key."""
     found = {}
     for name, (variables, _) in KEYS.items():
         for variable in variables:
             value = environ.get(variable, "").strip()
             if not value.isascii() or not value.isprintable() or " " in value:
-                # It would fail as an HTTP header, in a message that quotes it.
+                # As an HTTP header it would fail with a message that quotes it.
                 raise SettingsError(f"{variable}: has characters that no key has; copy the key again")
             if value:
                 found[name] = value
@@ -43,7 +43,7 @@ def read_keys(environ: Mapping[str, str]) -> Keys:
 
 
 def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
-    """The error that names each of the `needed` keys (fields of Keys) that is missing, one a line; None if all are."""
+    """Return an error with a line for each of the `needed` keys (fields of Keys) that is missing, or None."""
     lines = [
         f"{' or '.join(KEYS[name][0])} is not set; it is needed {KEYS[name][1]}: put it in the environment"
         for name in needed
@@ -59,7 +59,7 @@ _SECRET_ENDINGS = (
 
 
 def written_down(document: dict[str, Any]) -> Iterator[str]:
-    """Yield one fault for each secret that is written down anywhere in `document`, which is a settings file."""
+    """Yield a message for each secret in `document`, the content of a settings file."""
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:  # no recursion: a file may be nested as deeply as Python's stack
         path, found = waiting.pop()

@@ -1,10 +1,10 @@
-"""Logs on stderr: JSON lines for machines, short coloured lines for a person at a terminal, and never a secret.
+"""Logging to stderr: JSON lines for machines, short coloured lines for a terminal, and never a secret.
 
 Modules log with `logging.getLogger(__name__)`; fields go into `extra`, or are bound around a piece of work with `bind`.
-What is expensive (the JSON formatter) is imported when the first record comes: a silent tick does not pay for it.
+The JSON formatter is imported with the first record, so that a silent tick does not pay for it.
 
-Logging never raises into the program: a script whose manager is gone writes into a broken pipe, and must get from the
-paid call to the saved id all the same.
+Logging never raises into the program: a script whose parent is gone writes into a broken pipe, and must still get from
+the paid call to the saved id.
 """
 
 import json
@@ -26,10 +26,10 @@ _bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
 
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _TAKEN = _RECORD | {"timestamp", "level", "logger"}
-"""Names that a record or a line has already: a field of such a name is called «name_» instead."""
+"""Names that a record or a line has already: a field with such a name gets a trailing underscore."""
 
 _CHATTY = ("asyncio", "b2sdk", "boto3", "botocore", "httpcore", "httpx", "PIL", "runwayml", "s3transfer", "urllib3")
-"""Libraries that log each of their calls at INFO or DEBUG, some of them with URLs or headers."""
+"""Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
 _HIDDEN = "…"
@@ -42,10 +42,10 @@ def setup_logging(
     level: int | str = logging.INFO,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Send every record of `level` and above to `stream` (None: nowhere): for people if `human`, else as JSON lines.
+    """Send every record of `level` and above to `stream` (None: nowhere), for people if `human`, else as JSON lines.
 
-    The values of `environ` whose names say that they are secrets are masked from now on. Colours only where `stream`
-    is a terminal that has them and NO_COLOR is not set. Python's warnings become records too. May be called again.
+    Values of `environ` whose names mark them as secrets are masked. Colours are used if `stream` is a terminal that
+    supports them and NO_COLOR is not set. Python's warnings become records too. May be called again.
     """
     logging.raiseExceptions = False
     logging.captureWarnings(True)
@@ -60,7 +60,7 @@ def setup_logging(
 
 @contextmanager
 def bind(**fields: Any) -> Iterator[None]:
-    """Give every record made inside the `with` these fields; one bound to None is left out. Threads begin with none."""
+    """Add these fields to every record inside the `with` block, except those that are None. Threads start with none."""
     token = _bound.set({**_bound.get({}), **fields})
     try:
         yield
@@ -69,15 +69,15 @@ def bind(**fields: Any) -> Iterator[None]:
 
 
 def alert(code: str, message: str, /, **fields: Any) -> None:
-    """Tell a person: a record of level CRITICAL with the field `alert` = `code`, a word for programs to route by."""
+    """Log a record of level CRITICAL for a person, with the field `alert` = `code`, by which programs route it."""
     _log("retake.alert", logging.CRITICAL, message, {**fields, "alert": code})
 
 
 def relay(line: str) -> None:
-    """Log what a subprocess wrote as one line on its stderr.
+    """Log a line that a subprocess wrote to its stderr.
 
     A JSON line of `setup_logging` keeps its time, level, logger and fields. Anything else did not come from our
-    logging (a crash, a library) and becomes a warning of the logger «script». Blank lines are dropped.
+    logging (a crash, a library) and becomes a warning of the logger "script". Blank lines are dropped.
     """
     if not line.strip():
         return
@@ -110,7 +110,7 @@ def _has_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 class _Handler(logging.Handler):
-    """Cleans each record, formats it, writes it as one line, and swallows whatever goes wrong with that."""
+    """Cleans each record, formats it and writes it as one line. Never raises."""
 
     def __init__(self, stream: TextIO | None, human: bool, environ: Mapping[str, str]) -> None:
         super().__init__()
@@ -154,9 +154,9 @@ def _unloggable(record: logging.LogRecord, error: Exception) -> logging.LogRecor
 
 
 def _forget_unwritten(stream: TextIO, for_good: bool) -> None:
-    """Empty the stream's buffer into nothing, or the failure comes back at exit, and makes the exit code 120.
+    """Discard the stream's buffer, which would fail again at exit and make the exit code 120.
 
-    A pipe without a reader is replaced `for_good`, so that nothing else that writes to stderr can fail on it.
+    A pipe without a reader is replaced `for_good`, so that no other write to stderr can fail.
     """
     with suppress(OSError, ValueError):
         number = stream.fileno()
@@ -172,9 +172,9 @@ def _forget_unwritten(stream: TextIO, for_good: bool) -> None:
 
 
 def _cleaned(record: logging.LogRecord, secrets: re.Pattern[str] | None) -> logging.LogRecord:
-    """A copy of `record` with its message made up, the bound fields added, and nothing secret in it.
+    """Return a copy of `record` with its message formatted, the bound fields added, and secrets masked.
 
-    A bug keeps its traceback, in one field; an error raised on purpose only needs its sentence.
+    A bug keeps its traceback, in one field; for an error raised on purpose its message is enough.
     """
     fields = {name: value for name, value in _bound.get({}).items() if value is not None}
     fields.update((name, value) for name, value in vars(record).items() if name not in _RECORD)
@@ -193,12 +193,12 @@ def _cleaned(record: logging.LogRecord, secrets: re.Pattern[str] | None) -> logg
 
 
 def _stamp(created: float) -> str:
-    """ISO 8601, UTC, to the millisecond."""
+    """Return the time in ISO 8601, UTC, to the millisecond."""
     return datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
-    """`value` made of what JSON has, without secrets. What is nested more deeply than eight levels becomes text."""
+    """Return `value` as JSON types, without secrets. Anything nested deeper than eight levels becomes text."""
     if isinstance(value, Mapping) and depth < 8:
         return {_clean_text(str(key), secrets): _clean(part, secrets, depth + 1) for key, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) and depth < 8:
@@ -211,12 +211,12 @@ def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
 
 
 def _clean_text(text: str, secrets: re.Pattern[str] | None) -> str:
-    # The exact values first: what `redact` recognises may be a part of one, and the rest would be left standing.
+    # The exact values first: `redact` may recognise only part of one and leave the rest.
     return redact(secrets.sub(_HIDDEN, text) if secrets else text)
 
 
 def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
-    """What matches each secret value in `environ`, also as it looks quoted in a Python or JSON text or in a URL."""
+    """Return a pattern for each secret in `environ`, also as quoted in Python, JSON or a URL, or None."""
     forms = set()
     for name, value in environ.items():
         if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= 6:
@@ -240,7 +240,8 @@ _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logg
 
 
 def _for_people(record: logging.LogRecord, colour: bool) -> str:
-    """«12:31:05  imagine   message», local time; a word for the level from WARNING on; what went wrong below it."""
+    """Return "12:31:05  imagine   message" in local time, with the level from WARNING on, and details on further
+    lines."""
     fields = vars(record)
     what = str(fields.get("step") or record.name.rpartition(".")[2])
     word = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""

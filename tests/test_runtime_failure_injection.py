@@ -24,9 +24,9 @@ from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.runs import Ledger, failure_injection
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.failure_injection import MODES, FailureInjection, Injection, inject, parse_injection
-from retake.runs.hold import Hold
 from retake.runs.recovery import MAX_RESUMES, PATIENCE_S, Recovery
 from retake.runs.run import CHANGED, ERROR, Run
+from retake.runs.run_handle import RunHandle
 from retake.runs.sql_ledger import open_sql_ledger
 from retake.runs.states import RunStatus
 from retake.runs.worker import RESULT, Worker
@@ -78,10 +78,10 @@ class Vendor:
         self.paid[key] += 1
         return f"picture {sum(self.paid.values())} of {key}"
 
-    def job(self, pay: Callable[[str], str]) -> Callable[[Hold], Mapping[str, Any]]:
-        def job(hold: Hold) -> Mapping[str, Any]:
-            key = hold.run.idempotency_key
-            hold.check()
+    def job(self, pay: Callable[[str], str]) -> Callable[[RunHandle], Mapping[str, Any]]:
+        def job(handle: RunHandle) -> Mapping[str, Any]:
+            key = handle.run.idempotency_key
+            handle.check()
             return {"picture": f"known of {key}" if self.paid[key] else pay(key)}
 
         return job
@@ -351,7 +351,7 @@ def test_an_order_is_a_value() -> None:
         ("job=explode", "'explode'"),
         ("job=transient_error-after", "'transient_error-after'"),
         ("job#0=timeout", "counted from 1"),
-        ("pay=timeout", "pay: nothing of that name is called here, only job"),
+        ("pay=timeout", "pay: no call has that name here, only job"),
     ],
 )
 def test_a_wrong_order_says_what_is_possible(text: str, said: str) -> None:

@@ -180,3 +180,73 @@ def test_the_console_reaches_the_story_from_few_places() -> None:
         ("doctor.py", "retake.story.environment"),
         ("doctor.py", "retake.story.operator_checks"),
     }
+
+
+# --- classes and functions ------------------------------------------------------------------------------------------
+
+SAME_NAME = {"Attempt", "Record", "Scripts"}
+"""Class names that still have two meanings (with and without an underscore counts as the same name)."""
+
+MANY_METHODS = {"MidjourneyDocument"}
+"""The class that has more than 15 methods: the document has a property for each of its keys."""
+
+MANY_PARAMETERS = {
+    "error_record",  # makes a record, by keyword
+    "move",  # of a ledger: its arguments are public
+}
+"""Functions besides constructors that have more than six parameters."""
+
+MANY_POSITIONAL = {"Execution"}
+"""Constructors of more than six parameters that may be called without keywords."""
+
+
+def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
+    for path in PACKAGE:
+        yield from ((path, it) for it in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(it, ast.ClassDef))
+
+
+def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (it for it in ast.walk(node) if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
+    """How many parameters it has, and how many of them can be given by position. `self` does not count."""
+    given = function.args
+    positional = len([it for it in (*given.posonlyargs, *given.args) if it.arg not in ("self", "cls")])
+    return positional + len(given.kwonlyargs), positional
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for path, it in classes():
+        places.setdefault(it.name.lstrip("_"), []).append(named(path))
+    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SAME_NAME} == {}
+
+
+def test_no_class_does_everything() -> None:
+    counts = {
+        f"{named(path)} {it.name}": sum(isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) for child in it.body)
+        for path, it in classes()
+        if it.name not in MANY_METHODS
+    }
+    assert {name: count for name, count in counts.items() if count > 15} == {}
+
+
+def test_no_function_has_more_than_six_parameters() -> None:
+    found = {
+        f"{named(path)} {it.name}": parameters(it)[0]
+        for path in PACKAGE
+        for it in functions(ast.parse(path.read_text("utf-8")))
+        if it.name not in {"__init__", *MANY_PARAMETERS}
+    }
+    assert {name: count for name, count in found.items() if count > 6} == {}
+
+
+def test_a_constructor_of_many_parameters_is_called_by_keyword() -> None:
+    found = {
+        f"{named(path)} {it.name}": parameters(function)[1]
+        for path, it in classes()
+        for function in functions(it)
+        if function.name == "__init__" and it.name not in MANY_POSITIONAL
+    }
+    assert {name: count for name, count in found.items() if count > 6} == {}

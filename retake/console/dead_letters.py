@@ -17,7 +17,7 @@ from retake.foreign_text import json_lines
 from retake.operations import letters
 from retake.operations.letters import LetterView
 from retake.operations.orders import Target
-from retake.operations.port import Order, Verb
+from retake.operations.port import ItemOrder, Verb
 from retake.operations.words import ago, code_of, moment, one_line, usd
 from retake.retrying.dead_letters import DEAD_LETTERS
 
@@ -86,7 +86,7 @@ def drop_letter(context: CommandContext, letter_id: str, yes: bool) -> Answer:
     it = letters.find_letter(context.operations, letter_id)
     if it.lost:
         consent.obtain(f"dropping {it.letter.id} loses for good: {it.lost}", yes=yes)
-    what = it.pipeline.carry_out(Order(Verb.DROP, it.letter.id)).what
+    what = it.pipeline.carry_out(ItemOrder(Verb.DROP, it.letter.id)).what
     document = {"done": "drop", "generation_id": it.letter.id, "what": what, "files": it.files, "lost": it.lost}
     return Answer(document, done_lines(what))
 

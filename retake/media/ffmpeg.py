@@ -1,6 +1,6 @@
-"""Finding ffmpeg, and running it with what it needs and nothing more: it decodes files that strangers have sent.
+"""Finding ffmpeg, and running it confined, since it decodes untrusted files.
 
-It has no key in its environment, opens nothing but files, and is limited in time, processor time and memory.
+It has no keys in its environment, opens only files, and is limited in time, processor time and memory.
 """
 
 import math
@@ -19,28 +19,28 @@ from imageio_ffmpeg import get_ffmpeg_exe
 
 from retake.media import MediaError
 
-LOG_TAIL = 64 * 1024  # bytes of ffmpeg's log that are kept: its beginning (the facts) and its end (the reason)
+LOG_TAIL = 64 * 1024  # bytes kept of the beginning (the facts) and the end (the reason) of the log
 
 MEMORY = 2 * 2**30
 """Bytes of address space. With `THREADS` threads a check of 3840 × 2160 takes 0.7 GB of it, one of 7680 × 4320 1.5."""
 
 THREADS = 2
-"""What memory is needed grows with the threads; left alone, ffmpeg takes one or more for each processor."""
+"""Memory grows with the number of threads; by default ffmpeg uses one or more for each processor."""
 
 MOST_THREADS = 8
-"""Of whoever asks for more, such as an encoder."""
+"""The limit for callers that ask for more threads, such as an encoder."""
 
-PROTOCOLS = "file,pipe"  # a playlist could make it ask a server, and tell it what it found
+PROTOCOLS = "file,pipe"  # a playlist could make it contact a server
 _PASSED_ON = ("PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH")
 
-_WHERE = re.compile(r"^(\[[\w#:/,. -]+ @ 0x[0-9a-f]+\] )+")  # «[h264 @ 0x55d3] », of no use to anybody
+_WHERE = re.compile(r"^(\[[\w#:/,. -]+ @ 0x[0-9a-f]+\] )+")  # "[h264 @ 0x55d3] "
 _LEVEL = re.compile(r"^\[(panic|fatal|error)\] ")
 
 
 def find() -> str:
-    """The path of ffmpeg: what IMAGEIO_FFMPEG_EXE names, else imageio-ffmpeg's own, else the system's.
+    """Return the path of ffmpeg: IMAGEIO_FFMPEG_EXE, else that of imageio-ffmpeg, else the system's.
 
-    Raises MediaError where there is none.
+    Raises MediaError if there is none.
     """
     try:
         path: str | None = shutil.which(get_ffmpeg_exe())
@@ -56,7 +56,7 @@ def find() -> str:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary folder, gone afterwards whatever happens. Raises MediaError where there is no room for one."""
+    """Yield a temporary folder that is removed afterwards. Raises MediaError if it cannot be used."""
     try:
         with tempfile.TemporaryDirectory(prefix="retake-") as name:
             yield Path(name)
@@ -65,11 +65,11 @@ def scratch() -> Iterator[Path]:
 
 
 def run(arguments: Sequence[str], timeout_s: float, folder: Path | None = None, memory: int = MEMORY) -> str:
-    """Run ffmpeg with `arguments` in `folder`; what it logged, one «[level] message» a line (see `errors_in`).
+    """Run ffmpeg with `arguments` in `folder` and return its log, a "[level] message" a line (see `errors_in`).
 
-    Name files relative to `folder`: then no path of this machine gets into the log. `memory` is the address space that
-    it may have, in bytes (Linux alone). Raises MediaError if ffmpeg is not there, ends with an error, or is not done
-    after `timeout_s` seconds (it is killed then).
+    Name files relative to `folder`, so that no path of this machine gets into the log. `memory` is the limit of its
+    address space in bytes (Linux only). Raises MediaError if ffmpeg is missing, fails, or takes longer than `timeout_s`
+    seconds (it is killed then).
     """
     command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
     with tempfile.TemporaryFile() as log:
@@ -81,13 +81,13 @@ def run(arguments: Sequence[str], timeout_s: float, folder: Path | None = None, 
 
 
 def errors_in(log: str) -> list[str]:
-    """The messages in `log` (what `run` gives) that are errors, in the order in which ffmpeg met them."""
+    """Return the error messages in `log` (from `run`), in order."""
     lines = (_WHERE.sub("", line) for line in log.splitlines())
     return [_LEVEL.sub("", line).strip() for line in lines if _LEVEL.match(line)]
 
 
 def _confined(arguments: Sequence[str]) -> Iterator[str]:
-    """`arguments` with every input confined to `PROTOCOLS`."""
+    """Yield `arguments` with every input confined to `PROTOCOLS`."""
     for argument in arguments:
         if argument == "-i":
             yield from ("-protocol_whitelist", PROTOCOLS)
@@ -95,10 +95,10 @@ def _confined(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _limit(pid: int, timeout_s: float, memory: int) -> None:
-    """Limit a process that has just begun. Not between fork and exec: Python may not run there beside threads."""
+    """Limit a process that has just started. Not between fork and exec, where Python must not run with threads."""
     if not hasattr(resource, "prlimit"):
         return
-    # Processor time of all threads. It ends what outlives its caller, who would have ended it after `timeout_s`.
+    # Processor time of all threads: ends a process that outlives its caller.
     processor_s = math.ceil(timeout_s * MOST_THREADS) + 1
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_CORE, 0)):
         with suppress(ProcessLookupError, PermissionError):  # it has ended already; it belongs to somebody else

@@ -1,4 +1,4 @@
-"""Pictures: is it one, how large, sized to fit, cut in four, small enough to send."""
+"""Checking, resizing, cutting and encoding pictures."""
 
 import struct
 from base64 import b64encode
@@ -37,25 +37,25 @@ class Size(NamedTuple):
 
 
 def check_picture(data: bytes) -> Size:
-    """The size of the picture in `data`, as it is looked at (EXIF orientation heeded).
+    """Return the size of the picture in `data`, with its EXIF orientation applied.
 
-    Raises MediaError for what is not a whole, decodable picture, and for one of more than `MAX_PIXELS`.
+    Raises MediaError if it is not a complete, decodable picture, or has more than `MAX_PIXELS`.
     """
     return Size(*_upright(data).size)
 
 
 def fit(data: bytes, size: Size) -> bytes:
-    """The picture in `data` as a PNG of exactly `size`: scaled to cover it, the rest cut off evenly at the edges.
+    """Return the picture in `data` as a PNG of exactly `size`, scaled to cover it and cropped evenly.
 
-    What is transparent turns white. Raises MediaError as `check_picture` does.
+    Transparent parts become white. Raises MediaError as `check_picture` does.
     """
     return png(ImageOps.fit(flat(data), size, Image.Resampling.LANCZOS))
 
 
 def quarters(grid: bytes) -> list[bytes]:
-    """The four pictures of a 2 × 2 grid as PNGs, in Midjourney's order: top left, top right, bottom left, bottom right.
+    """Return the four pictures of a 2 × 2 grid as PNGs: top left, top right, bottom left, bottom right.
 
-    Raises MediaError as `check_picture` does, and for a grid that is too small to be cut.
+    That is Midjourney's order. Raises MediaError as `check_picture` does, and for a grid that is too small.
     """
     picture = flat(grid)
     width, height = picture.width // 2, picture.height // 2
@@ -67,9 +67,9 @@ def quarters(grid: bytes) -> list[bytes]:
 
 
 def data_uri(picture: bytes, max_chars: int) -> str:
-    """`picture` (a PNG or JPEG) as a data URI of at most `max_chars` characters.
+    """Return `picture` (a PNG or JPEG) as a data URI of at most `max_chars` characters.
 
-    As it is where that fits; otherwise as the best and largest JPEG that does. Runway takes 5 MB of encoded text
+    Unchanged if it fits; otherwise as the best and largest JPEG that does. Runway takes 5 MB of encoded text
     [docs.dev.runwayml.com/assets/inputs]. Raises MediaError as `check_picture` does, and when nothing fits.
     """
     mime = URI_TYPES.get(_open(picture).format or "")
@@ -83,12 +83,12 @@ def data_uri(picture: bytes, max_chars: int) -> str:
 
 
 def png(picture: Image.Image) -> bytes:
-    """`picture` as a PNG without metadata."""
+    """Return `picture` as a PNG without metadata."""
     return _saved(picture, "PNG", exif=b"")
 
 
 def flat(data: bytes) -> Image.Image:
-    """The picture in `data` upright, in RGB, on white. Raises MediaError as `check_picture` does."""
+    """Return the picture in `data`, upright, in RGB, on white. Raises MediaError as `check_picture` does."""
     picture = _upright(data)
     if picture.mode.startswith("I;16"):
         picture = picture.convert("I")
@@ -103,7 +103,7 @@ def flat(data: bytes) -> Image.Image:
 
 
 def _open(data: bytes) -> Image.Image:
-    """The picture in `data`, not yet decoded."""
+    """Open the picture in `data` without decoding it. Raises MediaError."""
     try:
         picture = Image.open(BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
@@ -122,7 +122,7 @@ def _open(data: bytes) -> Image.Image:
 
 
 def _upright(data: bytes) -> Image.Image:
-    """The picture in `data`, decoded to its last byte and turned the way its EXIF data says."""
+    """Return the picture in `data`, completely decoded and with its EXIF orientation applied. Raises MediaError."""
     try:
         _open(data).verify()  # checksums; the picture cannot be used afterwards
         picture = _open(data)
@@ -134,10 +134,10 @@ def _upright(data: bytes) -> Image.Image:
 
 
 def _orientation(picture: Image.Image) -> int | None:
-    """What the EXIF data says of it. Not ImageOps.exif_transpose, which writes all of that data anew."""
+    """Return the EXIF orientation, or None. Not with ImageOps.exif_transpose, which rewrites all EXIF data."""
     try:
         found = picture.getexif().get(ORIENTATION)
-    except Exception:  # noqa: BLE001 (a stranger's metadata fails in any way; the picture is none the worse for it)
+    except Exception:  # noqa: BLE001 (untrusted metadata may fail in any way, and does not matter)
         return None
     return found if isinstance(found, int) else None
 
@@ -151,7 +151,7 @@ def _uri(mime: str, data: bytes) -> str:
 
 
 def _ever_smaller(picture: Image.Image) -> Iterator[bytes]:
-    """`picture` as JPEGs, each worth less than the one before."""
+    """Yield `picture` as JPEGs of decreasing quality and size."""
     while True:
         for quality in QUALITIES:
             yield _saved(picture, "JPEG", quality=quality, optimize=True)

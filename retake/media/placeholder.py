@@ -1,4 +1,4 @@
-"""A picture to stand in for one that could not be had: the topic, set on a calm background of its own."""
+"""A placeholder for a picture that could not be made: the topic, typeset on a calm background."""
 
 from hashlib import sha256
 from logging import getLogger
@@ -21,10 +21,10 @@ Colour = tuple[float, float, float]  # red, green, blue
 
 
 def placeholder(topic: str, size: Size) -> bytes:
-    """A PNG of `size` with `topic` on it in letters as large as fit. The same topic always gives the same picture.
+    """Return a PNG of `size` with `topic` in the largest letters that fit. The same topic gives the same picture.
 
-    The topic may be of any length and in any script; what no font has appears as «□». Raises MediaError for a size
-    that no picture can have.
+    The topic may have any length and script; characters without a font appear as "□". Raises MediaError for an
+    impossible size.
     """
     if min(size) < 1 or size.width * size.height > picture.MAX_PIXELS:
         raise MediaError(f"A picture cannot have {size.width} × {size.height} pixels.")
@@ -43,28 +43,28 @@ def placeholder(topic: str, size: Size) -> bytes:
 
 
 def background(hue: float, size: Size) -> Image.Image:
-    """A soft gradient around `hue` (degrees), dark enough for white letters wherever they stand."""
+    """Return a soft gradient around `hue` (degrees), dark enough for white letters everywhere."""
     grid = [n / (GRAIN - 1) for n in range(GRAIN)]
     red, green, blue = zip(*(_ground(hue, x, y) for y in grid for x in grid), strict=True)
     return Image.merge("RGB", [_scaled(red, size), _scaled(green, size), _scaled(blue, size)])
 
 
 def _scaled(values: tuple[float, ...], size: Size) -> Image.Image:
-    # Scaled as fractions and only then made whole: or else the steps of the small grid would show.
+    # Rounded only after scaling; otherwise the steps of the small grid would show.
     small = Image.new("F", (GRAIN, GRAIN))
     small.putdata([value + 0.5 for value in values])
     return small.resize(size, Image.Resampling.BICUBIC).convert("L")
 
 
 def _ground(hue: float, x: float, y: float) -> Colour:
-    """The background's colour at `x`, `y` (0 … 1): light at the upper left, dark at the lower right."""
+    """Return the background's colour at `x`, `y` (0 … 1): light at the upper left, dark at the lower right."""
     depth = 0.4 * x + 0.6 * y
     depth *= depth * (3 - 2 * depth)
     return colour(0.47 - 0.23 * depth, 0.105 - 0.04 * depth, hue - 25 + 50 * depth)
 
 
 def colour(lightness: float, chroma: float, hue: float) -> Colour:
-    """The sRGB colour (0 … 255) of an OKLCH one: what has the same lightness there looks equally light in every hue.
+    """Return the sRGB colour (0 … 255) of an OKLCH colour, in which equal lightness looks equally light in every hue.
 
     The numbers are from bottosson.github.io/posts/oklab.
     """

@@ -1,6 +1,6 @@
-"""Scripts written from right to left: Hebrew, and Arabic, whose letters also change their shape beside one another.
+"""Scripts written from right to left: Hebrew, and Arabic, whose letters also change shape next to each other.
 
-The libraries are loaded for such texts alone. Vowel points are left out, as headlines have none.
+The libraries are imported only for such texts. Vowel points are removed, as headlines have none.
 """
 
 import unicodedata
@@ -10,12 +10,12 @@ _FROM_RIGHT = ("R", "AL")
 
 
 def is_from_right(text: str) -> bool:
-    """Whether anything in `text` is written from right to left."""
+    """Return whether any part of `text` is written from right to left."""
     return any(unicodedata.bidirectional(character) in _FROM_RIGHT for character in text)
 
 
 def joined(text: str) -> str:
-    """`text` with its Arabic letters in the shapes that they have beside one another (Arabic Presentation Forms)."""
+    """Return `text` with Arabic letters in their contextual shapes (Arabic Presentation Forms)."""
     if not is_from_right(text):
         return text
     from arabic_reshaper import reshape
@@ -26,8 +26,10 @@ def joined(text: str) -> str:
 
 
 def in_drawing_order(lines: Sequence[str]) -> list[str]:
-    """Each of a text's lines in the order in which its letters are drawn, from left to right [Unicode UAX #9]. The
-    text's first letter with a direction says which way all of its lines run."""
+    """Return the lines of a text with their letters in drawing order, from left to right [Unicode UAX #9].
+
+    The first letter with a direction sets the base direction of all lines.
+    """
     if not any(map(is_from_right, lines)):
         return list(lines)
     from bidi.algorithm import get_display

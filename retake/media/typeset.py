@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
     @property
     def height(self) -> float:
-        """From the top of the first line to the bottom of the last, in pixels."""
+        """The height of all lines in pixels."""
         return _height(len(self.lines), self.size)
 
 
@@ -58,9 +58,9 @@ class Piece(NamedTuple):
 
 
 def typeset(text: str, width: float, height: float) -> Setting:
-    """`text` in the largest letters with which all of it fits a box of `width` × `height` pixels.
+    """Return `text` in the largest letters with which all of it fits a box of `width` × `height` pixels.
 
-    Lines are about equally long. A text too long for letters that can be read is cut and ends in «…».
+    Lines are about equally long. A text too long for letters that can be read is cut and ends in "…".
     """
     words = [_piece(text) for text in pieces(settable(text))]
     if not words:
@@ -81,7 +81,7 @@ def typeset(text: str, width: float, height: float) -> Setting:
 
 
 def filled(parts: list[Piece], width: float) -> list[str]:
-    """`parts` in as few lines of at most `width` as possible, each as full as it can be."""
+    """Return `parts` in as few lines of at most `width` as possible, each as full as it can be."""
     lines = [""]
     room = width
     for part in parts:
@@ -125,7 +125,7 @@ def draw(target: ImageDraw.ImageDraw, setting: Setting, centre: tuple[float, flo
 
 @lru_cache(maxsize=32)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
-    """The font `name` at `size` pixels."""
+    """Return the font `name` at `size` pixels."""
     # Hebrew and Arabic have been joined and put in order before (see right_to_left.py), the same on every machine:
     # where Raqm and its libraries are installed it would do so once more, and undo it.
     engine = ImageFont.Layout.BASIC if name in FROM_RIGHT else None
@@ -134,9 +134,9 @@ def font(name: str, size: int) -> ImageFont.FreeTypeFont:
 
 @lru_cache
 def letters(name: str) -> frozenset[int]:
-    """The characters (code points) that the font `name` has.
+    """Return the characters (code points) that the font `name` has.
 
-    Pillow cannot tell; the font's own table «cmap» can. Ours are all of format 12 [OpenType specification, cmap].
+    Pillow cannot tell; the font's own table "cmap" can. Ours are all of format 12 [OpenType specification, cmap].
     """
     data = (Path(__file__).parent / "fonts" / name).read_bytes()
     tables = {data[n : n + 4]: unpack_from(">I", data, n + 8)[0] for n in range(12, 12 + 16 * data[5], 16)}
@@ -182,13 +182,13 @@ def _font_of(character: str) -> str:
 
 
 def _runs(line: str) -> list[tuple[str, str]]:
-    """`line` in parts that are all of one font, each with its font's name."""
+    """Return `line` in parts of one font each, with the font's name."""
     return [(name, "".join(part)) for name, part in groupby(line, key=_font_of)]
 
 
 @lru_cache(maxsize=4096)
 def _width(text: str) -> float:
-    """How wide `text` is, in sizes of its letters."""
+    """Return the width of `text`, in units of the font size."""
     return sum(font(name, MEASURE).getlength(run) for name, run in _runs(text)) / MEASURE
 
 
@@ -198,7 +198,7 @@ def _piece(text: str) -> Piece:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` cut wherever a line may end; nothing is lost."""
+    """Return `text` cut wherever a line may end, complete."""
     start = 0
     for n, (before, after) in enumerate(pairwise(text), 1):
         if _may_break(before, after):

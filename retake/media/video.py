@@ -1,4 +1,4 @@
-"""Videos: one made of a picture, and is it one."""
+"""Making a video of a picture, and checking videos."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from retake.media import MediaError, ffmpeg, picture
 from retake.media.picture import Size
 
 ZOOM_A_SECOND = 0.012  # a slow zoom: 12 % in ten seconds …
-MOST_ZOOM = 0.15  # … and no further: what stands near the edges stays in sight
+MOST_ZOOM = 0.15  # … and no further, so that the edges stay in sight
 
 MOST_FRAMES = 1_000_000  # eleven hours
 
@@ -35,7 +35,7 @@ _RATE = re.compile(r"([\d.]+k?) fps\b")
 
 
 class VideoFacts(NamedTuple):
-    """What a video is: pixels, seconds, frames a second, and ffmpeg's names («h264», «yuv420p»)."""
+    """The facts of a video: pixels, seconds, frames a second, and ffmpeg's names ("h264", "yuv420p")."""
 
     width: int
     height: int
@@ -48,10 +48,10 @@ class VideoFacts(NamedTuple):
 def mock_video(
     png: bytes, size: Size, duration_s: float, fps: float, codec: str = "libx264", *, timeout_s: float = 300.0
 ) -> bytes:
-    """An MP4 that zooms slowly into the picture `png`: round(duration_s × fps) frames, yuv420p, no sound.
+    """Return an MP4 that zooms slowly into the picture `png`: round(duration_s × fps) frames, yuv420p, no sound.
 
-    `size` is rounded down to even numbers (yuv420p has no others); `codec` is the name of one of ffmpeg's encoders.
-    Raises MediaError for what is no picture, for numbers that make no video, and when ffmpeg fails.
+    `size` is rounded down to even numbers, as yuv420p requires; `codec` names an encoder of ffmpeg. Raises MediaError
+    for an invalid picture, for numbers that make no video, and if ffmpeg fails.
     """
     frames = round(duration_s * fps) if 0 < duration_s * fps <= MOST_FRAMES else 0
     even = Size(size.width // 2 * 2, size.height // 2 * 2)
@@ -64,7 +64,7 @@ def mock_video(
 
 
 def check_video(data: bytes, *, timeout_s: float = 60.0) -> VideoFacts:
-    """What the video in `data` is. Raises MediaError for what is no video, is cut short or does not decode.
+    """Return the facts of the video in `data`. Raises MediaError if it is not a video, is cut short or does not decode.
 
     Every packet is read, but only key frames are decoded: some 20 ms for ten seconds of 1280 × 720.
     """
@@ -84,14 +84,14 @@ def check_video(data: bytes, *, timeout_s: float = 60.0) -> VideoFacts:
 
 
 def is_video_file(data: bytes) -> bool:
-    """Whether `data` begins as an MP4 or a WebM does, however broken the rest may be."""
+    """Return whether `data` begins like an MP4 or a WebM, however broken the rest may be."""
     return data[4:8] == b"ftyp" or data[:4] == b"\x1aE\xdf\xa3"
 
 
 def missing_bytes(mp4: bytes) -> int:
-    """How many bytes `mp4` lacks by its own account: ffmpeg itself overlooks a cut that falls between two frames.
+    """Return how many bytes are missing at the end of `mp4`, since ffmpeg overlooks a cut between two frames.
 
-    An MP4 is a row of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. What is no MP4 lacks none.
+    An MP4 is a sequence of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. 0 for any other file.
     """
     start = 0
     while mp4[4:8] == b"ftyp" and start + 8 <= len(mp4):
@@ -105,7 +105,7 @@ def missing_bytes(mp4: bytes) -> int:
 
 
 def facts_in(log: str) -> VideoFacts:
-    """What ffmpeg's `log` says of its first input's first video stream. Raises MediaError if it doesn't."""
+    """Return what ffmpeg's `log` says about the first video stream of its first input. Raises MediaError."""
     duration, stream = _DURATION.search(log), _STREAM.search(log)
     if duration and stream and (shape := _FORMAT.search(stream["rest"])) and (rate := _RATE.search(stream["rest"])):
         hours, minutes, seconds = (float(part) for part in duration.groups())

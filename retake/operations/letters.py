@@ -7,7 +7,7 @@ from retake.clock import Clock, stamp
 from retake.errors import RetakeError, RunError
 from retake.operations.bills import calls_of, total_usd
 from retake.operations.pipelines import Operations
-from retake.operations.port import OperatedPipeline, Order, Refusal, Verb
+from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
 from retake.operations.words import usd
 from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, NoSuchLetter
 
@@ -66,7 +66,7 @@ class LetterView(NamedTuple):
     def requeue(self) -> tuple[str, bool]:
         """Return what requeueing it would lead to, and whether that is possible now."""
         try:
-            then = self.pipeline.plan(Order(Verb.REQUEUE, self.letter.id)).then
+            then = self.pipeline.plan(ItemOrder(Verb.REQUEUE, self.letter.id)).then
         except RetakeError as error:
             return f"not now: {error}", False
         return (f"possible; {then}", True) if then else ("not possible: its document is not there", False)

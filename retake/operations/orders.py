@@ -11,7 +11,7 @@ from retake.operations.events import OPERATOR
 from retake.operations.letters import letter_of
 from retake.operations.lookup import Found, find
 from retake.operations.pipelines import Operations
-from retake.operations.port import OperatedPipeline, Order, OrderPlan, OrderResult, Refusal, Verb
+from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, OrderResult, Refusal, Verb
 from retake.operations.status import run_document
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
@@ -24,8 +24,8 @@ class Target(NamedTuple):
     item_id: str | None  # None: a worker's run
     run: Run | None  # the one that was named, or the item's last; None: none is on record
 
-    def order(self, verb: Verb) -> Order:
-        return Order(verb, str(self.item_id), self.run)
+    def order(self, verb: Verb) -> ItemOrder:
+        return ItemOrder(verb, str(self.item_id), self.run)
 
 
 class OrderDone(NamedTuple):
@@ -70,7 +70,7 @@ def plan_order(meant: Target, verb: Verb) -> OrderPlan:
                 f"{run.run_id} is a run of {run.pipeline}: only steps of a story can be skipped; cancel "
                 f"{run.run_id}, if it is no longer wanted"
             )
-    return OrderPlan(Order(verb, run.task_id, run))
+    return OrderPlan(ItemOrder(verb, run.task_id, run))
 
 
 def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:

@@ -35,7 +35,7 @@ class Verb(StrEnum):
     DROP = "drop"
 
 
-class Order(NamedTuple):
+class ItemOrder(NamedTuple):
     """What an operator wants done with one item."""
 
     verb: Verb
@@ -46,7 +46,7 @@ class Order(NamedTuple):
 class OrderPlan(NamedTuple):
     """What an order would do."""
 
-    order: Order  # what would be carried out: to retry a dead letter is to requeue it
+    order: ItemOrder  # what would be carried out: to retry a dead letter is to requeue it
     lost: str = ""  # what would be lost for good, which the operator must agree to
     then: str = ""  # of a REQUEUE: what the next tick would do
 
@@ -54,7 +54,7 @@ class OrderPlan(NamedTuple):
 class OrderResult(NamedTuple):
     """What an order has done."""
 
-    order: Order
+    order: ItemOrder
     what: str
     next_tick: str = ""  # what the next tick does, a sentence
     warning: str = ""
@@ -165,11 +165,11 @@ class OperatedPipeline(Protocol):
         """Yield what a check of its documents finds. Raises nothing."""
         ...
 
-    def plan(self, order: Order) -> OrderPlan:
+    def plan(self, order: ItemOrder) -> OrderPlan:
         """Return what the order would do. Raises Refusal."""
         ...
 
-    def carry_out(self, order: Order, agreed: str = "") -> OrderResult:
+    def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         """Do what `plan` returned. `agreed` is the loss that the operator agreed to. Raises Refusal, LeaseHeld."""
         ...
 

@@ -149,12 +149,12 @@ class Caps:
 
     def later(self, day: str) -> list[DayBook]:
         """Return the books of the days after `day`."""
-        return [self._read(it) for it in self._days() if it > day]
+        return [self._read(it) for it in _days(self._register) if it > day]
 
     def correct(self, day: str) -> None:
         """Make `day` the latest on record: what counts on later ones counts on it from now on. A crash in between is
         finished by whoever looks next, or by doing it again."""
-        for it in [it for it in self._days() if it > day]:
+        for it in [it for it in _days(self._register) if it > day]:
             self._change_raw(it, lambda book: (book._replace(moved=book.moved or Move(day, self._nonce())), None))
             self._finish_move(it)
 
@@ -164,12 +164,9 @@ class Caps:
 
     # --- days ---
 
-    def _days(self) -> list[str]:
-        return [name for name in self._register.names() if _is_day(name)]
-
     def _latest(self) -> str:
         """Return the latest day that has a book, or ""."""
-        return max(self._days(), default="")
+        return max(_days(self._register), default="")
 
     def _finish_move(self, day: str) -> None:
         book = self._read(day)
@@ -221,6 +218,10 @@ class Caps:
                 f"{where}: {error}. It is left as it is, and nothing is paid for; mend it (`spend` tells what was "
                 "paid). Without it the day's sum is what each channel's own document says"
             ) from error
+
+
+def _days(states: BucketStateStore) -> list[str]:
+    return [name for name in states.names() if _is_day(name)]
 
 
 def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:

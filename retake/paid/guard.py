@@ -33,7 +33,7 @@ _WHAT_FOLLOWS = {
 }
 
 
-class Process(Protocol):
+class PayingProcess(Protocol):
     """The process that pays."""
 
     def pause(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ class PaidCallGuard:
         *,
         lease: Lease,
         clock: Clock,
-        process: Process,
+        process: PayingProcess,
         call_timeout_s: float,
         on_unknown: str = RETRY,
     ) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, Lease, NotFound, check_key
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import StateError
@@ -101,7 +102,7 @@ class DeadLetters:
             self._folders.key(letter_id, _file_name(name))
         now = stamp(self._clock.now())
         report = {"id": letter_id, "kind": kind, "failed_at_utc": now, "last_error": dict(error), "item": item}
-        data = _encoded({**report, "files": [*files]})
+        data = strict_json.encode({**report, "files": [*files]})
         if (there := self._folders.files(letter_id)) and self._letter(letter_id, there).ended:
             self.remove(letter_id, DROPPED)  # the remains of another letter are no part of this one
         for name, content in files.items():
@@ -122,7 +123,7 @@ class DeadLetters:
 
     def write_report(self, letter_id: str, report: Mapping[str, Any]) -> None:
         """Complete a letter that `add_files` began; `report` (JSON) is written as it is."""
-        self._folders.write(letter_id, REPORT, _encoded(report))
+        self._folders.write(letter_id, REPORT, strict_json.encode(report))
 
     def list(self, limit: int | None = 50) -> list[DeadLetter]:
         """Return the letters, the newest first by the store's clock. Reads the reports of these only."""
@@ -254,7 +255,3 @@ def _by_id(folder: str, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]
 def _newest(files: Mapping[str, Entry]) -> float:
     report = files.get(REPORT)
     return report.modified if report else max(entry.modified for entry in files.values())
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"

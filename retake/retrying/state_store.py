@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from retake import strict_json
+from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
 from retake.clock import Clock
 from retake.errors import StateError
@@ -100,17 +102,16 @@ class BucketStateStore:
         return self._look(name)[0]
 
     def change(self, name: str, change: Change[T]) -> T:
-        for pause in (*self._pauses_s, None):
+        for attempt in attempts(self._pauses_s, self._clock.sleep):
             raw, version = self._look(name)
             new, result = change(raw)
             if new is None:
                 return result
             try:
-                self._bucket.write(_key(name), _encoded(new), version)
+                self._bucket.write(_key(name), strict_json.encode(new), version)
             except Conflict:
-                if pause is None:
+                if attempt.last:
                     raise
-                self._clock.sleep(pause)
             else:
                 return result
         raise AssertionError
@@ -174,7 +175,3 @@ def _key(name: str) -> str:
     if "/" in name:
         raise ValueError(f"not a name: {name!r}")
     return f"{check_key(name)}.json"
-
-
-def _encoded(value: Raw) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"

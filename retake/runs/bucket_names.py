@@ -1,13 +1,13 @@
-"""The names of a ledger's objects in a bucket.
+"""The keys of a ledger in a bucket.
 
-    runs/RUN_ID.json                            a run and its last events: the truth
+    runs/RUN_ID.json                            a run and its last events: the source of truth
     runs/events/RUN_ID/SEGMENT.json             its older events; the run's document names its segments
-    runs/index/open/PIPELINE.RUN_ID             it has not ended; empty
-    runs/index/tasks/DIGEST/RUN_ID              it is a run of the task that has this digest; empty
+    runs/index/open/PIPELINE.RUN_ID             the run has not ended; empty
+    runs/index/tasks/DIGEST/RUN_ID              a run of the task with this digest; empty
     runs/index/ended/SEGMENT/TIME.STATUS.PIPELINE.RUN_ID   how it ended, and when; empty
     runs/index/ended.json                       how many ended, by segment (retake.runs.bucket_tally)
 
-What is below index/ says where to look, and can be made anew from the documents.
+What is below index/ says where to look, and can be rebuilt from the documents.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ ENDED = "runs/index/ended/"
 TALLY = "runs/index/ended.json"
 
 
-class Open(NamedTuple):
-    """What the name of an open marker says."""
+class OpenMarker(NamedTuple):
+    """What the key of an open marker says."""
 
     pipeline: str  # its tag
     run_id: str
@@ -36,8 +36,8 @@ class Open(NamedTuple):
         return f"{OPEN}{self.pipeline}.{self.run_id}"
 
 
-class Ended(NamedTuple):
-    """What the name of a run that has ended says."""
+class EndedRun(NamedTuple):
+    """What the key of an ended run says."""
 
     time: str  # sorts by time
     status: RunStatus
@@ -70,22 +70,22 @@ def task_key(run: Run) -> str:
 
 
 def time_of(run: Run) -> str:
-    """When it last changed: texts that sort by time."""
+    """Return when the run last changed, as text that sorts by time."""
     return run.updated_at.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
 
 
 def ended_key(run: Run, segment: str) -> str:
-    return f"{ENDED}{segment}/{Ended(time_of(run), run.status, tag_of(run.pipeline), run.run_id).name}"
+    return f"{ENDED}{segment}/{EndedRun(time_of(run), run.status, tag_of(run.pipeline), run.run_id).name}"
 
 
 def segment_of(moment: datetime, number: int = 0) -> str:
-    """The name of the segment that is opened then; `number` tells those of one day apart."""
+    """Return the name of a segment opened at `moment`; `number` distinguishes those of one day."""
     day = moment.astimezone(UTC).strftime("%Y-%m-%d")
     return f"{day}.{number:06d}" if number else day
 
 
 def tag_of(pipeline: str) -> str:
-    """A word of its own for each pipeline, which a name can have between dots: «story/en» is «story+en»."""
+    """Return a word for the pipeline that can stand between dots in a key: "story/en" becomes "story+en"."""
     plain = pipeline.replace("/", "+")
     bare = plain.replace("-", "").replace("_", "").replace("+", "")
     if "+" not in pipeline and bare.isascii() and bare.isalnum() and len(plain) <= 60:
@@ -93,20 +93,20 @@ def tag_of(pipeline: str) -> str:
     return f"~{_digest(pipeline)}" if pipeline else "~"
 
 
-def opened(entries: Iterable[Entry]) -> list[Open]:
-    """What the names below OPEN say. Names that are not ours say nothing."""
+def opened(entries: Iterable[Entry]) -> list[OpenMarker]:
+    """Return what the keys below OPEN say, without keys of other programs."""
     parted = ((entry.key.removeprefix(OPEN).rpartition("."), entry.modified) for entry in entries)
-    return [Open(tag, run_id, modified) for (tag, _, run_id), modified in parted if is_run_id(run_id)]
+    return [OpenMarker(tag, run_id, modified) for (tag, _, run_id), modified in parted if is_run_id(run_id)]
 
 
-def ended(entries: Iterable[Entry]) -> list[tuple[str, Ended]]:
-    """What the names below ENDED say: (segment, run). Names that are not ours say nothing."""
+def ended(entries: Iterable[Entry]) -> list[tuple[str, EndedRun]]:
+    """Return what the keys below ENDED say, (segment, run), without keys of other programs."""
     found = []
     for entry in entries:
         segment, _, name = entry.key.removeprefix(ENDED).rpartition("/")
         parts = name.split(".")
         if len(parts) == 4 and parts[1] in _STATUSES and is_run_id(parts[3]):
-            found.append((segment, Ended(parts[0], _STATUSES[parts[1]], parts[2], parts[3])))
+            found.append((segment, EndedRun(parts[0], _STATUSES[parts[1]], parts[2], parts[3])))
     return found
 
 

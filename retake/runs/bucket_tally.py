@@ -1,9 +1,8 @@
-"""How many runs ended, without a look at each of them: names of ended runs lie in segments, and closed segments are
-counted once.
+"""Which runs of a bucket have ended, known by their names: listed in segments, and counted once a segment is closed.
 
-A new segment is opened by the first run that ends on another day, or when the open one is full. Before that the names
-in the open one are counted into the tally, and nothing is added to it any more. So what is not in the tally is in the
-open segment, whatever the clocks say; and if the tally is gone, it is counted anew from the names.
+The first run that ends on another day opens a new segment, and so does the next one after the open segment is full.
+The names in the old segment are then counted into the tally, and nothing is added to it any more. So whatever the tally
+does not count is in the open segment, whatever the clocks say; and a tally that is lost is made again from the names.
 """
 
 import json
@@ -13,47 +12,103 @@ from datetime import datetime
 from logging import getLogger
 from typing import Any, NamedTuple
 
+from retake import strict_json
 from retake.bucket import ANY, Bucket, NotFound
-from retake.runs.bucket_names import ENDED, TALLY, Ended, ended, segment_of
+from retake.clock import Clock
+from retake.errors import LeaseLost, StateError, StorageError
+from retake.runs.bucket_names import ENDED, OPEN, TALLY, EndedRun, ended, ended_key, open_key, opened, segment_of
+from retake.runs.run import Run
+from retake.runs.run_document import RunDocument
 from retake.runs.states import RunStatus
 
 FULL = 1000
-"""So many names one ledger puts into a segment before it opens another."""
+"""How many names one ledger adds to a segment before it opens another."""
+
+_DANGLING_S = 24 * 3600.0  # the writer of a marker that is so old and has no document died
 
 _log = getLogger(__name__)
 
 Counts = Mapping[str, Mapping[str, int]]
-"""How many of a segment's runs ended, by the pipeline's tag and the status."""
+"""How many runs of a segment ended, by pipeline tag and status."""
 
 Wanted = Callable[[RunStatus, str], bool]
-"""Whether runs with that status and pipeline's tag are asked for."""
+"""Returns whether runs with that status and pipeline tag are wanted."""
+
+Look = Callable[[str], tuple[RunDocument, str] | None]
+"""Returns the document of a run, by id. Raises StateError."""
 
 
 class Tally(NamedTuple):
-    """What is counted, and which segment is not."""
+    """The counts of closed segments, and the name of the open one."""
 
     open_segment: str
     closed: Mapping[str, Counts]
 
     def encode(self) -> bytes:
-        raw = {"open_segment": self.open_segment, "closed_segments": self.closed}
-        return json.dumps(raw, indent=2).encode() + b"\n"
+        """Return the tally as it is stored."""
+        return strict_json.encode({"open_segment": self.open_segment, "closed_segments": self.closed})
+
+
+class EndedIndex:
+    """The names of the runs that have ended. Changes are for the holder of the ledger's lease only."""
+
+    def __init__(self, bucket: Bucket, clock: Clock, look: Look) -> None:
+        self._bucket, self._clock, self._look = bucket, clock, look
+        self._added = 0  # since this object opened a segment
+
+    def open_segment(self, bucket: Bucket) -> str:
+        """Return the segment for a run that ends now, and open it if need be."""
+        tally, now = read_tally(self._bucket), self._clock.now()
+        if tally and is_open(tally, now) and self._added < FULL:
+            return tally.open_segment
+        self._heal(bucket, tally)
+        self._added = 0
+        return open_segment(bucket, tally, now)
+
+    def add(self, bucket: Bucket, run: Run, segment: str) -> None:
+        """Add the name of a run whose document says that it has ended. Never raises StorageError or LeaseLost: what
+        fails here is repaired when the next segment is opened."""
+        self._added += 1
+        try:
+            bucket.write(ended_key(run, segment), b"", ANY)
+            bucket.delete(open_key(run))
+        except (StorageError, LeaseLost) as error:
+            _log.warning("%s has ended and is saved, but is not yet indexed as ended: %s", run.run_id, error)
+
+    def _heal(self, bucket: Bucket, tally: Tally | None) -> None:
+        """Bring the names in line with the documents after a crash.
+
+        A run that has ended and still has an open marker ended while the present segment was open.
+        """
+        filed = {it.run_id for it in uncounted(bucket, tally)}
+        for it in opened(bucket.list(OPEN)):
+            try:
+                found = self._look(it.run_id)
+            except StateError as error:
+                _log.warning("%s", error)
+                continue
+            if found is None and self._clock.now().timestamp() - it.modified > _DANGLING_S:
+                bucket.delete(it.key)
+            if found and (run := found[0].run).ended:
+                if run.run_id not in filed:
+                    bucket.write(ended_key(run, tally.open_segment if tally else segment_of(run.updated_at)), b"", ANY)
+                bucket.delete(it.key)
 
 
 def read_tally(bucket: Bucket) -> Tally | None:
-    """None if there is none, or none that makes sense."""
+    """Return the tally, or None where it is missing or invalid."""
     try:
         raw = json.loads(bucket.read(TALLY)[0])
         return Tally(_segment(raw["open_segment"]), {_segment(it): _counts(by) for it, by in _items(raw)})
     except NotFound:
         return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        _log.warning("%s makes no sense; it is counted anew from the names below %s", TALLY, ENDED)
+        _log.warning("%s is invalid; it is made again from the names below %s", TALLY, ENDED)
         return None
 
 
 def open_segment(bucket: Bucket, tally: Tally | None, moment: datetime) -> str:
-    """A segment for who ends at `moment`; the one that was open before is counted. Only the lease's holder may."""
+    """Count the open segment and return the name of a new one, for runs that end at `moment`."""
     names = ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))
     closed = {**(tally.closed if tally else {}), **_counted(names)}
     taken = {*closed, tally.open_segment if tally else None}
@@ -65,12 +120,12 @@ def open_segment(bucket: Bucket, tally: Tally | None, moment: datetime) -> str:
 
 
 def is_open(tally: Tally, moment: datetime) -> bool:
-    """Whether the open segment is of the day of `moment`."""
+    """Return whether the open segment is of the day of `moment`."""
     return tally.open_segment.partition(".")[0] == segment_of(moment)
 
 
 def closed_counts(tally: Tally | None, tag: str | None) -> Counter[RunStatus]:
-    """How many of the pipeline (None: of all) are counted, by how they ended."""
+    """Return how many runs of the pipeline with this tag (None: of all) the tally counts, by status."""
     counts: Counter[RunStatus] = Counter()
     for segment in tally.closed.values() if tally else ():
         for pipeline, by_status in segment.items():
@@ -79,14 +134,14 @@ def closed_counts(tally: Tally | None, tag: str | None) -> Counter[RunStatus]:
     return counts
 
 
-def uncounted(bucket: Bucket, tally: Tally | None) -> list[Ended]:
-    """Those whose names are not in the tally."""
+def uncounted(bucket: Bucket, tally: Tally | None) -> list[EndedRun]:
+    """Return the runs whose names the tally does not count."""
     return [it for _, it in ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))]
 
 
-def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[Ended]:
-    """Of the ended runs that are wanted the last ones: so many, and any others of the same moment."""
-    found: list[Ended] = []
+def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[EndedRun]:
+    """Return the last `limit` wanted runs that have ended, and any others that ended in the same moment."""
+    found: list[EndedRun] = []
     for it in _by_segment(bucket, tally, wanted):
         if len(found) >= limit and (not found or it.time != found[-1].time):
             break
@@ -94,8 +149,8 @@ def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> l
     return found
 
 
-def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[Ended]:
-    """The last one first. Segments that have none of those that are wanted are not listed."""
+def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[EndedRun]:
+    """Yield the wanted runs, the last one first. Segments without any are not listed."""
     yield from _backwards(uncounted(bucket, tally), wanted)
     for segment in sorted(tally.closed, reverse=True) if tally else ():
         assert tally
@@ -104,12 +159,12 @@ def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator
             yield from _backwards([it for _, it in ended(bucket.list(f"{ENDED}{segment}/"))], wanted)
 
 
-def _backwards(found: list[Ended], wanted: Wanted) -> Iterator[Ended]:
+def _backwards(found: list[EndedRun], wanted: Wanted) -> Iterator[EndedRun]:
     those = (it for it in found if wanted(it.status, it.pipeline))
     return iter(sorted(those, key=lambda it: (it.time, it.run_id), reverse=True))
 
 
-def _counted(names: list[tuple[str, Ended]]) -> dict[str, dict[str, dict[str, int]]]:
+def _counted(names: list[tuple[str, EndedRun]]) -> dict[str, dict[str, dict[str, int]]]:
     counts: dict[str, dict[str, dict[str, int]]] = {}
     for (segment, tag, status), number in Counter((segment, it.pipeline, it.status) for segment, it in names).items():
         counts.setdefault(segment, {}).setdefault(tag, {})[status.value] = number

@@ -1,4 +1,4 @@
-"""A database as SQL ledgers use it: its connections, its transactions, and its errors in words a person can act on."""
+"""The connections and transactions of a SQL ledger, and database errors with advice."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,21 +15,20 @@ from retake.extras import require
 from retake.runs.tables import TAKEN_ATTEMPT
 
 BUSY_S = 30
-"""How long a writer of SQLite waits for the one before it."""
+"""Seconds that a writer of SQLite waits for another."""
 
 CONNECT_S = 10
-"""How long a server may take to answer the first time; `connect_timeout` in the URL or PGCONNECT_TIMEOUT say other."""
+"""Seconds to connect to a server, unless `connect_timeout` in the URL or PGCONNECT_TIMEOUT is set."""
 
 
 class AttemptTaken(Exception):
-    """Another run of the task got this attempt first. A fact for the ledger, which takes the next one."""
+    """Another run of the task took this attempt first: the ledger takes the next one."""
 
 
 class Database:
-    """The connections to one database. `name` is what messages call it: never with a password.
+    """The connections to one database. `name` is for messages and has no password. Thread safe.
 
-    A connection that is not in use is kept in a list: taking it from one of the toolkit's pools, and giving it back,
-    would take as long as a statement of SQLite's. May be used from several threads; each has a connection meanwhile.
+    Idle connections are kept in a list: a pool of SQLAlchemy's would take as long as a statement of SQLite.
     """
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -43,14 +42,14 @@ class Database:
         self._begin = "BEGIN IMMEDIATE" if self.dialect.name == "sqlite" else "BEGIN"
 
     def close(self) -> None:
-        """Give back the connections that are not in use."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
         self.engine.dispose()
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
-        """The driver's cursor, of a connection that commits each statement. Raises StorageError, AttemptTaken."""
+        """Yield a cursor of the driver that commits each statement. Raises StorageError, AttemptTaken."""
         connection = self._connection()
         cursor = None
         try:
@@ -59,7 +58,7 @@ class Database:
         except self._errors as error:
             if self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
                 connection.invalidate(error)
-                self.close()  # the others will not be better
+                self.close()  # the idle ones are lost too
             raise self._in_words(error) from error
         finally:
             if cursor:
@@ -79,20 +78,20 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """A cursor whose statements are done together at the end, or not at all. SQLite has one writer at a time: this
-        one, from the start."""
+        """Yield a cursor whose statements are committed together, or rolled back. On SQLite it takes the write lock at
+        the start."""
         with self.cursor() as cursor:
             cursor.execute(self._begin)
             try:
                 yield cursor
                 cursor.execute("COMMIT")
             except BaseException:
-                with suppress(self._errors):  # it was lost, or SQLite has rolled back by itself
+                with suppress(self._errors):  # the connection was lost, or SQLite has rolled back already
                     cursor.execute("ROLLBACK")
                 raise
 
     def write(self) -> Any:
-        """A cursor for one `Write`: a transaction where that needs several statements."""
+        """Return a cursor for one `Write`, in a transaction where that takes several statements."""
         return self.transaction() if self.dialect.name == "sqlite" else self.cursor()
 
     def _in_words(self, error: Exception) -> Exception:
@@ -109,43 +108,44 @@ class Database:
 
 
 def in_words(error: BaseException, name: str) -> RetakeError:
-    """What a driver's error means for whoever reads it."""
-    said = redact(" ".join(str(error).split()))
+    """Return the error for a driver's error, with advice for the reader."""
+    message = redact(" ".join(str(error).split()))
     for part, advice in ADVICE.items():
-        if part in said:
-            return (StorageKeyRefused if advice is NO_ENTRY else StorageError)(
-                f"the ledger at {name}: {said}. {advice}"
+        if part in message:
+            return (StorageKeyRefused if advice is LOGIN_ADVICE else StorageError)(
+                f"the ledger at {name}: {message}. {advice}"
             )
-    return StorageError(f"the ledger at {name}: {said}. Nothing was changed, or all of it; try again")
+    return StorageError(f"the ledger at {name}: {message}. Either nothing was changed or everything; try again")
 
 
-NO_ENTRY = "Give the password in PGPASSWORD or ~/.pgpass, and look at the user in STORAGE.ledger"
+LOGIN_ADVICE = "Give the password in PGPASSWORD or ~/.pgpass, and check the user in STORAGE.ledger"
 ADVICE = {
     "locked": f"Another process has been writing for {BUSY_S} s; try again, and see what it does",
-    "readonly": "Look at the rights of the file and of its folder, or do not open it for reading only",
-    "read-only": "Look at the rights of the user, or do not open it for reading only",
-    "unable to open": "Look at the path in STORAGE.ledger, and at the rights of the folder",
-    "disk is full": "Make room; nothing was changed",
-    "not a database": "The file is something else: it is left alone. Name another one in STORAGE.ledger",
-    "malformed": "The file is damaged: put it aside, and take one of its copies, or begin a new one",
-    "password": NO_ENTRY,
-    "authentication failed": NO_ENTRY,
-    "does not exist": "Make it (createdb, createuser), or correct STORAGE.ledger",
-    "permission denied": "Let the user make tables there: GRANT CREATE, USAGE ON SCHEMA public TO …",
-    "connection": "See that the server runs and can be reached (pg_isready), then try again",
+    "readonly": "Check the permissions of the file and its folder, or do not open it read-only",
+    "read-only": "Check the privileges of the user, or do not open it read-only",
+    "unable to open": "Check the path in STORAGE.ledger and the permissions of the folder",
+    "disk is full": "Free some space; nothing was changed",
+    "not a database": "The file is something else and was not changed. Name another one in STORAGE.ledger",
+    "malformed": "The file is damaged: move it away, and restore a backup or start with a new one",
+    "password": LOGIN_ADVICE,
+    "authentication failed": LOGIN_ADVICE,
+    "does not exist": "Create it (createdb, createuser), or correct STORAGE.ledger",
+    "permission denied": "Let the user create tables there: GRANT CREATE, USAGE ON SCHEMA public TO …",
+    "connection": "Check that the server is running and reachable (pg_isready), then try again",
 }
-"""What to do, by what the driver's message says."""
+"""Advice, by a part of the driver's message."""
 
 
 def open_database(url: str, *, read_only: bool) -> Database:
-    """Connects when it is first used. Raises SettingsError for a URL that cannot be one."""
+    """Return the database at `url`, which connects when first used. Raises SettingsError for an invalid URL."""
     kind, _, rest = url.partition(":")
     return sqlite_file(rest, read_only=read_only) if kind == "sqlite" else server(url, read_only=read_only)
 
 
 def sqlite_file(path: str, *, read_only: bool) -> Database:
+    """Return the SQLite database in a file. Raises SettingsError, StorageError."""
     if not path or path.startswith(":") or "\0" in path:
-        raise SettingsError(f"STORAGE.ledger: «sqlite:{path}» names no file; use sqlite:PATH")
+        raise SettingsError(f'STORAGE.ledger: "sqlite:{path}" names no file; use sqlite:PATH')
     if read_only and not Path(path).exists():
         return nowhere()
     if not read_only:
@@ -157,7 +157,7 @@ def sqlite_file(path: str, *, read_only: bool) -> Database:
             uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")  # what is committed is there after a power cut
+        connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, paramstyle="named")
@@ -169,12 +169,12 @@ def _make_folder(path: str) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"the ledger at sqlite:{path}: its folder cannot be made ({error.strerror}). Correct STORAGE.ledger"
+            f"the ledger at sqlite:{path}: its folder cannot be created ({error.strerror}). Correct STORAGE.ledger"
         ) from error
 
 
 def nowhere() -> Database:
-    """An empty database that is gone when it is closed: what is read where there is none yet."""
+    """Return an empty database in memory, to read where there is no ledger yet."""
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -184,6 +184,7 @@ def nowhere() -> Database:
 
 
 def server(url: str, *, read_only: bool) -> Database:
+    """Return the PostgreSQL database at `url`. Raises SettingsError."""
     require("postgres", "STORAGE.ledger: a ledger in PostgreSQL")
     import psycopg
 
@@ -193,7 +194,7 @@ def server(url: str, *, read_only: bool) -> Database:
         engine = create_engine(parsed, module=psycopg, use_native_hstore=False, poolclass=NullPool, **_timeout(parsed))
     except (ArgumentError, ValueError, TypeError) as error:
         raise SettingsError(
-            f"STORAGE.ledger: «{redact(url)}» is no address of a database; use postgresql://USER@HOST:PORT/DATABASE"
+            f'STORAGE.ledger: "{redact(url)}" is not the URL of a database; use postgresql://USER@HOST:PORT/DATABASE'
         ) from error
 
     @event.listens_for(engine, "connect")

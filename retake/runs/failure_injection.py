@@ -1,19 +1,17 @@
-"""Failures to order, for tests of whatever makes calls (seed 002, section 5): which call meets which failure.
+"""Failures on demand, for tests of code that makes calls: docs/protocol.md, section "Failure injection".
 
-    NAME[#CALLS]=MODE[-after]       NAME is what the call is known by; CALLS counts from 1; MODE is one of MODES
+    NAME[#CALLS]=MODE[-after]       NAME identifies the call; CALLS counts from 1; MODE is one of MODES
 
     pay#2=timeout                   the second call gets no answer in time; nothing was done
-    pay#2=timeout-after             it was carried out, and its answer got lost
-    job=transient_error             every call is refused: the other side is unavailable
+    pay#2=timeout-after             it was carried out, but its answer was lost
+    job=transient_error             every call is refused: the server is unavailable
     job#1-3=process_restart_interrupt          the process dies before the work of the first three calls
-    job#1=process_restart_interrupt-after      the work is done, and the process dies before anybody hears of it
+    job#1=process_restart_interrupt-after      the work is done, but the process dies before it is reported
 
-A failed call costs what it says: a call that fails before its work has not been made, one that fails after it has. The
-error says the same: Refused, or OutcomeUnknown where the work was done and the caller cannot know. What a vendor's
-client would raise instead can be said for timeouts, `timeout_as=PollFailed`.
+A call that fails before its work raises Refused; one that fails after it raises OutcomeUnknown, since the caller cannot
+know that the work was done. `timeout_as=PollFailed` raises another error for timeouts.
 
-The death of the process is `retake.bucket.failing.Crash`, as in the sweeps of crashes; no `except Exception` catches
-it.
+The death of the process is `retake.bucket.failing.Crash`, as in the crash sweeps; no `except Exception` catches it.
 
 >>> from retake.errors import Refused
 >>> ask = inject(lambda question: f"{question} yes", "ask#2=transient_error", name="ask")
@@ -45,25 +43,25 @@ PROCESS_RESTART_INTERRUPT = "process_restart_interrupt"
 
 MODES = {
     TIMEOUT: "no answer in time: class A, ERR_TEMPORARY_TIMEOUT",
-    TRANSIENT_ERROR: "the other side is unavailable, and says so: class A, ERR_TEMPORARY_UNAVAILABLE",
+    TRANSIENT_ERROR: "the server says that it is unavailable: class A, ERR_TEMPORARY_UNAVAILABLE",
     PROCESS_RESTART_INTERRUPT: "the process dies",
 }
-"""What can be ordered."""
+"""The modes of failing, with explanations."""
 
 AFTER = "-after"
-_DONE_ALREADY = (TIMEOUT, PROCESS_RESTART_INTERRUPT)  # who says that it is unavailable has not done the work
+_DONE_ALREADY = (TIMEOUT, PROCESS_RESTART_INTERRUPT)  # a server that is unavailable has not done the work
 
 
 class Injection(NamedTuple):
-    """Calls of `name` within `spans` fail as `mode` says; no spans means every call."""
+    """Calls of `name` within `spans` fail in `mode`; no spans means every call."""
 
     name: str
     mode: str  # one of MODES
-    after: bool = False  # once the work is done, rather than before
+    after: bool = False  # after the work instead of before it
     spans: tuple[Span, ...] = ()
 
     def meets(self, name: str, n: int) -> bool:
-        """Whether call number `n` (from 1) of `name` is meant."""
+        """Return whether call number `n` (from 1) of `name` is to fail."""
         return name == self.name and meets(self.spans, n)
 
     def __str__(self) -> str:
@@ -71,22 +69,22 @@ class Injection(NamedTuple):
 
 
 def parse_injection(text: str) -> Injection:
-    """The failure that `text` orders. Raises ValueError, which says what is wrong and what is possible."""
+    """Return the failure that `text` orders. Raises ValueError, which says what is wrong and what is possible."""
     parts = parse_parts(text)
     if not parts:
         raise ValueError(f"{text!r} orders no failure: write NAME[#CALLS]=MODE, such as job#2=timeout. {_possible()}")
     mode = parts.fault.removesuffix(AFTER)
     after = parts.fault.endswith(AFTER)
     if mode not in MODES or (after and mode not in _DONE_ALREADY):
-        raise ValueError(f"{parts.fault!r} is no mode of failing. {_possible()}")
+        raise ValueError(f"{parts.fault!r} is not a mode of failing. {_possible()}")
     return Injection(parts.kind, mode, after, parts.spans)
 
 
 class FailureInjection:
-    """Failures for several things that are called: each is wrapped under a name, and calls are counted by name.
+    """Failures for several callables: each is wrapped under a name, and calls are counted by name.
 
-    Where several orders mean the same call, the first has it. `timeout_as` is what a timeout raises; without it,
-    Refused before the work and OutcomeUnknown after it. Thread safe.
+    The first order that names a call applies. `timeout_as` is what a timeout raises; without it, Refused before the
+    work and OutcomeUnknown after it. Thread safe.
     """
 
     def __init__(self, *orders: str, timeout_as: type[VendorError] | None = None) -> None:
@@ -95,7 +93,7 @@ class FailureInjection:
         self._counter = CallCounter()
 
     def around(self, name: str, call: Callable[P, R]) -> Callable[P, R]:
-        """`call`, with the failures that are ordered for `name`."""
+        """Return `call` with the failures that are ordered for `name`."""
 
         @wraps(call)
         def failing(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -104,8 +102,8 @@ class FailureInjection:
             if met is None:
                 return call(*args, **kwargs)
             if met.after:
-                call(*args, **kwargs)  # it fails by itself if it does
-            raise self._error(met, f"call {number} of {name} failed to order ({met})")
+                call(*args, **kwargs)  # it may fail by itself
+            raise self._error(met, f"call {number} of {name} failed as ordered ({met})")
 
         return failing
 
@@ -121,11 +119,13 @@ class FailureInjection:
 def inject(
     call: Callable[P, R], *orders: str, name: str = "job", timeout_as: type[VendorError] | None = None
 ) -> Callable[P, R]:
-    """`call`, known as `name`, with the failures of `orders`; see FailureInjection. Raises ValueError for an order that
-    is none, or that means another name: it would never be met."""
+    """Return `call`, known as `name`, with the failures of `orders`; see FailureInjection.
+
+    Raises ValueError for an invalid order, and for one with another name, which would never apply.
+    """
     injection = FailureInjection(*orders, timeout_as=timeout_as)
     if strangers := sorted({it.name for it in injection.orders} - {name}):
-        raise ValueError(f"{', '.join(strangers)}: nothing of that name is called here, only {name}")
+        raise ValueError(f"{', '.join(strangers)}: no call has that name here, only {name}")
     return injection.around(name, call)
 
 

@@ -1,10 +1,10 @@
-"""Recovery: runs that somebody began and nobody works on any more (seed 002, section 4).
+"""Recovery of runs whose worker died: docs/protocol.md, section "Recovery of runs".
 
-A long-lived worker gives signs of life, so silence tells that it died: `Recovery.sweep` marks its run as interrupted,
-and whoever claims next takes it up. For work under a lease nothing has to be waited for: who gets the lease knows that
-the one who had it is gone, and `take_over` does both steps at once.
+A long-lived worker sends heartbeats. When they stop, `Recovery.sweep` marks its run as interrupted, and the next worker
+to claim resumes it. Work under a lease need not wait: the new holder of the lease knows that the former one is gone,
+and `take_over` does both in one step.
 
-A run that ends every worker that touches it must not do so for ever: after `MAX_RESUMES` it is given up.
+A run that kills its workers is resumed `MAX_RESUMES` times and then given up.
 """
 
 from collections.abc import Iterator
@@ -22,25 +22,26 @@ from retake.runs.states import RunStatus, Trigger
 ACTOR = "recovery"
 
 MAX_RESUMES = 3
-"""So often a run is taken up again after an interruption, so that four workers die of it at most."""
+"""How often a run is resumed after a crash: at most one more worker dies of it."""
 
 PATIENCE_S = 60.0
-"""So long a run may be silent. Several times what lies between two signs of life (retake.runs.hold.BEAT_S)."""
+"""Seconds a run may go without a heartbeat: several times `retake.runs.run_handle.HEARTBEAT_S`."""
 
 _log = getLogger(__name__)
 
 
 class Swept(NamedTuple):
-    """What a sweep came to."""
+    """The result of a sweep."""
 
-    interrupted: list[Run]  # to be taken up again by whoever claims next
+    interrupted: list[Run]  # wait for a worker
     given_up: list[Run]  # resumed too often: failed
 
 
 class Recovery:
-    """Looks after the runs of one pipeline, or of all. Any number of them may be at work at once.
+    """Recovers the runs of one pipeline, or of all. Several may run at the same time.
 
-    Only for pipelines whose workers give signs of life: one that is worked on by ticks is silent between two of them.
+    `patience_s` is how many seconds a run may go without a heartbeat. Only for pipelines whose workers send heartbeats;
+    a pipeline of ticks is silent between two ticks.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Recovery:
         self._max_resumes, self._pipeline = max_resumes, pipeline
 
     def sweep(self) -> Swept:
-        """Mark what is silent as interrupted, and give up what was resumed too often. Raises StorageError."""
+        """Mark silent runs as interrupted, and give up those that were resumed too often. Raises StorageError."""
         interrupted = list(self._interrupt())
         given_up = list(self._give_up())
         gone = {run.run_id for run in given_up}
@@ -66,11 +67,11 @@ class Recovery:
     def _interrupt(self) -> Iterator[Run]:
         for run in self._ledger.silent(self._clock.now() - self._patience):
             if self._pipeline in (None, run.pipeline):
-                with suppress(StaleRun, UnknownRun):  # it is alive after all, or another recovery was faster
+                with suppress(StaleRun, UnknownRun):  # its worker is alive after all, or another recovery was faster
                     yield interrupt(self._ledger, run, self._clock.now())
 
     def _give_up(self) -> Iterator[Run]:
-        """Also those that a recovery which died itself has marked."""
+        """Give up interrupted runs, including those marked by a recovery that died."""
         for run in self._ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=1_000_000):
             if exhausted(run, self._max_resumes):
                 with suppress(StaleRun, UnknownRun):
@@ -80,9 +81,9 @@ class Recovery:
 def take_over(
     ledger: Ledger, run: Run, clock: Clock, *, worker: str, max_resumes: int = MAX_RESUMES, actor: str = ACTOR
 ) -> Run:
-    """For who has the lease now, and found a run that its last holder left running, or interrupted.
+    """Resume a run that the former holder of the lease left running or interrupted. For the present holder.
 
-    The run as it goes on under `worker`, or failed, because it was resumed too often. Raises StaleRun,
+    Return the run as resumed by `worker`, or as failed because it was resumed too often. Raises StaleRun,
     IllegalTransition, StorageError.
     """
     now, trace_id = clock.now(), new_trace_id(run.run_id)
@@ -94,7 +95,7 @@ def take_over(
 
 
 def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
-    """Mark a running run as interrupted, with a record of who had it and since when."""
+    """Mark a running run as interrupted, with a record of its worker and the time, and return it."""
     seen = run.heartbeat_at or run.updated_at
     silent_s = max(0, round((now - seen).total_seconds()))
     who = run.worker or "somebody"
@@ -113,8 +114,8 @@ def give_up(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trac
 
 
 def exhausted(run: Run, max_resumes: int) -> bool:
-    """Whether more workers died of the run than it may be resumed. One that was told to stop, and let go of it in an
-    orderly way, did not die of it."""
+    """Return whether the run has crashed more often than it may be resumed. A worker that was told to stop, and did so,
+    has not crashed."""
     return run.crashes > max_resumes
 
 
@@ -122,7 +123,7 @@ LOOK_INTO_IT = "find out what ends its workers, then let the task be done anew"
 
 
 def too_often(run: Run) -> str:
-    """Why it is given up."""
+    """Return why the run is given up."""
     return f"{run.run_id} (task {run.task_id}) was resumed {run.resumes} times, and its workers died of it or vanished"
 
 

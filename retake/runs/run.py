@@ -1,6 +1,6 @@
-"""A run and its events: values, and the pure rules by which one makes the next.
+"""A run and its events, and the pure rules by which a run changes.
 
-A store of runs (see retake.runs) keeps what these functions return, whole or not at all.
+A ledger (see retake.runs) stores what these functions return, completely or not at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,36 +15,36 @@ from retake.runs import validation
 from retake.runs.states import FINAL, START, RunStatus, Trigger, after
 
 CHANGED = "run.status.changed"
-"""The event of every transition (seed 002, section 3). Its payload has the nine fields named there."""
+"""The event of every transition: docs/protocol.md, section "Events". Its payload has the nine fields listed there."""
 
 ERROR = "run.error"
-"""The event that holds the standard error record of a failure, written together with the transition it led to."""
+"""The event that holds the standard error record of a failure, written together with its transition."""
 
 BY_WORKER = "worker"
-"""The actor of what a worker does with its own run. A run that is interrupted by anyone else has lost its worker."""
+"""The actor when a worker changes its own run. A run that anyone else interrupts has lost its worker."""
 
 _HEX = frozenset("0123456789abcdef")
 
 
 class Run(NamedTuple):
-    """One run of a task, as it stands. The fields are those of the table `task_runs` (seed 002, section 2)."""
+    """One run of a task, a row of `task_runs`: docs/protocol.md, section "Fields of a run"."""
 
     run_id: str
-    task_id: str  # what is to be done; several runs may try it, one after another
-    attempt: int  # from 1; which try of the task this is, a retry within the run counted as one
-    idempotency_key: str  # never empty, unique everywhere: who creates a run twice gets the one that is there
+    task_id: str  # what is to be done; several runs may attempt it, one after another
+    attempt: int  # of the task, from 1; a retry within the run is an attempt too
+    idempotency_key: str  # not empty, unique in the ledger: creating a run twice returns the existing one
     status: RunStatus
     created_at: datetime
     updated_at: datetime  # of the last transition
-    version: int = 1  # rises with each transition: who holds an older one has lost the run
-    pipeline: str = ""  # whose run it is: «story», «story/CHANNEL», «music»
+    version: int = 1  # grows with each transition; a worker with an older version has lost the run
+    pipeline: str = ""  # "story", "story/CHANNEL", "music"
     next_retry_at: datetime | None = None  # set if and only if it is retry_scheduled
     error_code: str | None = None  # of the last failure; a success clears it
-    worker: str | None = None  # who has it while it is running
-    heartbeat_at: datetime | None = None  # the last sign of life of who has it
-    resumes: int = 0  # how often it was taken up again after an interruption
-    retries: int = 0  # how often it failed and was scheduled to be tried again
-    crashes: int = 0  # how often its worker died or vanished: interruptions by others than the worker itself
+    worker: str | None = None  # set while it is running
+    heartbeat_at: datetime | None = None  # the worker's last heartbeat; set while it is running
+    resumes: int = 0  # how often it was resumed after an interruption
+    retries: int = 0  # how often it failed and was scheduled for a retry
+    crashes: int = 0  # how often its worker died or vanished: interruptions not made by the worker itself
 
     @property
     def ended(self) -> bool:
@@ -56,21 +56,44 @@ class Event(NamedTuple):
 
     run_id: str
     seq: int  # from 1, in the order in which they happened
-    kind: str  # CHANGED, ERROR, or another word of the pipeline's own: «run.step.done»
+    kind: str  # CHANGED, ERROR, or one of the pipeline's own, such as "run.step.done"
     at: datetime
     trace_id: str
     payload: dict[str, Any]
 
 
 class Note(NamedTuple):
-    """Something that is to be put on record together with a transition."""
+    """An event to record together with a transition."""
 
-    kind: str  # of its event
+    kind: str
     payload: Mapping[str, Any]  # the actor is added
 
 
+class RunRequest(NamedTuple):
+    """What a new run is created from."""
+
+    task_id: str
+    idempotency_key: str
+    actor: str
+    pipeline: str = ""
+    trace_id: str | None = None  # of the event of its creation; None for a new one
+
+
+class Transition(NamedTuple):
+    """A change of a run's state, and what is recorded with it."""
+
+    trigger: Trigger
+    actor: str
+    worker: str | None = None  # who works on it, for a trigger that begins or resumes work
+    next_retry_at: datetime | None = None  # for RETRYABLE_ERROR, and for nothing else
+    error: Mapping[str, Any] | None = None  # a standard error record
+    error_code: str | None = None  # instead of the one in `error`
+    notes: Sequence[Note] = ()  # become events before the transition's own
+    trace_id: str | None = None  # of its events; None for a new one
+
+
 class StaleRun(RunError):
-    """Somebody else has moved the run since it was read: read it again. For a worker: it lost the run, and stops."""
+    """Somebody else has moved the run since it was read: read it again. A worker has lost the run and stops."""
 
 
 class UnknownRun(RunError):
@@ -78,56 +101,35 @@ class UnknownRun(RunError):
 
 
 def is_run_id(text: str) -> bool:
-    """Whether `text` is the id of a run, there or not, and so can be part of a key."""
+    """Return whether `text` has the form of a run's id, and so can be part of a key."""
     return text.startswith("run-") and len(text) == 20 and _HEX.issuperset(text[4:])
 
 
 def run_id_of(idempotency_key: str) -> str:
-    """The id of the run that has this key: the same in every store, so that creating it twice makes one."""
+    """Return the id of the run with this key: the same in every store, so that creating it twice makes one run."""
     return f"run-{sha256(idempotency_key.encode()).hexdigest()[:16]}"
 
 
-def new_run(
-    task_id: str,
-    idempotency_key: str,
-    attempt: int,
-    *,
-    at: datetime,
-    actor: str,
-    pipeline: str = "",
-    trace_id: str | None = None,
-) -> tuple[Run, Event]:
-    """A queued run, and the event of its creation. `attempt` is the task's next. Raises RunError."""
-    for field, value in (("task_id", task_id), ("idempotency_key", idempotency_key), ("actor", actor)):
-        validation.name(field, value)
+def new_run(request: RunRequest, attempt: int, *, at: datetime) -> tuple[Run, Event]:
+    """Return a queued run and the event of its creation. `attempt` is the task's next. Raises RunError."""
+    for field in ("task_id", "idempotency_key", "actor"):
+        validation.name(field, getattr(request, field))
     if attempt < 1:
         raise RunError(f"attempts are counted from 1; found {attempt}")
-    run = Run(run_id_of(idempotency_key), task_id, attempt, idempotency_key, START, at, at, pipeline=pipeline)
+    task_id, key, actor, pipeline, trace_id = request
+    run = Run(run_id_of(key), task_id, attempt, key, START, at, at, pipeline=pipeline)
     return run, _changed(run, None, 1, actor, None, trace_id)
 
 
 def moved(
-    run: Run,
-    trigger: Trigger,
-    seq: int,
-    *,
-    at: datetime,
-    actor: str,
-    attempt: int | None = None,
-    worker: str | None = None,
-    next_retry_at: datetime | None = None,
-    error: Mapping[str, Any] | None = None,
-    error_code: str | None = None,
-    notes: Sequence[Note] = (),
-    trace_id: str | None = None,
+    run: Run, transition: Transition, seq: int, *, at: datetime, attempt: int | None = None
 ) -> tuple[Run, list[Event]]:
-    """The run after `trigger`, and its events, numbered from `seq`.
+    """Return the run after `transition`, and its events, numbered from `seq`.
 
-    `attempt` (of RETRY_DUE) is the task's next; a resume goes on with the attempt that was cut off. `worker` (of what
-    begins or resumes work) is who has it now. `next_retry_at` belongs to RETRYABLE_ERROR, and to nothing else. `error`
-    is a standard error record; its code is `error_code` unless that is given. `notes` become events that come before
-    the transition's. Raises IllegalTransition, RunError.
+    `attempt` is the task's next, for RETRY_DUE; a resumed run goes on with the attempt that was interrupted. Raises
+    IllegalTransition, RunError.
     """
+    trigger, actor, worker, next_retry_at, error, error_code, notes, trace_id = transition
     status = after(run.status, trigger)
     if (next_retry_at is not None) != (status is RunStatus.RETRY_SCHEDULED):
         raise RunError(f"next_retry_at is for {RunStatus.RETRY_SCHEDULED} alone, and needed there; this is {status}")
@@ -158,12 +160,12 @@ def moved(
 
 
 def noted(run_id: str, seq: int, note: Note, *, at: datetime, actor: str, trace_id: str | None = None) -> Event:
-    """The event of `note`, which changes no state."""
+    """Return the event of `note`, which changes no state."""
     return Event(run_id, seq, note.kind, at, trace_id or new_trace_id(run_id), {**note.payload, "actor": actor})
 
 
 def new_trace_id(run_id: str) -> str:
-    """Of an event that nobody gave one (seed 002, section 3)."""
+    """Return a trace id for an event that was given none."""
     return f"trace-run-{run_id}-{uuid4()}"
 
 

@@ -1,8 +1,8 @@
-"""A run and its last events as one JSON document: what a bucket keeps of it, so that a transition and its event are
-one write. Older events lie in segments, documents that are written once and never changed.
+"""The JSON document of a run in a bucket, with its last events, so that a transition and its events are one write.
+Older events are in segments, documents that are written once and never changed.
 
-A document is readable for people, and keys that nobody here knows stay as they are. It names its segments: one that it
-does not name was left behind by a crash, and says nothing.
+The document is readable for people, and unknown keys are kept. It names its segments; one that it does not name was
+left behind by a crash and is ignored.
 """
 
 import json
@@ -19,64 +19,64 @@ from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event, Run, run_id_of
 from retake.runs.states import RunStatus
 
 MOST_EVENTS = 400
-"""A run's document has no more: some 200 kB, written anew with each event."""
+"""The most events in a run's document: some 200 kB, written again with each event."""
 
 LARGEST_DOCUMENT = 1_000_000
 """Bytes of a run's document, unless a single event is larger."""
 
 MOST_SEGMENTS = 100
-"""A run that has as many keeps no more plain notes: transitions, errors, results and steps that are done, for ever."""
+"""A run with so many segments keeps no more plain notes, only transitions, errors, results and completed steps."""
 
 DROPPED = "run.events.dropped"
-"""The event in place of notes that were dropped: how many (`count`), the time of the last of them (`until`), `text`."""
+"""The event in place of dropped notes: how many (`count`), the time of the last one (`until`), and `text`."""
 
 KEPT = (CHANGED, ERROR, "run.result", "run.step.")
-"""How the kinds of events begin that are never dropped."""
+"""Prefixes of the kinds of events that are never dropped."""
 
 
 class RunDocument(NamedTuple):
-    """A run with its last events, and whatever else its document holds."""
+    """A run with its last events, and everything else in its document."""
 
     run: Run
-    raw: Mapping[str, Any]  # as it was read
+    raw: Mapping[str, Any]  # as read
 
     @property
     def next_seq(self) -> int:
-        """The number of the event that comes next."""
+        """The number of the next event."""
         events = self.raw["events"]
         return int(events[-1]["seq"]) + 1 if events else 1
 
     @property
     def segments(self) -> list[str]:
-        """The names of the segments that hold the events before those of the document, in their order."""
+        """The names of the segments with the earlier events, in order."""
         return list(self.raw.get("segments", []))
 
     def events(self, key: str) -> list[Event]:
-        """The events of the document itself. Raises StateError, which names `key`, for one that makes no sense."""
+        """Return the events in the document itself. Raises StateError, which names `key`, for an invalid one."""
         return events_in(key, self.run.run_id, self.raw["events"])
 
     def after(self, run: Run, events: Sequence[Event] = ()) -> "RunDocument":
-        """The document of the run as it is now, with further events."""
+        """Return the document with `run` in its new state and more events."""
         grown = [*self.raw["events"], *(_as_json(event) for event in events)]
         return RunDocument(run, {**self.raw, **_fields(run), "events": grown})
 
     def encode(self) -> bytes:
-        """The document as it is stored: readable JSON, UTF-8, a key a line and an event a line."""
+        """Return the document as it is stored. Raises StateError."""
         return _encoded(run_key(self.run.run_id), self.raw)
 
 
 class Segment(NamedTuple):
-    """The older part of a run's events, on its way out of the document."""
+    """A document with the older events of a run, to be written."""
 
     key: str
     data: bytes
 
 
 def shortened(doc: RunDocument, most_events: int, *, too_large: bool) -> tuple[RunDocument, Segment | None]:
-    """Return `doc` with fewer events, and the segment that is to be written before it, if one is.
+    """Return `doc` with fewer events, and the segment to write before it, if any.
 
-    The oldest three quarters of its events go; of a document that is `too_large` with no more than `most_events` half
-    of them. The name of a segment depends on what is in it, so whoever writes one of that name writes the same.
+    The oldest three quarters of the events move, or half of them if the document is `too_large` without having more
+    than `most_events`. The name of a segment depends on its content, so that writing it twice does no harm.
     """
     events, segments = doc.raw["events"], doc.segments
     going = max(1, len(events) // 2 if too_large else len(events) - max(1, most_events // 4))
@@ -94,7 +94,7 @@ def shortened(doc: RunDocument, most_events: int, *, too_large: bool) -> tuple[R
 
 
 def without_notes(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return `events` without plain notes; one event, where the first of those was, says how many were dropped."""
+    """Return `events` without plain notes; an event in place of the first says how many were dropped."""
     gone = [it for it in events if not it["kind"].startswith(KEPT)]
     if not gone:
         return [dict(it) for it in events]
@@ -108,7 +108,7 @@ def without_notes(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def parse_segment(key: str, run_id: str, data: bytes) -> list[Event]:
-    """The events of the segment that lies under `key`. Raises StateError."""
+    """Return the events of the segment at `key`. Raises StateError."""
     raw = _object_of(key, data)
     events = raw.get("events")
     if raw.get("run_id") != run_id or not isinstance(events, list):
@@ -117,21 +117,25 @@ def parse_segment(key: str, run_id: str, data: bytes) -> list[Event]:
 
 
 def events_in(key: str, run_id: str, events: Sequence[Any]) -> list[Event]:
-    """Raises StateError, which names `key`, for an event that makes no sense."""
+    """Return `events`, parsed. Raises StateError, which names `key`, for an invalid one."""
     return [_event(key, number, run_id, it) for number, it in enumerate(events)]
 
 
 def _encoded(key: str, raw: Mapping[str, Any]) -> bytes:
     try:
         return _lines(raw, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can carry and UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can represent and UTF-8 cannot
         return _lines(raw, ensure_ascii=True).encode()
     except RecursionError:
         _refuse(key, "the whole document", "is nested too deep to be saved")
 
 
 def _lines(raw: Mapping[str, Any], *, ensure_ascii: bool) -> str:
-    """`indent=2` would do nearly the same in Python instead of C: many times as slow, at each event of each run."""
+    """Return readable JSON, with a line for each key and each event.
+
+    Not `strict_json.encode`: with `indent`, json encodes in Python instead of C, many times as slow, and a document is
+    written again with each event. Lone surrogates are kept as there.
+    """
 
     def written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii)
@@ -145,24 +149,24 @@ def _lines(raw: Mapping[str, Any], *, ensure_ascii: bool) -> str:
 
 
 def new_document(run: Run, events: Sequence[Event]) -> RunDocument:
-    """The first document of a run."""
+    """Return the first document of a run."""
     return RunDocument(run, {"events": []}).after(run, events)
 
 
 def parse_run(key: str, data: bytes) -> RunDocument:
-    """The document that lies under `key`. Raises StateError, which names the key, the field, and what is wrong."""
+    """Return the run's document at `key`. Raises StateError, which names the key, the field, and what is wrong."""
     raw = _object_of(key, data)
     events, segments = raw.get("events"), raw.get("segments", [])
     if not isinstance(events, list) or not events:
-        _refuse(key, "events", "is no list with the event of its creation in it")
+        _refuse(key, "events", "is not a list that begins with the creation")
     for number, event in enumerate(events):
         _event(key, number, "", event)
     if not isinstance(segments, list) or not all(isinstance(it, str) and _SEGMENT.fullmatch(it) for it in segments):
-        _refuse(key, "segments", "is no list of names of segments")
+        _refuse(key, "segments", "is not a list of names of segments")
     counted = raw if "retries" in raw and "crashes" in raw else {**_counted(events), **raw}
     run = Run(**{field: _read(key, counted, field, read) for field, read in _READERS.items()})
     if run_key(run.run_id) != key or run_id_of(run.idempotency_key) != run.run_id:
-        _refuse(key, "run_id", "is not what the key, and the idempotency_key, say")
+        _refuse(key, "run_id", "does not match the key and the idempotency_key")
     if (run.next_retry_at is not None) != (run.status is RunStatus.RETRY_SCHEDULED):
         _refuse(key, "next_retry_at", f"is for {RunStatus.RETRY_SCHEDULED} alone, and needed there")
     return RunDocument(run, raw)
@@ -172,7 +176,7 @@ _SEGMENT = re.compile(r"[0-9]{4,9}-[0-9a-f]{12}")
 
 
 def _counted(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """What a document of an older version does not say: how often the run was retried, and its worker died."""
+    """Return the counters that documents of an older version lack."""
     changes = [it["payload"] for it in events if it["kind"] == CHANGED]
     retries = [it for it in changes if it.get("status") == RunStatus.RETRY_SCHEDULED.value]
     cut = [it for it in changes if it.get("status") == RunStatus.INTERRUPTED.value]
@@ -185,12 +189,12 @@ def _object_of(key: str, data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         _refuse(key, "the whole document", f"not JSON ({error})")
     if not isinstance(raw, dict):
-        _refuse(key, "the whole document", "is no object")
+        _refuse(key, "the whole document", "is not an object")
     return raw
 
 
 def exact(moment: datetime) -> str:
-    """`moment` to the microsecond: what is read is what was written."""
+    """Return `moment` to the microsecond, so that reading it gives the same moment."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -212,7 +216,7 @@ def _as_json(event: Event) -> dict[str, Any]:
 
 def _event(key: str, number: int, run_id: str, raw: Any) -> Event:
     if not isinstance(raw, dict):
-        _refuse(key, f"events[{number}]", "is no object")
+        _refuse(key, f"events[{number}]", "is not an object")
     values = {field: _read(key, raw, field, read, f"events[{number}].") for field, read in _EVENT_READERS.items()}
     return Event(run_id, **values)
 
@@ -225,12 +229,12 @@ def _read(key: str, raw: Mapping[str, Any], field: str, read: Callable[[Any], An
 
 
 def _refuse(key: str, field: str, what: str) -> NoReturn:
-    raise StateError(f"{key}: {field}: {what}. It is left as it is; mend it or remove it")
+    raise StateError(f"{key}: {field}: {what}. It is left as it is; fix it or remove it")
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{_shown(value)} is no text")
+        raise ValueError(f"{_shown(value)} is not text")
     return value
 
 
@@ -245,7 +249,7 @@ def _text_or_none(value: Any) -> str | None:
 def _count_from(least: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         if type(value) is not int or value < least:
-            raise ValueError(f"{_shown(value)} is no whole number from {least} up")
+            raise ValueError(f"{_shown(value)} is not a whole number from {least} up")
         return value
 
     return read
@@ -255,7 +259,7 @@ def _moment(value: Any) -> datetime:
     try:
         return parse_stamp(_text(value))
     except ValueError:
-        raise ValueError(f"{_shown(value)} is no time (ISO 8601)") from None
+        raise ValueError(f"{_shown(value)} is not a time (ISO 8601)") from None
 
 
 def _moment_or_none(value: Any) -> datetime | None:
@@ -270,7 +274,7 @@ def _status(value: Any) -> RunStatus:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{_shown(value)} is no object")  # noqa: TRY004  one kind of refusal for all of them
+        raise ValueError(f"{_shown(value)} is not an object")  # noqa: TRY004  the same error for every field
     return value
 
 

@@ -1,6 +1,6 @@
-"""Which version the tables have, and how they come to the newest: by the migrations in retake/runs/migrations.
+"""The version of the tables, and migrating them to the newest one (retake/runs/migrations).
 
-Opening a database that is up to date asks it one question; Alembic is loaded only where there is something to do.
+An up-to-date database is recognised with one query; Alembic is imported only for a migration.
 """
 
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ from retake.runs.database import Database, in_words, nowhere
 from retake.runs.tables import metadata
 
 REVISIONS = ("0001", "0002")
-"""The versions of the tables, from the first to the newest: one for each file in migrations/versions."""
+"""The versions of the tables in order, one for each file in migrations/versions."""
 
 VERSION_TABLE = "retake_schema"
-"""Where a database says which version it has. A name of our own: others' tables may lie beside ours."""
+"""The table with the version. Not Alembic's default name: the database may have tables of other programs."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-DOOR = 0x52657461  # «Reta»: the number of the lock under which a server's tables are changed
+MIGRATION_LOCK = 0x52657461  # "Reta": the advisory lock for changes of a server's tables
 
 _IS_THERE = {
-    "sqlite": f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'",  # noqa: S608  # a name of our own
+    "sqlite": f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'",  # noqa: S608  # a constant
     "postgresql": f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
 }
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Make the tables, or change them to the newest version. Rows stay. Of several who do it at once one does.
+    """Create the tables, or migrate them to the newest version. Safe to call from several processes at once.
 
-    Raises StateError for tables of a version that is not known here, StorageError.
+    Raises StateError for an unknown version, StorageError.
     """
     if version(database) != REVISIONS[-1]:
         with _changing(database) as connection:
@@ -44,8 +44,10 @@ def bring_up_to_date(database: Database) -> None:
 
 
 def for_reading(database: Database) -> Database:
-    """`database` as it stands, or an empty one if there are no tables in it. Raises StateError for tables of another
-    version, StorageError."""
+    """Return `database`, or an empty one if it has no tables.
+
+    Raises StateError for tables of another version, StorageError.
+    """
     found = version(database)
     if found is None:
         database.close()
@@ -57,37 +59,37 @@ def for_reading(database: Database) -> Database:
     if found != REVISIONS[-1]:
         raise StateError(
             f"the ledger at {database.name} has tables of version {found}, older than {REVISIONS[-1]}: "
-            "a tick of the manager brings them up to date, and so does every command that changes something"
+            "a tick migrates them, and so does every command that changes something"
         )
     return database
 
 
 def version(database: Database) -> str | None:
-    """Of its tables; None if it has none. Raises StateError for a version that is not known here, StorageError."""
+    """Return the version of the tables, or None without tables. Raises StateError for an unknown one, StorageError."""
     with database.cursor() as cursor:
         cursor.execute(_IS_THERE[database.dialect.name])
         if cursor.fetchone() is None:
             return None
-        cursor.execute(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608  # a name of our own
+        cursor.execute(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608  # a constant
         row = cursor.fetchone()
     if row and row[0] not in REVISIONS:
         raise StateError(
-            f"the ledger at {database.name} has tables of version {row[0]}, and this Retake knows {REVISIONS[-1]} at "
-            "most: a newer one made them. Use that one here too; nothing was changed"
+            f"the ledger at {database.name} has tables of version {row[0]}, and this Retake knows versions up to "
+            f"{REVISIONS[-1]}: a newer Retake created them. Use it here too; nothing was changed"
         )
     return str(row[0]) if row else None
 
 
 @contextmanager
 def _changing(database: Database) -> Iterator[Connection]:
-    """A connection of the toolkit's, in a transaction that waits for others who change the tables."""
+    """Yield a connection of SQLAlchemy's in a transaction that excludes other migrations."""
     try:
         with database.engine.connect() as connection:
             if database.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
                 connection.exec_driver_sql("BEGIN")
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({DOOR})")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             yield connection
             connection.commit()
     except DBAPIError as error:
@@ -95,7 +97,7 @@ def _changing(database: Database) -> Iterator[Connection]:
 
 
 def _upgrade(connection: Connection) -> None:
-    getLogger("alembic").setLevel(WARNING)  # what it loads and assumes is nobody's business
+    getLogger("alembic").setLevel(WARNING)  # its progress is of no interest
     from alembic.command import upgrade
     from alembic.config import Config
 
@@ -107,8 +109,8 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _read_while_others_write(database: Database) -> None:
-    """SQLite's write-ahead log. The file remembers it. Whoever is disturbed leaves it to the next one: everything is
-    right without it, only slower."""
+    """Turn on SQLite's write-ahead log, which the file remembers. If another process is in the way, leave it for later:
+    without it everything works, only slower."""
     with database.cursor() as cursor:
         cursor.execute("PRAGMA journal_mode")
         if cursor.fetchone() == ("wal",):

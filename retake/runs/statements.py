@@ -1,4 +1,4 @@
-"""What SQL ledgers ask of a database, written once for both.
+"""The SQL of a ledger, written once for SQLite and PostgreSQL.
 
 A write is a change of one row of `task_runs` that returns `run_id` and `last_seq`, and the events that go with it (see
 `Write`): on PostgreSQL one statement, so that it needs one round trip and no transaction around it; on SQLite two or
@@ -38,16 +38,16 @@ MOVED = (
     *("run_status", "updated_at", "version", "attempt", "next_retry_at", "error_code", "worker", "heartbeat_at"),
     *("resumes", "retries", "crashes"),
 )
-"""What a transition may change."""
+"""The columns that a transition may change."""
 
 Change = ReturningInsert[Any] | ReturningUpdate[Any]
 Row = tuple[Any, ...]
 
 
 class Prepared:
-    """A statement compiled for one database, with what turns values into the driver's and back.
+    """A statement compiled for one database, with the conversion of values to the driver's types and back.
 
-    It is run on the driver's own cursor: the toolkit's connections would cost several times what the statement does.
+    It runs on the driver's own cursor: SQLAlchemy's connections take several times as long as the statement.
     """
 
     def __init__(self, statement: ClauseElement, dialect: Dialect) -> None:
@@ -60,12 +60,12 @@ class Prepared:
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
 
     def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
-        """The rows that it returns, if it returns any. Raises the driver's errors."""
+        """Execute the statement and return its rows. Raises the driver's errors."""
         cursor.execute(self.sql, self.given(values))
         return [self._row(row) for row in cursor.fetchall()] if self._out else []
 
     def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """`values` as the driver takes them. There may be more than the statement asks for."""
+        """Return `values` as the driver takes them. Values that the statement does not use are allowed."""
         given = {**self._fixed, **values}
         for name, process in self._into:
             given[name] = process(given[name])
@@ -76,7 +76,7 @@ class Prepared:
 
 
 class Write:
-    """A change of a run, and its events, one or more: there together, or not at all."""
+    """A change of a run and its events, one or more, made together or not at all."""
 
     def __init__(self, change: Change, dialect: Dialect) -> None:
         self._statement, self._dialect = change, dialect
@@ -85,9 +85,9 @@ class Write:
         self._whole: dict[int, Prepared] = {}
 
     def run(self, cursor: Any, values: Mapping[str, Any], new: Sequence[Event]) -> int | None:
-        """The number of the last event; None if there was no row to change, and so nothing was done.
+        """Return the number of the last event, or None if there was no row to change and nothing was done.
 
-        Raises the driver's errors. The events' own numbers are not looked at: they get the run's next ones.
+        The events get the run's next numbers; their own are ignored. Raises the driver's errors.
         """
         if self._dialect.name == "postgresql":
             numbered = ((f"{name}_{n}", value) for n, event in enumerate(new) for name, value in _kept(event).items())
@@ -112,7 +112,7 @@ def _kept(event: Event) -> dict[str, Any]:
 
 
 def _with_events(change: Change, number: int) -> ReturningInsert[Any]:
-    """The change and its events in one statement of PostgreSQL's."""
+    """Return the change and its events as one statement, for PostgreSQL."""
     changed = change.cte("changed")
     rows = union_all(*(_event_of(changed, n, number) for n in range(number)))
     return insert(events).from_select([it.name for it in EVENT], rows).returning(events.c.seq)
@@ -124,70 +124,78 @@ def _event_of(changed: CTE, n: int, number: int) -> Select[Any]:
     return select(changed.c.run_id, seq, *given)
 
 
-class Statements:
-    """Every statement, for one kind of database; each is compiled when it is first asked for."""
-
+class _Statements:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._listings: dict[tuple[frozenset[RunStatus], bool], Prepared] = {}
 
-    # --- reading ------------------------------------------------------------------------------------------------
+    def _prepare(self, statement: ClauseElement) -> Prepared:
+        return Prepared(statement, self._dialect)
+
+
+class Queries(_Statements):
+    """The statements that read, for one kind of database; each is compiled when it is first used."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self._listings: dict[tuple[frozenset[RunStatus], bool], Prepared] = {}
 
     @cached_property
     def get(self) -> Prepared:
-        return self._prepared(select(*RUN).where(task_runs.c.run_id == bindparam("of_run")))
+        return self._prepare(select(*RUN).where(task_runs.c.run_id == bindparam("of_run")))
 
     @cached_property
     def find(self) -> Prepared:
-        return self._prepared(select(*RUN).where(task_runs.c.idempotency_key == bindparam("key")))
+        return self._prepare(select(*RUN).where(task_runs.c.idempotency_key == bindparam("key")))
 
     @cached_property
     def of_task(self) -> Prepared:
         query = select(*RUN).where(task_runs.c.task_id == bindparam("task"))
-        return self._prepared(query.order_by(task_runs.c.attempt))
+        return self._prepare(query.order_by(task_runs.c.attempt))
 
     @cached_property
     def events(self) -> Prepared:
         query = select(*EVENT).where(events.c.run_id == bindparam("of_run"))
-        return self._prepared(query.order_by(events.c.seq))
+        return self._prepare(query.order_by(events.c.seq))
 
     @cached_property
     def next_attempt(self) -> Prepared:
-        return self._prepared(_next_attempt())
+        return self._prepare(_next_attempt())
 
     @cached_property
     def known_or_next(self) -> Prepared:
-        """One row: the task's next attempt, and the run that has the key already, if any."""
+        """One row: the task's next attempt, and the run that has the key, if there is one."""
         following = _next_attempt().subquery("following")
         known = task_runs.c.idempotency_key == bindparam("key")
-        return self._prepared(select(following.c.next, *RUN).select_from(following.outerjoin(task_runs, known)))
+        return self._prepare(select(following.c.next, *RUN).select_from(following.outerjoin(task_runs, known)))
 
     @cached_property
     def silent(self) -> Prepared:
-        """Only what is running has a `heartbeat_at`: the database sees to that."""
+        # The database guarantees that only running runs have a `heartbeat_at`.
         query = select(*RUN).where(task_runs.c.heartbeat_at < bindparam("since"))
-        return self._prepared(query.order_by(task_runs.c.heartbeat_at, task_runs.c.run_id))
+        return self._prepare(query.order_by(task_runs.c.heartbeat_at, task_runs.c.run_id))
 
     @cached_property
     def counts(self) -> Prepared:
-        return self._prepared(_counts())
+        return self._prepare(_counts())
 
     @cached_property
     def pipeline_counts(self) -> Prepared:
-        return self._prepared(_of_pipeline(_counts()))
+        return self._prepare(_of_pipeline(_counts()))
 
     def listing(self, statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Prepared:
-        """The last `number` of the runs in these states."""
+        """Return the statement for the last `number` runs in these states."""
         asked = statuses, of_pipeline
         if asked not in self._listings:
-            self._listings[asked] = self._prepared(_listing(statuses, of_pipeline=of_pipeline))
+            self._listings[asked] = self._prepare(_listing(statuses, of_pipeline=of_pipeline))
         return self._listings[asked]
 
-    # --- writing ------------------------------------------------------------------------------------------------
+
+class Updates(_Statements):
+    """The statements that write, for one kind of database; each is compiled when it is first used."""
 
     @cached_property
     def create(self) -> Write:
-        """Nothing is inserted if the key is known, or if somebody else has taken the attempt meanwhile."""
+        """Inserts nothing if the key is known, or if the attempt has been taken meanwhile."""
         values: dict[str, Any] = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": literal_column("1")}
         dialect: Any = postgresql if self._dialect.name == "postgresql" else sqlite
         inserted = dialect.insert(task_runs).values(values).on_conflict_do_nothing()
@@ -205,20 +213,17 @@ class Statements:
         return Write(counted.where(task_runs.c.run_id == bindparam("of_run")).returning(*NUMBERED), self._dialect)
 
     @cached_property
-    def beat(self) -> Prepared:
+    def heartbeat(self) -> Prepared:
         ours = update(task_runs).where(*_unchanged(), _in(RunStatus.RUNNING))
-        return self._prepared(ours.values(heartbeat_at=bindparam("heartbeat_at")).returning(*RUN))
+        return self._prepare(ours.values(heartbeat_at=bindparam("heartbeat_at")).returning(*RUN))
 
     @cached_property
     def claim(self) -> Prepared:
-        return self._prepared(_claim(of_pipeline=False))
+        return self._prepare(_claim(of_pipeline=False))
 
     @cached_property
     def pipeline_claim(self) -> Prepared:
-        return self._prepared(_claim(of_pipeline=True))
-
-    def _prepared(self, statement: ClauseElement) -> Prepared:
-        return Prepared(statement, self._dialect)
+        return self._prepare(_claim(of_pipeline=True))
 
 
 def _in(status: RunStatus) -> ColumnElement[bool]:
@@ -243,14 +248,14 @@ def _counts() -> Select[Any]:
 
 
 def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
-    """The run that is next, and its task's next attempt. One row at most is found and locked: a second kind is looked
-    for only if there is none of the first."""
+    """Return the query for the next run to claim, and its task's next attempt. It finds and locks one row at most: the
+    second kind is searched only if there is none of the first."""
     task = task_runs.alias("of_the_task")
     following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
     kinds = []
     for status in TAKEN_UP:
         query = select(*RUN, following.scalar_subquery().label("next"))
-        if status is RunStatus.RETRY_SCHEDULED:  # only those have a `next_retry_at`: the database sees to that
+        if status is RunStatus.RETRY_SCHEDULED:  # the database guarantees that only these have one
             since = task_runs.c.next_retry_at
             query = query.where(since <= bindparam("now"))
         else:
@@ -264,7 +269,7 @@ def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
 
 
 def _listing(statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Select[Any]:
-    """Of each state the last ones, by an index, and of those the last."""
+    """Return the query for the last runs: the last ones in each state, by an index, and the last of those."""
     kinds = []
     for status in sorted(statuses):
         query = select(*RUN).where(_in(status))

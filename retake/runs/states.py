@@ -1,6 +1,6 @@
-"""The states of a run, and what leads from one to another: the diagram of seed 002, section 1, as data.
+"""The states of a run and the transitions between them: docs/protocol.md, section "State diagram", as data.
 
-tests/runs/test_states.py draws the diagram from `TRANSITIONS` and lays it beside the seed's.
+tests/runs/test_states.py draws the diagram from `TRANSITIONS` and compares it with the protocol's.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from retake.errors import RunError
 
 
 class RunStatus(StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
-    QUEUED = "queued"  # nobody works on it yet
-    RUNNING = "running"  # a worker has it, or a vendor's task of it is in flight
-    RETRY_SCHEDULED = "retry_scheduled"  # it failed and is to be tried again at `next_retry_at`
-    INTERRUPTED = "interrupted"  # whoever worked on it died; nobody has taken it up again yet
+    QUEUED = "queued"  # waits for a worker
+    RUNNING = "running"  # a worker works on it, or a vendor works on a task of it
+    RETRY_SCHEDULED = "retry_scheduled"  # failed; is retried at `next_retry_at`
+    INTERRUPTED = "interrupted"  # its worker died or stopped; it has not been resumed yet
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    CANCELLED = "cancelled"  # a person did not want it any more
+    CANCELLED = "cancelled"  # by a person
 
 
 class Trigger(StrEnum):
@@ -54,10 +54,10 @@ TRANSITIONS: Mapping[tuple[RunStatus, Trigger], RunStatus] = {
     (RunStatus.INTERRUPTED, Trigger.RECOVERY_ABORT): RunStatus.FAILED,
     (RunStatus.INTERRUPTED, Trigger.CANCEL_COMMAND): RunStatus.CANCELLED,
 }
-"""Every transition that there is. What is not here is refused."""
+"""Every allowed transition."""
 
 FINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
-"""Nothing leads out of these."""
+"""The states without a transition out of them."""
 
 OPEN = tuple(status for status in RunStatus if status not in FINAL)
 
@@ -66,15 +66,15 @@ TAKEN_UP = {
     RunStatus.RETRY_SCHEDULED: Trigger.RETRY_DUE,
     RunStatus.QUEUED: Trigger.WORKER_CLAIM,
 }
-"""What waits for work, in the order in which workers take it up, and by which trigger."""
+"""The states that wait for a worker, in the order in which workers claim them, and the trigger of the claim."""
 
 
 class IllegalTransition(RunError):
-    """The run is in a state from which that does not lead anywhere. Nothing was changed."""
+    """The run's state does not allow this trigger. Nothing was changed."""
 
 
 def after(status: RunStatus, trigger: Trigger) -> RunStatus:
-    """Where `trigger` leads from `status`. Raises IllegalTransition, which says what is possible instead."""
+    """Return the state after `trigger`. Raises IllegalTransition, which names the triggers that are possible."""
     try:
         return TRANSITIONS[status, trigger]
     except KeyError:
@@ -83,7 +83,7 @@ def after(status: RunStatus, trigger: Trigger) -> RunStatus:
 
 
 def diagram() -> str:
-    """The state diagram in Mermaid's language."""
+    """Return the state diagram in Mermaid syntax."""
     lines = ["stateDiagram-v2", f"    [*] --> {START}"]
     lines += [f"    {start} --> {end}: {trigger}" for (start, trigger), end in TRANSITIONS.items()]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
-"""The tables `task_runs` and `events`: what SQL ledgers keep, and what the database itself refuses.
+"""The tables `task_runs` and `events` of a SQL ledger, with their constraints.
 
-The fields and their constraints are those of seed 002, section 2; those of an event, section 3. retake/runs/migrations
-makes them; a test holds the two side by side. Every index is there for a query in retake/runs/statements.py.
+The columns are those in docs/protocol.md, section "Fields of a run", and docs/protocol.md, section "Events".
+retake/runs/migrations creates them, and a test compares the two. Every index serves a query in
+retake/runs/statements.py.
 """
 
 from datetime import UTC, datetime
@@ -29,17 +30,17 @@ from sqlalchemy.types import TypeEngine
 from retake.runs.states import RunStatus
 
 TAKEN_ATTEMPT = "uq_task_runs_task_id_attempt"
-"""The name of the constraint that no two runs of a task have the same attempt."""
+"""The constraint that no two runs of a task have the same attempt."""
 
 LARGEST = 2**31 - 1
-"""Of an INTEGER of PostgreSQL. A bound above also keeps out text, which SQLite sorts above every number."""
+"""The largest INTEGER of PostgreSQL. An upper bound also excludes text, which SQLite sorts above every number."""
 
 STATUSES = ", ".join(f"'{status.value}'" for status in RunStatus)
 
 
-class Moment(TypeDecorator[datetime]):
-    """A time, aware and in UTC, to the microsecond. In SQLite, which has no such type, it is text that sorts as times
-    do: «2026-02-07T12:00:00.000000Z»."""
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware time in UTC, to the microsecond. SQLite has no such type and stores text that sorts by time:
+    "2026-02-07T12:00:00.000000Z"."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -59,8 +60,8 @@ class Moment(TypeDecorator[datetime]):
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
-class Status(TypeDecorator[RunStatus]):
-    """The word of a state."""
+class RunStatusText(TypeDecorator[RunStatus]):
+    """A state, stored as its name."""
 
     impl = Text
     cache_ok = True
@@ -73,11 +74,12 @@ class Status(TypeDecorator[RunStatus]):
 
 
 def required(name: str, kind: type[TypeEngine[Any]]) -> Column[Any]:
+    """Return a column that is NOT NULL."""
     return Column(name, kind, nullable=False)
 
 
 def counter(name: str) -> Column[Any]:
-    """A count that begins at 0, added to a table that has rows: its rule stands beside it, where SQLite can add one."""
+    """Return a counter that starts at 0. Its constraint is part of the column, so that SQLite can add it to a table."""
     rule = CheckConstraint(f"{name} BETWEEN 0 AND {LARGEST}", name=f"ck_task_runs_{name}")
     return Column(name, Integer, rule, server_default=text("0"), nullable=False)
 
@@ -92,19 +94,19 @@ task_runs = Table(
     required("task_id", Text),
     required("attempt", Integer),
     required("idempotency_key", Text),
-    required("run_status", Status),
-    required("created_at", Moment),
-    required("updated_at", Moment),
+    required("run_status", RunStatusText),
+    required("created_at", UtcDateTime),
+    required("updated_at", UtcDateTime),
     required("version", Integer),
     required("pipeline", Text),
-    Column("next_retry_at", Moment),
+    Column("next_retry_at", UtcDateTime),
     Column("error_code", Text),
     Column("worker", Text),
-    Column("heartbeat_at", Moment),
+    Column("heartbeat_at", UtcDateTime),
     required("resumes", Integer),
     counter("retries"),
     counter("crashes"),
-    required("last_seq", Integer),  # of the run's last event: who writes the next one takes its number here
+    required("last_seq", Integer),  # number of the run's last event
     PrimaryKeyConstraint("run_id", name="pk_task_runs"),
     UniqueConstraint("idempotency_key", name="uq_task_runs_idempotency_key"),
     UniqueConstraint("task_id", "attempt", name=TAKEN_ATTEMPT),
@@ -127,7 +129,7 @@ events = Table(
     Column("run_id", Text, ForeignKey("task_runs.run_id", name="fk_events_run_id"), nullable=False),
     required("seq", Integer),
     required("kind", Text),
-    required("at", Moment),
+    required("at", UtcDateTime),
     required("trace_id", Text),
     required("payload", JSON),
     PrimaryKeyConstraint("run_id", "seq", name="pk_events"),
@@ -137,7 +139,7 @@ events = Table(
 
 
 def only_where_set(name: str, column: str, *columns: str) -> Index:
-    """An index of the runs that have something in `column`: small, whatever the table holds besides."""
+    """Return an index of the runs where `column` is set, which stays small however many runs there are."""
     only = text(f"{column} IS NOT NULL")
     return Index(name, *(task_runs.c[it] for it in columns), sqlite_where=only, postgresql_where=only)
 
@@ -145,7 +147,7 @@ def only_where_set(name: str, column: str, *columns: str) -> Index:
 # Lists, counts, and claims of interrupted and queued runs: of all pipelines, and of one.
 Index("ix_task_runs_status", *(task_runs.c[it] for it in ("run_status", "updated_at", "run_id")))
 Index("ix_task_runs_pipeline", *(task_runs.c[it] for it in ("pipeline", "run_status", "updated_at", "run_id")))
-# Claims of retries that are due, and who has been silent.
+# Claims of retries that are due, and silent runs.
 only_where_set("ix_task_runs_due", "next_retry_at", "next_retry_at", "run_id")
 only_where_set("ix_task_runs_pipeline_due", "next_retry_at", "pipeline", "next_retry_at", "run_id")
 only_where_set("ix_task_runs_heartbeat", "heartbeat_at", "heartbeat_at", "run_id")

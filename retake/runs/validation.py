@@ -1,7 +1,7 @@
-"""What a ledger takes in: one set of rules in front of every store, so that all of them refuse the same things.
+"""Validation of everything that a ledger stores, so that all stores refuse the same values.
 
-Names (task_id, idempotency_key, actor, worker, kind, …) are short texts that every store can keep in a column and find
-again. Payloads are JSON objects of a bounded size and depth. What is refused is refused before a store is touched.
+Names (task_id, idempotency_key, actor, worker, kind, …) are short texts that every store can keep in an indexed column.
+Payloads are JSON objects of limited size and depth. The store is not touched for an invalid value.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from retake.errors import RunError
 
 LONGEST_NAME = 2_000
-"""Bytes of UTF-8 in a name: what an index entry of PostgreSQL holds, with room to spare."""
+"""Bytes of UTF-8 in a name: fits into an index entry of PostgreSQL."""
 
 LARGEST_PAYLOAD = 1_000_000
 """Bytes of a payload as JSON."""
@@ -29,7 +29,7 @@ _MENDED_TEXT = 10_000
 
 
 class InvalidField(RunError, ValueError):
-    """A value that no store keeps: `field` says which, `reason` why. Nothing was changed."""
+    """A value that not every store can keep. `field` names it, `reason` says why. Nothing was changed."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}. Nothing was changed")
@@ -38,7 +38,7 @@ class InvalidField(RunError, ValueError):
 
 
 def name(field: str, value: object) -> str:
-    """Return `value` if it is a name: a text that is not blank and that every store keeps as it is."""
+    """Return `value` if it is a name: text that is not blank, within the limits of `column`. Raises InvalidField."""
     text = column(field, value)
     if not text.strip():
         raise InvalidField(field, "has to be a text that is not empty")
@@ -46,12 +46,12 @@ def name(field: str, value: object) -> str:
 
 
 def optional_name(field: str, value: object) -> str | None:
-    """Return `value` if it is None or a name."""
+    """Return `value` if it is None or a name. Raises InvalidField."""
     return None if value is None else name(field, value)
 
 
 def column(field: str, value: object) -> str:
-    """Return `value` if it is a text that a column of every store can hold; it may be empty."""
+    """Return `value` if it is text that a column of every store can hold; it may be empty. Raises InvalidField."""
     if not isinstance(value, str):
         raise InvalidField(field, f"is no text but {type(value).__name__}")
     if "\0" in value:
@@ -66,7 +66,7 @@ def column(field: str, value: object) -> str:
 
 
 def is_column(value: str) -> bool:
-    """Whether a store can have `value` in a column at all."""
+    """Return whether a store can have `value` in a column."""
     try:
         column("", value)
     except InvalidField:
@@ -75,7 +75,7 @@ def is_column(value: str) -> bool:
 
 
 def moment(field: str, value: object) -> datetime:
-    """Return the time `value`, in UTC."""
+    """Return the time `value` in UTC. Raises InvalidField."""
     if not isinstance(value, datetime):
         raise InvalidField(field, f"is no time but {type(value).__name__}")
     if value.tzinfo is None:
@@ -87,16 +87,16 @@ def moment(field: str, value: object) -> datetime:
 
 
 def payload(field: str, value: object) -> dict[str, Any]:
-    """Return a copy of the JSON object `value`: plain dicts and lists, and what is read back later is equal to it."""
+    """Return a copy of the JSON object `value` of plain dicts and lists, equal to what is read back. Raises
+    InvalidField."""
     return _copied(field, value).result
 
 
 def result(field: str, value: object) -> dict[str, Any]:
-    """Return a copy of what a job returned, held to more than other payloads: it is for other programs to read, so its
-    text has neither NUL characters nor halves of surrogate pairs in it.
+    """Return a copy of the result of a job; None and empty values become {}.
 
-    Nothing at all (None, what is empty) is an empty object. Raises InvalidField also where the object itself fails
-    while it is read.
+    Other programs read results, so unlike other payloads they must not contain NUL characters or lone surrogates.
+    Raises InvalidField, also where reading the value raises.
     """
     try:
         if not value:
@@ -112,7 +112,7 @@ def result(field: str, value: object) -> dict[str, Any]:
 
 
 def record(value: object, *, needs_code: bool) -> dict[str, Any]:
-    """Return a copy of the error record `value`. With `needs_code`, it has to name its own error_code."""
+    """Return a copy of the error record `value`. With `needs_code` it must have an error_code. Raises InvalidField."""
     found = payload("error", value)
     if needs_code or "error_code" in found:
         name("error.error_code", found.get("error_code"))
@@ -120,7 +120,7 @@ def record(value: object, *, needs_code: bool) -> dict[str, Any]:
 
 
 def notes(given: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the notes that go with a transition, each as kind and payload."""
+    """Return the notes of a transition, each as kind and payload. Raises InvalidField."""
     if len(given) > MOST_NOTES:
         raise InvalidField("notes", f"are {len(given):,}, and {MOST_NOTES:,} are allowed with one transition")
     return [
@@ -130,19 +130,19 @@ def notes(given: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, dic
 
 
 def mended(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `value` as a payload that every store takes, cut and replaced where it has to be.
+    """Return `value` as a payload that every store accepts, truncated and with replacements if necessary. Never raises.
 
-    For what must be put on record whatever is in it: errors, and what foreign documents say.
+    For values that must be recorded whatever they are: errors, and parts of foreign documents.
     """
     try:
         return payload("", value)
-    except Exception:  # noqa: BLE001  what is foreign may fail in any way while it is read
+    except Exception:  # noqa: BLE001  foreign objects may raise anything
         found = _mended(value, _MENDED_CHARACTERS, 0)
         return found if isinstance(found, dict) else {"value": found}
 
 
 def mended_record(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the error record `error` as one that every store takes."""
+    """Return the error record `error` as one that every store accepts."""
     found = mended(error)
     code = found.get("error_code")
     if not isinstance(code, str) or not code.strip() or not is_column(code):
@@ -151,11 +151,11 @@ def mended_record(error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Copy:
-    """A copy in the making, which stops as soon as it is too large."""
+    """A copy in progress, which stops as soon as it is too large."""
 
     def __init__(self) -> None:
         self.result: dict[str, Any] = {}
-        self.odd = ""  # where there is text that is valid in JSON alone
+        self.odd = ""  # the path of text that only JSON can represent
         self._left = LARGEST_PAYLOAD
 
     def of(self, value: Any, where: str, depth: int = 0) -> Any:
@@ -223,7 +223,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _mended(value: Any, most: int, depth: int) -> Any:
-    """`value` in about `most` characters: of what it has, the beginning. Each part gets half of what is left."""
+    """Return the beginning of `value`, in about `most` characters. Each part gets half of the rest."""
     if isinstance(value, str):
         return value[: min(most, _MENDED_TEXT)].encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool):
@@ -241,8 +241,8 @@ def _mended(value: Any, most: int, depth: int) -> Any:
             parts = _mended_parts(((str(number), part) for number, part in enumerate(value)), most, depth)
             return list(parts.values())
         return _mended(repr(value), min(most, 1_000), depth)
-    except Exception as error:  # noqa: BLE001  the object's own code
-        return f"what cannot be read: {type(error).__name__}"
+    except Exception as error:  # noqa: BLE001  from the object's own code
+        return f"unreadable: {type(error).__name__}"
 
 
 def _mended_parts(parts: Any, most: int, depth: int) -> dict[str, Any]:

@@ -1,25 +1,25 @@
-"""A long-lived worker: it claims one run at a time, does the job, and saves how it ended.
+"""A long-lived worker: it claims one run at a time, does the job, and saves the result.
 
     worker = Worker(ledger, job, policy, SystemClock(), name="host:1")
     worker.work()          # until worker.stop()
 
-    the job …                                  the run …
+    the job …                                  the run is …
     ────────────────────────────────────────   ──────────────────────────────────────────────────────────────────
-    returns                                    succeeded, with what it returned as an event
-    returns what no ledger can store           failed at once: it would return the same again
-    raises a CodedError that the policy        retry_scheduled, next_retry_at as the policy says
-      repeats
-    raises another, or once too often          failed, with the standard error record
-    raises OutcomeUnknown                      failed: what may have been paid for is not asked again by a machine
-                                               that cannot know, unless the policy names that very code
-    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; what it
-      `timeout_s`                              comes to later is discarded, and its next `Hold.check` raises StaleRun
-    raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may pass, by luck, but
-                                               not more often than the policy says
-    raises Stopped                             interrupted at once: somebody else goes on with it
-    is killed                                  stays running, until recovery notices the silence
+    returns                                    succeeded, with the result as an event
+    returns what no ledger can store           failed: the next attempt would return the same
+    raises a CodedError that the policy        retry_scheduled, with the policy's next_retry_at
+      retries
+    raises another, or too often               failed, with the standard error record
+    raises OutcomeUnknown                      failed: a call that may have been paid for is not repeated, unless
+                                               the policy names that very code
+    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; a later
+      `timeout_s`                              result is discarded, and the next `RunHandle.check` raises StaleRun
+    raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may go away, but is not
+                                               retried more often than the policy says
+    raises Stopped                             interrupted: another worker resumes it
+    is killed                                  running, until recovery notices the silence
 
-What comes from a job whose run was cancelled or given to somebody else meanwhile is not saved, but noted.
+The result of a job whose run was cancelled or taken away meanwhile is not saved, only noted.
 """
 
 import random
@@ -28,6 +28,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
+from retake.attempts import attempts
 from retake.clock import Clock
 from retake.errors import (
     Code,
@@ -44,42 +45,42 @@ from retake.errors import (
 from retake.retrying.policy import Retry, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
-from retake.runs.hold import BEAT_S, Hold
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
 from retake.runs.run import BY_WORKER, Note, Run, StaleRun, new_trace_id
+from retake.runs.run_handle import HEARTBEAT_S, RunHandle
 from retake.runs.states import Trigger
 
-Job = Callable[[Hold], Mapping[str, Any] | None]
-"""Does the work of a run, and returns what is worth being on record, ready for JSON.
+Job = Callable[[RunHandle], Mapping[str, Any] | None]
+"""Does the work of a run and returns what to record of it, ready for JSON.
 
-It may be begun again after a crash at any point. So it looks whether something is paid for already before it pays, by
-the run's idempotency key, and calls `Hold.check` before each payment.
+It may be started again after a crash at any point. So it must check, by the run's idempotency key, whether something is
+paid for already before it pays, and call `RunHandle.check` before each payment.
 """
 
 RESULT = "run.result"
-"""The event that holds what a job returned; written together with the end of its run."""
+"""The event with the result of a job, written together with the end of its run."""
 
 NOT_STORABLE = "ERR_BUSINESS_RESULT_NOT_STORABLE"
-"""The error of a job that returned what no ledger can store."""
+"""The error code of a job whose result no ledger can store."""
 
 LATE = "run.result.late"
-"""The event that says how a job ended whose run was taken away meanwhile. Payload: {worker, trigger, results, text}."""
+"""The event about the end of a job whose run was taken away meanwhile: {worker, trigger, results, text}."""
 
 IDLE_S = 1.0
 MOST_ASKED = 30
-"""How often a ledger that is away is asked in a row by a worker that is to work until nothing waits."""
+"""How often in a row a worker with `until_idle` asks an unavailable ledger."""
 
 SAVE_PAUSES_S = (0.2, 1.0, 5.0, 15.0)
-"""Between tries to save how a job ended: work that is paid for is not thrown away because the ledger is busy."""
+"""Seconds between attempts to save the end of a job: work that is paid for is not lost because the ledger is busy."""
 
 _log = getLogger(__name__)
 
 
 class Outcome(NamedTuple):
-    """What a job's end means for its run."""
+    """What the end of a job means for its run."""
 
     trigger: Trigger
-    after_s: float | None = None  # of RETRYABLE_ERROR
+    after_s: float | None = None  # seconds until the retry, for RETRYABLE_ERROR
     error: Mapping[str, Any] | None = None
     notes: tuple[Note, ...] = ()
 
@@ -96,29 +97,29 @@ class Worker:
         *,
         name: str,
         pipeline: str | None = None,
-        beat_s: float = BEAT_S,
+        heartbeat_s: float = HEARTBEAT_S,
         max_resumes: int = MAX_RESUMES,
         recovery: Recovery | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`name` is who has a run, for people («host:pid»). With a `recovery`, it is swept whenever nothing waits.
-        `draw()` gives 0 … 1, for the policy's jitter."""
+        """`name` identifies the worker for people ("host:pid"). A `recovery` is swept whenever no run waits. `draw()`
+        returns 0 … 1, for the policy's jitter."""
         self._ledger, self._job, self._policy, self._clock = ledger, job, policy, clock
         self._name = validation.name("name", name)
-        self._pipeline, self._beat_s, self._max_resumes = pipeline, beat_s, max_resumes
+        self._pipeline, self._heartbeat_s, self._max_resumes = pipeline, heartbeat_s, max_resumes
         self._recovery, self._draw = recovery, draw
         self._stopped = False
 
     def stop(self) -> None:
-        """Take up nothing more; what is in hand is finished. May be called from a signal handler."""
+        """Claim no more runs; the present one is finished. May be called from a signal handler."""
         self._stopped = True
 
     def work(self, *, idle_s: float = IDLE_S, until_idle: bool = False) -> int:
-        """Work until `stop`, or, with `until_idle`, until nothing waits: how many runs were worked on.
+        """Work until `stop`, or with `until_idle` until no run waits, and return how many runs were worked on.
 
-        A ledger that is away is asked again; with `until_idle` a number of times, and then StorageError or LeaseHeld is
-        raised. Raises StorageError if a job's end could not be saved: then the run stays as it is, and recovery finds
-        it.
+        `idle_s` is the pause in seconds when no run waits. An unavailable ledger is asked again, with `until_idle` up
+        to MOST_ASKED times before StorageError or LeaseHeld is raised. Raises StorageError if the end of a job could
+        not be saved: the run stays running, and recovery finds it.
         """
         count = away = 0
         while not self._stopped:
@@ -128,7 +129,7 @@ class Worker:
                 away += 1
                 if until_idle and away > MOST_ASKED:
                     raise
-                _log.warning("the ledger is asked for work again in a moment: %s", error)
+                _log.warning("claiming a run failed and is retried: %s", error)
                 self._clock.sleep(idle_s)
                 continue
             away = 0
@@ -142,7 +143,7 @@ class Worker:
         return count
 
     def work_once(self) -> Run | None:
-        """Take up one run: how it stands then. None if nothing waits. Raises what `work` and the ledger raise."""
+        """Work on one run and return it, or None if none waits. Raises what `work` and the ledger raise."""
         run = self._ledger.claim(self._name, pipeline=self._pipeline)
         return self._work_on(run) if run else None
 
@@ -153,42 +154,41 @@ class Worker:
         return run
 
     def _work_on(self, run: Run) -> Run:
-        with Hold(self._ledger, run, self._clock, beat_s=self._beat_s).kept_alive() as hold:
-            outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(hold)
+        with RunHandle(self._ledger, run, self._clock, heartbeat_s=self._heartbeat_s).kept_alive() as handle:
+            outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
                 return self._save(run, outcome)
             except StaleRun as error:
                 return self._late(run, outcome, error)
 
-    def _try(self, hold: Hold) -> Outcome:
+    def _try(self, handle: RunHandle) -> Outcome:
         try:
-            result = within(self._policy.timeout_s, lambda: self._job(hold))
+            result = within(self._policy.timeout_s, lambda: self._job(handle))
         except OutOfTime as error:
-            hold.revoke(f"{hold.run.run_id}: {error}")
-            return self._failed(hold.run, error.as_error(self._policy.timeout_code))
+            handle.revoke(f"{handle.run.run_id}: {error}")
+            return self._failed(handle.run, error.as_error(self._policy.timeout_code))
         except Stopped:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
-        except StaleRun as error:  # by its own check
+        except StaleRun as error:  # from `RunHandle.check`
             return Outcome(Trigger.PROCESS_RESTART, notes=(Note("run.note", {"text": str(error)}),))
-        except Exception as error:  # noqa: BLE001  whatever a job raises ends that job alone
-            return self._failed(hold.run, coded(error))
+        except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker
+            return self._failed(handle.run, coded(error))
         try:
             payload = validation.result("result", result)
         except validation.InvalidField as error:
-            return self._not_storable(hold.run, result, error)
+            return self._not_storable(handle.run, result, error)
         return Outcome(Trigger.COMPLETED, notes=(Note(RESULT, payload),) if payload else ())
 
     def _not_storable(self, run: Run, result: Any, error: validation.InvalidField) -> Outcome:
-        """Another try would return the same. What can be kept of the result is kept in the record: it may have been
-        paid for."""
-        text = f"the job returned what cannot be stored: {error.field} {error.reason}"
+        """Return a failure that keeps as much of the result as can be stored: it may have been paid for."""
+        text = f"the result of the job cannot be stored: {error.field} {error.reason}"
         _log.error("%s (task %s): %s", run.run_id, run.task_id, text)
         record = self._record(
             run,
             CodedError(NOT_STORABLE, text),
             run.retries,
-            escalate("operator", "let the job return JSON, then let the task be done anew"),
+            escalate("operator", "make the job return JSON, then create a new run of the task"),
             result=validation.mended({"result": result})["result"],
         )
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
@@ -196,7 +196,7 @@ class Worker:
     def _failed(self, run: Run, error: CodedError) -> Outcome:
         decision = decide_on_paid(self._policy, error, run.retries + 1, self._draw)
         if isinstance(decision, Retry):
-            _log.warning("%s (task %s) failed and is tried again: %s", run.run_id, run.task_id, error)
+            _log.warning("%s (task %s) failed and is retried: %s", run.run_id, run.task_id, error)
             record = self._record(run, error, run.retries, retry_in(round(decision.after_s, 3)))
             return Outcome(Trigger.RETRYABLE_ERROR, decision.after_s, record)
         _log.error("%s (task %s) failed: %s", run.run_id, run.task_id, error)
@@ -204,7 +204,7 @@ class Worker:
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _give_up(self, run: Run) -> Outcome:
-        """It was resumed before a recovery could give it up: the job is not begun once more."""
+        """Return the failure of a run that was resumed before recovery could give it up, without starting its job."""
         error = CodedError(Code.SCRIPT_DIED, too_often(run))
         return Outcome(
             Trigger.NON_RETRYABLE_ERROR, error=self._record(run, error, 0, escalate("operator", LOOK_INTO_IT))
@@ -223,23 +223,22 @@ class Worker:
             system_context={"worker": self._name, **context},
             recovery_actions=[action],
         )
-        return validation.mended_record(record)  # its message is whatever the job's error says
+        return validation.mended_record(record)  # the message may be anything
 
     def _save(self, run: Run, outcome: Outcome) -> Run:
-        """Raises StaleRun if the run was taken away; StorageError, LeaseHeld if it cannot be saved for a while."""
+        """Save the end of a run and return it. Raises StaleRun if the run was taken away, StorageError, LeaseHeld."""
         trace_id = new_trace_id(run.run_id)
-        for pause in (*SAVE_PAUSES_S, None):
+        for attempt in attempts(SAVE_PAUSES_S, self._clock.sleep):
             try:
                 return self._moved(run, outcome, trace_id)
             except (StorageError, LeaseHeld) as error:
-                if pause is None:
+                if attempt.last:
                     raise
-                _log.warning("the end of %s is saved in a moment: %s", run.run_id, error)
-                self._clock.sleep(pause)
+                _log.warning("saving the end of %s is tried again in %g s: %s", run.run_id, attempt.pause, error)
         raise AssertionError
 
     def _moved(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
-        """The run after `outcome`, also if an earlier try has made that move and only its answer was lost."""
+        """Return the run after `outcome`, also if an earlier attempt made the change and only the answer was lost."""
         try:
             return self._move(run, outcome, trace_id)
         except StaleRun:
@@ -260,19 +259,19 @@ class Worker:
         )
 
     def _late(self, run: Run, outcome: Outcome, error: StaleRun) -> Run:
-        text = f"{self._name} came to an end ({outcome.trigger}) that is not saved: {error}"
+        text = f"{self._name} ended ({outcome.trigger}), which is not saved: {error}"
         _log.warning("%s", text)
-        results = [note.payload for note in outcome.notes if note.kind == RESULT]  # it may have been paid for
+        results = [note.payload for note in outcome.notes if note.kind == RESULT]  # they may have been paid for
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
         self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER)
         return self._ledger.get(run.run_id)
 
 
 def coded(error: Exception) -> CodedError:
-    """What a job raised, as an error that has a code."""
+    """Return what a job raised as an error with a code."""
     if isinstance(error, CodedError):
         return error
     if isinstance(error, SettingsError):
         return CodedError(Code.CONFIGURATION, str(error))
     name = "" if isinstance(error, RetakeError) else f"{type(error).__name__}: "
-    return CodedError(Code.SCRIPT_DIED, f"the job came to an end by itself: {name}{error}")
+    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{error}")

@@ -45,7 +45,7 @@ def begin_or_wait(
     return None
 
 
-def tidy_plan(store: DocumentStore) -> tidy.Plan:
+def tidy_plan(store: DocumentStore) -> tidy.TidyPlan:
     """Return what tidying up would do."""
     paths, gen = store.paths, store.documents.gen
     folders = tidy.Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
@@ -60,7 +60,7 @@ def tidy_plan(store: DocumentStore) -> tidy.Plan:
     return tidy.plan(published, gen.warned, staged, archived, folders)
 
 
-def _tidy(store: DocumentStore, flag: ProcessingFlag, plan: tidy.Plan) -> None:
+def _tidy(store: DocumentStore, flag: ProcessingFlag, plan: tidy.TidyPlan) -> None:
     for moves in plan.moves:
         flag.raise_()
         store.lease.check()
@@ -73,7 +73,7 @@ def _tidy(store: DocumentStore, flag: ProcessingFlag, plan: tidy.Plan) -> None:
         store.public.publish(lambda doc: _tidied(doc, plan))
 
 
-def _warn(store: DocumentStore, flag: ProcessingFlag, plan: tidy.Plan) -> None:
+def _warn(store: DocumentStore, flag: ProcessingFlag, plan: tidy.TidyPlan) -> None:
     """Warn once about each published id that lacks files."""
     lacking = {
         **dict.fromkeys(plan.missing, "has no files at all"),
@@ -89,6 +89,6 @@ def _warn(store: DocumentStore, flag: ProcessingFlag, plan: tidy.Plan) -> None:
         store.save_gen(gen.updated(warned=list(lacking)) if lacking else gen.without("warned"))
 
 
-def _tidied(doc: PublicDocument, plan: tidy.Plan) -> PublicDocument:
+def _tidied(doc: PublicDocument, plan: tidy.TidyPlan) -> PublicDocument:
     left = [name for name in doc.published if name not in plan.archived]
     return doc.updated(generation_id=left, empty=list(plan.empty))

@@ -4,7 +4,7 @@ from logging import getLogger
 
 from retake.keys import Keys, missing_keys
 from retake.story.settings import Settings
-from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
+from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
 
 _log = getLogger(__name__)
 
@@ -56,11 +56,11 @@ class RealVendors:
             _log.warning("%s", adjustment)
         return runway
 
-    def writer(self) -> Writer:
-        from retake.vendors.writer import ChatWriter
+    def writer(self) -> ChatModel:
+        from retake.vendors.chat import OpenAIChat
 
         chosen = self._settings.openai
-        return ChatWriter(
+        return OpenAIChat(
             chosen.endpoint,
             chosen.model,
             self._key("openai"),

@@ -16,7 +16,7 @@ from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import (
     Bill,
     Evidence,
-    Order,
+    ItemOrder,
     OrderPlan,
     OrderResult,
     PaidWork,
@@ -162,7 +162,7 @@ class StoryOperations:
             self._settings, self.leasable(), self._clock, owner=owner(), pipeline=self.name, ledgers=ledgers
         )
 
-    def plan(self, order: Order) -> OrderPlan:
+    def plan(self, order: ItemOrder) -> OrderPlan:
         verb, name, run = order
         documents = self.store().read()
         if verb is Verb.REQUEUE:
@@ -178,7 +178,7 @@ class StoryOperations:
             return OrderPlan(order._replace(verb=Verb.REQUEUE))
         raise _has_ended(order, documents, letter=kept)
 
-    def carry_out(self, order: Order, agreed: str = "") -> OrderResult:
+    def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         verb, name, _ = order
         if verb is Verb.DROP:
             letter = self._actions.drop(name)
@@ -205,7 +205,7 @@ class StoryOperations:
         return next_tick(documents, self._settings.workflow, self._clock.now(), prices(self._settings), today)
 
 
-def _has_ended(order: Order, documents: Documents, *, letter: bool) -> Refusal:
+def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:
     """Why nothing can be done about a generation that is not under way, and what can."""
     name, run, present = order.item_id, order.run, documents.gen.generation_id
     if letter:

@@ -19,7 +19,7 @@ from retake.story.content import KEYS, checked, load_prompts, prompts_file
 from retake.story.documents import Documents
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
-from retake.vendors.health import Health, Healthy, Quota
+from retake.vendors import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
 """Seconds that a vendor may take here, whatever a step would give it."""

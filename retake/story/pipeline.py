@@ -105,7 +105,7 @@ class StoryPipeline:
     def prepare(self, action: Action) -> Tick | None:
         self._observe(self._store.documents, action)
         if action.act is not Act.WAIT:
-            self._check_keys(vendor_of(action))
+            _check_keys(self._keys, vendor_of(action))
         self._sync(action)
         return waiting(action) if action.act is Act.WAIT else None
 
@@ -118,7 +118,9 @@ class StoryPipeline:
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
             over = lambda: self._spending.over(lambda: known(self._store.documents.midjourney), Step.CONTENT)  # noqa: E731
-            return begin_or_wait(self._store, self._flag, self._clock.now(), self._check_keys, over)
+            return begin_or_wait(
+                self._store, self._flag, self._clock.now(), lambda *vendors: _check_keys(self._keys, *vendors), over
+            )
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -186,11 +188,6 @@ class StoryPipeline:
         self._mirror.sync(documents, action, interrupted=self._interrupted)
         self._interrupted = False
 
-    def _check_keys(self, *vendors: str | None) -> None:
-        missing = missing_keys(self._keys, tuple(name for name in vendors if name))
-        if missing:
-            raise missing
-
     def _finish(self) -> Tick | None:
         finish(self._store, self._clock.now())
         self._finished += 1
@@ -199,6 +196,12 @@ class StoryPipeline:
             self._store.read()
             return None
         return Tick(ExitCode.OK, "the generation is finished", "done")
+
+
+def _check_keys(keys: Keys, *vendors: str | None) -> None:
+    missing = missing_keys(keys, tuple(name for name in vendors if name))
+    if missing:
+        raise missing
 
 
 def _dead_letter(store: DocumentStore, now: datetime, most_failed: int) -> Tick:

@@ -1,9 +1,8 @@
-"""What a paid call costs, for the spend record and the daily cap.
+"""What one paid call of each step costs, for the spend record and the daily cap.
 
-The settings (PRICES) say it; where they are silent, the prices below, as they were last seen in the vendors' pages and
-their users' documents. A mode or model that is not known counts as the dearest of its kind, times
-PRICES.unknown_factor: a cap that errs is to err on the side of the purse. A video is booked with the length that is
-ordered, which is one that its model makes, not the one that was asked for.
+The settings (PRICES) give a price; where they do not, retake.vendors.prices does. A mode or model without a known price
+counts as the most expensive one of its kind, times PRICES.unknown_factor. A video is booked with the duration that is
+ordered, which is one that its model offers, not the one in the settings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,41 +10,33 @@ from typing import NamedTuple
 
 from retake.story.documents import Step
 from retake.story.settings import Settings
+from retake.vendors.prices import CHAT_USD, IMAGINE_USD, RUNWAY_SECOND_USD, UPSCALE_USD, guess
 from retake.vendors.runway_limits import fit_duration
-
-CHAT_USD = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}  # a call of some 1,500 tokens
-IMAGINE_USD = {
-    "piapi": {"relax": 0.015, "fast": 0.045, "turbo": 0.10},
-    "legnext": {"relax": 0.04, "fast": 0.08, "turbo": 0.16},
-}
-UPSCALE_USD = {
-    "piapi": {"relax": 0.01, "fast": 0.01, "turbo": 0.02},
-    "legnext": {"relax": 0.08, "fast": 0.08, "turbo": 0.08},
-}
-RUNWAY_SECOND_USD = {"gen4_turbo": 0.05, "gen4.5": 0.12}
 
 
 class _Unit(NamedTuple):
-    """What is charged for, and how its price is found."""
+    """What is charged for, and where its price comes from."""
 
-    setting: str  # of PRICES
-    own: float | None  # the price that it gives
+    setting: str  # the key below PRICES
+    own: float | None  # the price given there
     known: Mapping[str, float]
     name: str  # of the mode or model in use
-    named_in: str  # the setting that names it
+    named_in: str  # the settings key that names it
 
     def usd(self, factor: float) -> float:
-        if self.own is not None:
-            return self.own
-        return self.known.get(self.name, round(max(self.known.values()) * factor, 6))
+        price = self._price()
+        return guess(self.known, factor) if price is None else price
 
     @property
     def guessed(self) -> bool:
-        return self.own is None and self.name not in self.known
+        return self._price() is None
+
+    def _price(self) -> float | None:
+        return self.known.get(self.name) if self.own is None else self.own
 
 
 def prices(settings: Settings) -> dict[Step, float]:
-    """US dollars of one paid call of each step that pays."""
+    """Return the price of one paid call in US dollars, for each step that pays."""
     factor, video = settings.prices.unknown_factor, settings.video
     usd = {step: unit.usd(factor) for step, unit in _units(settings).items()}
     seconds, _ = fit_duration(settings.runwayml.model_name, video.runway_duration)
@@ -53,7 +44,7 @@ def prices(settings: Settings) -> dict[Step, float]:
 
 
 def guessed(settings: Settings) -> Iterator[str]:
-    """Each price that is a guess, as a warning."""
+    """Yield a warning for each price that is a guess."""
     factor = settings.prices.unknown_factor
     for unit in _units(settings).values():
         if unit.guessed:

@@ -37,7 +37,7 @@ _ROW_OF_STEP = {
 }
 
 
-class Event(NamedTuple):
+class SummaryEvent(NamedTuple):
     """Something that the summary tells."""
 
     when: datetime
@@ -87,7 +87,7 @@ class Watch:
         self._began = clock.now()
         self._generation_id: str | None = None
         self._retries: dict[str, int] = {}
-        self._events: list[Event] = []
+        self._events: list[SummaryEvent] = []
         self._row: str | None = None
         self._action = ""
         self._spinner = Spinner("dots")
@@ -118,7 +118,7 @@ class Watch:
             self._row = None
         event = told(documents, action)
         if event:
-            self._events.append(Event(self._clock.now(), event))
+            self._events.append(SummaryEvent(self._clock.now(), event))
 
     # --- while it runs ---
 

@@ -57,7 +57,7 @@ def attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: dat
     return isinstance(step_policy(limits, step).decide(failed, attempt, _no_jitter, elapsed_s=elapsed_s), Retry)
 
 
-class Failure(NamedTuple):
+class StepFailure(NamedTuple):
     """A step that failed."""
 
     step: Step
@@ -67,12 +67,12 @@ class Failure(NamedTuple):
     elapsed_s: float = 0.0  # since the work began, for a policy with a deadline
 
     @classmethod
-    def of(cls, doc: MidjourneyDocument, step: Step, error: CodedError, now: datetime) -> "Failure":
+    def of(cls, doc: MidjourneyDocument, step: Step, error: CodedError, now: datetime) -> "StepFailure":
         """Return the failure of `step` as the document counts it."""
         return cls(step, error, doc.retries_of(step), now, _elapsed_s(doc, step, now))
 
 
-def retry_delay(settings: Settings, failure: Failure, random: Callable[[], float]) -> int | None:
+def retry_delay(settings: Settings, failure: StepFailure, random: Callable[[], float]) -> int | None:
     """Return after how many whole seconds the step is tried again, or None if it is not.
 
     The delay counts from the failure's time stamp, which has whole seconds too; what the stamp drops is added, so that
@@ -86,7 +86,7 @@ def retry_delay(settings: Settings, failure: Failure, random: Callable[[], float
 
 
 def failure_record(
-    settings: Settings, failure: Failure, generation_id: str, random: Callable[[], float]
+    settings: Settings, failure: StepFailure, generation_id: str, random: Callable[[], float]
 ) -> dict[str, Any]:
     """Return the error record of a failed step. Its recovery action says when the step is tried again, or what a person
     has to do. `random()` returns 0 … 1."""

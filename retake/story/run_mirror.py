@@ -41,7 +41,7 @@ _PAYING = frozenset({Act.WRITE, Act.ORDER_IMAGINE, Act.ORDER_UPSCALE, Act.ORDER_
 _ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 
 
-class Standing(NamedTuple):
+class RunTarget(NamedTuple):
     """Where a run should stand."""
 
     status: RunStatus
@@ -52,21 +52,21 @@ class Standing(NamedTuple):
 # --- what the documents say: pure -------------------------------------------------------------------------------------
 
 
-def expected(documents: Documents, action: Action) -> Standing:
+def expected(documents: Documents, action: Action) -> RunTarget:
     """Return where the run should stand while a generation is under way; `action` is the decision on its documents."""
     doc = documents.midjourney
     error = mended_record(doc.error.raw) if doc.error.code is not None else None
     match action.act:
         case Act.FINISH:
-            return Standing(RunStatus.SUCCEEDED)
+            return RunTarget(RunStatus.SUCCEEDED)
         case Act.DEAD_LETTER:
-            return Standing(RunStatus.CANCELLED if doc.cancelled else RunStatus.FAILED, error=error)
+            return RunTarget(RunStatus.CANCELLED if doc.cancelled else RunStatus.FAILED, error=error)
         case Act.FAIL:
-            return Standing(RunStatus.FAILED, error=error)
+            return RunTarget(RunStatus.FAILED, error=error)
         case _ if action.until:
-            return Standing(RunStatus.RETRY_SCHEDULED, action.until, error)
+            return RunTarget(RunStatus.RETRY_SCHEDULED, action.until, error)
         case _:
-            return Standing(RunStatus.RUNNING, error=error)
+            return RunTarget(RunStatus.RUNNING, error=error)
 
 
 def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
@@ -224,8 +224,8 @@ class RunMirror:
     def _bring(
         self,
         documents: Documents,
-        wanted: Standing,
-        way: Callable[[Run, Standing], list[Trigger]],
+        wanted: RunTarget,
+        way: Callable[[Run, RunTarget], list[Trigger]],
         interrupted: bool,
         *,
         resumed: bool,
@@ -282,13 +282,13 @@ class RunMirror:
         key = f"{self._task_id}#{self._ended + 1}"
         return self._ledger.create_for_task(self._task_id, key, actor=self.actor, pipeline=self._pipeline)
 
-    def _way(self, run: Run, wanted: Standing) -> list[Trigger]:
+    def _way(self, run: Run, wanted: RunTarget) -> list[Trigger]:
         scheduled = RunStatus.RETRY_SCHEDULED
         if run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
             return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was tried again meanwhile, by hand
         return route(run.status, wanted.status)
 
-    def _handed_over(self, run: Run, wanted: Standing) -> list[Trigger]:
+    def _handed_over(self, run: Run, wanted: RunTarget) -> list[Trigger]:
         if wanted.status is not RunStatus.RUNNING:
             return self._way(run, wanted)
         if run.status is RunStatus.RUNNING:
@@ -300,7 +300,7 @@ class RunMirror:
     def _unrecorded(self, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return error if error and identity(ERROR, error) not in self._known else None
 
-    def _move(self, trigger: Trigger, wanted: Standing) -> Run:
+    def _move(self, trigger: Trigger, wanted: RunTarget) -> Run:
         assert self._run is not None
         by_recovery, failed = trigger in _BY_RECOVERY, trigger in _FAILURES
         error = self._unrecorded(wanted.error) if failed else None

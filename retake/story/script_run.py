@@ -90,9 +90,9 @@ class ScriptRun:
             return doc
         from random import random
 
-        from retake.story.retry_policy import Failure, failure_record
+        from retake.story.retry_policy import StepFailure, failure_record
 
-        failure = Failure.of(doc, doc.present_step, error, self._clock.now())
+        failure = StepFailure.of(doc, doc.present_step, error, self._clock.now())
         if doc.pending:
             failure = failure._replace(retries=doc.pending.failed_reconciles)
         record = failure_record(self._settings, failure, self._store.documents.gen.generation_id or "", random)

@@ -14,12 +14,12 @@ from retake.paid.spending import Spending
 from retake.story import transitions
 from retake.story.documents import MidjourneyDocument, Status, Step
 from retake.story.journal import Clients, StoryBudget, StoryJournal, conclude
-from retake.story.retry_policy import Failure, failure_record
+from retake.story.retry_policy import StepFailure, failure_record
 from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process
-from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
+from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
 
 
 class Vendors(Protocol):
@@ -29,7 +29,7 @@ class Vendors(Protocol):
 
     def video_generator(self) -> VideoGenerator: ...
 
-    def writer(self) -> Writer: ...
+    def writer(self) -> ChatModel: ...
 
     def downloader(self) -> Downloader: ...
 
@@ -114,7 +114,7 @@ class StepContext:
         """Return the error record of a failure of `step`, by default the present one, as `doc` counts it, by default
         the one in the store."""
         doc = doc or self.store.documents.midjourney
-        failure = Failure.of(doc, step or doc.present_step, error, self.clock.now())
+        failure = StepFailure.of(doc, step or doc.present_step, error, self.clock.now())
         return failure_record(self.settings, failure, self.generation_id, self._random)
 
     def fail(self, status: Status, error: VendorError) -> VendorError:

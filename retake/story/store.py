@@ -46,6 +46,7 @@ class DocumentStore:
         self.documents = Documents(PublicDocument({}), GenDocument({}), MidjourneyDocument({}))
         self.clock = clock
         self._lease = lease
+        self._kept_in = bucket if lease else None  # copies of invalid documents; a store for reading keeps none
         self.versions: dict[str, str | Expect] = {}  # as last read or written, by key
         self.public = PublicList(self)
 
@@ -114,11 +115,6 @@ class DocumentStore:
         if self._lease is None:
             raise RuntimeError("a store that was opened for reading was asked to write")
         return self._lease
-
-    @property
-    def _kept_in(self) -> Bucket | None:
-        """Where copies of invalid documents are kept; None for a store that can only read."""
-        return self.bucket if self._lease else None
 
     def set_aside(self) -> Room:
         """Set aside room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""

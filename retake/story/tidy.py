@@ -25,15 +25,15 @@ class Folders(NamedTuple):
         return (self.exit, self.middle, self.entrance)
 
 
-class Move(NamedTuple):
+class FileMove(NamedTuple):
     source: str  # key
     target: str  # key
 
 
-class Plan(NamedTuple):
+class TidyPlan(NamedTuple):
     """What tidying up would do."""
 
-    moves: tuple[tuple[Move, ...], ...]  # one inner tuple for the files of one id: they move together
+    moves: tuple[tuple[FileMove, ...], ...]  # one inner tuple for the files of one id: they move together
     archived: tuple[str, ...]  # ids that lie whole in the archive once the moves are done
     missing: tuple[str, ...]  # published ids with no file anywhere
     incomplete: tuple[str, ...]  # published ids that lack a file
@@ -57,7 +57,7 @@ def groups(keys: Iterable[str], folder: str) -> dict[str, frozenset[str]]:
 
 def plan(
     published: Iterable[str], known: Iterable[str], staged: Mapping[str, Groups], archive: Groups, folders: Folders
-) -> Plan:
+) -> TidyPlan:
     """What to move. `staged` and `archive` say which files lie in which folder; `known` are the published ids about
     which a warning was given already: an incomplete one is moved only then."""
     published = list(dict.fromkeys(published))
@@ -76,7 +76,7 @@ def plan(
     return archiving._replace(moves=tuple(moves), empty=empty, room=folders.entrance in empty)
 
 
-def carry_out(bucket: Bucket, moves: Iterable[Move]) -> None:
+def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
     """Copy all, compare all, then delete: a crash leaves two copies of a group, never half of one."""
     moves = list(moves)
     for move in moves:
@@ -90,8 +90,8 @@ def carry_out(bucket: Bucket, moves: Iterable[Move]) -> None:
 
 def _archiving(
     published: list[str], known: set[str], staged: Mapping[str, Groups], archive: Groups, folders: Folders
-) -> Plan:
-    moves: list[tuple[Move, ...]] = []
+) -> TidyPlan:
+    moves: list[tuple[FileMove, ...]] = []
     archived: list[str] = []
     missing: list[str] = []
     incomplete: list[str] = []
@@ -105,10 +105,10 @@ def _archiving(
             archived.append(name)
         else:
             (incomplete if where or there else missing).append(name)
-    return Plan(tuple(moves), tuple(archived), tuple(missing), tuple(incomplete), (), room=False)
+    return TidyPlan(tuple(moves), tuple(archived), tuple(missing), tuple(incomplete), (), room=False)
 
 
-def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) -> list[tuple[Move, ...]]:
+def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) -> list[tuple[FileMove, ...]]:
     """Plan what ends moves that a crash cut short: a group in two folders comes together in the upper one. `staged` is
     updated."""
     moves = []
@@ -130,5 +130,5 @@ def _ready(folder: Groups) -> list[str]:
     return sorted(name for name, suffixes in folder.items() if suffixes.issuperset(GROUP))
 
 
-def _move(source: str, target: str, generation_id: str, suffix: str) -> Move:
-    return Move(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}")
+def _move(source: str, target: str, generation_id: str, suffix: str) -> FileMove:
+    return FileMove(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}")

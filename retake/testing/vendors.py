@@ -52,6 +52,7 @@ class FakeVendors:
         self.counts: Callable[[int], dict[str, int]] | None = None
         self.findable: dict[str, str] = {}
         self.last_id = 0
+        self.midjourney = self.video_generator = self.writer = self.downloader = lambda: self
 
     def plan(self, kind: str, *outcomes: str) -> None:
         self.plans[kind].extend(outcomes)
@@ -97,11 +98,6 @@ class FakeVendors:
         return TaskState(result=result)
 
     # the protocols of retake.vendors, all in one
-
-    def midjourney(self) -> FakeVendors:
-        return self
-
-    video_generator = writer = downloader = midjourney
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         self.pay("write")

@@ -24,7 +24,55 @@ from retake.ticking.scripts import ScriptResult
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
 
-class World:
+class BucketView:
+    """What is in the bucket of a world, read and written without a lease."""
+
+    bucket: MemoryBucket
+    clock: FakeClock
+    settings: Settings
+
+    def json(self, key: str) -> dict[str, Any]:
+        return dict(json.loads(self.bucket.read(key)[0]))
+
+    def put(self, key: str, value: object) -> None:
+        self.bucket.write(key, value if isinstance(value, bytes) else json.dumps(value).encode(), ANY)
+
+    def everything(self) -> dict[str, bytes]:
+        """Return the whole bucket."""
+        return {key: self.bucket.read(key)[0] for key in self.keys_of()}
+
+    @property
+    def documents(self) -> Documents:
+        paths = self.settings.paths
+        public, gen, doc = (self._data(key) for key in (paths.config_public, paths.config_gen, paths.config_midjourney))
+        return Documents(parse_public(public), parse_gen(gen), parse_midjourney(doc))
+
+    @property
+    def doc(self) -> MidjourneyDocument:
+        return self.documents.midjourney
+
+    @property
+    def status(self) -> str | None:
+        return self.doc.status
+
+    @property
+    def generation_id(self) -> str | None:
+        return self.documents.gen.generation_id
+
+    def keys_of(self, prefix: str = "") -> list[str]:
+        return [entry.key for entry in self.bucket.list(prefix)]
+
+    def later(self, **delta: float) -> None:
+        self.clock.moment += timedelta(**delta)
+
+    def _data(self, key: str) -> bytes:
+        try:
+            return self.bucket.read(key)[0]
+        except NotFound:
+            return b"{}"
+
+
+class World(BucketView):
     """One story pipeline and everything that it touches."""
 
     def __init__(self, bucket: MemoryBucket | None = None, **workflow: Any) -> None:
@@ -90,45 +138,3 @@ class World:
             work(self.context(lease))
         finally:
             lease.release()
-
-    # --- looking ---
-
-    def json(self, key: str) -> dict[str, Any]:
-        return dict(json.loads(self.bucket.read(key)[0]))
-
-    def put(self, key: str, value: object) -> None:
-        self.bucket.write(key, value if isinstance(value, bytes) else json.dumps(value).encode(), ANY)
-
-    def everything(self) -> dict[str, bytes]:
-        """Return the whole bucket."""
-        return {key: self.bucket.read(key)[0] for key in self.keys_of()}
-
-    @property
-    def documents(self) -> Documents:
-        paths = self.settings.paths
-        public, gen, doc = (self._data(key) for key in (paths.config_public, paths.config_gen, paths.config_midjourney))
-        return Documents(parse_public(public), parse_gen(gen), parse_midjourney(doc))
-
-    @property
-    def doc(self) -> MidjourneyDocument:
-        return self.documents.midjourney
-
-    @property
-    def status(self) -> str | None:
-        return self.doc.status
-
-    @property
-    def generation_id(self) -> str | None:
-        return self.documents.gen.generation_id
-
-    def keys_of(self, prefix: str = "") -> list[str]:
-        return [entry.key for entry in self.bucket.list(prefix)]
-
-    def later(self, **delta: float) -> None:
-        self.clock.moment += timedelta(**delta)
-
-    def _data(self, key: str) -> bytes:
-        try:
-            return self.bucket.read(key)[0]
-        except NotFound:
-            return b"{}"

@@ -1,4 +1,4 @@
-"""Where runs are kept: in the pipeline's own part of the bucket, or on one ledger that all pipelines share."""
+"""The ledgers of several pipelines: in each one's part of the bucket, or one database that all share."""
 
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -11,21 +11,23 @@ if TYPE_CHECKING:
 
 
 class Ledgers:
-    """Opens ledgers. `url` is the setting `STORAGE.ledger`. Thread safe: channels tick side by side.
+    """Opens ledgers. `url` is the settings key `STORAGE.ledger`. Thread safe, since channels tick in parallel.
 
-    Nothing of it is loaded before it is needed: a tick that finds nothing to do needs none.
+    Ledgers are imported only when needed: an idle tick needs none.
     """
 
     def __init__(self, url: str | None, clock: Clock) -> None:
-        self.apart = url is not None  # runs are kept elsewhere than the documents
+        self.apart = url is not None  # runs are not in the bucket
         self._url = url
         self._clock = clock
         self._shared: Ledger | None = None
         self._lock = Lock()
 
     def of(self, bucket: Bucket, lease: Lease) -> "Ledger":
-        """The ledger of the pipeline that lives in `bucket`; in the bucket it is changed under its `lease`. Raises
-        SettingsError, StorageError."""
+        """Return the ledger of the pipeline in `bucket`. A ledger in the bucket makes its changes under `lease`.
+
+        Raises SettingsError, StorageError.
+        """
         from retake.runs import open_ledger
 
         if self._url is None:

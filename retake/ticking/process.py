@@ -91,8 +91,10 @@ class KillTimer:
 
 
 class Process:
-    """`retake.paid.guard.Process`: waits in short pieces, so that a signal is answered at once. `stopping` returns
-    whether a signal has asked the process to stop; `kill_after` sets the kernel's timer."""
+    """`retake.paid.guard.PayingProcess`, which waits in short pieces, so that a signal is answered at once.
+
+    `stopping` returns whether a signal has asked the process to stop; `kill_after` sets the kernel's timer.
+    """
 
     def __init__(
         self,

@@ -1,28 +1,28 @@
-"""One client a vendor. Each speaks its vendor's wire protocol and maps its vendor's errors; outside this room nobody
-looks at a status code.
+"""One client a vendor. Each speaks its vendor's protocol and classifies its errors; only this package looks at status
+codes.
 
-Three kinds of call, three ways to fail (see retake/errors.py):
+There are two kinds of free calls and one kind of paid ones, which fail differently (see retake/errors.py):
 
     submit  (paid)   returns the task's id   or raises Refused (not carried out) or OutcomeUnknown (cannot know)
     poll    (free)   returns a TaskState     or raises PollFailed
     fetch   (free)   returns bytes           or raises PollFailed
 
-No client retries a call by itself: how often something is asked is decided once, by whoever drives the pipeline.
-The story knows the protocols below and nothing else about a vendor.
+No client retries a call: whoever drives the pipeline decides how often something is tried. Pipelines know the protocols
+below and nothing else about a vendor.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from retake.errors import TaskFailed
 
 
 class TaskState(NamedTuple):
-    """How a paid task stands. Exactly one of: still running (both None), done (`result`), failed (`failure`)."""
+    """The state of a paid task: running (neither is set), done (`result`), or failed (`failure`)."""
 
-    result: dict[str, Any] | None = None  # the vendor's result object, as it came
+    result: dict[str, Any] | None = None  # the vendor's result object, unchanged
     failure: TaskFailed | None = None
-    progress: str = ""  # for people, in the vendor's words: «processing 40 %»
+    progress: str = ""  # for people, in the vendor's words: "processing 40 %"
 
     @property
     def running(self) -> bool:
@@ -30,27 +30,31 @@ class TaskState(NamedTuple):
 
 
 class Midjourney(Protocol):
-    """Pictures from a prompt, through whichever vendor sells them."""
+    """Pictures from a prompt, from any vendor that sells them."""
 
     def imagine(self, prompt: str, nonce: int) -> str:
-        """Order four pictures; returns the task's id. Paid. `nonce` (0 … 2**32-1) goes along as Midjourney's seed,
-        so that the order can be recognised in the vendor's history. Raises Refused, OutcomeUnknown."""
+        """Order four pictures and return the task's id. Paid.
+
+        `nonce` (0 … 2**32-1) is passed as Midjourney's --seed, so that the order can be found in the vendor's history.
+        Raises Refused, OutcomeUnknown.
+        """
         ...
 
     def upscale(self, task_id: str, index: int) -> str:
-        """Order picture `index` (1–4) of an imagine task in full size; returns the task's id. Paid. Same errors."""
+        """Order picture `index` (1–4) of an imagine task in full size and return the task's id. Paid. Raises Refused,
+        OutcomeUnknown."""
         ...
 
     def fetch(self, task_id: str) -> TaskState:
-        """How the task stands. Free. A result has `image_url`. Raises PollFailed."""
+        """Return the state of the task; a result has `image_url`. Free. Raises PollFailed."""
         ...
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """The id of the task that a call of unknown outcome made, if the vendor can tell. Free.
+        """Return the id of the task that a call of unknown outcome made, or None. Free.
 
-        `asked` is what was saved before the call: `step` («imagine»/«upscale»), `requested_at_utc`, and `nonce` or
-        `origin_task_id` and `index`. None means «not found», which is no proof that it was not carried out. Never
-        raises a VendorError: a vendor that does not answer cannot tell.
+        `asked` is what was saved before the call: `step` ("imagine" or "upscale"), `requested_at_utc`, and `nonce` or
+        `origin_task_id` and `index`. None means that it was not found, which does not prove that the call was not
+        carried out. Never raises a VendorError.
         """
         ...
 
@@ -60,37 +64,40 @@ class VideoGenerator(Protocol):
 
     @property
     def min_poll_s(self) -> float:
-        """The vendor wants no poll sooner than so many seconds after the last."""
+        """The least number of seconds between two polls."""
         ...
 
     def create(self, image: str, prompt: str) -> str:
-        """Order a video of `image` (a data URI that fits the vendor's limits); returns the task's id. Paid.
-        Raises Refused, OutcomeUnknown."""
+        """Order a video of `image` and return the task's id. Paid.
+
+        `image` is a data URI within the vendor's size limit. Raises Refused, OutcomeUnknown.
+        """
         ...
 
     def usage(self) -> dict[str, int] | None:
-        """What the vendor has counted for the account so far; None where it cannot tell. Free; never raises.
+        """Return what the vendor has counted for the account so far, or None if it cannot tell. Free; never raises.
 
-        Saved before a call and compared some minutes after it, equal counts say that a call whose answer was lost was
-        not carried out.
+        Equal counts before a call and some minutes after it mean that a call whose answer was lost was not carried out.
         """
         ...
 
     def poll(self, task_id: str) -> TaskState:
-        """How the task stands. Free. A result has `output`: a list of URLs. Raises PollFailed."""
+        """Return the state of the task; a result has `output`, a list of URLs. Free. Raises PollFailed."""
         ...
 
 
-class Writer(Protocol):
+class ChatModel(Protocol):
     """Texts from an OpenAI-compatible chat API."""
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
-        """The JSON object that the model answers with. Paid (a little). Raises Refused, OutcomeUnknown, and TaskFailed
-        for an answer that was billed and is of no use."""
+        """Return the JSON object that the model answers with. Paid (a little).
+
+        Raises Refused, OutcomeUnknown, and TaskFailed for an answer that was billed but cannot be used.
+        """
         ...
 
     def choose(self, question: str, images: Sequence[str]) -> int:
-        """Which of `images` (URLs or data URIs) the model likes best: 1 … len(images). Raises VendorError."""
+        """Return which of `images` (URLs or data URIs) the model prefers: 1 … len(images). Paid. Raises VendorError."""
         ...
 
 
@@ -98,6 +105,41 @@ class Downloader(Protocol):
     """Files behind links that expire."""
 
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
-        """The whole file, if it has at most `max_bytes`; None is what the client was made for. Free. Raises
+        """Return the whole file, of at most `max_bytes` (None: the client's own limit). Free. Raises PollFailed."""
+        ...
+
+
+class Quota(NamedTuple):
+    """Something that the vendor counts."""
+
+    name: str  # "credits", "videos of gen4_turbo today"
+    left: float | None  # None: the vendor does not say
+    limit: float | None = None
+
+
+class Health(NamedTuple):
+    """What a vendor that answers and accepts the key says about the account."""
+
+    says: str
+    quotas: tuple[Quota, ...] = ()
+    doubts: tuple[str, ...] = ()  # what will prevent a paid call all the same
+
+
+@runtime_checkable
+class Healthy(Protocol):
+    """A client that can check its vendor without paying."""
+
+    def health(self) -> Health:
+        """Return what the vendor says about the account. Free: nothing is ordered. Raises PollFailed."""
+        ...
+
+    def test_request(self) -> str:
+        """Make the same call as a tick, about a task that does not exist, and return the result in words. Free. Raises
         PollFailed."""
         ...
+
+
+NO_TASK = "00000000-0000-0000-0000-000000000000"
+"""The id of a task that does not exist."""
+
+NO_SUCH_TASK = "it knows no such task, as it should"

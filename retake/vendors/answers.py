@@ -1,10 +1,10 @@
-"""What a vendor's answer means: the one place where status codes are read. Pure; no network here.
+"""What a vendor's answer means: the only place that reads status codes and numbers. Pure; no network here.
 
-Two questions are kept apart. Which *code* an answer is (rate limit, refused key, …) says whether asking again can help.
-Whether the call was *refused* says whether asking again can be paid for twice: only a vendor that said no itself, in
-JSON, has certainly not carried a paid call out. A gateway that says no (HTML, an empty body) cannot know.
+Two questions are kept apart. The error *code* of an answer (rate limit, refused key, …) says whether trying again can
+help. Whether the call was *refused* says whether trying again could be billed twice: only a vendor that refuses it
+itself, in JSON, has certainly not carried out a paid call. A gateway that answers (HTML, an empty body) cannot know.
 
-docs/errors.md holds the resulting table, a row for every case.
+docs/errors.md has the resulting table, with a row for every case.
 """
 
 import json
@@ -18,40 +18,42 @@ from typing import Any, NamedTuple, TypeVar
 
 from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed, VendorError, beginning, redact
 from retake.foreign_text import one_line
-from retake.vendors.numbers import number
 
 T = TypeVar("T")
 
-QUOTE_LIMIT = 300  # characters of a vendor's own words that a message repeats
-SECRET_LENGTH = 6  # a shorter «key» is none, and would be found in every other word
-_WORDS_LIMIT = 64 * 2**10  # characters of a vendor's own words in which their meaning is looked for
+QUOTE_LIMIT = 300  # characters of a vendor's message that ours repeat
+SECRET_LENGTH = 6  # a shorter "key" is not one, and would match in every other word
+_WORDS_LIMIT = 64 * 2**10  # characters of a vendor's message that are searched for its meaning
 _DATE_LIMIT = 80  # characters; no date in a header has more
-NOT_JSON = object()  # what `parse` gives for bytes that are no JSON
+NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
+
+LARGEST = 1e15
+"""No credit, percentage or count is larger."""
 
 
 class Words(NamedTuple):
-    """What a vendor says itself about an error."""
+    """What the vendor itself says about an error."""
 
-    code: str  # machine-readable, "" if it gives none
+    code: str  # machine-readable, or ""
     text: str  # for people
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """Who is asked, as far as its errors are concerned."""
+    """A vendor, as far as its errors are concerned."""
 
     name: str
     key_name: str  # the environment variable that holds its key
-    own_words: Callable[[object], Words | None]  # reads its own error body; None for any other body
-    secret: str = field(default="", repr=False)  # the key: never repeated, wherever the vendor echoes it
-    forbidden: Code = Code.UNAUTHORIZED  # what it means when it answers a paid call with 403 in its own words
+    own_words: Callable[[object], Words | None]  # reads its own error body; returns None for any other
+    secret: str = field(default="", repr=False)  # the key: never repeated, even if the vendor echoes it
+    forbidden: Code = Code.UNAUTHORIZED  # what a 403 to a paid call means, in the vendor's own words
 
 
 class Reply(NamedTuple):
-    """An answer off the wire."""
+    """An HTTP response."""
 
     status: int
-    headers: Mapping[str, str]  # case-insensitive, as requests and httpx give them
+    headers: Mapping[str, str]  # case-insensitive, as in requests and httpx
     body: bytes
 
     @property
@@ -60,7 +62,7 @@ class Reply(NamedTuple):
 
 
 class NoReply(Exception):
-    """No answer came. `sent` tells whether the vendor may have seen the request."""
+    """No answer arrived. `sent` says whether the vendor may have seen the request."""
 
     def __init__(self, code: Code, text: str, *, sent: bool) -> None:
         super().__init__(text)
@@ -69,10 +71,10 @@ class NoReply(Exception):
 
 
 def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T:
-    """What `pick` finds in the answer to a paid call.
+    """Return what `pick` finds in the answer to a paid call.
 
-    `what` completes the sentence «VENDOR was asked to …». Raises Refused or OutcomeUnknown: the latter also for a
-    success without the thing that was bought, because the vendor may well be at work on it.
+    `what` completes the sentence "VENDOR was asked to …". Raises Refused or OutcomeUnknown; the latter also for a
+    success without what was ordered, because the vendor may well be working on it.
     """
     picked = pick(parse(reply.body)) if reply.ok else None
     if picked is not None:
@@ -85,7 +87,7 @@ def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], 
 
 
 def answered(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T:
-    """What `pick` finds in the answer to a free question. Raises PollFailed."""
+    """Return what `pick` finds in the answer to a free call. Raises PollFailed."""
     picked = pick(parse(reply.body)) if reply.ok else None
     if picked is not None:
         return picked
@@ -97,29 +99,31 @@ def answered(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T
 
 
 def says_missing(vendor: Vendor, reply: Reply) -> bool:
-    """Whether the vendor says, in its own words, that it knows nothing of what it was asked about: 404, and 400 where
-    it takes an unknown id for a bad request (PiAPI's older API)."""
+    """Return whether the vendor itself says that there is no such thing: with 404, or with 400 where it treats an
+    unknown id as a bad request (PiAPI's older API)."""
     return reply.status in (400, 404) and vendor.own_words(parse(reply.body)) is not None
 
 
 def unanswered(vendor: Vendor, what: str, trouble: NoReply, *, paid: bool) -> VendorError:
-    """The error of a call to which no answer came."""
+    """Return the error for a call without an answer."""
     paid_kind = OutcomeUnknown if trouble.sent else Refused
     kind = paid_kind if paid else PollFailed
     return kind(trouble.code, f"{vendor.name} was asked to {what}: {trouble}. {_advice(vendor, trouble.code, kind)}")
 
 
 def ended_as_failed(vendor: Vendor, task_id: str, reasons: str) -> TaskFailed:
-    """The error of a task for pictures that the vendor itself calls failed, for `reasons` («» if it gives none)."""
-    said = f": «{quote(reasons, vendor.secret)}»" if reasons else ", for no reason that it gives"
+    """Return the error for a Midjourney task that the vendor reports as failed, for `reasons` ("" if it gives none)."""
+    said = f': "{quote(reasons, vendor.secret)}"' if reasons else ", without a reason"
     code = Code.REJECTED if is_moderation(reasons) else Code.TASK_FAILED
     advice = _ADVICE[code] if code is Code.REJECTED else "Try it again."
     return TaskFailed(code, f"{vendor.name} ended task {task_id} as failed{said}. {advice}")
 
 
 def parse(data: bytes | str) -> object:
-    """The JSON value in `data`, or NOT_JSON. Half surrogate pairs, which no file can hold, become «?», and numbers that
-    none can hold (NaN, Infinity, 1e400) null."""
+    """Return the JSON value in `data`, or NOT_JSON.
+
+    Lone surrogates become "?", and numbers that JSON does not have (NaN, Infinity, 1e400) become null.
+    """
     try:
         value = json.loads(data, parse_constant=_not_finite, parse_float=_finite)
         escaped = b"\\ud" if isinstance(data, bytes) else "\\ud"
@@ -140,23 +144,41 @@ def _not_finite(_: str) -> None:
 
 
 def as_dict(value: object) -> dict[str, Any]:
-    """`value` if it is a JSON object, else an empty one: vendors send null, "" and [] where an object is expected."""
+    """Return `value` if it is a JSON object, else {}: vendors send null, "" and [] where an object is expected."""
     return value if isinstance(value, dict) else {}
 
 
+def number(value: object) -> float | None:
+    """Return `value` as a number, also from a text ("40", "40 %"); None for anything else.
+
+    True and false, NaN, infinity, and what is larger than `LARGEST` are not numbers. An int stays an int.
+    """
+    if isinstance(value, str):
+        value = _stated(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) <= LARGEST else None  # which NaN is not
+
+
+def count(value: object) -> int | None:
+    """Return `value` as a whole number, written as 12 or 12.0; None for anything else."""
+    found = number(value)
+    return int(found) if found is not None and found == int(found) and not isinstance(value, str) else None
+
+
 def joined(reasons: Iterable[object]) -> str:
-    """The texts among `reasons`, each once."""
+    """Return the texts among `reasons`, each once, joined."""
     texts = (reason.strip() for reason in reasons if isinstance(reason, str))
     return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
 def is_moderation(text: str) -> bool:
-    """Whether a vendor's words speak of content that it does not allow."""
+    """Return whether a vendor's message is about content that it does not allow."""
     return _MODERATION.search(text[:_WORDS_LIMIT]) is not None
 
 
 def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
-    """A vendor's words, fit for a message: one line, without keys, signatures and control characters, shortened."""
+    """Return a vendor's text, fit for a message: one line, short, without keys, signatures and control characters."""
     if len(secret) >= SECRET_LENGTH:
         text = text.replace(secret, "…")
     text = redact(" ".join(one_line(beginning(text)).split()))
@@ -164,9 +186,9 @@ def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the vendor asks to be left alone, in seconds (RFC 9110, 10.2.3: seconds, or an HTTP date).
+    """Return the seconds that Retry-After asks for (RFC 9110, 10.2.3: seconds, or an HTTP date), or None.
 
-    A date is held against the answer's own Date, so that a wrong clock here does not matter.
+    A date is compared with the answer's own Date, so that a wrong clock here does not matter.
     """
     text = headers.get("Retry-After", "")[:_DATE_LIMIT].strip()
     if text[:1].isdigit():
@@ -174,7 +196,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None if seconds is None else max(0.0, seconds)
     try:
         return max(0.0, _seconds_until(text, headers.get("Date", "")[:_DATE_LIMIT]))
-    except (ValueError, TypeError, OverflowError):  # TypeError: a date with a zone against one without
+    except (ValueError, TypeError, OverflowError):  # TypeError: one date has a zone, the other has none
         return None
 
 
@@ -196,12 +218,12 @@ _POLL_CODES = {
     429: Code.RATE_LIMIT,
 }
 _SUBMIT_CODES = _POLL_CODES | {404: Code.CONFIGURATION, 405: Code.CONFIGURATION}
-_UNKNOWN_TASK = "It does not know the task: deleted, or asked for at the wrong endpoint."
+_UNKNOWN_TASK = "It does not know the task: it was deleted, or the endpoint is wrong."
 _ADVICE = {
     Code.NETWORK: "Check the network and the endpoint in the settings if this goes on.",
     Code.TIMEOUT: "Look at the vendor's status page if this goes on.",
     Code.UNAVAILABLE: "Look at the vendor's status page if this goes on.",
-    Code.RATE_LIMIT: "Ask less often, or raise the limit with the vendor.",
+    Code.RATE_LIMIT: "Poll less often, or have the vendor raise the limit.",
     Code.CONFLICT: "Look at the vendor's status page if this goes on.",
     Code.BAD_ANSWER: "Check the endpoint in the settings if this goes on.",
     Code.REJECTED: "Change the prompt: the same one will be refused again.",
@@ -212,7 +234,7 @@ _ADVICE = {
 
 
 def _refused(status: int, parsed: bool, own: Words | None) -> bool:
-    """Whether a paid call that was answered like this was certainly not carried out."""
+    """Return whether a paid call with this answer was certainly not carried out."""
     if status in (408, 409):
         return False
     return parsed if 400 <= status < 500 else status >= 500 and own is not None
@@ -224,7 +246,7 @@ def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -
     # 401 and 429 are never about the prompt.
     if own and status in (400, 403, 413, 422, 451) and is_moderation(f"{own.code} {own.text}"):
         return Code.REJECTED
-    if status == 403 and own and own.code:  # somebody else's body has no code
+    if status == 403 and own and own.code:  # a body that is not the vendor's has no code
         return vendor.forbidden
     if status in _SUBMIT_CODES:
         return _SUBMIT_CODES[status]
@@ -234,14 +256,15 @@ def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -
 
 
 def _poll_code(status: int, own: Words | None) -> Code:
-    """Never class B: what is asked about is paid for, and no answer about it is a reason to give it up at once."""
+    """Return the code of an answer to a poll. Never class B: the task is paid for, and no answer is a reason to give it
+    up."""
     if own and _CREDIT.search(f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
     return _POLL_CODES.get(status, Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER)
 
 
 def _read(vendor: Vendor, reply: Reply) -> tuple[bool, Words | None]:
-    """Whether the body is a JSON object or list, and what the vendor says in it."""
+    """Return whether the body is a JSON object or list, and what the vendor says in it."""
     body = parse(reply.body)
     parsed = isinstance(body, (dict, list))
     if not parsed:
@@ -253,7 +276,7 @@ def _read(vendor: Vendor, reply: Reply) -> tuple[bool, Words | None]:
 
 
 def _sentence(vendor: Vendor, what: str, reply: Reply, own: Words | None) -> str:
-    said = _said(vendor, reply, own)
+    said = _quoted(vendor, reply, own)
     location = reply.headers.get("Location", "") if 300 <= reply.status < 400 else ""
     moved = (
         f", a redirect to {quote(location.partition('?')[0], vendor.secret)} that is not followed" if location else ""
@@ -261,11 +284,12 @@ def _sentence(vendor: Vendor, what: str, reply: Reply, own: Words | None) -> str
     return f"{vendor.name} was asked to {what} and answered HTTP {reply.status}{said}{moved}."
 
 
-def _said(vendor: Vendor, reply: Reply, own: Words | None) -> str:
+def _quoted(vendor: Vendor, reply: Reply, own: Words | None) -> str:
     if own is not None:
-        return f": «{quote(': '.join(filter(None, own)), vendor.secret)}»"
+        text = quote(": ".join(filter(None, own)), vendor.secret)
+        return f': "{text}"'
     text = quote(reply.body.decode("utf-8", "replace"), vendor.secret)
-    return f" with a body that was not expected: «{text}»" if text else " with an empty body"
+    return f' with an unexpected body: "{text}"' if text else " with an empty body"
 
 
 def _advice(vendor: Vendor, code: Code, kind: type[VendorError]) -> str:
@@ -281,3 +305,12 @@ def _seconds_until(date: str, now: str | None) -> float:
         moment = moment.replace(tzinfo=UTC)
     present = parsedate_to_datetime(now) if now else datetime.now(UTC)
     return (moment - present).total_seconds()
+
+
+def _stated(text: str) -> float | None:
+    if len(text) > 40:  # Python itself limits the digits of an int, not of a float
+        return None
+    try:
+        return float(text.strip().removesuffix("%"))
+    except ValueError:
+        return None

@@ -1,6 +1,6 @@
-"""Files behind the links that vendors give: whole, of a bounded size, within a bounded time, and really media.
+"""Downloads from the links that vendors give: complete, bounded in size and time, and really media.
 
-No key goes along, whatever the link: it may lead anywhere.
+No key is sent, whatever the link: it may lead anywhere.
 """
 
 import time
@@ -22,9 +22,11 @@ _PAGE_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<error")
 
 
 class HttpDownloader:
-    """`retake.vendors.Downloader` over HTTP. `timeout_s` bounds the whole download, redirects included; `max_bytes` the
-    file, where a call does not say. Raises SettingsError for a proxy or certificates in the environment that cannot be
-    used."""
+    """`retake.vendors.Downloader` over HTTP.
+
+    `timeout_s` limits the whole download with its redirects, `max_bytes` the file unless a call gives its own limit.
+    Raises SettingsError for a proxy or certificates in the environment that cannot be used.
+    """
 
     def __init__(
         self,
@@ -44,17 +46,17 @@ class HttpDownloader:
         reply = self._follow(url, self._max_bytes if max_bytes is None else max_bytes)
         if reply.status != 200:
             code = _code(reply.status)
-            said = f"answered HTTP {reply.status}. {_ADVICE[code]}"
+            answer = f"answered HTTP {reply.status}. {_ADVICE[code]}"
             kind = LinkExpired if reply.status in (403, 404, 410) else PollFailed
-            raise kind(code, f"{bare(url)} {said}", retry_after_s=retry_after_s(reply.headers))
+            raise kind(code, f"{bare(url)} {answer}", retry_after_s=retry_after_s(reply.headers))
         if not reply.body:
-            raise _useless(url, "is an empty file")
+            raise _unusable(url, "is an empty file")
         if _is_page(reply):
-            raise _useless(url, f"is no media but {reply.headers.get('Content-Type', 'a page')}")
+            raise _unusable(url, f"is not media but {reply.headers.get('Content-Type', 'a page')}")
         return reply.body
 
     def _follow(self, url: str, max_bytes: int) -> Reply:
-        """The answer at the end of the redirects."""
+        """Return the answer at the end of the redirects."""
         deadline = self._monotonic() + self._timeout_s
         place = url
         for _ in range(MAX_REDIRECTS + 1):
@@ -63,17 +65,17 @@ class HttpDownloader:
             if reply.status not in (301, 302, 303, 307, 308) or not location:
                 return reply
             place = _next(place, location)
-        raise _useless(url, f"leads through more than {MAX_REDIRECTS} redirects")
+        raise _unusable(url, f"leads through more than {MAX_REDIRECTS} redirects")
 
     def _get(self, url: str, left_s: float, max_bytes: int) -> Reply:
         if left_s <= 0:
             raise PollFailed(Code.TIMEOUT, f"{bare(url)} was not downloaded within {self._timeout_s:g} s.")
         if not url.lower().startswith(("http://", "https://")):
-            raise _useless(url, "is no http(s) link")
+            raise _unusable(url, "is not an http(s) link")
         try:
             return exchange(self._session, "GET", url, timeout_s=left_s, limit=max_bytes)
         except NoReply as trouble:
-            # The link is the vendor's, not the operator's: a bad one is a bad answer, not a bad setting.
+            # The link comes from the vendor, so a bad one is a bad answer, not a bad setting.
             code = Code.BAD_ANSWER if trouble.code is Code.CONFIGURATION else trouble.code
             raise PollFailed(code, f"{bare(url)} was not downloaded: {trouble}.") from None
 
@@ -81,12 +83,12 @@ class HttpDownloader:
 _ADVICE = {
     Code.RATE_LIMIT: "Ask less often.",
     Code.UNAVAILABLE: "Look at the vendor's status page if this goes on.",
-    Code.BAD_ANSWER: "The link has run out or is gone: the task's state gives a new one.",
+    Code.BAD_ANSWER: "The link has expired: poll the task for a new one.",
 }
 
 
 def _code(status: int) -> Code:
-    """Always class A: no key is in play, and for a link that has run out the task's state gives a new one."""
+    """Return the code for a status. Always class A: no key is involved, and an expired link can be renewed."""
     if status == 429:
         return Code.RATE_LIMIT
     return Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER
@@ -96,14 +98,14 @@ def _next(place: str, location: str) -> str:
     try:
         return urljoin(place, location)
     except ValueError:
-        raise _useless(place, "redirects to something that is no link") from None
+        raise _unusable(place, "redirects to something that is not a link") from None
 
 
 def _is_page(reply: Reply) -> bool:
-    """Whether a «success» is an error page or document in disguise."""
+    """Return whether a successful answer is really an error page or document."""
     kind = reply.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind in _PAGE_TYPES or reply.body[:256].lstrip().lower().startswith(_PAGE_STARTS)
 
 
-def _useless(url: str, why: str) -> PollFailed:
+def _unusable(url: str, why: str) -> PollFailed:
     return PollFailed(Code.BAD_ANSWER, f"{bare(url)} {why}. Look at the task at the vendor's.")

@@ -1,8 +1,8 @@
-"""Midjourney through LegNext, the seller that PiAPI named as its successor.
+"""Midjourney through LegNext, the vendor that PiAPI recommends as its successor.
 
-From docs.legnext.ai («Text to Image», «Upscale Image», «Get Task Status»): a job is the answer itself, without an
+From docs.legnext.ai ("Text to Image", "Upscale Image", "Get Task Status"): an answer is the job itself, without an
 envelope; Midjourney's parameters are flags in the text; pictures count from 0. There is neither an idempotency key nor
-a list of jobs, so a job whose id got lost cannot be found again.
+a list of jobs, so a job whose id was lost cannot be found.
 """
 
 import re
@@ -13,16 +13,15 @@ from urllib.parse import quote as quote_path
 import requests
 
 from retake.errors import Code, PollFailed
-from retake.vendors import TaskState
+from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
-from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health
 from retake.vendors.http import JsonApi, key_for_header
 from retake.vendors.route import check_route
 
 NAME = "LegNext"
 KEY_NAME = "MIDJOURNEY_API_KEY"
 API_URL = "https://api.legnext.ai/api"
-SUBTLE = 0  # the upscale that keeps to the picture; the other one, 1, invents details
+SUBTLE = 0  # the upscale that keeps the picture; 1 is "creative" and adds details
 
 _MODE_FLAGS = {"relax": "--relax", "fast": "", "turbo": "--turbo"}  # without a flag it is fast
 
@@ -30,8 +29,9 @@ _MODE_FLAGS = {"relax": "--relax", "fast": "", "turbo": "--turbo"}  # without a 
 class LegNext:
     """`retake.vendors.Midjourney` on LegNext.
 
-    `endpoint` is the base URL; None is the vendor's own. `process_mode` (relax, fast or turbo) and `aspect_ratio`
-    («16:9») go along as flags unless the prompt has such a flag of its own. `timeout_s` is how long an answer may take.
+    `endpoint` is the base URL; None means the vendor's. `process_mode` (relax, fast or turbo) and `aspect_ratio`
+    ("16:9") are added as flags unless the prompt has its own. An answer may take `timeout_s` seconds.
+
     Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
     be used.
     """
@@ -50,13 +50,13 @@ class LegNext:
         check_route(self._url)
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
-        # A refused key is a 401. With 403 it refuses the prompt, as sensitive.
+        # It refuses a key with 401; with 403 it refuses a prompt as sensitive.
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key, forbidden=Code.REJECTED)
         headers = {"x-api-key": key_for_header(NAME, KEY_NAME, key)}
         self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
 
     def imagine(self, prompt: str, nonce: int) -> str:
-        """See `Midjourney.imagine`. A prompt that names a seed keeps it."""
+        """See `Midjourney.imagine`. A prompt with a --seed keeps it."""
         text = _flagged(prompt.strip(), "seed", f"--seed {nonce}")
         if self._aspect_ratio:
             text = _flagged(text, "ar|aspect", f"--ar {self._aspect_ratio}")
@@ -69,7 +69,7 @@ class LegNext:
         return self._submit("start an upscale job", "upscale", order)
 
     def fetch(self, task_id: str) -> TaskState:
-        """See `Midjourney.fetch`. A result has `temporary_image_urls` too: the single pictures, as far as there are."""
+        """See `Midjourney.fetch`. A result also has `temporary_image_urls`: the single pictures, if any."""
         url = f"{self._url}/v1/job/{quote_path(task_id, safe='')}"
         job = self._api.look(f"tell the state of job {task_id}", url, {}, _job)
         status = job["status"].lower()
@@ -80,25 +80,25 @@ class LegNext:
         return TaskState(progress=quote(status))
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """See `Midjourney.find`: this vendor cannot tell."""
+        """See `Midjourney.find`. This vendor cannot tell."""
         return None
 
     def health(self) -> Health:
-        """See `Healthy.health`: this vendor tells nothing of the account, so it is asked for a job that nobody made."""
+        """See `Healthy.health`. This vendor says nothing about the account, so this polls a job that does not exist."""
         self.test_request()
-        return Health("it answers, and takes the key; it tells nothing of the account")
+        return Health("it answers and accepts the key; it says nothing about the account")
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""
-        self._api.look_for("tell the state of a job that nobody made", f"{self._url}/v1/job/{NOBODYS}", {}, _job)
-        return KNOWN_AS_NOBODYS
+        self._api.look_for("tell the state of a job that does not exist", f"{self._url}/v1/job/{NO_TASK}", {}, _job)
+        return NO_SUCH_TASK
 
     def _submit(self, what: str, path: str, order: Mapping[str, Any]) -> str:
         return self._api.submit(what, f"{self._url}/v1/{path}", order, _job_id)
 
 
 def own_words(body: object) -> Words | None:
-    """LegNext's error body: {code, message, raw_message, detail}, in some of its answers below «error»."""
+    """Read LegNext's error body: {code, message, raw_message, detail}, in some answers below "error"."""
     fields = as_dict(body)
     for error in (as_dict(fields.get("error")), fields):
         text = _reasons(error)
@@ -112,7 +112,7 @@ def _reasons(error: Mapping[str, Any]) -> str:
 
 
 def _flagged(text: str, names: str, flag: str) -> str:
-    """`text` with `flag`, unless it has one of those `names` (a regular expression) already."""
+    """Return `text` with `flag`, unless it already has a flag of `names` (a regular expression)."""
     return text if re.search(rf"--({names})\b", text) else f"{text} {flag}".rstrip()
 
 
@@ -128,9 +128,9 @@ def _job(body: object) -> dict[str, Any] | None:
 
 
 def _result(job_id: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    """The vendor's output with `image_url` and `temporary_image_urls`. Raises PollFailed where it has no picture.
+    """Return the vendor's output with `image_url` and `temporary_image_urls`. Raises PollFailed if it has no picture.
 
-    `image_url` is the grid of an imagine, or the upscaled picture; the documentation shows jobs that have it empty.
+    `image_url` is the grid of an imagine job, or the upscaled picture; the documentation shows jobs without it.
     """
     output = as_dict(job.get("output"))
     listed = output.get("image_urls")
@@ -139,6 +139,6 @@ def _result(job_id: str, job: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(picture, str):
         raise PollFailed(
             Code.BAD_ANSWER,
-            f"{NAME} calls job {job_id} completed, but gives no picture. Look at the job in its dashboard.",
+            f"{NAME} reports job {job_id} as completed, but gives no picture. Look at the job in its dashboard.",
         )
     return {**output, "image_url": picture, "temporary_image_urls": singles}

@@ -1,26 +1,24 @@
-"""Midjourney through PiAPI, in the shape that the pipeline's predecessor used it.
+"""Midjourney through PiAPI.
 
-Two generations of the API meet here (docs of piapi.ai: «Imagine», «Upscale», «Get Task», «User history query», and the
-older «/mj/v2»): tasks are created at the unified endpoint, which wraps its answers in {code, message, data}, and their
-state is asked of the older one, which does not. So every field is looked for where either would put it.
+Two generations of the API meet here (docs of piapi.ai: "Imagine", "Upscale", "Get Task", "User history query", and the
+older "/mj/v2"): tasks are created at the unified endpoint, which wraps its answers in {code, message, data}, and polled
+at the older one, which does not. So every field is read from wherever either of them puts it.
 """
 
+import json
 import re
 import time
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import requests
 
 from retake.clock import parse_stamp
 from retake.errors import Code, PollFailed
-from retake.vendors import TaskState
-from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
-from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health, Quota
+from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, Quota, TaskState
+from retake.vendors.answers import Vendor, Words, as_dict, count, ended_as_failed, joined, number, quote
 from retake.vendors.http import JsonApi, key_for_header
-from retake.vendors.numbers import number
-from retake.vendors.piapi_history import is_last, listing, newest_match
 from retake.vendors.route import check_route
 
 NAME = "PiAPI"
@@ -30,13 +28,15 @@ CREATE_PATH = "/api/v1/task"
 FETCH_PATH = "/mj/v2/fetch"
 HISTORY_PATH = "/api/open/tasks/histories"
 ACCOUNT_PATH = "/account/info"
-PAGE_SIZE = 100  # the largest that the vendor gives
+PAGE_SIZE = 100  # the vendor's maximum
 MAX_PAGES = 20
-BEFORE = timedelta(seconds=60)  # the vendor's clock and ours may differ
+BEFORE = timedelta(seconds=60)  # for clocks that differ
 AFTER = timedelta(minutes=10)
 
 _DONE = ("completed", "finished")
 _FAILED = ("failed",)
+_SEED = re.compile(r"--seed[\s=]+(\d+)")
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _ASPECT = re.compile(r"--(ar|aspect)\b")
 _PICTURE_FIELDS = ("image_url", "discord_image_url", "permanent_url", "image_urls", "temporary_image_urls")
 
@@ -44,10 +44,12 @@ _PICTURE_FIELDS = ("image_url", "discord_image_url", "permanent_url", "image_url
 class PiAPI:
     """`retake.vendors.Midjourney` on PiAPI.
 
-    `endpoint` creates a task (POST), `task_endpoint` tells its state (POST); None is the vendor's own. `process_mode`
-    is relax, fast or turbo; `aspect_ratio` («16:9») goes along unless the prompt has an --ar of its own. `timeout_s` is
-    how long an answer may take. Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in
-    the environment that cannot be used.
+    `endpoint` creates a task (POST), `task_endpoint` tells its state (POST); None means the vendor's. `process_mode` is
+    relax, fast or turbo; `aspect_ratio` ("16:9") is sent unless the prompt has its own --ar. An answer may take
+    `timeout_s` seconds.
+
+    Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
+    be used.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class PiAPI:
         self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
 
     def imagine(self, prompt: str, nonce: int) -> str:
-        """See `Midjourney.imagine`. A prompt that names a seed keeps it, and can then not be found by `find`."""
+        """See `Midjourney.imagine`. A prompt with a --seed keeps it; `find` cannot find such an order."""
         text = prompt.strip()
         if "--seed" not in text:
             text = f"{text} --seed {nonce}"
@@ -97,42 +99,41 @@ class PiAPI:
         return TaskState(progress=_progress(task))
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """See `Midjourney.find`: looks through the vendor's task history around the time of asking."""
+        """See `Midjourney.find`. Searches the vendor's task history around the time of the call."""
         try:
             requested_at = parse_stamp(str(asked.get("requested_at_utc")))
         except ValueError:
             return None
         start, end = requested_at - BEFORE, requested_at + AFTER
-        found = newest_match(self._histories(start, end), asked, start, end)
+        found = _newest_match(self._histories(start, end), asked, start, end)
         return None if found is None else _task_id(found) or _task_id({"task_id": found.get("id")})
 
     def health(self) -> Health:
-        """See `Healthy.health`: the account. An endpoint that is not the vendor's own is asked for a task that nobody
-        made: what it answers in its own words will do."""
+        """See `Healthy.health`. Reads the account, or, at an endpoint that is not the vendor's, a task that does not
+        exist."""
         base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
         account = (
             self._api.look_for("tell its account", base + ACCOUNT_PATH, {}, _account) if found and not rest else None
         )
         if account is None:
-            self._api.look_for("tell the state of a task that nobody made", f"{self._endpoint}/{NOBODYS}", {}, _task)
-            return Health("it answers, and takes the key; it tells nothing of the account")
+            self._api.look_for("tell the state of a task that does not exist", f"{self._endpoint}/{NO_TASK}", {}, _task)
+            return Health("it answers and accepts the key; it says nothing about the account")
         name, left = account
         doubts = ("the account is empty: top it up",) if left is not None and left <= 0 else ()
-        return Health(f"it takes the key of the account {name!r}", (Quota("US dollars", left),), doubts)
+        return Health(f"it accepts the key of the account {name!r}", (Quota("US dollars", left),), doubts)
 
     def test_request(self) -> str:
-        """See `Healthy.test_request`: at the endpoint that tasks are asked for, which may be another than they are
-        created at."""
-        what = "tell the state of a task that nobody made"
-        self._api.ask_for(what, self._task_endpoint, {"task_id": NOBODYS}, _task)
-        return KNOWN_AS_NOBODYS
+        """See `Healthy.test_request`. Calls the endpoint for polls, which may differ from the one for orders."""
+        what = "tell the state of a task that does not exist"
+        self._api.ask_for(what, self._task_endpoint, {"task_id": NO_TASK}, _task)
+        return NO_SUCH_TASK
 
     def _create(self, task_type: str, order: dict[str, Any]) -> str:
         body = {"model": "midjourney", "task_type": task_type, "input": order, "config": {"service_mode": ""}}
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
 
     def _histories(self, start: datetime, end: datetime) -> Iterator[dict[str, Any]]:
-        """The tasks that the vendor lists for that time, as far as it answers within the time of a call."""
+        """Yield the tasks that the vendor lists for that time, for no longer than one call may take."""
         base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
         if not found or rest:
             return
@@ -141,18 +142,18 @@ class PiAPI:
         for page in range(1, MAX_PAGES + 1):
             page_query = {**query, "page": page, "page_size": PAGE_SIZE}
             try:
-                answer = self._api.look("list its tasks", base + HISTORY_PATH, page_query, listing)
+                answer = self._api.look("list its tasks", base + HISTORY_PATH, page_query, _listing)
             except PollFailed:
                 return
             tasks = [as_dict(task) for task in answer["data"]]
             yield from tasks
             seen += len(tasks)
-            if not tasks or is_last(answer, seen, len(tasks) < PAGE_SIZE) or time.monotonic() > end_s:
+            if not tasks or _is_last(answer, seen, len(tasks) < PAGE_SIZE) or time.monotonic() > end_s:
                 return
 
 
 def own_words(body: object) -> Words | None:
-    """PiAPI's error body: {code, message, data?}; the reason may lie deeper, in data.error."""
+    """Read PiAPI's error body: {code, message, data?}; the reason may be in data.error."""
     fields = as_dict(body)
     error = as_dict(as_dict(fields.get("data")).get("error")) or as_dict(fields.get("error"))
     reasons = (fields.get("message"), error.get("message"), error.get("raw_message"), error.get("detail"))
@@ -163,7 +164,7 @@ def own_words(body: object) -> Words | None:
 
 
 def _task_id(body: object) -> str | None:
-    """The id, wherever an answer has it."""
+    """Return the task's id, wherever an answer has it, or None."""
     fields = as_dict(body)
     for place in (fields.get("data"), fields.get("result"), fields):
         task_id = as_dict(place).get("task_id")
@@ -173,7 +174,7 @@ def _task_id(body: object) -> str | None:
 
 
 def _task(body: object) -> dict[str, Any] | None:
-    """The task's own object: in an envelope, or the answer itself."""
+    """Return the task's object, in an envelope or not, or None."""
     fields = as_dict(body)
     for place in (as_dict(fields.get("data")), fields):
         if isinstance(place.get("status"), str) and place["status"]:
@@ -182,7 +183,7 @@ def _task(body: object) -> dict[str, Any] | None:
 
 
 def _account(body: object) -> tuple[str, float | None] | None:
-    """The account's name, and what is left in it in US dollars."""
+    """Return the account's name and its balance in US dollars, or None."""
     data = as_dict(as_dict(body).get("data"))
     return (quote(str(data.get("account_name") or "")), number(data.get("equivalent_in_usd"))) if data else None
 
@@ -192,7 +193,7 @@ def _output(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(task_id: str, task: Mapping[str, Any]) -> dict[str, Any]:
-    """The vendor's result with an `image_url`, whichever field it put the picture into. Raises PollFailed."""
+    """Return the vendor's result with `image_url`, whichever field has the picture. Raises PollFailed."""
     output = _output(task)
     for field in _PICTURE_FIELDS:
         urls = output.get(field)
@@ -201,7 +202,7 @@ def _result(task_id: str, task: Mapping[str, Any]) -> dict[str, Any]:
             return {**output, "image_url": url}
     raise PollFailed(
         Code.BAD_ANSWER,
-        f"{NAME} calls task {task_id} finished, but gives no picture. Look at the task in its workspace.",
+        f"{NAME} reports task {task_id} as finished, but gives no picture. Look at the task in its workspace.",
     )
 
 
@@ -213,7 +214,7 @@ def _progress(task: Mapping[str, Any]) -> str:
 
 
 def _why(task: Mapping[str, Any]) -> str:
-    """The reasons of a failed task, from every place where the two generations put them."""
+    """Return why a task failed, from every field that either generation uses."""
     error, output = as_dict(task.get("error")), _output(task)
     listed = output.get("error_messages")
     reasons = [
@@ -225,3 +226,71 @@ def _why(task: Mapping[str, Any]) -> str:
     ]
     reasons += listed if isinstance(listed, list) else [listed]
     return joined(reasons)
+
+
+# --- the history of tasks -------------------------------------------------------------------------------------------
+# The vendor documents how to query it ("User history query"), but not what an item looks like. So an item is read
+# tolerantly: the order as an object or as JSON text, times as ISO 8601 or in seconds, anything missing.
+
+
+def _listing(body: object) -> dict[str, Any] | None:
+    """Return the page of a listing, {data: [task…], page, size, total}, in an envelope or not, or None."""
+    fields = as_dict(body)
+    for place in (as_dict(fields.get("data")), fields):
+        if isinstance(place.get("data"), list):
+            return place
+    return None
+
+
+def _is_last(page: Mapping[str, Any], seen: int, is_short: bool) -> bool:
+    """Return whether this page is the last, after `seen` tasks in all; without a total, a short page is the last."""
+    total = count(page.get("total"))
+    return seen >= total if total is not None and total > 0 else is_short
+
+
+def _newest_match(
+    tasks: Iterable[dict[str, Any]], asked: Mapping[str, Any], start: datetime, end: datetime
+) -> dict[str, Any] | None:
+    """Return the newest of `tasks` that `asked` describes (see `Midjourney.find`) and that was made in that time."""
+    matches = [task for task in tasks if _is_it(task, asked) and _created_in(task, start, end)]
+    # `max` returns the first of equals, and the vendor lists the newest first.
+    return max(matches, key=lambda task: _created(task) or _LONG_AGO, default=None)
+
+
+def _is_it(task: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    step, order = asked.get("step"), _order(task)
+    if step not in ("imagine", "upscale") or step not in str(task.get("task_type") or step).lower():
+        return False
+    if step == "imagine":
+        seeds = _SEED.findall(str(order.get("prompt") or task.get("prompt") or ""))
+        return str(asked.get("nonce")) in seeds
+    wanted = (asked.get("origin_task_id"), asked.get("index"))
+    has = (order.get("origin_task_id"), order.get("index"))
+    return None not in wanted and tuple(map(str, has)) == tuple(map(str, wanted))
+
+
+def _order(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the order that a task was made from."""
+    order = task.get("input")
+    if isinstance(order, str):
+        try:
+            order = json.loads(order)
+        except (ValueError, RecursionError):
+            return {"prompt": order}
+    return as_dict(order)
+
+
+def _created(task: Mapping[str, Any]) -> datetime | None:
+    """Return when the vendor made the task, or None if it does not say."""
+    moment = as_dict(task.get("meta")).get("created_at") or task.get("created_at")
+    seconds = None if isinstance(moment, str) else number(moment)
+    try:
+        created = parse_stamp(str(moment)) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return created if created.year > 1970 else None  # some kind of zero: 0001-01-01, 1970-01-01
+
+
+def _created_in(task: Mapping[str, Any], start: datetime, end: datetime) -> bool:
+    created = _created(task)
+    return created is None or start <= created <= end

@@ -1,7 +1,7 @@
-"""The way to a vendor that the environment prescribes: its proxies, and which certificates are trusted.
+"""Proxies and trusted certificates, as the environment sets them.
 
-Everything here is looked at when a client is made, before anything is paid for, and without the network: what is wrong
-with it is a setting to mend, not a call of unknown outcome.
+They are checked when a client is created, before anything is paid for and without the network: a mistake here is a
+setting to fix, not a call of unknown outcome.
 """
 
 import errno
@@ -20,30 +20,32 @@ from urllib3.util import parse_url
 from retake.errors import SettingsError
 
 TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What names the trusted certificates, the first one that is set counts: the variables of requests, then OpenSSL's."""
+"""The variables that name trusted certificates; the first one that is set counts. Those of requests, then OpenSSL's."""
 
 ANYWHERE = ("http://files.example/", "https://files.example/")
-"""Stand for links that may lead anywhere."""
+"""URLs that stand for links to anywhere."""
 
 _PROXY_SCHEMES = ("http", "https")
 _SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
-_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # how a folder of certificates names its files (openssl rehash)
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # the file names in a folder of certificates (openssl rehash)
 
 
 class _Trust(NamedTuple):
-    """Where trusted certificates lie, and the variable that says so, "" for the ones that come with requests."""
+    """The path of trusted certificates, and the variable that names it; "" for those that come with requests."""
 
     variable: str
     path: str
 
 
 def check_route(*urls: str) -> None:
-    """Check the proxies on the way to `urls`, and the trusted certificates. Raises SettingsError, which names the
-    variable and does not show its value: a proxy's address may hold a password."""
+    """Check the proxies for `urls` and the trusted certificates.
+
+    Raises SettingsError, which names the variable but not its value: a proxy's URL may hold a password.
+    """
     for url in urls:
         try:
             proxy = select_proxy(url, get_environ_proxies(url))
-        except ValueError:  # no address: the call will say so
+        except ValueError:  # not a URL: the call will say so
             continue
         if proxy:
             _check_proxy(_variable_of(url, proxy, os.environ), proxy)
@@ -51,7 +53,7 @@ def check_route(*urls: str) -> None:
 
 
 def trusted() -> ssl.SSLContext:
-    """The certificates that the environment says are trusted, ready for use. Raises SettingsError."""
+    """Return a TLS context with the certificates that the environment trusts. Raises SettingsError."""
     for variable in TRUST_VARIABLES:
         path = os.environ.get(variable)
         if path:
@@ -67,17 +69,17 @@ def _check_proxy(variable: str, proxy: str) -> None:
     except (LocationParseError, ValueError):
         pass
     if not host:
-        raise SettingsError(f"{variable}: no proxy's address; write it as http://HOST:PORT, or unset it")
+        raise SettingsError(f"{variable}: not the URL of a proxy; write it as http://HOST:PORT, or unset it")
     if scheme in _SOCKS_SCHEMES and find_spec("socks") is None:
         raise SettingsError(
             f"{variable}: a {scheme} proxy needs PySocks; install it (pip install pysocks), or name an http:// proxy"
         )
     if scheme not in (*_PROXY_SCHEMES, *_SOCKS_SCHEMES):
-        raise SettingsError(f"{variable}: {scheme!r} is no kind of proxy that can be used; write http://HOST:PORT")
+        raise SettingsError(f"{variable}: {scheme!r} is not a supported kind of proxy; write http://HOST:PORT")
 
 
 def _variable_of(url: str, proxy: str, environ: Mapping[str, str]) -> str:
-    """The variable that `proxy` came from."""
+    """Return the name of the variable that `proxy` came from."""
     scheme = url.partition(":")[0].lower()
     for wanted in (f"{scheme}_proxy", "all_proxy"):
         for name in (wanted, wanted.upper()):
@@ -87,11 +89,11 @@ def _variable_of(url: str, proxy: str, environ: Mapping[str, str]) -> str:
 
 
 class ClosingSocket(ssl.SSLSocket):
-    """Closes itself where its peer is gone before the handshake: CPython (`SSLSocket._create`) then raises and leaves
-    the socket open, out of anybody's reach."""
+    """Closes itself if its peer is gone before the handshake: CPython (`SSLSocket._create`) then raises and leaves the
+    socket open."""
 
     def getpeername(self) -> Any:
-        """Return the peer's address. Raises ConnectionResetError where there is no peer any more."""
+        """Return the peer's address. Raises ConnectionResetError if the peer is gone."""
         try:
             return super().getpeername()
         except OSError as error:
@@ -99,21 +101,21 @@ class ClosingSocket(ssl.SSLSocket):
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
 
-@cache  # some 20 ms each time, and each channel's client asks
+@cache  # takes some 20 ms, for each client of each channel
 def _context(trust: _Trust) -> ssl.SSLContext:
     kinds: dict[bool, Callable[[str], ssl.SSLContext]] = {True: _of_folder, False: _of_file}
     is_folder = trust.variable == "SSL_CERT_DIR" or os.path.isdir(trust.path)
     try:
         context = kinds[is_folder](trust.path)
     except ssl.SSLError:
-        why = "holds no certificates that can be read (PEM)"
+        why = "holds no certificates in PEM"
     except OSError as error:
         why = f"cannot be read: {error.strerror or 'it holds no certificates'}"
     else:
         context.sslsocket_class = ClosingSocket
         return context
     named = trust.variable or "the certificates that come with requests"
-    raise SettingsError(f"{named}: the file or folder that it names {why}; correct it, or unset it")
+    raise SettingsError(f"{named}: the file or folder {why}; correct it, or unset it")
 
 
 def _of_file(path: str) -> ssl.SSLContext:
@@ -124,7 +126,7 @@ def _of_file(path: str) -> ssl.SSLContext:
 
 
 def _of_folder(path: str) -> ssl.SSLContext:
-    """Raises OSError where no folder of the list has a certificate: OpenSSL looks into them at the handshake only."""
+    """Raises OSError if none of the folders has a certificate; OpenSSL reads them only at the handshake."""
     folders = path.split(os.pathsep)
     for folder in folders:
         if os.path.isdir(folder) and any(map(_HASHED.fullmatch, os.listdir(folder))):

@@ -1,7 +1,7 @@
-"""Videos from Runway, through its official SDK with the SDK's own retries and redirects off.
+"""Videos from Runway, through its official SDK with the SDK's own retries and redirects turned off.
 
-The SDK sends; the answers are read raw, because its models are lenient the wrong way round: an unknown status or a
-missing field turns a task of any kind into a pending one (runwayml 5.24, `types/task_retrieve_response.py`).
+Answers are read raw, because the SDK's models are lenient in the wrong direction: an unknown status or a missing field
+turns any task into a pending one (runwayml 5.24, `types/task_retrieve_response.py`).
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import httpx
 import runwayml
 
 from retake.errors import Code, Refused, TaskFailed, VendorError
-from retake.vendors import TaskState
+from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, Quota, TaskState
 from retake.vendors.answers import (
     NoReply,
     Reply,
@@ -19,14 +19,14 @@ from retake.vendors.answers import (
     Words,
     answered,
     as_dict,
+    count,
+    number,
     quote,
     says_missing,
     submitted,
     unanswered,
 )
-from retake.vendors.health import KNOWN_AS_NOBODYS, NOBODYS, Health, Quota
 from retake.vendors.http import JSON_LIMIT, bare, exchange, key_for_header
-from retake.vendors.numbers import count, number
 from retake.vendors.route import check_route
 from retake.vendors.runway_limits import (
     DATA_URI_LIMIT,
@@ -42,16 +42,17 @@ KEY_NAME = "RUNWAYML_API_SECRET"
 API_URL = "https://api.dev.runwayml.com"
 
 _OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
-"""Headers about how a message travels, in lower case: whoever sends or unpacks it sets its own."""
+"""Headers of the transport, in lower case, which is not passed on: each hop sets its own."""
 
 
 class Runway:
     """`retake.vendors.VideoGenerator` on Runway.
 
-    `base_url` is None for the vendor's own. `ratio` («1280:720») and `duration_s` are fitted to what `model` offers;
-    `adjusted` says what was changed, a sentence each, for the log. `min_poll_s` is how many seconds to leave between
-    two polls at least. `timeout_s` is how long an answer may take. Raises SettingsError for a key that cannot be sent,
-    and for a proxy or certificates in the environment that cannot be used.
+    `base_url` None means the vendor's. `ratio` ("1280:720") and `duration_s` are fitted to what `model` offers;
+    `adjusted` has a sentence for the log about each change. An answer may take `timeout_s` seconds.
+
+    Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
+    be used.
     """
 
     def __init__(
@@ -90,10 +91,7 @@ class Runway:
     def poll(self, task_id: str) -> TaskState:
         """See `VideoGenerator.poll`."""
         what = f"tell the state of task {task_id}"
-        try:
-            reply = self._exchange(lambda client: client.tasks.with_raw_response.retrieve(task_id))
-        except NoReply as trouble:
-            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        reply = self._ask(what, lambda client: client.tasks.with_raw_response.retrieve(task_id))
         task = answered(self._vendor, what, reply, _task)
         status = task["status"].upper()
         if status in ("FAILED", "CANCELLED"):
@@ -101,23 +99,20 @@ class Runway:
         return TaskState(result=task) if status == "SUCCEEDED" else TaskState(progress=_progress(task))
 
     def usage(self) -> dict[str, int] | None:
-        """See `VideoGenerator.usage`. The day's count alone may stand still while an old task leaves its rolling
-        window, so the balance goes along."""
+        """See `VideoGenerator.usage`. Includes the balance: the day's count may not change when an old task leaves its
+        rolling window as a new one is added."""
+        what = "tell its usage"
         try:
-            reply = self._exchange(lambda client: client.organization.with_raw_response.retrieve())
-            found = answered(self._vendor, "tell its usage", reply, lambda body: _usage(body, self._model))
-        except (NoReply, VendorError):
+            reply = self._ask(what, lambda client: client.organization.with_raw_response.retrieve())
+            return answered(self._vendor, what, reply, lambda body: _usage(body, self._model))
+        except VendorError:
             return None
-        return found
 
     def health(self) -> Health:
-        """See `Healthy.health`: the organization, its credits and how many videos of the model it may still make today
-        (all of the organization's programs count)."""
+        """See `Healthy.health`. Says how many credits the organization has, and how many videos of the model it may
+        still make today with all of its programs."""
         what = "tell its organization"
-        try:
-            reply = self._exchange(lambda client: client.organization.with_raw_response.retrieve())
-        except NoReply as trouble:
-            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        reply = self._ask(what, lambda client: client.organization.with_raw_response.retrieve())
         body = answered(
             self._vendor, what, reply, lambda body: as_dict(body) if "creditBalance" in as_dict(body) else None
         )
@@ -125,20 +120,17 @@ class Runway:
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""
-        what = "tell the state of a task that nobody made"
-        try:
-            reply = self._exchange(lambda client: client.tasks.with_raw_response.retrieve(NOBODYS))
-        except NoReply as trouble:
-            raise unanswered(self._vendor, what, trouble, paid=False) from None
+        what = "tell the state of a task that does not exist"
+        reply = self._ask(what, lambda client: client.tasks.with_raw_response.retrieve(NO_TASK))
         if not says_missing(self._vendor, reply):
             answered(self._vendor, what, reply, _task)
-        return KNOWN_AS_NOBODYS
+        return NO_SUCH_TASK
 
     def _check(self, image: str, prompt: str) -> None:
-        """Refuse what Runway would refuse, before it costs a call. Raises Refused."""
+        """Refuse what Runway would refuse, without a call. Raises Refused."""
         model = MODELS.get(self._model)
         if model is not None and model.needs_prompt and not prompt:
-            raise Refused(Code.INVALID_INPUT, f"{NAME}: {self._model} makes no video without a prompt. Give it one.")
+            raise Refused(Code.INVALID_INPUT, f"{NAME}: {self._model} needs a prompt. Give it one.")
         if image.startswith("data:") and len(image) > DATA_URI_LIMIT:
             raise Refused(
                 Code.INVALID_INPUT,
@@ -146,8 +138,15 @@ class Runway:
                 "Make it smaller.",
             )
 
+    def _ask(self, what: str, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
+        """Return the answer to a free call of the SDK. Raises PollFailed."""
+        try:
+            return self._exchange(call)
+        except NoReply as trouble:
+            raise unanswered(self._vendor, what, trouble, paid=False) from None
+
     def _exchange(self, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
-        """The answer to one call of the SDK, whatever the SDK itself makes of it. Raises NoReply."""
+        """Return the answer to one call of the SDK, however the SDK itself reads it. Raises NoReply."""
         transport = _Transport(self._timeout_s)
         try:
             with self._client(transport) as client:
@@ -155,10 +154,8 @@ class Runway:
         except (runwayml.RunwayMLError, httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
             if isinstance(error.__cause__, NoReply):
                 raise error.__cause__ from None
-            if transport.reply is None:  # an address that the SDK cannot take apart
-                raise NoReply(
-                    Code.CONFIGURATION, f"{bare(self._url)!r} is no address that can be asked", sent=False
-                ) from None
+            if transport.reply is None:  # a URL that the SDK cannot parse
+                raise NoReply(Code.CONFIGURATION, f"{bare(self._url)!r} is not a valid URL", sent=False) from None
         assert transport.reply is not None, "the SDK gives its answers from the transport alone"
         return transport.reply
 
@@ -174,21 +171,21 @@ class Runway:
         reason = str(task.get("failure") or "")
         failure_code = str(task.get("failureCode") or "")
         code = failure_class(failure_code)
-        said = quote(": ".join(filter(None, (failure_code, reason))), self._vendor.secret)
+        reasons = quote(": ".join(filter(None, (failure_code, reason))), self._vendor.secret)
         advice = "Try it again." if code is Code.TASK_FAILED else "The same request will fail the same way: change it."
-        return TaskFailed(code, f"{NAME} ended task {task_id} as {task['status']}: «{said}». {advice}")
+        return TaskFailed(code, f'{NAME} ended task {task_id} as {task["status"]}: "{reasons}". {advice}')
 
 
 class _Transport(httpx.BaseTransport):
-    """Sends what the SDK has put together the way every call here is sent: httpx bounds neither the time nor the size
-    of an answer, only of its parts. Keeps the `reply`."""
+    """Sends the SDK's requests with `retake.vendors.http.exchange` and keeps the `reply`: httpx limits neither the time
+    nor the size of a whole answer."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self.reply: Reply | None = None
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """One exchange. Raises NoReply, which the SDK wraps."""
+        """Make one exchange. Raises NoReply, which the SDK wraps."""
         headers = {name: value for name, value in request.headers.items() if name not in _OF_A_CONNECTION}
         limits: Any = {"timeout_s": self._timeout_s, "limit": JSON_LIMIT}
         self.reply = exchange(
@@ -199,7 +196,7 @@ class _Transport(httpx.BaseTransport):
 
 
 def own_words(body: object) -> Words | None:
-    """Runway's error body: {error: text, issues?: [{code, path, message}]}."""
+    """Read Runway's error body: {error: text, issues?: [{code, path, message}]}."""
     fields = as_dict(body)
     text = fields.get("error")
     if not isinstance(text, str) or not text:
@@ -210,7 +207,7 @@ def own_words(body: object) -> Words | None:
 
 
 def failure_class(failure_code: str) -> Code:
-    """What a failed task's code means (docs.dev.runwayml.com/errors/task-failures)."""
+    """Return the code of a failed task, by its `failureCode` (docs.dev.runwayml.com/errors/task-failures)."""
     parts = failure_code.upper().split(".")
     if "SAFETY" in parts:
         return Code.REJECTED
@@ -229,7 +226,7 @@ def _task_id(body: object) -> str | None:
 
 
 def _task(body: object) -> dict[str, Any] | None:
-    """The task, if it says how it stands; one that succeeded must have its video."""
+    """Return the task if it has a status and, if it succeeded, its video; otherwise None."""
     task = as_dict(body)
     status = task.get("status")
     if not isinstance(status, str) or not status:
@@ -262,9 +259,9 @@ def _health(body: dict[str, Any], model: str) -> Health:
     if left is not None and left <= 0:
         doubts.append(f"no more videos of {model} may be made today: wait, or raise the tier")
     if tier.get("models") and not limits:
-        doubts.append(f"the organization's tier has no model {model}: look at API_KEYS.runwayml.model_name")
+        doubts.append(f"the organization's tier has no model {model}: check API_KEYS.runwayml.model_name")
     quotas = (Quota("credits", balance), Quota(f"videos of {model} today", left, most))
-    return Health("it takes the key", quotas, tuple(doubts))
+    return Health("it accepts the key", quotas, tuple(doubts))
 
 
 def _progress(task: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Runway's own limits, met before a call instead of learnt from its errors. Pure.
+"""Runway's limits, applied before a call instead of learned from its errors. Pure.
 
 Sources: runwayml 5.24 (`image_to_video.create`: ratios, durations, prompt length), docs.dev.runwayml.com/assets/inputs
-(size of a data URI), docs.dev.runwayml.com on polling (no more often than each five seconds).
+(size of a data URI), docs.dev.runwayml.com on polling (at most every five seconds).
 """
 
 import math
@@ -9,14 +9,14 @@ import re
 from typing import NamedTuple
 
 PROMPT_LIMIT = 1000  # UTF-16 code units
-DATA_URI_LIMIT = 5_000_000  # characters of the whole URI; the vendor says «5 MB»
+DATA_URI_LIMIT = 5_000_000  # characters of the whole URI; the vendor says "5 MB"
 MIN_POLL_SECONDS = 5.0
 
 _RATIOS = ("1280:720", "720:1280", "1104:832", "832:1104", "960:960", "1584:672")
 
 
 class Model(NamedTuple):
-    """What a model can be asked for."""
+    """What a model offers."""
 
     ratios: tuple[str, ...]
     durations: tuple[int, ...]  # seconds, ascending
@@ -30,9 +30,9 @@ MODELS = {
 
 
 def fit_prompt(text: str) -> str:
-    """`text` cut to PROMPT_LIMIT units, at a word where there is one, and never through a character.
+    """Return `text` cut to PROMPT_LIMIT units, between words if possible, and never within a character.
 
-    Half surrogate pairs, which no request can carry, are left out.
+    Lone surrogates, which no request can carry, are removed.
     """
     units = text.encode("utf-16-le", "surrogatepass")
     whole = units.decode("utf-16-le", "ignore").strip()
@@ -43,14 +43,14 @@ def fit_prompt(text: str) -> str:
     if whole[len(cut)].isspace():
         return cut.rstrip()
     words = re.split(r"\s+(?=\S*$)", cut, maxsplit=1)[0]
-    # A text without spaces (Chinese, a pasted blob) is cut where it has to be.
+    # A text without spaces (Chinese, a pasted blob) is cut anywhere.
     return words.rstrip() if len(words) >= len(cut) // 2 else cut
 
 
 def fit_ratio(model: str, ratio: str) -> tuple[str, bool]:
-    """The ratio of `model` that is nearest to `ratio` in shape («1280:768» → «1280:720»), and whether it is another.
+    """Return the ratio of `model` nearest to `ratio` ("1280:768" → "1280:720"), and whether it is a different one.
 
-    An unknown model takes what it is given.
+    For an unknown model `ratio` is returned unchanged.
     """
     known = MODELS.get(model)
     if known is None or ratio in known.ratios:
@@ -62,7 +62,8 @@ def fit_ratio(model: str, ratio: str) -> tuple[str, bool]:
 
 
 def fit_duration(model: str, seconds: float) -> tuple[int, bool]:
-    """The duration of `model` nearest to `seconds`, the shorter (cheaper) of two, and whether it is another."""
+    """Return the duration of `model` nearest to `seconds`, and whether it is a different one. Of two equally near the
+    shorter, cheaper one is taken."""
     known = MODELS.get(model)
     if known is None:
         return round(seconds), False
@@ -71,7 +72,7 @@ def fit_duration(model: str, seconds: float) -> tuple[int, bool]:
 
 
 def _shape(ratio: str) -> float | None:
-    """The logarithm of width to height, so that wide and tall are as far apart either way; None if it is no ratio."""
+    """Return the logarithm of width to height, so that distances are symmetric; None if `ratio` is not a ratio."""
     found = re.fullmatch(r"\s*(\d{1,6})\s*[:x×/]\s*(\d{1,6})\s*", ratio)
     if found is None or not int(found[1]) or not int(found[2]):
         return None

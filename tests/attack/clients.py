@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import retake.vendors
-from retake.vendors import Downloader, Midjourney, VideoGenerator, Writer
+from retake.vendors import ChatModel, Downloader, Healthy, Midjourney, VideoGenerator
+from retake.vendors.chat import OpenAIChat
 from retake.vendors.download import HttpDownloader
-from retake.vendors.health import Healthy
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
-from retake.vendors.writer import ChatWriter
 
 KEY = "key_0123456789abcdef"
 MAX_FILE = 2 * 2**20
-PROTOCOLS = (Midjourney, VideoGenerator, Writer, Downloader)
+PROTOCOLS = (Midjourney, VideoGenerator, ChatModel, Downloader)
 LARGE_IMAGE = "data:image/png;base64," + "A" * 4_900_000
 """More than the buffers between two sockets hold: a peer that never reads is noticed."""
 
@@ -42,7 +41,7 @@ MAKERS: dict[type, Callable[[str, float], Any]] = {
     ),
     LegNext: lambda url, s: LegNext(url + "/api", KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=s),
     Runway: lambda url, s: Runway(url, KEY, model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=s),
-    ChatWriter: lambda url, s: ChatWriter(url + "/v1", "gpt-4o", KEY, timeout_s=s),
+    OpenAIChat: lambda url, s: OpenAIChat(url + "/v1", "gpt-4o", KEY, timeout_s=s),
     HttpDownloader: lambda url, s: _At(HttpDownloader(s, MAX_FILE), url + "/cat.png?sig=abc"),
 }
 
@@ -75,10 +74,10 @@ CALLS = [
     Call(Runway, "poll", "free", lambda it: it.poll("t-1")),
     Call(Runway, "health", "free", lambda it: it.health()),
     Call(Runway, "test_request", "free", lambda it: it.test_request()),
-    Call(ChatWriter, "write", "paid", lambda it: it.write("s", "u", temperature=0.5, max_tokens=99)),
-    Call(ChatWriter, "choose", "paid", lambda it: it.choose("Which?", PICTURES)),
-    Call(ChatWriter, "health", "free", lambda it: it.health()),
-    Call(ChatWriter, "test_request", "offline", lambda it: it.test_request()),
+    Call(OpenAIChat, "write", "paid", lambda it: it.write("s", "u", temperature=0.5, max_tokens=99)),
+    Call(OpenAIChat, "choose", "paid", lambda it: it.choose("Which?", PICTURES)),
+    Call(OpenAIChat, "health", "free", lambda it: it.health()),
+    Call(OpenAIChat, "test_request", "offline", lambda it: it.test_request()),
     Call(HttpDownloader, "download", "free", lambda it: it.downloader.download(it.url)),
 ]
 ASKING = [call for call in CALLS if call.kind != "offline"]

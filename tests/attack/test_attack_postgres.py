@@ -24,9 +24,9 @@ from postgres import Server, new_database, or_skipped, running  # noqa: E402
 from retake.clock import FakeClock, SystemClock  # noqa: E402
 from retake.errors import StorageError, StorageKeyRefused  # noqa: E402
 from retake.retrying.policy import RetryPolicy  # noqa: E402
-from retake.runs.hold import Hold  # noqa: E402
 from retake.runs.recovery import Recovery  # noqa: E402
 from retake.runs.run import CHANGED, Run, StaleRun  # noqa: E402
+from retake.runs.run_handle import RunHandle  # noqa: E402
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger  # noqa: E402
 from retake.runs.states import START, TRANSITIONS, RunStatus, Trigger  # noqa: E402
 from retake.runs.worker import LATE, RESULT, Worker  # noqa: E402
@@ -210,8 +210,8 @@ def test_the_end_of_a_job_is_saved_when_the_server_is_back(
     ledger = connect(clock)
     runs = [ledger.create_for_task(name, f"{name}#1", actor="cron") for name in ("a", "b")]
 
-    def job(hold: Hold) -> Mapping[str, Any]:
-        paid.append(hold.run.task_id)
+    def job(handle: RunHandle) -> Mapping[str, Any]:
+        paid.append(handle.run.task_id)
         if len(paid) == 1:
             end()
         return {"number": len(paid)}
@@ -230,7 +230,7 @@ def test_a_worker_asks_for_work_until_the_server_is_back(
     ledger = connect(clock)
     ledger.create_for_task("a", "a#1", actor="cron")
     end()
-    assert Worker(ledger, lambda hold: None, RetryPolicy(0), clock, name="host:1").work(until_idle=True) == 1
+    assert Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1").work(until_idle=True) == 1
     assert ledger.counts()[RunStatus.SUCCEEDED] == 1
 
 
@@ -242,7 +242,7 @@ def test_a_worker_that_is_to_work_until_nothing_waits_says_that_the_ledger_stays
     ledger = connect(clock)
     end()
     with pytest.raises(StorageError) as refusal:
-        Worker(ledger, lambda hold: None, RetryPolicy(0), clock, name="host:1").work(until_idle=True)
+        Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1").work(until_idle=True)
     check_errors([refusal.value])
 
 
@@ -256,9 +256,9 @@ def test_whoever_is_killed_when_each_run_succeeds_once_and_is_paid_for_once(
     for name in names:
         ledger.create_for_task(name, f"{name}#1", actor="cron")
 
-    def job(hold: Hold) -> Mapping[str, Any]:
+    def job(handle: RunHandle) -> Mapping[str, Any]:
         with lock:
-            key = hold.run.idempotency_key
+            key = handle.run.idempotency_key
             paid[key] += not paid[key]  # as every job does: it looks whether it is paid for
         deaths.made(key)
         return {"paid": key}
@@ -266,7 +266,7 @@ def test_whoever_is_killed_when_each_run_succeeds_once_and_is_paid_for_once(
     def work(name: str, ours: SqlLedger) -> None:
         often = {"max_resumes": 1000}  # that the server dies is no fault of a run
         recovery = Recovery(ours, SystemClock(), patience_s=0.5, **often)
-        more = {"name": name, "beat_s": 0.05, "recovery": recovery, **often}
+        more = {"name": name, "heartbeat_s": 0.05, "recovery": recovery, **often}
         worker = Worker(ours, job, RetryPolicy(0), Brisk(), **more)
         while True:
             try:
@@ -308,7 +308,7 @@ def test_a_tick_without_its_ledger_pays_nothing(
     for _ in range(2):
         tick = machine.tick()
         assert tick.exit_code == 75, tick.err
-        assert "See that the server runs" in tick.error
+        assert "Check that the server is running" in tick.error
         assert machine.calls() == []
     server.start()
     assert machine.until_done().exit_code == 0

@@ -206,10 +206,13 @@ def wrong_environments(folder: Path) -> dict[str, tuple[dict[str, str], str]]:
     return {
         "socks": ({"ALL_PROXY": "socks5://127.0.0.1:1"}, "ALL_PROXY: a socks5 proxy needs PySocks"),
         "socks, lower case": ({"all_proxy": "socks5h://127.0.0.1:1"}, "all_proxy: a socks5h"),
-        "an unknown scheme": ({"HTTPS_PROXY": "gopher://127.0.0.1:1"}, "HTTPS_PROXY: 'gopher' is no kind of proxy"),
-        "no port": ({"HTTPS_PROXY": secret + "proxy:port"}, "HTTPS_PROXY: no proxy's address"),
-        "no host": ({"https_proxy": "http://"}, "https_proxy: no proxy's address"),
-        "half an address": ({"ALL_PROXY": secret + "[::1"}, "ALL_PROXY: no proxy's address"),
+        "an unknown scheme": (
+            {"HTTPS_PROXY": "gopher://127.0.0.1:1"},
+            "HTTPS_PROXY: 'gopher' is not a supported kind of proxy",
+        ),
+        "no port": ({"HTTPS_PROXY": secret + "proxy:port"}, "HTTPS_PROXY: not the URL of a proxy"),
+        "no host": ({"https_proxy": "http://"}, "https_proxy: not the URL of a proxy"),
+        "half an address": ({"ALL_PROXY": secret + "[::1"}, "ALL_PROXY: not the URL of a proxy"),
         "no such file": ({"SSL_CERT_FILE": str(folder / "none.pem")}, "SSL_CERT_FILE: .* No such file"),
         "a folder that is none": ({"SSL_CERT_DIR": str(folder / "none")}, "SSL_CERT_DIR: .* No such file"),
         "a folder without certificates": ({"SSL_CERT_DIR": str(bare)}, "SSL_CERT_DIR: .* no certificates"),

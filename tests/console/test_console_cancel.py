@@ -94,6 +94,6 @@ def test_a_run_of_another_pipeline_is_cancelled_unless_it_has_ended(status: RunS
     if status is RunStatus.RUNNING:
         assert "w1, who has it, learns of it" in papers(answer)
         with pytest.raises(StaleRun):
-            ledger.beat(run)
+            ledger.heartbeat(run)
         with pytest.raises(StaleRun):
             ledger.move(run, Trigger.COMPLETED, actor="worker")

@@ -19,8 +19,8 @@ from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import (
     Bill,
     Evidence,
+    ItemOrder,
     OperatedPipeline,
-    Order,
     OrderPlan,
     OrderResult,
     PaidWork,
@@ -54,7 +54,7 @@ class Songs:
     def __init__(self, bucket: Bucket, clock: FakeClock) -> None:
         self.bucket, self.clock = bucket, clock
         self.song: str | None = "song-1"
-        self.done: list[Order] = []
+        self.done: list[ItemOrder] = []
 
     def has_setting(self, name: str) -> bool:
         return name == "RETRYING.strategy"
@@ -86,12 +86,12 @@ class Songs:
     def check(self) -> Iterator[Finding]:
         yield ok("songs", "all are there")
 
-    def plan(self, order: Order) -> OrderPlan:
+    def plan(self, order: ItemOrder) -> OrderPlan:
         if order.verb is Verb.SKIP:
             raise Refusal("a song has one step, which cannot be skipped")
         return OrderPlan(order, lost="the song" if order.verb is Verb.CANCEL else "", then="the next tick composes it")
 
-    def carry_out(self, order: Order, agreed: str = "") -> OrderResult:
+    def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         if order.verb is Verb.CANCEL and agreed != "the song":
             raise Refusal("that loses the song")
         self.done.append(order)

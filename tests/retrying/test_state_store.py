@@ -244,3 +244,8 @@ def test_a_state_of_one_name_is_not_anothers(opened: Open) -> None:
     states.change("b", add_one)
     kept: Mapping[str, Any] = {name: states.read(name) for name in states.names()}
     assert kept == {"a": {"count": 1}, "b": {"count": 2}}
+
+
+def test_a_lone_surrogate_is_kept(opened: Open) -> None:
+    opened().change("a", lambda _: ({"text": "\ud800 é"}, None))
+    assert opened().read("a") == {"text": "\ud800 é"}

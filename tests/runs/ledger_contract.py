@@ -39,7 +39,7 @@ FIELDS = (
     *("run_id", "task_id", "previous_status", "status", "attempt", "idempotency_key"),
     *("next_retry_at", "error_code", "actor"),
 )
-"""Of every event of a transition (seed 002, section 3): these, and no other."""
+"""The fields of every event of a transition: docs/protocol.md, section "Events"."""
 
 NAMES = ("story/канал", "作业 7", "a'b\"c;--", "%2F\\ ?#", "🎬", "x" * 900)
 
@@ -141,7 +141,7 @@ class LedgerContract(ValuesContract):
             lambda: ledger.move(stranger, Trigger.COMPLETED, actor="worker"),
             lambda: ledger.move(stranger, Trigger.WORKER_CLAIM, actor="worker"),
             lambda: ledger.note(stranger, "run.note", {}, actor="worker"),
-            lambda: ledger.beat(stranger),
+            lambda: ledger.heartbeat(stranger),
         ):
             with pytest.raises(UnknownRun, match="run-0"):
                 call()
@@ -411,7 +411,7 @@ class LedgerContract(ValuesContract):
     def test_a_sign_of_life_changes_nothing_else(self, connect: Connect, clock: FakeClock) -> None:
         run = in_state(connect(), RunStatus.RUNNING)
         clock.sleep(30)
-        alive = connect().beat(run)
+        alive = connect().heartbeat(run)
         assert alive == connect().get(run.run_id) == run._replace(heartbeat_at=clock.now())
         assert step(connect(), run, Trigger.COMPLETED).status is RunStatus.SUCCEEDED  # it needs no newer copy for that
         assert len(connect().events(run.run_id)) == 3
@@ -421,10 +421,10 @@ class LedgerContract(ValuesContract):
         interrupted = step(connect(), run, Trigger.PROCESS_RESTART)
         for lost in (run, interrupted):  # nobody has an interrupted run, whoever knows of it
             with pytest.raises(StaleRun, match=run.run_id):
-                connect().beat(lost)
+                connect().heartbeat(lost)
         resumed = step(connect(), interrupted, Trigger.RECOVERY_RESUME)
         with pytest.raises(StaleRun):
-            connect().beat(run)
+            connect().heartbeat(run)
         assert connect().get(run.run_id) == resumed
 
     def test_the_silent_are_the_running_whose_last_sign_is_older(self, ledger: Ledger, clock: FakeClock) -> None:
@@ -435,7 +435,7 @@ class LedgerContract(ValuesContract):
         of = {run.task_id: run for run in ledger.runs()}
         step(ledger, of["done"], Trigger.COMPLETED)
         clock.sleep(60)
-        ledger.beat(of["alive"])
+        ledger.heartbeat(of["alive"])
         assert [run.task_id for run in ledger.silent(clock.now())] == ["quiet", "newer"]
         assert [run.task_id for run in ledger.silent(of["newer"].updated_at)] == ["quiet"]
         assert ledger.silent(begun) == []

@@ -1,13 +1,23 @@
 """A ledger in a dict: as short as the contract allows, so that a reader believes it. Stores are held against it."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from threading import RLock
-from typing import Any
 
 from retake.clock import Clock
-from retake.runs.checked import CheckedLedger
-from retake.runs.run import Event, Note, Run, StaleRun, UnknownRun, moved, new_run, noted, run_id_of
+from retake.runs import Ledger
+from retake.runs.run import (
+    Event,
+    Note,
+    Run,
+    RunRequest,
+    StaleRun,
+    Transition,
+    UnknownRun,
+    moved,
+    new_run,
+    noted,
+    run_id_of,
+)
 from retake.runs.states import RunStatus, Trigger
 
 
@@ -20,16 +30,14 @@ class ModelStore:
         self.events: dict[str, list[Event]] = {}
 
 
-class ModelLedger(CheckedLedger):
+class ModelLedger(Ledger):
     def __init__(self, store: ModelStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    def _create(self, task_id: str, key: str, *, actor: str, pipeline: str, trace_id: str | None) -> Run:
+    def _create(self, request: RunRequest) -> Run:
         with self._store.lock:
-            attempt = self._next_attempt(task_id)
-            now = self._clock.now()
-            run, event = new_run(task_id, key, attempt, at=now, actor=actor, pipeline=pipeline, trace_id=trace_id)
+            run, event = new_run(request, self._next_attempt(request.task_id), at=self._clock.now())
             if run.run_id not in self._store.runs:
                 self._store.runs[run.run_id] = run
                 self._store.events[run.run_id] = [event]
@@ -46,13 +54,13 @@ class ModelLedger(CheckedLedger):
     def _of_task(self, task_id: str) -> list[Run]:
         return sorted((run for run in self._every() if run.task_id == task_id), key=lambda run: run.attempt)
 
-    def _move(self, run: Run, trigger: Trigger, what: Mapping[str, Any]) -> Run:
+    def _move(self, run: Run, transition: Transition) -> Run:
         with self._store.lock:
             self._check(run)
             attempt = self._next_attempt(run.task_id)
             events = self._store.events[run.run_id]
             after, new = moved(
-                self._get(run.run_id), trigger, len(events) + 1, at=self._clock.now(), attempt=attempt, **what
+                self._get(run.run_id), transition, len(events) + 1, at=self._clock.now(), attempt=attempt
             )
             self._store.runs[run.run_id] = after
             events += new
@@ -78,10 +86,10 @@ class ModelLedger(CheckedLedger):
                 (queued, Trigger.WORKER_CLAIM),
             ):
                 if waiting:
-                    return self._move(self._get(waiting[0][1]), trigger, {"actor": actor, "worker": worker})
+                    return self._move(self._get(waiting[0][1]), Transition(trigger, actor, worker))
             return None
 
-    def _beat(self, run: Run) -> Run:
+    def _heartbeat(self, run: Run) -> Run:
         with self._store.lock:
             self._check(run)
             if self._get(run.run_id).status is not RunStatus.RUNNING:
@@ -92,7 +100,7 @@ class ModelLedger(CheckedLedger):
     def _silent(self, since: datetime) -> list[Run]:
         running = [run for run in self._every() if run.status is RunStatus.RUNNING]
         found = sorted((run.heartbeat_at, run.run_id) for run in running if run.heartbeat_at)
-        return [self._get(run_id) for beat, run_id in found if beat < since]
+        return [self._get(run_id) for heard, run_id in found if heard < since]
 
     def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
         found = [run for run in self._every() if run.status in statuses and pipeline in (None, run.pipeline)]

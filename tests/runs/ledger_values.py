@@ -12,8 +12,8 @@ from retake.clock import FakeClock
 from retake.errors import RunError
 from retake.retrying.policy import RetryPolicy
 from retake.runs import Ledger
-from retake.runs.hold import Hold
 from retake.runs.run import CHANGED, ERROR, Note, Run, UnknownRun
+from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
 from retake.runs.validation import DEEPEST_PAYLOAD, LARGEST_PAYLOAD, LONGEST_NAME, MOST_NOTES, InvalidField
 from retake.runs.worker import NOT_STORABLE, RESULT, Worker
@@ -225,8 +225,8 @@ class ValuesContract:
     ) -> None:
         run, calls = connect().create_for_task("t", "t#1", actor="cron"), []
 
-        def job(hold: Hold) -> Any:
-            calls.append(hold.run)
+        def job(handle: RunHandle) -> Any:
+            calls.append(handle.run)
             return result
 
         worker = Worker(connect(), job, RetryPolicy(max_retries=5), clock, name="host:1")
@@ -236,13 +236,13 @@ class ValuesContract:
         after, events = connect().get(run.run_id), connect().events(run.run_id)
         assert (after.status, after.error_code, len(calls)) == (RunStatus.FAILED, NOT_STORABLE, 1)
         assert [event.payload.get("status", event.kind) for event in events] == ["queued", "running", "failed", ERROR]
-        assert events[-1].payload["message"].startswith("the job returned what cannot be stored: result")
+        assert events[-1].payload["message"].startswith("the result of the job cannot be stored: result")
         assert "result" in events[-1].payload["details"]["system_context"]
 
     def test_a_job_whose_result_can_be_stored_succeeds(self, connect: Connect, clock: FakeClock) -> None:
         run = connect().create_for_task("t", "t#1", actor="cron")
         result = GOOD_PAYLOADS["every kind"]
-        Worker(connect(), lambda hold: result, RetryPolicy(max_retries=5), clock, name="host:1").work_once()
+        Worker(connect(), lambda handle: result, RetryPolicy(max_retries=5), clock, name="host:1").work_once()
         found, end = connect().events(run.run_id)[-2:]
         assert (found.kind, found.payload) == (RESULT, {**result, "actor": "worker"})
         assert end.payload["status"] == "succeeded"
@@ -253,7 +253,7 @@ class ValuesContract:
     ) -> None:
         run = connect().create_for_task("t", "t#1", actor="cron")
 
-        def job(hold: Hold) -> None:
+        def job(handle: RunHandle) -> None:
             raise ValueError(text)
 
         worker = Worker(connect(), job, RetryPolicy(max_retries=1), clock, name="host:1", draw=lambda: 0.5)

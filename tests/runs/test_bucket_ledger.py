@@ -196,7 +196,7 @@ def test_a_segment_that_is_gone_is_named_and_the_run_can_still_be_worked_on(
     run = retried(ledger, clock, times=10)
     (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
     bucket.delete(segment_key(run.run_id, first))
-    with pytest.raises(StateError, match=f"{segment_key(run.run_id, first)}: is gone"):
+    with pytest.raises(StateError, match=f"{segment_key(run.run_id, first)}: is missing"):
         ledger.events(run.run_id)
     assert ledger.move(run, Trigger.COMPLETED, actor="cron").ended
 
@@ -261,7 +261,7 @@ def test_a_document_of_an_older_version_is_counted_from_its_events(bucket: Memor
 def test_signs_of_life_are_no_events(ledger: BucketLedger, bucket: MemoryBucket) -> None:
     run = ledger.move(ledger.create_for_task("t", "t#1", actor="cron"), Trigger.WORKER_CLAIM, actor="cron")
     for _ in range(20):
-        run = ledger.beat(run)
+        run = ledger.heartbeat(run)
     assert len(ledger.events(run.run_id)) == 2
 
 
@@ -280,7 +280,7 @@ def test_under_a_lease_a_move_of_an_open_run_is_one_write(bucket: MemoryBucket, 
     counting.counts.clear()
     run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
     ledger.note(run, "run.step.done", {"step": "imagine"}, actor="cron")
-    ledger.beat(run)
+    ledger.heartbeat(run)
     run = ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=clock.now())
     assert counting.counts == Counter(write=4)
     counting.counts.clear()
@@ -392,7 +392,7 @@ def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBuck
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retake.runs.bucket_ledger.FULL", 4)
+    monkeypatch.setattr("retake.runs.bucket_tally.FULL", 4)
 
 
 @pytest.mark.usefixtures("small_segments")

@@ -63,7 +63,7 @@ class World:
                 return ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=due, error_code=code)
             case RunStatus.RUNNING if not run.resumes:
                 ledger.note(run, "run.step.done", {"step": "imagine"}, actor="cron")
-                ledger.beat(run)
+                ledger.heartbeat(run)
                 return ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
             case RunStatus.RUNNING:
                 return ledger.move(run, end, actor="cron")

@@ -96,7 +96,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, clock: FakeClo
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, clock: FakeClock) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"its folder cannot be made \(.*Correct STORAGE\.ledger"):
+    with pytest.raises(StorageError, match=r"its folder cannot be created \(.*Correct STORAGE\.ledger"):
         open_sql_ledger(f"sqlite:{tmp_path}/file/runs.db", clock)
     with pytest.raises(StorageError, match=r"unable to open"):
         open_sql_ledger(f"sqlite:{tmp_path}", clock)
@@ -142,7 +142,7 @@ def test_an_error_in_the_middle_leaves_neither_transition_nor_event(tmp_path: Pa
     run = in_state(ledger, RunStatus.RUNNING)
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     other.execute("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
-    with pytest.raises(StorageError, match=r"disk is full\. Make room"):
+    with pytest.raises(StorageError, match=r"disk is full\. Free some space"):
         step(ledger, run, Trigger.COMPLETED)
     assert ledger.get(run.run_id) == run
     other.execute("DROP TRIGGER full")
@@ -173,7 +173,7 @@ def test_reading_where_nothing_is_finds_nothing_and_makes_nothing(url: str, tmp_
     for _ in range(2):
         ledger = opening(url, read_only=True)
         assert (ledger.runs(), ledger.counts()[RunStatus.QUEUED], ledger.find("t#1")) == ([], 0, None)
-        with pytest.raises(StorageError, match="reading only"):
+        with pytest.raises(StorageError, match="open it read-only"):
             ledger.create_for_task("t", "t#1", actor="cron")
     assert list(tmp_path.iterdir()) == []
 
@@ -186,9 +186,9 @@ def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: O
         lambda: reader.create_for_task("t", "t#2", actor="operator"),
         lambda: step(reader, run, Trigger.COMPLETED),
         lambda: reader.note(run, "run.note", {}, actor="operator"),
-        lambda: reader.beat(run),
+        lambda: reader.heartbeat(run),
     ):
-        with pytest.raises(StorageError, match="reading only"):
+        with pytest.raises(StorageError, match="open it read-only"):
             change()
     assert reader.runs() == [run]
     assert len(reader.events(run.run_id)) == 2
@@ -198,12 +198,14 @@ def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: O
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_store(clock: FakeClock) -> None:
-    with pytest.raises(StorageError, match=r"postgresql://me@127\.0\.0\.1:\d+/runs: .*See that the server runs"):
+    with pytest.raises(
+        StorageError, match=r"postgresql://me@127\.0\.0\.1:\d+/runs: .*Check that the server is running"
+    ):
         open_sql_ledger(f"postgresql://me@127.0.0.1:{free_port()}/runs", clock)
 
 
 def test_a_database_that_is_not_there_is_named(postgres: str, clock: FakeClock) -> None:
-    with pytest.raises(StorageError, match=r'database "nothing" does not exist. Make it \(createdb'):
+    with pytest.raises(StorageError, match=r'database "nothing" does not exist. Create it \(createdb'):
         open_sql_ledger(f"{postgres}nothing", clock)
 
 

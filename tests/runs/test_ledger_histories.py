@@ -126,9 +126,9 @@ class History(RuleBasedStateMachine):
         self.hold(lambda it: it.claim(f"worker {self.number}", pipeline=pipeline))
 
     @rule(which=WHICH)
-    def beat(self, which: int) -> None:
+    def heartbeat(self, which: int) -> None:
         if run := self.some(which):
-            self.hold(lambda it: it.beat(run))
+            self.hold(lambda it: it.heartbeat(run))
 
     @rule(which=WHICH, notes=NOTES)
     def note(self, which: int, notes: list[Note]) -> None:

@@ -9,12 +9,13 @@ import psycopg
 import pytest
 from ledger_shapes import in_state
 from postgres import empty
+from sqlalchemy import Dialect
 
 from retake.clock import FakeClock
 from retake.runs.database import Database, open_database
 from retake.runs.run import Run
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
-from retake.runs.statements import Prepared, Statements
+from retake.runs.statements import Prepared, Queries, Updates
 from retake.runs.states import RunStatus
 
 GOOD = {
@@ -158,21 +159,22 @@ def asked(clock: FakeClock, run: Run) -> dict[str, Any]:
     }
 
 
-def every(statements: Statements) -> dict[str, Prepared]:
+def every(dialect: Dialect) -> dict[str, Prepared]:
     """Each statement that a ledger may run, by name."""
-    names = ("get", "find", "of_task", "events", "next_attempt", "known_or_next", "silent", "counts")
-    names += ("pipeline_counts", "claim", "pipeline_claim", "beat")  # type: ignore[assignment]
-    found = {name: getattr(statements, name) for name in names}
-    found |= {name: getattr(statements, name)._change for name in ("move", "note")}
+    queries, updates = Queries(dialect), Updates(dialect)
+    names = ("get", "find", "of_task", "events", "next_attempt", "known_or_next", "silent", "counts", "pipeline_counts")
+    found = {name: getattr(queries, name) for name in names}
+    found |= {name: getattr(updates, name) for name in ("claim", "pipeline_claim", "heartbeat")}
+    found |= {name: getattr(updates, name)._change for name in ("move", "note")}
     for of_pipeline in (False, True):
         for status in (frozenset(RunStatus), frozenset({RunStatus.FAILED})):
-            found[f"listing {len(status)} {of_pipeline}"] = statements.listing(status, of_pipeline=of_pipeline)
+            found[f"listing {len(status)} {of_pipeline}"] = queries.listing(status, of_pipeline=of_pipeline)
     return found
 
 
 def explain(database: Database, keyword: str, clock: FakeClock, run: Run) -> dict[str, str]:
     plans = {}
-    for name, prepared in every(Statements(database.dialect)).items():
+    for name, prepared in every(database.dialect).items():
         with database.cursor() as cursor:
             explained = Prepared.__new__(Prepared)
             explained.__dict__.update(prepared.__dict__, sql=f"{keyword} {prepared.sql}", _out=[None])

@@ -57,7 +57,7 @@ def test_a_silent_run_is_interrupted_with_a_record_of_who_had_it_and_since_when(
     ledger = connect()
     run, since = begun(ledger), clock.now()
     clock.sleep(40)
-    ledger.beat(run)
+    ledger.heartbeat(run)
     clock.sleep(PATIENCE_S + 1)
     (interrupted,) = Recovery(connect(), clock).sweep().interrupted
     assert (interrupted.status, interrupted.worker) == (RunStatus.INTERRUPTED, None)
@@ -77,7 +77,7 @@ def test_who_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeCloc
     for _ in range(5):
         clock.sleep(PATIENCE_S)
         assert Recovery(connect(), clock).sweep() == ([], [])
-        run = ledger.beat(run)
+        run = ledger.heartbeat(run)
     assert statuses(ledger, run) == ["queued", "running"]
 
 

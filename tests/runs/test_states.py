@@ -1,4 +1,4 @@
-"""The states of a run, held against the diagram of seed 002, section 1."""
+"""The states of a run, compared with the diagram: docs/protocol.md, section "State diagram"."""
 
 import pytest
 

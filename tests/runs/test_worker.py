@@ -22,9 +22,9 @@ from retake.errors import (
 from retake.retrying.backoff import Exponential, Fixed
 from retake.retrying.policy import GiveUp, Retry, RetryIf, RetryPolicy, decide_on_paid
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.hold import Hold
 from retake.runs.recovery import MAX_RESUMES
 from retake.runs.run import CHANGED, ERROR, Run, StaleRun
+from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
 from retake.runs.worker import LATE, NOT_STORABLE, RESULT, SAVE_PAUSES_S, Job, Worker, coded
 
@@ -57,13 +57,13 @@ def world() -> World:
 
 
 def raising(error: BaseException) -> Job:
-    def job(hold: Hold) -> Mapping[str, Any]:
+    def job(handle: RunHandle) -> Mapping[str, Any]:
         raise error
 
     return job
 
 
-def nothing(hold: Hold) -> None:
+def nothing(handle: RunHandle) -> None:
     return None
 
 
@@ -72,7 +72,7 @@ def nothing(hold: Hold) -> None:
 
 def test_what_a_job_returns_is_on_record_with_the_end_of_its_run(world: World) -> None:
     run = world.queue()
-    done = world.worker(lambda hold: {"picture": hold.run.task_id}).work_once()
+    done = world.worker(lambda handle: {"picture": handle.run.task_id}).work_once()
     assert done is not None
     assert done.status is RunStatus.SUCCEEDED
     result, end = world.ledger.events(run.run_id)[-2:]
@@ -114,8 +114,8 @@ def test_however_many_repeats_there_may_be_there_are_no_more(world: World) -> No
     policy = RetryPolicy(max_retries=340, backoff=Fixed(1.0))
     ledger = BucketLedger(MemoryBucket(world.store), world.clock, most_events=20)
 
-    def job(hold: Hold) -> None:
-        calls.append(hold.run.retries)
+    def job(handle: RunHandle) -> None:
+        calls.append(handle.run.retries)
         raise Refused(Code.UNAVAILABLE, "503")
 
     worker = Worker(ledger, job, policy, world.clock, name="host:1")
@@ -206,7 +206,7 @@ class Filled(Unreadable):
 @pytest.mark.parametrize("result", [Unreadable(), Filled(), "done", 7, [1], object(), iter("ab")])
 def test_what_is_no_result_at_all_ends_the_run_and_not_the_worker(world: World, result: Any) -> None:
     run, other = world.queue(), world.queue("other")
-    worker = world.worker(lambda hold: result if hold.run.task_id == "t" else None)
+    worker = world.worker(lambda handle: result if handle.run.task_id == "t" else None)
     assert worker.work(until_idle=True) == 2
     assert world.ledger.get(run.run_id).status is RunStatus.FAILED
     assert world.ledger.get(other.run_id).status is RunStatus.SUCCEEDED
@@ -216,14 +216,14 @@ def test_what_is_no_result_at_all_ends_the_run_and_not_the_worker(world: World, 
 @pytest.mark.parametrize("result", [None, {}, "", 0, []])
 def test_nothing_is_a_result_too(world: World, result: Any) -> None:
     run = world.queue()
-    world.worker(lambda hold: result).work_once()
+    world.worker(lambda handle: result).work_once()
     assert world.kinds(run) == ["queued", "running", "succeeded"]
 
 
 def test_a_result_that_cannot_be_stored_is_in_the_record_as_far_as_it_can(world: World) -> None:
     """It may have been paid for."""
     run = world.queue()
-    world.worker(lambda hold: {"picture": "https://files/1.png", "size": {1, 2}, "n": float("nan")}).work_once()
+    world.worker(lambda handle: {"picture": "https://files/1.png", "size": {1, 2}, "n": float("nan")}).work_once()
     context = world.ledger.events(run.run_id)[-1].payload["details"]["system_context"]
     assert context["result"] == {"picture": "https://files/1.png", "size": "{1, 2}", "n": "nan"}
 
@@ -238,7 +238,7 @@ def test_an_error_whose_code_no_store_takes_is_on_record_all_the_same(world: Wor
 def test_a_late_result_that_cannot_be_stored_is_noted_all_the_same(world: World) -> None:
     run = world.queue()
 
-    def job(hold: Hold) -> Mapping[str, Any]:
+    def job(handle: RunHandle) -> Mapping[str, Any]:
         world.ledger.move(world.ledger.get(run.run_id), Trigger.CANCEL_COMMAND, actor="operator")
         return {"size": {1, 2}}
 
@@ -262,9 +262,9 @@ class Listening(BucketLedger):
         super().__init__(*args, **more)
         self.heard = threading.Semaphore(0)
 
-    def beat(self, run: Run) -> Run:
+    def heartbeat(self, run: Run) -> Run:
         try:
-            return super().beat(run)
+            return super().heartbeat(run)
         finally:
             self.heard.release()
 
@@ -273,39 +273,39 @@ def test_while_the_job_is_done_signs_of_life_are_given_and_then_no_more(world: W
     run = world.queue()
     ledger = Listening(MemoryBucket(world.store), world.clock)
 
-    def job(hold: Hold) -> None:
+    def job(handle: RunHandle) -> None:
         world.clock.sleep(100)
         for _ in range(3):
             assert ledger.heard.acquire(timeout=30)
         alive = world.ledger.get(run.run_id)
         assert alive.heartbeat_at == world.clock.now()
 
-    worker = Worker(ledger, job, POLICY, world.clock, name="host:1", beat_s=0.01)
+    worker = Worker(ledger, job, POLICY, world.clock, name="host:1", heartbeat_s=0.01)
     done = worker.work_once()
     assert done is not None
     assert done.status is RunStatus.SUCCEEDED
-    assert [it.name for it in threading.enumerate() if it.name.startswith("beat")] == []
+    assert [it.name for it in threading.enumerate() if it.name.startswith("heartbeat")] == []
 
 
 def test_a_ledger_that_is_away_for_a_while_costs_no_run(world: World) -> None:
     world.queue()
     ledger = Listening(MemoryBucket(world.store), world.clock)
     away = [StorageError("away")] * 3
-    beat = ledger.beat
+    heartbeat = ledger.heartbeat
 
     def beating(run: Run) -> Run:
         if away:
             ledger.heard.release()
             raise away.pop()
-        return beat(run)
+        return heartbeat(run)
 
-    ledger.beat = beating  # type: ignore[method-assign]
+    ledger.heartbeat = beating  # type: ignore[method-assign]
 
-    def job(hold: Hold) -> None:
+    def job(handle: RunHandle) -> None:
         for _ in range(5):
             assert ledger.heard.acquire(timeout=30)
 
-    done = Worker(ledger, job, POLICY, world.clock, name="host:1", beat_s=0.01).work_once()
+    done = Worker(ledger, job, POLICY, world.clock, name="host:1", heartbeat_s=0.01).work_once()
     assert done is not None
     assert done.status is RunStatus.SUCCEEDED
 
@@ -313,12 +313,12 @@ def test_a_ledger_that_is_away_for_a_while_costs_no_run(world: World) -> None:
 def test_who_was_frozen_hears_before_paying_that_the_run_is_not_theirs_any_more(world: World) -> None:
     run, paid = world.queue(), []
 
-    def job(hold: Hold) -> None:
-        hold.check()  # costs nothing: it was alive a moment ago
+    def job(handle: RunHandle) -> None:
+        handle.check()  # costs nothing: it was alive a moment ago
         world.clock.sleep(3600)
         taken = world.ledger.move(world.ledger.get(run.run_id), Trigger.PROCESS_RESTART, actor="recovery")
         world.ledger.move(taken, Trigger.RECOVERY_RESUME, actor="worker", worker="host:2")
-        hold.check()
+        handle.check()
         paid.append(run.run_id)
 
     after = world.worker(job).work_once()
@@ -330,7 +330,7 @@ def test_who_was_frozen_hears_before_paying_that_the_run_is_not_theirs_any_more(
 def test_what_comes_from_a_run_that_was_taken_away_is_noted_and_not_saved(world: World, trigger: Trigger) -> None:
     run = world.queue()
 
-    def job(hold: Hold) -> Mapping[str, Any]:
+    def job(handle: RunHandle) -> Mapping[str, Any]:
         world.ledger.move(world.ledger.get(run.run_id), trigger, actor="operator")
         return {"picture": "paid for"}
 
@@ -346,7 +346,7 @@ def test_what_comes_from_a_run_that_was_taken_away_is_noted_and_not_saved(world:
 def test_a_job_that_fails_after_its_run_was_cancelled_leaves_it_cancelled(world: World) -> None:
     run = world.queue()
 
-    def job(hold: Hold) -> None:
+    def job(handle: RunHandle) -> None:
         world.ledger.move(world.ledger.get(run.run_id), Trigger.CANCEL_COMMAND, actor="operator")
         raise Refused(Code.UNAVAILABLE, "503")
 
@@ -356,14 +356,14 @@ def test_a_job_that_fails_after_its_run_was_cancelled_leaves_it_cancelled(world:
 
 def test_a_hold_knows_that_it_is_lost(world: World) -> None:
     run = world.ledger.move(world.queue(), Trigger.WORKER_CLAIM, actor="worker")
-    hold = Hold(world.ledger, run, world.clock)
-    hold.beat()
-    assert not hold.lost
+    handle = RunHandle(world.ledger, run, world.clock)
+    handle.heartbeat()
+    assert not handle.lost
     world.ledger.move(run, Trigger.CANCEL_COMMAND, actor="operator")
-    hold.beat()
-    assert hold.lost
+    handle.heartbeat()
+    assert handle.lost
     with pytest.raises(StaleRun, match="cancelled"):
-        hold.check()
+        handle.check()
 
 
 def test_one_that_ended_too_many_workers_is_not_begun_again(world: World) -> None:
@@ -373,7 +373,7 @@ def test_one_that_ended_too_many_workers_is_not_begun_again(world: World) -> Non
         run = world.ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
         if number < MAX_RESUMES:
             run = world.ledger.move(run, Trigger.RECOVERY_RESUME, actor="worker", worker="w")
-    begun: list[Hold] = []
+    begun: list[RunHandle] = []
     after = world.worker(begun.append).work_once()
     assert after is not None
     assert (after.status, begun) == (RunStatus.FAILED, [])
@@ -431,7 +431,7 @@ def test_it_works_until_nothing_waits(world: World) -> None:
 def test_told_to_stop_it_finishes_what_it_has_in_hand(world: World) -> None:
     for number in range(3):
         world.queue(f"t{number}")
-    worker = world.worker(lambda hold: worker.stop())
+    worker = world.worker(lambda handle: worker.stop())
     assert worker.work() == 1
     counts = world.ledger.counts()
     assert (counts[RunStatus.SUCCEEDED], counts[RunStatus.QUEUED]) == (1, 2)
@@ -448,7 +448,7 @@ def test_a_job_that_is_told_to_stop_lets_go_of_its_run_at_once(world: World) -> 
 def test_it_waits_for_what_is_due_and_for_a_ledger_that_is_away(world: World) -> None:
     errors = [Refused(Code.UNAVAILABLE, "503")]
 
-    def job(hold: Hold) -> None:
+    def job(handle: RunHandle) -> None:
         if errors:
             raise errors.pop()
         worker.stop()

@@ -76,7 +76,7 @@ def test_a_worker_killed_in_its_job_is_made_up_for_by_another(place: Place, mome
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_the_late_end_of_a_worker_that_was_frozen_is_refused(place: Place, moment: str) -> None:
     """It is frozen between two signs of life: in the middle of one it would have the directory's lock, and keep it."""
-    with started(place.url, place.folder, "first", beat_s=3600) as first:
+    with started(place.url, place.folder, "first", heartbeat_s=3600) as first:
         until(first, moment)
         os.kill(first.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)

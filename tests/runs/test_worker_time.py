@@ -13,8 +13,8 @@ from retake.retrying.backoff import Fixed
 from retake.retrying.policy import RetryPolicy
 from retake.retrying.time_limit import abandoned
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.hold import Hold
 from retake.runs.run import StaleRun
+from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.worker import Worker
 
@@ -31,13 +31,13 @@ class SlowJob:
         self.paid: list[int] = []
         self.refused: list[str] = []
 
-    def __call__(self, hold: Hold) -> Mapping[str, Any]:
-        number = hold.run.retries
+    def __call__(self, handle: RunHandle) -> Mapping[str, Any]:
+        number = handle.run.retries
         if number == 0:
             self.thread = threading.current_thread()
             assert self.go_on.wait(LONG_S)
         try:
-            hold.check()
+            handle.check()
         except StaleRun as error:
             self.refused.append(str(error))
             raise
@@ -97,8 +97,8 @@ def test_a_worker_whose_job_hangs_goes_on_with_the_next_run(ledger: BucketLedger
     ledger.create_for_task("hangs", "hangs#1", actor="cron")
     ledger.create_for_task("other", "other#1", actor="cron")
 
-    def either(hold: Hold) -> Mapping[str, Any]:
-        return job(hold) if hold.run.task_id == "hangs" else {"done": True}
+    def either(handle: RunHandle) -> Mapping[str, Any]:
+        return job(handle) if handle.run.task_id == "hangs" else {"done": True}
 
     worker = Worker(ledger, either, RetryPolicy(0, timeout_s=LIMIT_S), FakeClock(), name="host:1")
     assert worker.work(until_idle=True) == 2

@@ -1,4 +1,4 @@
-"""Workers in processes of their own, for the tests: `python worker_processes.py LEDGER_URL FOLDER NAME BEAT_S`.
+"""Workers in processes of their own, for the tests: `python worker_processes.py LEDGER_URL FOLDER NAME HEARTBEAT_S`.
 
 The job says «paying», waits for a line on standard input, pays, says «paid», waits for another line, and is done. To
 pay is to add the run's idempotency key to the file «paid», if it is not there yet. At the end the process says what
@@ -16,16 +16,16 @@ from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.retrying.policy import RetryPolicy
 from retake.runs import open_ledger
-from retake.runs.hold import Hold
+from retake.runs.run_handle import RunHandle
 from retake.runs.worker import Worker
 
 HERE = Path(__file__)
 
 
 @contextmanager
-def started(url: str | None, folder: Path, name: str, *, beat_s: float = 0.02) -> Iterator[subprocess.Popen[str]]:
+def started(url: str | None, folder: Path, name: str, *, heartbeat_s: float = 0.02) -> Iterator[subprocess.Popen[str]]:
     """The process of a worker, with pipes. It does not outlive the block."""
-    command = [sys.executable, str(HERE), url or "", str(folder), name, str(beat_s)]
+    command = [sys.executable, str(HERE), url or "", str(folder), name, str(heartbeat_s)]
     environment = {"PYTHONPATH": str(HERE.parents[2])}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, text=True, env=environment, stdin=pipe, stdout=pipe) as process:
@@ -61,11 +61,11 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(url: str, place: str, name: str, beat_s: str) -> None:
+def main(url: str, place: str, name: str, heartbeat_s: str) -> None:
     folder = Path(place)
 
-    def job(hold: Hold) -> Mapping[str, Any]:
-        key = hold.run.idempotency_key
+    def job(handle: RunHandle) -> Mapping[str, Any]:
+        key = handle.run.idempotency_key
         say_and_wait("paying")
         if key not in payments(folder):
             with (folder / "paid").open("a") as file:
@@ -75,7 +75,7 @@ def main(url: str, place: str, name: str, beat_s: str) -> None:
 
     clock = SystemClock()
     ledger = open_ledger(url or None, DirectoryBucket(str(folder / "bucket")), clock)
-    run = Worker(ledger, job, RetryPolicy(max_retries=0), clock, name=name, beat_s=float(beat_s)).work_once()
+    run = Worker(ledger, job, RetryPolicy(max_retries=0), clock, name=name, heartbeat_s=float(heartbeat_s)).work_once()
     say(run.status.value if run else "nothing")
 
 

@@ -15,7 +15,7 @@ from retake.runs.run import ERROR
 from retake.runs.states import FINAL, TRANSITIONS, RunStatus, Trigger
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Step
-from retake.story.run_mirror import Standing, expected, facts, identity, route
+from retake.story.run_mirror import RunTarget, expected, facts, identity, route
 from retake.story.settings import Workflow
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -32,20 +32,20 @@ def test_work_that_goes_on_is_running_and_what_waits_for_its_time_is_scheduled(
 ) -> None:
     found = expected(shaped(last_error=RECORD), Action(act, Step.UPSCALE, "", until=until))
     status = RunStatus.RETRY_SCHEDULED if until else RunStatus.RUNNING
-    assert found == Standing(status, until, RECORD)
+    assert found == RunTarget(status, until, RECORD)
 
 
 @pytest.mark.parametrize(
     ("act", "document", "standing"),
     [
-        (Act.DEAD_LETTER, {"last_error": RECORD}, Standing(RunStatus.FAILED, error=RECORD)),
-        (Act.DEAD_LETTER, {"cancelled": {"by": "operator"}}, Standing(RunStatus.CANCELLED)),
-        (Act.FAIL, {"last_error": RECORD}, Standing(RunStatus.FAILED, error=RECORD)),
-        (Act.FAIL, {"last_error": {"message": "by hand"}}, Standing(RunStatus.FAILED)),
-        (Act.FINISH, {"last_error": RECORD}, Standing(RunStatus.SUCCEEDED)),
+        (Act.DEAD_LETTER, {"last_error": RECORD}, RunTarget(RunStatus.FAILED, error=RECORD)),
+        (Act.DEAD_LETTER, {"cancelled": {"by": "operator"}}, RunTarget(RunStatus.CANCELLED)),
+        (Act.FAIL, {"last_error": RECORD}, RunTarget(RunStatus.FAILED, error=RECORD)),
+        (Act.FAIL, {"last_error": {"message": "by hand"}}, RunTarget(RunStatus.FAILED)),
+        (Act.FINISH, {"last_error": RECORD}, RunTarget(RunStatus.SUCCEEDED)),
     ],
 )
-def test_what_ends_the_generation_ends_its_run(act: Act, document: dict[str, Any], standing: Standing) -> None:
+def test_what_ends_the_generation_ends_its_run(act: Act, document: dict[str, Any], standing: RunTarget) -> None:
     assert expected(shaped(**document), Action(act, Step.UPSCALE, "")) == standing
 
 

@@ -11,11 +11,12 @@ from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import FakeClock
 from retake.story.documents import Step
-from retake.story.prices import CHAT_USD, RUNWAY_SECOND_USD, prices
+from retake.story.prices import prices
 from retake.story.runner import StoryRunner
 from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
+from retake.vendors.prices import CHAT_USD, RUNWAY_SECOND_USD
 from retake.vendors.runway import Runway
 from retake.vendors.runway_limits import MODELS
 

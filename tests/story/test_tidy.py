@@ -10,7 +10,7 @@ from retake.bucket import ANY, Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.errors import StorageError
-from retake.story.tidy import Folders, Move, Plan, carry_out, groups, plan
+from retake.story.tidy import FileMove, Folders, TidyPlan, carry_out, groups, plan
 
 FOLDERS = Folders("666/", "555/", "444/", "archive/")
 WHOLE = ("json", "png", "mp4")
@@ -31,7 +31,7 @@ def keys(bucket: Bucket) -> list[str]:
     return [entry.key for entry in bucket.list("")]
 
 
-def planned(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] = ()) -> Plan:
+def planned(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] = ()) -> TidyPlan:
     found = {folder: groups(keys(bucket), folder) for folder in FOLDERS}
     staged = {folder: found[folder] for folder in FOLDERS.staged}
     return plan(published, known, staged, found[FOLDERS.archive], FOLDERS)
@@ -49,7 +49,7 @@ def moved(layout: Layout, published: Iterable[str] = (), known: Iterable[str] = 
     }
 
 
-def tidied(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] = ()) -> Plan:
+def tidied(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] = ()) -> TidyPlan:
     found = planned(bucket, published, known)
     for moves in found.moves:
         carry_out(bucket, moves)
@@ -80,7 +80,7 @@ def test_a_folder_within_a_folder_is_one_of_its_own() -> None:
 
 def test_nothing_to_tidy_is_nothing_to_do() -> None:
     found = planned(bucket_of({}))
-    assert found == Plan((), (), (), (), FOLDERS.staged, room=True)
+    assert found == TidyPlan((), (), (), (), FOLDERS.staged, room=True)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_parts_in_two_folders_that_make_no_whole_group_stay_where_they_are() -> 
 # --- carrying it out --------------------------------------------------------------------------------------------------
 
 
-MOVES = [Move(f"666/a.{suffix}", f"555/a.{suffix}") for suffix in WHOLE]
+MOVES = [FileMove(f"666/a.{suffix}", f"555/a.{suffix}") for suffix in WHOLE]
 
 
 def test_a_copy_that_is_not_the_same_deletes_nothing() -> None:
@@ -257,7 +257,7 @@ def files(bucket: Bucket) -> set[str]:
     return {key.rpartition("/")[2] for key in keys(bucket)}
 
 
-def settle(bucket: Bucket, published: Iterable[str], known: Iterable[str] = ()) -> Plan:
+def settle(bucket: Bucket, published: Iterable[str], known: Iterable[str] = ()) -> TidyPlan:
     """Tidy up until nothing moves any more."""
     for _ in range(10):
         found = tidied(bucket, published, known)

@@ -14,7 +14,7 @@ from retake.clock import parse_stamp
 from retake.errors import Code, Refused
 from retake.settings.shared import RetryingSettings
 from retake.story.documents import MidjourneyDocument, Step
-from retake.story.retry_policy import LONGEST_ASKED_S, Failure, retry_delay, step_policy
+from retake.story.retry_policy import LONGEST_ASKED_S, StepFailure, retry_delay, step_policy
 from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 from retake.ticking.until_done import until_done
@@ -25,7 +25,7 @@ REFUSED = Refused(Code.UNAVAILABLE, "HTTP 500")
 def wait_s(chosen: Settings, error: Refused, retries: int, since_s: float, random: Callable[[], float]) -> int | None:
     chosen = chosen._replace(workflow=chosen.workflow._replace(max_retries=99))
     at = datetime(2026, 1, 1, microsecond=round(since_s * 1e6), tzinfo=UTC)
-    return retry_delay(chosen, Failure(Step.IMAGINE, error, retries, at), random)
+    return retry_delay(chosen, StepFailure(Step.IMAGINE, error, retries, at), random)
 
 
 def settings(**retrying: Any) -> Settings:

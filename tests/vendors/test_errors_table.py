@@ -11,11 +11,11 @@ import pytest
 from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, drip, eventually, hang, page, says
 
 from retake.errors import TaskFailed, VendorError
+from retake.vendors.chat import OpenAIChat
 from retake.vendors.download import HttpDownloader
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
-from retake.vendors.writer import ChatWriter
 
 DOC = Path(__file__).parents[2] / "docs" / "errors.md"
 KEY = "key_0123456789abcdef"
@@ -41,8 +41,8 @@ def runway(url: str, timeout_s: float = 5.0) -> Runway:
     return Runway(url, KEY, model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=timeout_s)
 
 
-def chat(url: str, timeout_s: float = 5.0) -> ChatWriter:
-    return ChatWriter(url + "/v1", "gpt-4o", KEY, timeout_s=timeout_s)
+def chat(url: str, timeout_s: float = 5.0) -> OpenAIChat:
+    return OpenAIChat(url + "/v1", "gpt-4o", KEY, timeout_s=timeout_s)
 
 
 Call = Callable[[str, float], Any]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.errors import Code, OutcomeUnknown, Refused, VendorError
-from retake.vendors import legnext, piapi, runway, writer
+from retake.vendors import chat, legnext, piapi, runway
 from retake.vendors.answers import NOT_JSON, QUOTE_LIMIT, Reply, Vendor, parse, quote, retry_after_s, submitted
 
 JSON = st.recursive(
@@ -16,7 +16,7 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-READERS = (piapi.own_words, legnext.own_words, runway.own_words, writer.own_words)
+READERS = (piapi.own_words, legnext.own_words, runway.own_words, chat.own_words)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_message_says_who_what_why_and_what_to_do() -> None:
     with pytest.raises(Refused) as caught:
         submitted(vendor, "make a video", Reply(401, {}, b'{"error": "The key is not valid."}'), lambda _: None)
     assert str(caught.value) == (
-        "Runway was asked to make a video and answered HTTP 401: «The key is not valid.». "
+        'Runway was asked to make a video and answered HTTP 401: "The key is not valid.". '
         "Check the key in RUNWAYML_API_SECRET."
     )
 

@@ -6,11 +6,11 @@ import pytest
 
 from retake.errors import Code, PollFailed
 from retake.sandbox import Pace, Sandbox
-from retake.vendors.health import Health, Healthy
+from retake.vendors import Health, Healthy
+from retake.vendors.chat import OpenAIChat
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
-from retake.vendors.writer import ChatWriter
 
 KINDS = {"piapi": "account", "legnext": "fetch", "runway": "organization", "chat": "models"}
 
@@ -39,7 +39,7 @@ def client(sandbox: Sandbox, vendor: str, *, model: str = "gpt-4o", timeout_s: f
         "piapi": piapi,
         "legnext": legnext,
         "runway": runway,
-        "chat": lambda: ChatWriter(f"{sandbox.url}/openai/v1", model, "k" * 20, timeout_s=timeout_s),
+        "chat": lambda: OpenAIChat(f"{sandbox.url}/openai/v1", model, "k" * 20, timeout_s=timeout_s),
     }
     return makers[vendor]()
 
@@ -96,17 +96,17 @@ def test_runway_tells_credits_and_the_days_videos(sandbox: Sandbox) -> None:
 
 def test_a_model_that_the_api_does_not_list_is_doubted(sandbox: Sandbox) -> None:
     health = client(sandbox, "chat", model="gpt-9").health()
-    assert health.doubts == ("it lists no model gpt-9: look at API_KEYS.openai.model",)
+    assert health.doubts == ("it lists no model gpt-9: check API_KEYS.openai.model",)
 
 
 def test_a_compatible_server_without_a_list_of_models_is_well_all_the_same(sandbox: Sandbox) -> None:
     sandbox.order("models=404")
-    assert client(sandbox, "chat").health() == Health("it answers; it tells nothing of its models")
+    assert client(sandbox, "chat").health() == Health("it answers, but lists no models")
 
 
 def test_a_seller_that_tells_nothing_of_the_account_is_asked_for_a_task_that_nobody_made(sandbox: Sandbox) -> None:
     sandbox.order("account=404")
-    assert "takes the key" in client(sandbox, "piapi").health().says
+    assert "accepts the key" in client(sandbox, "piapi").health().says
     assert [call.kind for call in sandbox.calls()] == ["account", "fetch"]
 
 

@@ -13,8 +13,7 @@ from scripted_vendor import ScriptedVendor, closed_port, drip, says
 from retake.errors import Code, OutcomeUnknown, Refused
 from retake.vendors import http
 from retake.vendors.answers import NoReply, Vendor, as_dict
-from retake.vendors.connection import Line, within
-from retake.vendors.http import JsonApi, bare, exchange
+from retake.vendors.http import Cutter, JsonApi, bare, exchange, within
 from retake.vendors.runway import own_words
 
 VENDOR = Vendor("V", "V_KEY", own_words, "secret-key")
@@ -113,13 +112,13 @@ def test_what_a_callers_own_session_has_sent_when_its_time_is_over_is_not_known(
 def test_an_exception_in_the_thread_that_waits_cuts_the_call(vendor: ScriptedVendor) -> None:
     """Ctrl-C in the middle of a call: nothing goes on behind it."""
     vendor.script = [drip]
-    lines: list[Line] = []
+    cutters: list[Cutter] = []
 
-    def work(line: Line) -> None:
-        lines.append(line)
+    def work(cutter: Cutter) -> None:
+        cutters.append(cutter)
         with socket.create_connection(("127.0.0.1", int(vendor.url.rpartition(":")[2]))) as connection:
-            line.hold(connection)
-            line.opened()
+            cutter.watch(connection)
+            cutter.opened()
             signal.raise_signal(signal.SIGINT)
             while connection.recv(1000):
                 pass
@@ -127,7 +126,7 @@ def test_an_exception_in_the_thread_that_waits_cuts_the_call(vendor: ScriptedVen
     with pytest.raises(KeyboardInterrupt):
         within(20, work)
     with pytest.raises(TimeoutError):
-        lines[0].opened()
+        cutters[0].opened()
 
 
 @pytest.mark.parametrize("location", ["http://[::1", "http://", "nowhere", "ftp://x", "http://ex..ample"])
@@ -163,7 +162,7 @@ def test_compression_is_not_asked_for_but_understood(vendor: ScriptedVendor) -> 
     ("url", "shown"),
     [
         ("https://me:pw@x.com:8/a/b?sig=1#f", "https://x.com:8/a/b"),
-        ("http://[::1", "an address that cannot be read"),
+        ("http://[::1", "an invalid URL"),
     ],
 )
 def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:

@@ -103,7 +103,7 @@ def test_a_result_has_its_picture_and_the_single_ones_where_the_story_looks(
 @pytest.mark.parametrize("output", [None, "ok", {"image_url": 7}, {"image_urls": "https://x/1.png"}])
 def test_a_completed_job_with_a_mangled_output_is_no_crash(output: object, vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, job("completed", output=output))]
-    with pytest.raises(PollFailed, match="j-1 completed, but gives no picture"):
+    with pytest.raises(PollFailed, match="j-1 as completed, but gives no picture"):
         client(vendor.url).fetch("j-1")
 
 
@@ -112,7 +112,7 @@ def test_a_failed_job_says_why(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, job("failed", error=error))]
     failure = client(vendor.url).fetch("j-1").failure
     assert failure is not None
-    assert "LegNext ended task j-1 as failed: «task failed; Midjourney did not answer»" in str(failure)
+    assert 'LegNext ended task j-1 as failed: "task failed; Midjourney did not answer"' in str(failure)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_an_error_is_read_from_both_places_where_the_vendor_puts_it(body: Any, v
     vendor.script = [says(402, body)]
     with pytest.raises(Refused) as caught:
         client(vendor.url).imagine("a cat", 1)
-    assert "HTTP 402: «402: not enough points»" in str(caught.value)
+    assert 'HTTP 402: "402: not enough points"' in str(caught.value)
 
 
 def test_what_became_of_a_lost_call_cannot_be_asked(vendor: ScriptedVendor) -> None:

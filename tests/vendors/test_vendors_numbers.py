@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.vendors.answers import parse
-from retake.vendors.numbers import LARGEST, count, number
+from retake.vendors.answers import LARGEST, count, number, parse
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_failed_task_says_why(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, {"data": {"status": "failed", "error": error}})]
     failure = client(vendor.url).fetch("t-1").failure
     assert failure is not None
-    assert "«task failed; Failed to process your command»" in str(failure)
+    assert '"task failed; Failed to process your command"' in str(failure)
 
 
 def test_a_lost_imagine_is_found_by_its_seed(vendor: ScriptedVendor) -> None:
@@ -258,7 +258,7 @@ def test_an_endpoint_without_a_history_cannot_tell(vendor: ScriptedVendor) -> No
 
 def test_a_finished_task_with_a_mangled_result_is_no_crash(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, {"status": "finished", "task_result": "ok"})]
-    with pytest.raises(PollFailed, match="t-1 finished, but gives no picture"):
+    with pytest.raises(PollFailed, match="t-1 as finished, but gives no picture"):
         client(vendor.url).fetch("t-1")
 
 

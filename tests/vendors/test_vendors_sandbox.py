@@ -14,11 +14,11 @@ from retake.clock import SystemClock, stamp
 from retake.errors import OutcomeUnknown, PollFailed, Refused, VendorError
 from retake.sandbox import FAULTS, KINDS, Pace, Sandbox
 from retake.vendors import Midjourney
+from retake.vendors.chat import OpenAIChat
 from retake.vendors.download import HttpDownloader
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
-from retake.vendors.writer import ChatWriter
 
 PIXEL = (
     "data:image/png;base64,"
@@ -61,8 +61,8 @@ def runway(sandbox: Sandbox, timeout_s: float = 5.0, model: str = "gen4_turbo") 
     return Runway(url, "key_1", model=model, ratio="1280:768", duration_s=7, timeout_s=timeout_s)
 
 
-def chat(sandbox: Sandbox, timeout_s: float = 5.0) -> ChatWriter:
-    return ChatWriter(sandbox.endpoints()["openai"]["endpoint"], "gpt-4o", "sk-1", timeout_s=timeout_s)
+def chat(sandbox: Sandbox, timeout_s: float = 5.0) -> OpenAIChat:
+    return OpenAIChat(sandbox.endpoints()["openai"]["endpoint"], "gpt-4o", "sk-1", timeout_s=timeout_s)
 
 
 def paid(sandbox: Sandbox, kind: str, timeout_s: float, seller: str) -> Callable[[], Any]:

@@ -10,21 +10,21 @@ from contextlib import suppress
 from typing import NamedTuple
 
 
-class Process(NamedTuple):
+class HolderProcess(NamedTuple):
     """A living process."""
 
     pid: int
     command: str  # its command line, cut to 120 characters
 
 
-def holding(path: str) -> list[Process]:
+def holding(path: str) -> list[HolderProcess]:
     """Return the processes that hold the exclusive lock on `path`, by id: other users' only where permissions allow."""
     try:
         wanted = os.stat(path)
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
     except OSError:
         return []
-    return [Process(pid, _command(pid)) for pid in pids if any(_locks(pid, file, wanted) for file in _files(pid))]
+    return [HolderProcess(pid, _command(pid)) for pid in pids if any(_locks(pid, file, wanted) for file in _files(pid))]
 
 
 def _files(pid: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: on the connection, and in the transaction, that retake/runs/schema.py opened."""
+"""Run the migrations with Alembic, on the connection and in the transaction of retake/runs/schema.py."""
 
 from alembic import context
 

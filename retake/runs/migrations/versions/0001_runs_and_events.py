@@ -1,12 +1,12 @@
-"""Runs and their events (seed 002, sections 2 and 3).
+"""Runs and their events: docs/protocol.md, section "Fields of a run".
 
-What has been released is not changed any more: whatever comes after is a migration of its own.
+Released migrations are not changed: every change of the tables is a new migration.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-from retake.runs.tables import Moment
+from retake.runs.tables import UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -25,14 +25,14 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("idempotency_key", sa.Text, nullable=False),
         sa.Column("run_status", sa.Text, nullable=False),
-        sa.Column("created_at", Moment, nullable=False),
-        sa.Column("updated_at", Moment, nullable=False),
+        sa.Column("created_at", UtcDateTime, nullable=False),
+        sa.Column("updated_at", UtcDateTime, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("pipeline", sa.Text, nullable=False),
-        sa.Column("next_retry_at", Moment),
+        sa.Column("next_retry_at", UtcDateTime),
         sa.Column("error_code", sa.Text),
         sa.Column("worker", sa.Text),
-        sa.Column("heartbeat_at", Moment),
+        sa.Column("heartbeat_at", UtcDateTime),
         sa.Column("resumes", sa.Integer, nullable=False),
         sa.Column("last_seq", sa.Integer, nullable=False),
         sa.PrimaryKeyConstraint("run_id", name="pk_task_runs"),
@@ -45,7 +45,7 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text, sa.ForeignKey("task_runs.run_id", name="fk_events_run_id"), nullable=False),
         sa.Column("seq", sa.Integer, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("at", Moment, nullable=False),
+        sa.Column("at", UtcDateTime, nullable=False),
         sa.Column("trace_id", sa.Text, nullable=False),
         sa.Column("payload", sa.JSON, nullable=False),
         sa.PrimaryKeyConstraint("run_id", "seq", name="pk_events"),

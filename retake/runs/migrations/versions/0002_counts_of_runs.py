@@ -1,8 +1,8 @@
-"""How often a run was retried, and how often its worker died of it, counted on the run itself.
+"""Columns for how often a run was retried, and how often its worker died.
 
-Before, both were counted from its events; so they are once more, here, for the runs that are there.
+Both used to be counted from the events, as they are here for existing runs.
 
-What has been released is not changed any more: whatever comes after is a migration of its own.
+Released migrations are not changed: every change of the tables is a new migration.
 """
 
 import json

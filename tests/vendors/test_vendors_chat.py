@@ -4,13 +4,13 @@ import pytest
 from scripted_vendor import ScriptedVendor, says
 
 from retake.errors import Code, OutcomeUnknown, SettingsError, TaskFailed
-from retake.vendors.writer import ChatWriter
+from retake.vendors.chat import OpenAIChat
 
 PICTURES = ["https://x/1.png", "data:image/png;base64,AAAA", "https://x/3.png"]
 
 
-def client(url: str, model: str = "gpt-4o-mini", key: str = "sk-secret") -> ChatWriter:
-    return ChatWriter(url + "/v1/", model, key, timeout_s=5.0)
+def client(url: str, model: str = "gpt-4o-mini", key: str = "sk-secret") -> OpenAIChat:
+    return OpenAIChat(url + "/v1/", model, key, timeout_s=5.0)
 
 
 def completion(content: object, finish_reason: str | None = "stop") -> dict[str, Any]:

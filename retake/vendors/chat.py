@@ -1,7 +1,7 @@
-"""Texts from any API that speaks OpenAI's chat completions, in JSON mode.
+"""Texts from any API with OpenAI's chat completions, in JSON mode.
 
-A completion that cannot be used (cut at its length, not JSON, a refusal) has been worked on and billed, and that is
-known: it is a TaskFailed, neither refused nor unknown. Source for the fields: openai 3.51, `types/chat`.
+A completion that cannot be used (cut off, not JSON, a refusal) is known to have been billed: it is a TaskFailed,
+neither refused nor unknown. Source for the fields: openai 3.51, `types/chat`.
 """
 
 import re
@@ -11,26 +11,26 @@ from typing import Any
 import requests
 
 from retake.errors import Code, TaskFailed
+from retake.vendors import Health
 from retake.vendors.answers import Vendor, Words, as_dict, parse, quote
-from retake.vendors.health import Health
 from retake.vendors.http import JsonApi, key_for_header
 from retake.vendors.route import check_route
 
 NAME = "The chat API"
 KEY_NAME = "OPENAI_API_KEY"
-CHOICE_TOKENS = 1000  # enough for {"index": 1}, and for a model that talks first
+CHOICE_TOKENS = 1000  # enough for {"index": 1} after some reasoning
 
 _FENCE = re.compile(r"\s*```(?:json)?(.*)```\s*", re.DOTALL | re.IGNORECASE)
 # OpenAI's reasoning models refuse `max_tokens` and any temperature but their own.
 _REASONING = re.compile(r"(.*/)?(o\d|gpt-5)(?!.*-chat)")
 
 
-class ChatWriter:
-    """`retake.vendors.Writer` on an OpenAI-compatible API.
+class OpenAIChat:
+    """`retake.vendors.ChatModel` on an OpenAI-compatible API.
 
-    `base_url` ends in /v1. An empty `key` sends none (a server of one's own). `timeout_s` is how long an answer may
-    take. Besides what the protocol names, both calls raise TaskFailed. Raises SettingsError for a key that cannot be
-    sent, and for a proxy or certificates in the environment that cannot be used.
+    `base_url` ends in /v1. An empty `key` is not sent (for a server of your own). An answer may take `timeout_s`
+    seconds. Both paid calls raise TaskFailed too. Raises SettingsError for a key that cannot be sent, and for a proxy
+    or certificates in the environment that cannot be used.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class ChatWriter:
         self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
-        """See `Writer.write`."""
-        if "json" not in f"{system} {user}".lower():  # the API refuses JSON mode unless the messages speak of JSON
+        """See `ChatModel.write`."""
+        if "json" not in f"{system} {user}".lower():  # the API refuses JSON mode unless a message mentions JSON
             system = f"{system}\n\nAnswer with one JSON object.".lstrip()
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         return self._complete("write", messages, temperature, max_tokens)
 
     def choose(self, question: str, images: Sequence[str]) -> int:
-        """See `Writer.choose`."""
+        """See `ChatModel.choose`."""
         if not images:
             raise ValueError("nothing to choose from")
         text = f'{question}\n\nAnswer with one JSON object: {{"index": n}}, n from 1 to {len(images)}.'
@@ -65,15 +65,15 @@ class ChatWriter:
         raise self._unusable("choose a picture", f'"index" is {index!r}, not 1 … {len(images)}')
 
     def health(self) -> Health:
-        """See `Healthy.health`: the list of models. A compatible server need not have one."""
+        """See `Healthy.health`. Lists the models, which a compatible server may not support."""
         names = self._api.look_for("list its models", self._base + "/models", {}, _models)
         if names is None:
-            return Health("it answers; it tells nothing of its models")
-        doubt = f"it lists no model {self._model}: look at API_KEYS.openai.model"
-        return Health(f"it takes the key; {len(names)} models", (), () if self._model in names else (doubt,))
+            return Health("it answers, but lists no models")
+        doubt = f"it lists no model {self._model}: check API_KEYS.openai.model"
+        return Health(f"it accepts the key; {len(names)} models", (), () if self._model in names else (doubt,))
 
     def test_request(self) -> str:
-        """See `Healthy.test_request`: whatever a tick asks here is billed, so nothing is asked."""
+        """See `Healthy.test_request`. Every call here is billed, so none is made."""
         return "none: every call that a tick makes here is billed"
 
     def _complete(
@@ -91,11 +91,11 @@ class ChatWriter:
         return self._content(what, self._api.submit(f"{what} ({self._model})", self._url, body, _choice))
 
     def _content(self, what: str, choice: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object in a completion. Raises TaskFailed."""
+        """Return the JSON object in a completion. Raises TaskFailed."""
         message, reason = as_dict(choice.get("message")), choice.get("finish_reason")
         if message.get("refusal") or reason == "content_filter":
-            said = quote(str(message.get("refusal") or "content filter"), self._vendor.secret)
-            raise TaskFailed(Code.REJECTED, f"{NAME} declined to {what}: «{said}». Change the prompt.")
+            reason = quote(str(message.get("refusal") or "content filter"), self._vendor.secret)
+            raise TaskFailed(Code.REJECTED, f'{NAME} declined to {what}: "{reason}". Change the prompt.')
         if reason not in ("stop", None):  # None: compatible servers that leave it out
             hint = "; raise max_tokens" if reason == "length" else ""
             raise self._unusable(what, f"it ended with {reason!r}, not 'stop'{hint}")
@@ -103,15 +103,16 @@ class ChatWriter:
         fenced = _FENCE.fullmatch(content) if isinstance(content, str) else None
         answer = parse(fenced[1] if fenced else content) if isinstance(content, str) else None
         if not isinstance(answer, dict):
-            raise self._unusable(what, f"it is no JSON object: «{quote(str(content), self._vendor.secret, limit=200)}»")
+            found = quote(str(content), self._vendor.secret, limit=200)
+            raise self._unusable(what, f'it is not a JSON object: "{found}"')
         return answer
 
     def _unusable(self, what: str, why: str) -> TaskFailed:
-        return TaskFailed(Code.BAD_ANSWER, f"{NAME} was asked to {what}; its answer is of no use: {why}.")
+        return TaskFailed(Code.BAD_ANSWER, f"{NAME} was asked to {what}; its answer cannot be used: {why}.")
 
 
 def own_words(body: object) -> Words | None:
-    """The error body: {error: {message, type, param, code}}."""
+    """Read the error body: {error: {message, type, param, code}}."""
     error = as_dict(as_dict(body).get("error"))
     if not isinstance(error.get("message"), str):
         return None
@@ -119,12 +120,12 @@ def own_words(body: object) -> Words | None:
 
 
 def _choice(body: object) -> dict[str, Any] | None:
-    """The first completion of the answer."""
+    """Return the first completion of the answer, or None."""
     choices = as_dict(body).get("choices")
     return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
 
 
 def _models(body: object) -> list[str] | None:
-    """The ids of the models in a listing."""
+    """Return the ids of the models in a listing, or None."""
     listed = as_dict(body).get("data")
     return [str(as_dict(model).get("id")) for model in listed] if isinstance(listed, list) else None

@@ -1,0 +1,203 @@
+"""The interface of a ledger of runs, and what a store implements to be one.
+
+`Ledger` validates its arguments, so that all stores refuse the same values; a store derives from it and implements the
+methods of `LedgerStore`, whose arguments have been checked.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from retake.runs import validation
+from retake.runs.run import Event, Note, Run, RunRequest, Transition, UnknownRun, is_run_id
+from retake.runs.states import RunStatus, Trigger
+
+MOST_LISTED = 2**31 - 1
+"""The most runs in one list: the largest LIMIT that every database takes."""
+
+
+class LedgerStore(ABC):
+    """What a store implements. See the method of `Ledger` with the same name for what each one promises."""
+
+    @abstractmethod
+    def _create(self, request: RunRequest) -> Run: ...
+
+    @abstractmethod
+    def _move(self, run: Run, transition: Transition) -> Run: ...
+
+    @abstractmethod
+    def _note(self, run: Run, note: Note, *, actor: str, trace_id: str | None) -> Event: ...
+
+    @abstractmethod
+    def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None: ...
+
+    @abstractmethod
+    def _heartbeat(self, run: Run) -> Run: ...
+
+    @abstractmethod
+    def _get(self, run_id: str) -> Run: ...
+
+    @abstractmethod
+    def _find(self, key: str) -> Run | None: ...
+
+    @abstractmethod
+    def _of_task(self, task_id: str) -> list[Run]: ...
+
+    @abstractmethod
+    def _silent(self, since: datetime) -> list[Run]: ...
+
+    @abstractmethod
+    def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]: ...
+
+    @abstractmethod
+    def _counts(self, pipeline: str | None) -> Mapping[RunStatus, int]: ...
+
+    @abstractmethod
+    def _events(self, run_id: str) -> list[Event]: ...
+
+
+class Ledger(LedgerStore):
+    """A ledger of runs.
+
+    Every method may raise StorageError (the store is unavailable, full, or read-only); then nothing was changed, or the
+    whole change was made. `actor` says who acts: "cron", "operator", "recovery", "worker". Times are aware, in UTC.
+
+    Methods that change something raise `validation.InvalidField`, a RunError and a ValueError, for a value that some
+    store could not keep: an empty or overlong name, a lone surrogate, a payload that is not JSON. The store is not
+    touched then. Looking for such a value is not an error: nothing is found.
+    """
+
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def create_for_task(
+        self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
+    ) -> Run:
+        """Create a queued run with the task's next attempt, or return the run that has this key already, of whatever
+        task."""
+        return self._create(
+            RunRequest(
+                validation.name("task_id", task_id),
+                validation.name("idempotency_key", idempotency_key),
+                validation.name("actor", actor),
+                validation.column("pipeline", pipeline),
+                validation.optional_name("trace_id", trace_id or None),
+            )
+        )
+
+    def move(
+        self,
+        run: Run,
+        trigger: Trigger,
+        *,
+        actor: str,
+        worker: str | None = None,
+        next_retry_at: datetime | None = None,
+        error: Mapping[str, Any] | None = None,
+        error_code: str | None = None,
+        notes: Sequence[Note] = (),
+        trace_id: str | None = None,
+    ) -> Run:
+        """Change the run's state and return the run as saved, with its events and `notes`, in one write.
+
+        See `retake.runs.run.Transition` for the parameters. Raises StaleRun if `run` is not the current version (this
+        is checked before anything else), IllegalTransition if its state does not allow `trigger`, and UnknownRun.
+        """
+        transition = Transition(
+            trigger,
+            validation.name("actor", actor),
+            worker=validation.optional_name("worker", worker),
+            next_retry_at=validation.moment("next_retry_at", next_retry_at) if next_retry_at is not None else None,
+            error=validation.record(error, needs_code=not error_code) if error else None,
+            error_code=validation.optional_name("error_code", error_code or None),
+            notes=[Note(kind, payload) for kind, payload in validation.notes(notes)],
+            trace_id=validation.optional_name("trace_id", trace_id or None),
+        )
+        return self._move(_known(run), transition)
+
+    def note(
+        self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
+    ) -> Event:
+        """Add an event that changes no state; `actor` is added to its payload. `run` may be an older version. Raises
+        UnknownRun."""
+        return self._note(
+            _known(run),
+            Note(validation.name("kind", kind), validation.payload("payload", payload)),
+            actor=validation.name("actor", actor),
+            trace_id=validation.optional_name("trace_id", trace_id or None),
+        )
+
+    def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
+        """Take the next run that waits for work, or return None.
+
+        Interrupted runs come first, then those whose retry is due (from the very moment of `next_retry_at`), then
+        queued ones; within each kind the one that has waited longest (since `updated_at`, or since the retry was due),
+        then by run_id. However many workers claim at the same time, each run goes to one of them.
+        """
+        worker, actor = validation.name("worker", worker), validation.name("actor", actor)
+        return self._claim(worker, actor=actor, pipeline=pipeline) if _may_have_runs(pipeline) else None
+
+    def heartbeat(self, run: Run) -> Run:
+        """Record that the run's worker is alive: only `heartbeat_at` changes.
+
+        Raises StaleRun if the run was taken away or is not running: the worker must stop and save nothing. Raises
+        UnknownRun.
+        """
+        return self._heartbeat(_known(run))
+
+    beat = heartbeat  # its former name
+
+    # --- queries ------------------------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> Run:
+        """Return the run. Raises UnknownRun."""
+        return self._get(_known_id(run_id))
+
+    def find(self, idempotency_key: str) -> Run | None:
+        """Return the run that has this key, or None."""
+        return self._find(idempotency_key) if validation.is_column(idempotency_key) else None
+
+    def of_task(self, task_id: str) -> list[Run]:
+        """Return every run of the task, by attempt."""
+        return self._of_task(task_id) if validation.is_column(task_id) else []
+
+    def silent(self, since: datetime) -> list[Run]:
+        """Return the running runs whose last heartbeat is older than `since`, the longest silent first, then by
+        run_id."""
+        return self._silent(validation.moment("since", since))
+
+    def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
+        """Return the runs in one of these states (all states if none is given), the last changed first: by
+        `updated_at`, then run_id, both descending."""
+        if limit <= 0 or not _may_have_runs(pipeline):
+            return []
+        return self._runs(frozenset(status or RunStatus), pipeline, min(limit, MOST_LISTED))
+
+    def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
+        """Return how many runs are in each state, 0 included."""
+        found = self._counts(pipeline) if _may_have_runs(pipeline) else {}
+        return {status: found.get(status, 0) for status in RunStatus}
+
+    def events(self, run_id: str) -> list[Event]:
+        """Return all events of the run, in order. Raises UnknownRun.
+
+        In a bucket, plain notes of a run with tens of thousands of events are dropped; an event `run.events.dropped`
+        says how many.
+        """
+        return self._events(_known_id(run_id))
+
+
+def _known_id(run_id: str) -> str:
+    if not is_run_id(run_id):
+        raise UnknownRun(f"there is no run {ascii(run_id)[1:-1]:.100}")
+    return run_id
+
+
+def _known(run: Run) -> Run:
+    _known_id(run.run_id)
+    validation.name("task_id", run.task_id)
+    return run
+
+
+def _may_have_runs(pipeline: str | None) -> bool:
+    return pipeline is None or validation.is_column(pipeline)
