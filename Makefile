@@ -123,7 +123,7 @@ endef
 check: tools ## for each save, under a minute: lint, format, types, unit tests, contracts in memory and on a directory
 	$(lint)
 	@echo "== pytest, without searches and processes"
-	@$(VENV) -m pytest -q -n $(CORES) -m "not search and not process"
+	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) -m "not search and not process"
 
 test: tools postgres ## lint, format, types, and every test
 	$(lint)

@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    from retake.story.script_options import fetch
+    from retake.story.script import fetch
 
     fetch()
 

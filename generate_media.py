@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    from retake.story.script_options import media
+    from retake.story.script import media
 
     media()
 

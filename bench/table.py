@@ -1,4 +1,4 @@
-"""A table as Markdown, so that what is printed can stand in the README as it is."""
+"""A table as Markdown, so that what is printed can stand in docs/performance.md as it is."""
 
 from collections.abc import Sequence
 

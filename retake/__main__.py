@@ -22,9 +22,9 @@ def _run(program: str, command: str) -> None:
 
         tick(None, sys.argv[2:], f"{program} tick")
     if command in ("content", "media", "fetch"):
-        from retake.story import script_options
+        from retake.story import script
 
-        getattr(script_options, command)(sys.argv[2:], prog_name=f"{program} {command}")
+        getattr(script, command)(sys.argv[2:], prog_name=f"{program} {command}")
     from retake.console.command import main
 
     main(prog_name=program)

@@ -4,9 +4,14 @@ search     walks, sweeps, simulations, histories: many worlds each; RETAKE_SEEDS
 process    starts processes, servers or databases
 """
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+QUICK = "RETAKE_QUICK" in os.environ
+"""Few examples of each property: `make check` runs on each save."""
 
 SEARCHES = {
     "test_bucket_claims_sim",
@@ -63,3 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("search")
         if path.stem in PROCESSES or path.parent.name in PROCESS_FOLDERS:
             item.add_marker("process")
+
+
+def pytest_collection_finish() -> None:
+    if QUICK:  # only now have the folders loaded profiles of their own
+        settings.register_profile("quick", settings.default, max_examples=5)
+        settings.load_profile("quick")

@@ -21,6 +21,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 ANSWERS = {
+    "init": ["answer_init"],
     "status": ["answer_status"],
     "runs": ["answer_runs"],
     "show": ["answer_show"],
@@ -65,7 +66,7 @@ def check_answer(command: str, document: object) -> None:
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command, by its words."""
+    """Every command that has --json, by its words."""
     context = click.Context(main)
 
     def walk(group: click.Group, words: tuple[str, ...]) -> dict[str, click.Command]:
@@ -74,7 +75,10 @@ def commands() -> dict[str, click.Command]:
             command = group.get_command(context, name)
             assert command is not None
             inner = walk(command, (*words, name)) if isinstance(command, click.Group) else None
-            found |= inner if inner is not None else {" ".join((*words, name)): command}
+            if inner is not None:
+                found |= inner
+            elif any("--json" in option.opts for option in command.params):
+                found[" ".join((*words, name))] = command
         return found
 
     return walk(main, ())  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from schemas import ANSWERS, SCHEMAS, check, commands
+from schemas import ANSWERS, SCHEMAS, check, commands, faults
 
 from retake.document_schema import KEYWORDS, DocumentSchema, InvalidDocument
 from retake.story.documents import Status, Step, safe_id
@@ -36,6 +36,15 @@ def why(name: str, document: object) -> tuple[str, str]:
         DocumentSchema(name).check(document)
     field, what = caught.value.args
     return field, what
+
+
+def refusal(name: str, document: object) -> str:
+    """What is wrong with the document, "" if nothing is."""
+    try:
+        DocumentSchema(name).check(document)
+    except InvalidDocument as error:
+        return str(error.args[1])
+    return ""
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -97,11 +106,36 @@ def test_ids_of_generations_are_those_that_are_safe(text: str) -> None:
             {"paid_calls": [{}, {"price_usd": -1}]},
             ("paid_calls.price_usd", "-1 is no amount (item 2)"),
         ),
-        ("config_midjourney", [], ("the whole document", "[] is not an object")),
+        ("config_midjourney", [], ("the whole document", "[] is no object")),
     ],
 )
 def test_a_fault_is_told_in_words(name: str, document: object, fault: tuple[str, str]) -> None:
     assert why(name, document) == fault
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 6),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", " ", "x", "imagine", "content", "mock", "2026-01-01T09:00:00Z", "a b", ".a"]),
+)
+NAMES = "task_id task_type task_result image_url picked step attempt price_usd outcome day settled_usd requested_at_utc"
+OBJECTS = st.dictionaries(st.sampled_from(NAMES.split()), VALUES, max_size=4)
+
+
+@pytest.mark.parametrize("name", STATE)
+@given(st.data())
+def test_what_is_accepted_is_valid_for_others_too_and_what_is_refused_differs_in_numbers_and_times_alone(
+    name: str, data: st.DataObject
+) -> None:
+    keys = st.sampled_from(sorted(SCHEMAS[name]["properties"]))
+    document = data.draw(st.dictionaries(keys, VALUES | OBJECTS | st.lists(VALUES | OBJECTS, max_size=2), max_size=3))
+    found = refusal(name, document)
+    if not found:
+        check(name, document)
+    elif not faults(name, document):
+        assert re.search(r"is no (time|whole number)|none of the four", found)
 
 
 def test_a_text_that_may_be_a_secret_is_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""The README says what is there: its links, its tests, its commands, its files."""
+"""The README and the pages in docs say what is there: links, tests, commands, files, figures."""
 
 import re
 from pathlib import Path
@@ -7,25 +7,58 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LINKS = re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", README)
-SHOWN = [(text, target) for text, target in LINKS if target.startswith("tests/")]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
+PROBLEMS = ["README.md", "docs/troubleshooting.md"]
+"""The pages that have a table of what can go wrong."""
 
 
-@pytest.mark.parametrize("target", sorted({target for _, target in LINKS}))
-def test_what_it_links_to_is_there(target: str) -> None:
-    assert (ROOT / target.replace("\\", "")).exists()
+def problems(page: str) -> list[str]:
+    """The rows of the page's table of what can go wrong."""
+    table = (ROOT / page).read_text("utf-8").partition("# What can go wrong")[2].partition("\n## ")[0]
+    return [line for line in table.splitlines() if line.startswith("| ")][1:]
 
 
-@pytest.mark.parametrize(("text", "file"), SHOWN)
+def shown(page: str) -> list[tuple[str, str]]:
+    """The tests that the page names, and their files."""
+    links = LINK.findall((ROOT / page).read_text("utf-8"))
+    return [(text, target.removeprefix("../")) for text, target in links if "tests/" in target and " " in text]
+
+
+def heading_anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    for _, target in LINK.findall(page.read_text("utf-8")):
+        if "://" in target:
+            continue
+        name, _, anchor = target.replace("\\", "").partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in heading_anchors(file), target
+
+
+@pytest.mark.parametrize(("text", "file"), sorted({*shown(PROBLEMS[0]), *shown(PROBLEMS[1])}))
 def test_the_test_that_shows_it_is_there(text: str, file: str) -> None:
     assert f"def test_{text.replace(' ', '_')}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
-def test_each_row_of_what_can_go_wrong_names_the_test_that_shows_it() -> None:
-    table = README.partition("## What can go wrong")[2].partition("\n## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == len(SHOWN)
-    assert all("](tests/" in row for row in rows)
+@pytest.mark.parametrize("page", PROBLEMS)
+def test_each_row_of_what_can_go_wrong_names_the_test_that_shows_it(page: str) -> None:
+    rows = problems(page)
+    assert len(rows) == len(shown(page)) >= 10
+    assert all("](tests/" in row or "](../tests/" in row for row in rows)
+
+
+def test_the_page_of_what_can_go_wrong_has_every_row_of_the_readme_and_the_readme_is_short() -> None:
+    whole = [row.replace("](../tests/", "](tests/") for row in problems("docs/troubleshooting.md")]
+    assert set(problems("README.md")) < set(whole)
+    assert len(whole) >= 41
+    assert len(README.splitlines()) <= 200
 
 
 def test_the_commands_it_opens_with_are_targets() -> None:
@@ -37,25 +70,48 @@ def test_the_commands_it_opens_with_are_targets() -> None:
 
 
 def test_the_options_it_names_are_options() -> None:
-    doors = [ROOT / "retake" / "story" / "options.py", *(ROOT / "retake" / "console").glob("*.py")]
-    door = "".join(path.read_text("utf-8") for path in doors)
-    for option in sorted(set(re.findall(r"--[a-z]+(?:-[a-z]+)*", README)) - {"--help"}):
-        assert f'"{option}"' in door, option
+    declaring = [ROOT / "retake" / "story" / "options.py", *(ROOT / "retake" / "console").glob("*.py")]
+    code = "".join(path.read_text("utf-8") for path in declaring)
+    text = README + (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    for option in sorted(set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text)) - {"--help"}):
+        assert f'"{option}"' in code, option
 
 
-def test_the_rooms_it_draws_are_those_of_the_package() -> None:
-    drawing = README.partition("## How the house is laid out")[2].partition("```\n\n")[0]
-    rooms = {path.name for path in (ROOT / "retake").iterdir() if (path / "__init__.py").exists()}
-    assert set(re.findall(r"^  ([a-z]+)/", drawing, flags=re.MULTILINE)) == rooms
+def test_the_layout_it_draws_is_that_of_the_package() -> None:
+    drawing = README.partition("## Layout")[2].partition("```\n\n")[0]
+    folders = {path.name for path in (ROOT / "retake").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert set(re.findall(r"^  ([a-z]+)/", drawing, flags=re.MULTILINE)) == folders
     for module in (ROOT / "retake").glob("*.py"):
         assert module.name in drawing or module.name == "__init__.py"
 
 
-def test_its_figures_are_those_that_the_benchmarks_print() -> None:
-    """The tables of the README have the heads of the tables that `make bench` prints, all of them, in their order."""
+def test_the_figures_are_those_that_the_benchmarks_print() -> None:
+    """docs/performance.md has the heads of the tables that `make bench` prints, all of them, in their order."""
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     words = "process|tick|generation|bucket|every tick|channels|ledger|runs|100,000 runs"
-    heads = re.findall(rf"^\| ({words}) +\|", README.partition("## What it costs")[2], flags=re.MULTILINE)
+    heads = re.findall(rf"^\| ({words}) +\|", page, flags=re.MULTILINE)
     assert heads == [
         *("process", "tick", "generation", "bucket", "tick", "every tick", "channels"),
         *("ledger", "runs", "100,000 runs"),
     ]
+
+
+def test_the_architecture_names_each_package() -> None:
+    table = ARCHITECTURE.partition("## The packages")[2].partition("\n## ")[0]
+    packages = {path.parent.name for path in ROOT.glob("retake/*/__init__.py")} | {"operations"}
+    assert set(re.findall(r"^\| `([a-z]+)` \|", table, flags=re.MULTILINE)) == packages
+
+
+def test_the_path_of_a_paid_call_names_functions_that_are_there() -> None:
+    path = ARCHITECTURE.partition("## The path of one paid call")[2].partition("\n## ")[0]
+    named = re.findall(r"\]\(\.\./([\w/]+\.py)\)\s+`(\w+)`", path)
+    assert len(named) >= 25
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text("utf-8"), (file, name)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda page: page.name)
+def test_a_decision_says_why_and_what_it_costs(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert re.match(rf"# {page.name[:3]}: .+\n", text)
+    assert [it for it in ("Situation", "Decision", "Why", "Price") if f"**{it}.**" not in text] == []

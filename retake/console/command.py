@@ -41,9 +41,9 @@ runs them without the console where nothing stands before their names."""
 
 _SCRIPTS = {
     "tick": ("retake.story.options", "main"),
-    "content": ("retake.story.script_options", "content"),
-    "media": ("retake.story.script_options", "media"),
-    "fetch": ("retake.story.script_options", "fetch"),
+    "content": ("retake.story.script", "content"),
+    "media": ("retake.story.script", "media"),
+    "fetch": ("retake.story.script", "fetch"),
 }
 """The module and the name of each command of a tick."""
 

@@ -19,17 +19,17 @@ def begin_or_wait(
     store: DocumentStore,
     flag: ProcessingFlag,
     now: datetime,
-    check_keys: Callable[..., None],
+    check_keys: Callable[[], None],
     over_cap: Callable[[], str],
 ) -> Tick | None:
     """Tidy up and begin a generation; return the tick's result where there is no room, or no money, for one.
 
-    The keys of all vendors are checked before anything is begun. `over_cap()` returns why the first call must not be
-    made now, or "".
+    `check_keys()` raises SettingsError unless all vendors have keys. `over_cap()` returns why the first call
+    must not be made now, or "".
     """
     plan = tidy_plan(store)
     if plan.room:
-        check_keys("midjourney", "runway", "openai")
+        check_keys()
     _tidy(store, flag, plan)
     if not plan.room:
         _log.info("nothing to do: %s holds a ready group", store.paths.folder_666)

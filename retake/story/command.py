@@ -102,7 +102,7 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
     settings, keys = read_settings(environ, warn=True)
     many = bool(settings.channels) and not options.channel and not options.about_one
     bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
-    scripts = _Scripts(folder, settings.workflow.script_timeout_seconds, environ)
+    scripts = _LazyScripts(folder, settings.workflow.script_timeout_seconds, environ)
     if many:
         from retake.story.channels import tick_channels
 
@@ -126,7 +126,7 @@ class _OneTick(NamedTuple):
     keys: Keys
     bucket: Bucket  # all of it
     channel: str | None
-    scripts: "_Scripts"
+    scripts: "_LazyScripts"
 
     @property
     def part(self) -> Bucket:
@@ -161,7 +161,7 @@ def _until_done(options: Options, tick: _OneTick, sandbox: "Sandbox | None") -> 
     return exit_code
 
 
-class _Scripts:
+class _LazyScripts:
     """The scripts as subprocesses. What runs them, and what answers signals, is loaded with the first one."""
 
     def __init__(self, folder: str | None, timeout_s: float, environ: Mapping[str, str]) -> None:
@@ -172,9 +172,9 @@ class _Scripts:
         self._stopping = self._stopping or StopSignal()
         return self._stopping
 
-    def of(self, channel: str) -> "_Scripts":
+    def of(self, channel: str) -> "_LazyScripts":
         """Return the same, for one of the channels."""
-        scripts = _Scripts(self._folder, self._timeout_s, {**self._environ, CHANNEL_VARIABLE: channel})
+        scripts = _LazyScripts(self._folder, self._timeout_s, {**self._environ, CHANNEL_VARIABLE: channel})
         scripts._stopping = self._stopping
         return scripts
 

@@ -1,8 +1,8 @@
 """The state documents of a generation, as they lie in the bucket.
 
 A document wraps the JSON object that was read: typed properties read from it, `updated` returns a changed copy, and
-keys that nobody here knows stay as they are. Parsing checks every key that is read later, so that no property of a
-parsed document can fail. A missing document is an empty one.
+unknown keys stay as they are. Parsing checks a document against its schema (retake/schemas/config_*.json), which covers
+every key that is read later, so that no property of a parsed document can fail. A missing document is an empty one.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Step(StrEnum):
 
 
 class Status(StrEnum):
-    """`status` in config_midjourney.json. None stands for «nothing is wrong, nothing is awaited»."""
+    """`status` in config_midjourney.json. None: nothing is wrong, and nothing is awaited."""
 
     WAITING_FOR_IMAGINE = "waiting_for_imagine"
     WAITING_FOR_UPSCALE = "waiting_for_upscale"
@@ -60,7 +60,7 @@ FAILED_STEP: Mapping[Status, Step] = {
 FAILURE_STATUS: Mapping[Step, Status] = {
     step: status for status, step in FAILED_STEP.items() if status is not Status.RUNWAY_POLL_TIMEOUT
 }
-"""The status that says «this step failed» (for RUNWAY_POLL the failed poll, not the timeout)."""
+"""The status that says that a step failed (for RUNWAY_POLL the failed poll, not the timeout)."""
 
 GROUP = ("json", "png", "mp4")
 """The files of a finished group, by suffix."""
@@ -109,7 +109,7 @@ class Spend(NamedTuple):
     settled: float
 
     def on(self, day: str) -> "Spend":
-        """As it counts on that day: what is settled belongs to its day, what is reserved is still open."""
+        """Return it as it counts on `day`: what is settled belongs to its day, what is reserved is still open."""
         return self if self.day == day else Spend(day, self.reserved, 0.0)
 
 
@@ -133,9 +133,11 @@ class _Document:
         return encode(self.raw)
 
     def updated(self, **changes: Any) -> Self:
+        """Return a copy with these keys changed."""
         return type(self)({**self.raw, **changes})
 
     def without(self, *keys: str) -> Self:
+        """Return a copy without these keys."""
         return type(self)({key: value for key, value in self.raw.items() if key not in keys})
 
 
@@ -280,7 +282,7 @@ class MidjourneyDocument(_Document):
         return self.retries.get(step.value, 0)
 
     def updated(self, **changes: Any) -> Self:
-        """A changed copy, in which `retry_count` shows the counter of the step that it is at."""
+        """Return a changed copy, in which `retry_count` shows the counter of the step that it is at."""
         return super().updated(**changes)._shown()
 
     def without(self, *keys: str) -> Self:
@@ -330,7 +332,7 @@ def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
     """`retry_count` is the field that people and older programs write: for the present step it wins over `retries`.
 
     Counters at 0 are left out, as in a document that was changed here: the same state must read as the same document,
-    for «did the script change anything?» is answered by comparing."""
+    since whether a script changed anything is found by comparing."""
     if "retry_count" in doc.raw:
         counters = {**doc.retries, doc.present_step.value: doc.raw["retry_count"]}
         left = {step: n for step, n in counters.items() if n}
@@ -340,7 +342,7 @@ def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def safe_id(generation_id: str) -> bool:
-    """Whether an id can be part of a file's name on every bucket: letters, digits, «-», «_», «.», at most 64."""
+    """Return whether an id can be part of a file's name in every bucket: at most 64 letters, digits, "-", "_", "."."""
     bare = generation_id.replace("-", "").replace("_", "").replace(".", "")
     plain = (bare.isalnum() or not bare) and generation_id.isascii()
     return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")

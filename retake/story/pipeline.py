@@ -109,18 +109,14 @@ class StoryPipeline:
         self._sync(action)
         return waiting(action) if action.act is Act.WAIT else None
 
-    def vendor(self, action: Action) -> str | None:
-        return vendor_of(action)
+    vendor = staticmethod(vendor_of)
 
     def off(self, action: Action, breaker: VendorOff) -> Tick:
         return waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
 
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
-            over = lambda: self._spending.over(lambda: known(self._store.documents.midjourney), Step.CONTENT)  # noqa: E731
-            return begin_or_wait(
-                self._store, self._flag, self._clock.now(), lambda *vendors: _check_keys(self._keys, *vendors), over
-            )
+            return self._begin()
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -187,6 +183,15 @@ class StoryPipeline:
         action = action or decide(documents, self._settings.workflow, self._clock.now())
         self._mirror.sync(documents, action, interrupted=self._interrupted)
         self._interrupted = False
+
+    def _begin(self) -> Tick | None:
+        def over() -> str:
+            return self._spending.over(lambda: known(self._store.documents.midjourney), Step.CONTENT)
+
+        def check_keys() -> None:
+            _check_keys(self._keys, "midjourney", "runway", "openai")
+
+        return begin_or_wait(self._store, self._flag, self._clock.now(), check_keys, over)
 
     def _finish(self) -> Tick | None:
         finish(self._store, self._clock.now())

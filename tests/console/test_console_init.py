@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from reading_world import CHECKOUT
+from schemas import check_answer
 
 from retake.console.command import main
 from retake.keys import KEYS
@@ -49,6 +50,7 @@ def test_by_default_it_is_the_current_folder(tmp_path: Path, monkeypatch: pytest
 
 def test_for_programs_it_is_one_document(tmp_path: Path) -> None:
     answer = json.loads(init(tmp_path, "--json").stdout)
+    check_answer("init", answer)
     assert (answer["done"], answer["folder"]) == ("init", str(tmp_path))
     assert set(answer["written"]) == files(tmp_path)
     refused = json.loads(init(tmp_path, "--json").stdout)

@@ -79,6 +79,7 @@ def test_a_generation_writes_each_kind_of_document() -> None:
     assert run(world, 20) == set(WRITTEN.values())
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("rule", ["retry", "hold"])
 @pytest.mark.parametrize("kind", ["write", "imagine", "upscale", "create"])
 @pytest.mark.parametrize("outcome", ["refused", "rejected", "key", "unknown", "lost", "dies", "wasted"])
