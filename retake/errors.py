@@ -306,6 +306,13 @@ class ErrorRecord:
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             return None
 
+    @property
+    def advice(self) -> str:
+        """What somebody has to do, by the recovery action ESCALATE; "" if nobody has to do anything."""
+        actions = self.raw.get("recovery_actions")
+        found = [it for it in actions if isinstance(it, dict)] if isinstance(actions, list) else []
+        return next((str(it.get("what") or "") for it in found if it.get("action") == "ESCALATE"), "")
+
     def _text(self, key: str) -> str | None:
         value = self.raw.get(key)
         return value if isinstance(value, str) else None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from retake.bucket import Entry
 from retake.clock import SystemClock
 from retake.console import markdown
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sentence, Table
 from retake.console.rendering import complain, show
 from retake.errors import Code, PollFailed
 from retake.foreign_text import json_lines, one_line, several_lines
@@ -105,7 +105,7 @@ def test_a_log_line_rules_no_terminal(human: bool) -> None:
 
 def blocks() -> list[Block]:
     facts, table = Facts([(HOSTILE, Cell(HOSTILE))]), Table((HOSTILE,), [(HOSTILE,)])
-    return [Heading(HOSTILE), Line(HOSTILE), facts, table, Raw(f"# {HOSTILE}\n\n{HOSTILE}\n")]
+    return [Heading(HOSTILE), Sentence(HOSTILE), facts, table, Raw(f"# {HOSTILE}\n\n{HOSTILE}\n")]
 
 
 @pytest.mark.parametrize("stream", [StringIO(), Terminal()], ids=["pipe", "terminal"])

@@ -1,10 +1,11 @@
-"""The operator's commands (`python -m retake`): they show what is on record, and change it under the lease.
+"""The operator's commands (`retake`): click commands and rendering. What they show and do is `retake.operations`.
 
-    command.py   the group, and what each command is called
-    desk.py      what a command works with: settings, bucket, ledger, clock; and how it answers
-    answer.py    an answer: one document for programs, blocks of text for people
-    paper.py     how an answer is shown: on a terminal, in a pipe, as JSON
+    command.py           the group, and what each command is called
+    command_context.py   what a command works with: settings, keys, the pipelines
+    invocation.py        from options to an answer, from an answer to output and an exit code
+    answer.py            an answer: one document for programs, blocks of text for people
+    rendering.py         how an answer is shown: on a terminal, in a pipe, as JSON
 
-Every other file is one command. A command returns an `Answer`, or raises an error that says what happened; none of them
-prints anything itself.
+Every command lies in the file of its name. It returns an `Answer`, or raises an error that says what happened; none of
+them prints anything itself.
 """

@@ -1,8 +1,10 @@
-"""What a command answers: one document for programs, and blocks of text for people that say the same."""
+"""The answer of a command: one document for programs, and blocks of text for people that say the same."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from retake.runs.states import RunStatus
 
 
 class Tone(StrEnum):
@@ -29,8 +31,8 @@ class Heading(NamedTuple):
     text: str
 
 
-class Line(NamedTuple):
-    """A sentence of its own. It is wrapped where the terminal ends, «indent» columns from its left edge."""
+class Sentence(NamedTuple):
+    """A sentence of its own, wrapped where the terminal ends, `indent` columns from its left edge."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -65,11 +67,11 @@ class Markdown(NamedTuple):
     text: str
 
 
-Block = Heading | Line | Facts | Table | Raw | Markdown
+Block = Heading | Sentence | Facts | Table | Raw | Markdown
 
 
 class Answer(NamedTuple):
-    """What a command has to say. `document` is ready for JSON; `exit_code` is what the command ends with."""
+    """What a command returns. `document` is ready for JSON; `exit_code` is what the command exits with."""
 
     document: Mapping[str, Any]
     blocks: Sequence[Block]
@@ -77,5 +79,24 @@ class Answer(NamedTuple):
 
 
 def cell(value: str | Cell) -> Cell:
-    """`value` as a Cell."""
+    """Return `value` as a Cell."""
     return value if isinstance(value, Cell) else Cell(value)
+
+
+RUN_TONES = {
+    RunStatus.SUCCEEDED: Tone.GOOD,
+    RunStatus.FAILED: Tone.BAD,
+    RunStatus.RETRY_SCHEDULED: Tone.WARN,
+    RunStatus.INTERRUPTED: Tone.WARN,
+    RunStatus.CANCELLED: Tone.FAINT,
+}
+"""How each state of a run is shown."""
+
+
+def done_lines(what: str, then: str = "", warning: str = "") -> list[Block]:
+    """Return the lines of a command that has done something: `what`, and what comes `then`."""
+    return [
+        Sentence(f"Done: {what}.", Tone.GOOD),
+        *([Sentence(f"Warning: {warning}.", Tone.WARN)] if warning else []),
+        *([Sentence(f"{then[0].upper()}{then[1:]}.")] if then else []),
+    ]

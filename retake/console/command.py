@@ -1,15 +1,15 @@
-"""`python -m retake`: the group of the operator's commands. Each is loaded when it is called, so that help is quick."""
+"""`retake`: the group of the operator's commands. Each is loaded when it is called, so that help is quick."""
 
 from importlib import import_module
 
 import click
 
 import retake
-from retake.console.desk import CONTEXT
 from retake.console.group import AS_JSON, CHANNEL, RootGroup
+from retake.console.invocation import CONTEXT
 
 READING = {
-    "status": "One look: how each pipeline stands, and what it waits for.",
+    "status": "How each pipeline stands, and what it waits for.",
     "runs": "The runs, the last changed first.",
     "show": "All that happened to one run, in its order.",
     "spend": "What was paid: by day, step and generation.",
@@ -19,8 +19,8 @@ READING = {
 """The commands that change nothing, but for `spend --latest-day`."""
 
 ACTING = {
-    "retry": "Take a failed generation up again, or a held call.",
-    "skip": "Give up a failing step or a held call.",
+    "retry": "Retry what failed, or a held call, now.",
+    "skip": "Go on without a failing step or a held call.",
     "cancel": "End the generation under way.",
     "unlock": "Free a lease whose holder is gone.",
     "dead-letters": "What failed for good: list, show, requeue, drop.",
@@ -90,8 +90,8 @@ def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
     \b
     Exit codes:
         0   done, and (status, doctor) all is well
-        2   the command line makes no sense
-        65  refused, because it makes no sense as things stand
+        2   the command line is invalid
+        65  refused, because it does not fit the present state
         69  a person is needed (status, doctor)
         75  the lease is held, or the bucket is away: try again
         78  settings or a key are missing, wrong or refused

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from retake.story.operator_rules import Refusal
+from retake.operations.port import Refusal
 
 option = click.option("--yes", is_flag=True, help="Do it without asking, also if something is lost by it.")
 """Of every command by which something can be lost."""

@@ -1,4 +1,4 @@
-"""`python -m retake doctor`: everything that a generation needs, tried out."""
+"""`retake doctor`: everything that a generation needs, tried out."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -6,15 +6,18 @@ from datetime import datetime
 import click
 
 from retake.clock import stamp
-from retake.console.answer import Answer, Block, Cell, Heading, Line, Table, Tone
-from retake.console.desk import Desk, console_command
-from retake.console.finding import Finding, Verdict, of_error, ok, warn
-from retake.console.host_checks import disk_checks, ffmpeg_check, key_checks, prompts_check, settings_checks
-from retake.console.status import open_breakers
-from retake.console.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
-from retake.console.vendor_checks import vendor_checks
-from retake.console.words import count
+from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
+from retake.console.command_context import CommandContext
+from retake.console.invocation import console_command
 from retake.errors import RetakeError, SettingsError
+from retake.exit_codes import ExitCode
+from retake.operations.breakers import breaker_states, open_breakers
+from retake.operations.finding import Finding, Verdict, of_error, ok, warn
+from retake.operations.host_checks import disk_checks, key_checks, settings_checks
+from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
+from retake.operations.words import count
+from retake.story.environment import SANDBOX_VARIABLE
+from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
 
 _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verdict.FAULT: ("fault", Tone.BAD)}
 
@@ -24,65 +27,62 @@ _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verd
 @click.option(
     "--test-request", is_flag=True, help="Also ask each vendor what a tick asks, about a task that nobody made (free)."
 )
-def command(desk: Desk, offline: bool, test_request: bool) -> Answer:
+def command(context: CommandContext, offline: bool, test_request: bool) -> Answer:
     """Try everything that a generation needs: settings, keys, bucket, lease, clock, ledger, documents, vendors, disk,
     ffmpeg, the last errors.
 
     Nothing is paid for. In the bucket a scratch object is written and deleted again, and a lease of the doctor's own
     is taken and given back. Ends with 78 if settings or a key are at fault, 69 for any other fault.
     """
-    findings = [*examine(desk, offline=offline, test_request=test_request)]
-    return answer(findings, desk.clock.now())
+    findings = [*examine(context, offline=offline, test_request=test_request)]
+    return answer(findings, context.clock.now())
 
 
-def examine(desk: Desk, *, offline: bool, test_request: bool) -> Iterator[Finding]:
-    """The findings, in the order in which they depend on one another."""
+def examine(context: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
+    """Yield the findings, in the order in which they depend on one another."""
     try:
-        settings, keys = desk.settings, desk.keys
+        settings, keys = context.settings, context.keys
     except SettingsError as error:
         yield of_error("settings", error)
         return
-    yield from settings_checks(settings)
-    yield from key_checks(keys, desk.environ)
+    yield from settings_checks(settings.source, settings.warnings)
+    yield from key_checks(keys, context.environ, SANDBOX_VARIABLE)
     yield prompts_check(settings)
-    yield from disk_checks(settings)
+    yield from disk_checks(settings.storage.url, settings.workflow.channel_concurrency if settings.channels else 0)
     yield ffmpeg_check(settings)
-    yield from _kept(desk)
+    yield from _stored(context)
     if offline:
         yield ok("vendors", "not asked (--offline)")
     else:
         yield from vendor_checks(settings, keys, test_request=test_request)
 
 
-def _kept(desk: Desk) -> Iterator[Finding]:
-    """What is in the bucket and on the ledger. If the bucket does not answer, nothing else can be looked at."""
+def _stored(context: CommandContext) -> Iterator[Finding]:
+    """What is in the bucket and on the ledger. If the bucket does not answer, nothing else can be checked."""
     try:
-        bucket = desk.bucket
-        pipelines = desk.pipelines
+        operations = context.operations
     except RetakeError as error:
         yield of_error("bucket", error)
         return
-    for finding in bucket_checks(bucket, desk.clock):
+    for finding in bucket_checks(operations.bucket, context.clock):
         yield finding
         if finding.check == "bucket" and finding.verdict is Verdict.FAULT:
             return
-    patience_s = 2 * desk.settings.workflow.script_timeout_seconds
-    if len(pipelines) == 1:
-        yield holder_check(pipelines[0], patience_s, desk.clock.now())
-    yield from document_checks(desk)
-    yield from ledger_checks(desk)
-    yield from error_checks(desk)
-    for it in open_breakers(desk):
-        yield warn(
-            f"breaker {it['name']}", f"{it['phase']} since {it['opened_at']}: {it['code']}", "see `breaker show`"
-        )
+    if len(operations.pipelines) == 1:
+        yield holder_check(operations, operations.pipelines[0])
+    yield from document_checks(operations)
+    yield from ledger_checks(operations)
+    yield from error_checks(operations)
+    for it in open_breakers(breaker_states(operations), context.clock.now()):
+        found = f"{it['phase']} since {it['opened_at']}: {it['code']}"
+        yield warn(f"breaker {it['name']}", found, "see `breaker show`")
 
 
 def answer(findings: Sequence[Finding], now: datetime) -> Answer:
-    """What the findings come to."""
+    """Return the answer that the findings come to."""
     faults = [it for it in findings if it.verdict is Verdict.FAULT]
     warnings = [it for it in findings if it.verdict is Verdict.WARN]
-    code = max((it.exit_code for it in faults), default=0)
+    code = max((it.exit_code for it in faults), default=ExitCode.OK)
     document = {
         "at": stamp(now),
         "healthy": not faults,
@@ -97,7 +97,7 @@ def answer(findings: Sequence[Finding], now: datetime) -> Answer:
     ]
     if faults or warnings:
         blocks.append(Heading("What to do"))
-        blocks += [Line(f"{it.check}: {it.do or it.found}", _MARKS[it.verdict][1]) for it in (*faults, *warnings)]
+        blocks += [Sentence(f"{it.check}: {it.do or it.found}", _MARKS[it.verdict][1]) for it in (*faults, *warnings)]
     return Answer(document, blocks, code)
 
 

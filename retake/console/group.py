@@ -57,7 +57,7 @@ def usage_errors(*, as_json: bool) -> Iterator[None]:
 
 
 def _asks_for_json(args: Sequence[str]) -> bool:
-    """Whether JSON is asked for, on a command line that may make no sense otherwise."""
+    """Whether JSON is asked for, on a command line that may be invalid otherwise."""
     return "--json" in (args[: args.index("--")] if "--" in args else args)
 
 

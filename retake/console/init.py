@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from retake.console.answer import Answer, Heading, Line, Raw, Tone
-from retake.console.desk import CONTEXT, answered
+from retake.console.answer import Answer, Heading, Raw, Sentence, Tone
 from retake.console.group import AS_JSON, CHANNEL
+from retake.console.invocation import CONTEXT, answered
 from retake.data import checkout, default_file, packaged_file
 from retake.errors import SettingsError
 from retake.keys import KEYS
+from retake.operations.port import Refusal
 from retake.settings.reader import ENVIRONMENT
-from retake.story.operator_rules import Refusal
 
 STORES = {
     ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY"): "a bucket on Backblaze B2 (STORAGE.url b2://…)",
@@ -53,7 +53,7 @@ def _init(folder: Path, program: str) -> Answer:
         where = error.filename or folder
         raise SettingsError(f"{where}: {error.strerror}; nothing was written. Name another folder") from None
     document = {"done": "init", "folder": str(folder), "written": sorted(files)}
-    done = Line(f"Done: {folder} has settings, prompts, policies, crontab.example and .env.example.", Tone.GOOD)
+    done = Sentence(f"Done: {folder} has settings, prompts, policies, crontab.example and .env.example.", Tone.GOOD)
     return Answer(document, [done, Heading("Next"), Raw(_next_steps(folder, program))])
 
 

@@ -71,7 +71,7 @@ def cut(text: str, limit: int = BRIEF) -> str:
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal `text` takes."""
+    """Return how many columns of a terminal `text` takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

@@ -13,12 +13,12 @@ _ESCAPED = {**{sign: f"\\{sign}" for sign in "\\`*_[]<>#&~$!"}, "|": "&#124;"}
 
 
 def text(value: object) -> str:
-    """`value` as plain words within a line or a table's cell."""
+    """Return `value` as plain words within a line or a table's cell."""
     return "".join(_ESCAPED.get(sign, sign) for sign in line(value))
 
 
 def code(value: object) -> str:
-    """`value` as code, as it stands, between more backticks than it has in a row. Not for a table's cell."""
+    """Return `value` as code, unchanged, between more backticks than it has in a row. Not for a table's cell."""
     words = line(value) or " "
     longest = max((len(run) for run in "".join("`" if it == "`" else " " for it in words).split()), default=0)
     fence = "`" * (longest + 1)
@@ -27,16 +27,16 @@ def code(value: object) -> str:
 
 
 def line(value: object) -> str:
-    """`value` on one line, without control characters."""
+    """Return `value` on one line, without control characters."""
     return " ".join(one_line(str(value)).split())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; cells are Markdown already (`text`)."""
+    """Return the lines of a table; cells are Markdown already (`text`)."""
     lines = [f"| {' | '.join(columns)} |", f"|{'|'.join(' --- ' for _ in columns)}|"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
-    """A heading and what is below it."""
+    """Return a heading and the lines below it."""
     return [f"## {title}", "", *lines, ""]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from retake.console.answer import Block, Facts, Heading, Line, Table
+from retake.console.answer import Block, Facts, Heading, Sentence, Table
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -35,7 +35,7 @@ def _blocks(tokens: Sequence["Token"]) -> Iterator[Block]:
             case "inline" if last == "heading_open":
                 yield Heading(_words(token))
             case "inline":
-                yield Line(f"{'- ' if depth else ''}{_words(token)}", indent=2 * max(0, depth - 1))
+                yield Sentence(f"{'- ' if depth else ''}{_words(token)}", indent=2 * max(0, depth - 1))
         last = token.type
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Markdown, Raw, Table, Tone, cell
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Markdown, Raw, Sentence, Table, Tone, cell
 from retake.console.layout import columns_of, cut, fold, widths
 from retake.foreign_text import json_lines, one_line, several_lines
 
@@ -86,13 +86,13 @@ def _forgive(stream: TextIO) -> None:
 
 
 def plain(blocks: Sequence[Block]) -> Iterator[str]:
-    """The lines of the blocks, without colours, columns aligned, no line cut or wrapped."""
+    """Yield the lines of the blocks without colours, columns aligned, no line cut or wrapped."""
     for number, block in enumerate(blocks):
         match block:
             case Heading(text):
                 yield from ([""] if number else [])
                 yield one_line(text)
-            case Line(text, _, indent):
+            case Sentence(text, _, indent):
                 yield " " * indent + one_line(text)
             case Facts(rows):
                 yield from _aligned([[label, cell(value).text] for label, value in rows], ())
@@ -127,7 +127,7 @@ def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
         match block:
             case Heading(text):
                 console.print(*([] if not number else ["\n"]), Text(one_line(text), "bold"), sep="")
-            case Line(text, tone, indent):
+            case Sentence(text, tone, indent):
                 folded = "\n".join(fold(one_line(text), console.width - indent))
                 console.print(Padding(Text(folded, tone.value), (0, 0, 0, indent)))
             case Facts(rows):

@@ -1,149 +1,39 @@
-"""`python -m retake report RUN`: the incident report of a run, as Markdown (seed 003, «Артефакты»)."""
+"""`retake report RUN`: the incident report of a run, as Markdown."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import click
 
 from retake.clock import stamp
-from retake.console import markdown
 from retake.console.answer import Answer, Markdown, Raw
-from retake.console.attempts import TAKEN_UP, Attempt, times_taken_up
-from retake.console.desk import Desk, console_command
-from retake.console.evidence import Evidence, total_usd, unsure
-from retake.console.incident import TARGET_S, Incident, incident
-from retake.console.incident import as_document as outage_document
-from retake.console.lookup import Found, find
+from retake.console.command_context import CommandContext
+from retake.console.invocation import console_command
 from retake.console.markdown import code, section, table, text
-from retake.console.overview import run_document
-from retake.console.recommendations import recommendations
-from retake.console.show import at_attempt, gather
-from retake.console.timeline import Moment, as_document, timeline
-from retake.console.words import count, span, usd
-from retake.runs.states import FINAL, RunStatus
-from retake.story.documents import UNKNOWN
-
-LAST_RUNS = 50
-"""How many other runs are looked at for a pattern."""
-
-
-class Report(NamedTuple):
-    """Everything that the report tells."""
-
-    found: Found
-    incident: Incident
-    moments: Sequence[Moment]
-    known: Evidence
-    advice: Sequence[str]
-    now: datetime
-    now_at: Attempt | None  # of the generation under way
+from retake.operations.attempts import TAKEN_UP, times_taken_up
+from retake.operations.bills import Call, total_usd, unsure
+from retake.operations.incident import TARGET_S, Incident
+from retake.operations.report import Report, as_document, incident_report, summary
+from retake.operations.words import count, span, usd
+from retake.runs.states import RunStatus
 
 
 @console_command("report")
 @click.argument("run", metavar="RUN")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Markdown on a terminal too, not rendered.")
-def command(desk: Desk, run: str, as_markdown: bool = False) -> Answer:
-    """The incident report of a run, as Markdown: what happened and how bad it was, timeline, cause, time to recovery,
-    actions taken, what was paid in vain, recommendations.
+def command(context: CommandContext, run: str, as_markdown: bool = False) -> Answer:
+    """Write the incident report of a run, as Markdown: what happened and how bad it was, timeline, cause, time to
+    recovery, actions taken, what was paid in vain, recommendations.
 
     RUN is the id of a run or of a generation, or the beginning of one.
     """
-    report = made(desk, run)
+    report = incident_report(context.operations, run)
     words = "\n".join(lines(report))
-    return Answer(document(report), [Raw(words) if as_markdown else Markdown(words)])
-
-
-def made(desk: Desk, run: str) -> Report:
-    """Raises RunError for a run that is not there."""
-    found = find(desk, run)
-    moments = timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
-    what, known = incident(found.runs, moments, desk.clock.now()), gather(desk, found)
-    asked = desk.settings.workflow.on_unknown_outcome
-    advice = recommendations(what, known.calls, _others(found), asked, held=_held(found, known))
-    return Report(found, what, moments, known, advice, desk.clock.now(), at_attempt(desk, known))
-
-
-def _held(found: Found, known: Evidence) -> str:
-    """What a person has to decide about a paid call that is held; "" if none is."""
-    pending = known.doc.pending if known.doc else None
-    if pending is None or pending.outcome != UNKNOWN:
-        return ""
-    name = found.generation_id
-    return (
-        f"Nobody can tell whether the {pending.step} call was carried out: look at the vendor's account, then "
-        f"`retry {name}` (it is made again) or `skip {name}`"
-    )
-
-
-def _others(found: Found) -> Mapping[str, int]:
-    """In how many of the last other runs of the pipeline each code was the last error."""
-    own = {run.run_id for run in found.runs}
-    last = found.ledger.runs(status=FINAL, pipeline=found.runs[-1].pipeline, limit=LAST_RUNS)
-    return Counter(run.error_code for run in last if run.error_code and run.run_id not in own)
-
-
-# --- as data --------------------------------------------------------------------------------------------------------
-
-
-def document(report: Report) -> dict[str, Any]:
-    """The report as JSON has it."""
-    it, calls = report.incident, report.known.calls
-    doubtful = unsure(calls)
-    return {
-        "task_id": report.found.task_id,
-        "runs": [run_document(run) for run in report.found.runs],
-        **(report.now_at.document() if report.now_at else {"step": None, "step_attempt": None, "max_attempts": None}),
-        "summary": summary(report),
-        "recovered": it.recovered,
-        "first_trouble": stamp(it.first_trouble) if it.first_trouble else None,
-        "failed_step": it.step,
-        "cause": dict(it.cause.error) if it.cause and it.cause.error else None,
-        "failures": len(it.failures),
-        "failures_by_code": dict(it.codes),
-        "interruptions": len(it.interruptions),
-        "outages": [outage_document(outage, it.until) for outage in it.outages],
-        "mttr_s": it.mttr_s,
-        "mttr_at_least": it.mttr_at_least,
-        "mttr_target_s": TARGET_S,
-        "actions": [{"who": who, "what": what, "times": times} for who, what, times in it.actions],
-        "paid_usd": total_usd(calls),
-        "paid_calls": calls,
-        "unsure_usd": total_usd(doubtful),
-        "unsure_calls": [dict(call) for call in doubtful],
-        "files": [{"key": entry.key, "size": entry.size} for entry in report.known.files],
-        "recommendations": list(report.advice),
-        "timeline": [as_document(moment, it.began) for moment in report.moments],
-    }
-
-
-def summary(report: Report) -> str:
-    """What happened and how bad it was, in a sentence or two."""
-    it = report.incident
-    if not it.happened:
-        return f"Nothing went wrong: the run is {it.run.status}." if it.run.ended else "Nothing has gone wrong so far."
-    steps = Counter(failure.step or "no step" for failure in it.failures)
-    where = ", ".join(f"{step} {times}" for step, times in steps.items())
-    trouble = count(len(it.failures), "failure") + (
-        f" ({where})" if len(steps) > 1 else f" at {where.split()[0]}" if where else ""
-    )
-    lost = "time, and perhaps money," if unsure(report.known.calls) else "only time"
-    gone = f", {count(len(it.interruptions), 'interruption')}" if it.interruptions else ""
-    ends = {
-        RunStatus.SUCCEEDED: f"It recovered: the result is there, {lost} was lost.",
-        RunStatus.FAILED: "It did not recover: the run failed for good. What it had made is kept as a dead letter.",
-        RunStatus.CANCELLED: "It was cancelled: somebody did not want it any more.",
-    }
-    return f"{trouble}{gone}. {ends.get(it.run.status, f'It is not over: the run is {it.run.status}.')}"
-
-
-# --- as Markdown ----------------------------------------------------------------------------------------------------
+    return Answer(as_document(report), [Raw(words) if as_markdown else Markdown(words)])
 
 
 def lines(report: Report) -> list[str]:
-    """The lines of the report."""
-    task = text(report.found.task_id)
+    """Return the lines of the report."""
+    task = text(report.history.found.task_id)
     parts = [
         [f"# Incident report: {text(report.incident.run.pipeline or 'run')} {task}", ""],
         _head(report),
@@ -151,7 +41,7 @@ def lines(report: Report) -> list[str]:
         section("Cause", _cause(report.incident)),
         section("Time to recovery", _recovery(report.incident)),
         section("Actions taken", _actions(report.incident)),
-        section("Paid", _paid(report.known.calls)),
+        section("Paid", _paid(report.history.evidence.calls)),
         section("Recommendations", _recommended(report.advice)),
         [f"Made by `python -m retake report` at {stamp(report.now)}. All times are UTC."],
     ]
@@ -159,12 +49,12 @@ def lines(report: Report) -> list[str]:
 
 
 def _head(report: Report) -> list[str]:
-    it, calls = report.incident, report.known.calls
+    it, calls = report.incident, report.history.evidence.calls
     end = it.run.updated_at if it.run.ended else report.now
     trouble = it.first_trouble
     rows = [
         ("What", text(summary(report))),
-        ("Run", ", ".join(code(run.run_id) for run in report.found.runs)),
+        ("Run", ", ".join(code(run.run_id) for run in report.history.found.runs)),
         ("Status", _status(report)),
         ("Began", stamp(it.began)),
         ("First trouble", stamp(trouble) if trouble else "none"),
@@ -177,11 +67,11 @@ def _head(report: Report) -> list[str]:
 
 def _status(report: Report) -> str:
     run = report.incident.run
-    step = [text(report.now_at.words)] if report.now_at else []
+    step = [text(at.words)] if (at := report.history.evidence.step) else []
     return "; ".join([str(run.status), *step, f"{TAKEN_UP} {times_taken_up(run)}"])
 
 
-def _cost(calls: Sequence[Mapping[str, Any]]) -> str:
+def _cost(calls: Sequence[Call]) -> str:
     doubtful = unsure(calls)
     vain = f", of it {usd(total_usd(doubtful))} in vain or twice, perhaps" if doubtful else ""
     return f"{usd(total_usd(calls))} for {count(len(calls), 'paid call')}{vain}"
@@ -196,13 +86,13 @@ def _timeline(report: Report) -> list[str]:
             str(it.step_attempt or ""),
             text(f"{it.told}. {it.failure}" if it.failure else it.told),
         )
-        for it in report.moments
+        for it in report.history.entries
     ]
     return table(("When", "Since start", "Who", "Attempt", "What"), rows)
 
 
 def _cause(it: Incident) -> list[str]:
-    if it.cause is None or it.cause.error is None:
+    if it.cause is None:
         if it.interruptions:
             return [f"Whoever worked on it was gone at {stamp(it.interruptions[0].at)}; no step itself failed."]
         return ["No failure is on record."]
@@ -210,8 +100,8 @@ def _cause(it: Incident) -> list[str]:
     said = [
         f"{_which(it)} of {text(it.step or 'the run')}, at {stamp(it.cause.at)}:",
         "",
-        f"- class {text(error.get('error_class') or '?')}, code {code(error.get('error_code') or '?')}",
-        f"- said: {code(error.get('message') or 'nothing')}",
+        f"- class {text(error.error_class or '?')}, code {code(error.code or '?')}",
+        f"- said: {code(error.message or 'nothing')}",
     ]
     others = [f"{code(name)} × {number}" for name, number in it.codes.most_common()]
     return [*said, f"- all failures of the run, by code: {', '.join(others)}"]
@@ -244,7 +134,7 @@ def _actions(it: Incident) -> list[str]:
     return told or ["None: nothing had to be done."]
 
 
-def _paid(calls: Sequence[Mapping[str, Any]]) -> list[str]:
+def _paid(calls: Sequence[Call]) -> list[str]:
     if not calls:
         return ["Nothing is on record."]
     doubtful = unsure(calls)
@@ -264,7 +154,4 @@ def _paid(calls: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _recommended(advice: Sequence[str]) -> list[str]:
-    return [f"- {text(it)}" for it in advice] or ["None: what there is did its work."]
-
-
-__all__ = ["command", "document", "lines", "made", "markdown"]
+    return [f"- {text(it)}" for it in advice] or ["None: the settings in place were enough."]

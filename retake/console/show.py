@@ -1,71 +1,39 @@
-"""`python -m retake show RUN`: everything that happened to a run, in its order."""
+"""`retake show RUN`: everything that happened to a run, in its order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import click
 
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
-from retake.console.attempts import TAKEN_UP, Attempt, present, times_taken_up
-from retake.console.desk import Desk, console_command
-from retake.console.evidence import Evidence, evidence, total_usd
-from retake.console.lookup import Found, find
-from retake.console.overview import run_document
-from retake.console.runs import TONES
-from retake.console.timeline import Moment, as_document, timeline
-from retake.console.words import ago, code_of, count, moment, one_line, size, span, usd
+from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone
+from retake.console.command_context import CommandContext
+from retake.console.invocation import console_command
+from retake.operations.attempts import TAKEN_UP, times_taken_up
+from retake.operations.bills import UNSURE, Call, total_usd
+from retake.operations.report import History, history
+from retake.operations.words import ago, code_of, count, moment, one_line, size, span, usd
 from retake.runs.states import RunStatus
-from retake.story.documents import safe_id
-
-NOTHING = Evidence([], [], None)
 
 
 @console_command("show")
 @click.argument("run", metavar="RUN")
-def command(desk: Desk, run: str) -> Answer:
-    """All that happened to a run: when, what, by whom, which attempt, and what went wrong; its files; what was paid.
+def command(context: CommandContext, run: str) -> Answer:
+    """Show all that happened to a run: when, what, by whom, which attempt, and what went wrong; its files; what was
+    paid.
 
-    RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are told.
+    RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are shown.
     """
-    found = find(desk, run)
-    moments = timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
-    known = gather(desk, found)
-    now_at = at_attempt(desk, known)
-    start = moments[0].at if moments else found.runs[0].created_at
-    document = {
-        "task_id": found.task_id,
-        **(now_at.document() if now_at else {"step": None, "step_attempt": None, "max_attempts": None}),
-        "runs": [run_document(it) for it in found.runs],
-        "timeline": [as_document(it, start) for it in moments],
-        "files": [{"key": it.key, "size": it.size} for it in known.files],
-        "paid_calls": known.calls,
-        "paid_usd": total_usd(known.calls),
-        "where": found.pipeline.bucket.url,
-    }
-    return Answer(document, _blocks(found, moments, known, now_at, start, desk.clock.now()))
+    past = history(context.operations, run)
+    return Answer(past.document(), _blocks(past, context.clock.now()))
 
 
-def gather(desk: Desk, found: Found) -> Evidence:
-    """What the bucket has of the generation; nothing for a task that is none."""
-    if not found.runs[-1].pipeline.startswith("story") or not safe_id(found.generation_id):
-        return NOTHING
-    return evidence(desk.store(found.pipeline), found.generation_id)
-
-
-def at_attempt(desk: Desk, known: Evidence) -> Attempt | None:
-    """Return the attempt that the generation is at; None where it is not under way."""
-    return present(known.doc, desk.settings.workflow) if known.doc else None
-
-
-def _blocks(
-    found: Found, moments: Sequence[Moment], known: Evidence, now_at: Attempt | None, start: datetime, now: datetime
-) -> list[Block]:
-    last = found.runs[-1]
+def _blocks(past: History, now: datetime) -> list[Block]:
+    runs, step, start = past.found.runs, past.evidence.step, past.start
+    last = runs[-1]
     facts: list[tuple[str, str | Cell]] = [
-        ("run" if len(found.runs) == 1 else "runs", ", ".join(run.run_id for run in found.runs)),
-        ("status", Cell(last.status, TONES.get(last.status, Tone.PLAIN))),
-        *([("step", now_at.words)] if now_at else []),
+        ("run" if len(runs) == 1 else "runs", ", ".join(run.run_id for run in runs)),
+        ("status", Cell(last.status, RUN_TONES.get(last.status, Tone.PLAIN))),
+        *([("step", step.words)] if step else []),
         (TAKEN_UP, times_taken_up(last)),
         ("began", f"{moment(start, now)} ({ago(start, now)})"),
     ]
@@ -79,33 +47,31 @@ def _blocks(
     if last.error_code:
         facts.append(("last error", Cell(code_of(last.error_code), Tone.WARN)))
     title = f"{last.pipeline} {last.task_id}".strip()
-    return [
-        Heading(title), Facts(facts), *_happened(moments, start, now), *_paid(known.calls), *_lies(found, known)
-    ]  # fmt: skip
+    return [Heading(title), Facts(facts), *_happened(past, now), *_paid(past.evidence.calls), *_files(past)]
 
 
-def _happened(moments: Sequence[Moment], start: datetime, now: datetime) -> list[Block]:
+def _happened(past: History, now: datetime) -> list[Block]:
     rows: list[tuple[str | Cell, ...]] = []
-    for it in moments:
+    for it in past.entries:
         tone = Tone.BAD if it.status == RunStatus.FAILED else Tone.WARN if it.error else Tone.PLAIN
         tone = Tone.GOOD if it.status == RunStatus.SUCCEEDED else tone
         due = it.next_retry_at if it.next_retry_at and it.next_retry_at > it.at else None
         told = f"{it.told} at {moment(due, now)}" if due else it.told
         what = f"{told}. {it.failure}" if it.failure else told
-        since = f"+{span((it.at - start).total_seconds())}"
+        since = f"+{span((it.at - past.start).total_seconds())}"
         rows.append((moment(it.at, now), since, it.actor, str(it.step_attempt or ""), Cell(what, tone)))
     return [Heading("What happened"), Table(("when", "since", "who", "attempt", "what"), rows, ("since", "attempt"))]
 
 
-def _paid(calls: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _paid(calls: Sequence[Call]) -> list[Block]:
     if not calls:
         return []
-    rows = [call_row(call) for call in calls]
+    rows = [_call_row(call) for call in calls]
     total = f"Paid: {usd(total_usd(calls))} for {count(len(calls), 'call')}"
     return [Heading(total), Table(("asked", "step", "attempt", "outcome", "task", "price"), rows, ("attempt", "price"))]
 
 
-def call_row(call: Mapping[str, Any]) -> tuple[str | Cell, ...]:
+def _call_row(call: Call) -> tuple[str | Cell, ...]:
     """A paid call as a table shows it."""
     outcome = str(call.get("outcome") or "")
     doubt = bool(call.get("possible_duplicate"))
@@ -115,18 +81,15 @@ def call_row(call: Mapping[str, Any]) -> tuple[str | Cell, ...]:
         one_line(call.get("requested_at_utc") or ""),
         one_line(call.get("step") or ""),
         one_line(call.get("attempt") or ""),
-        Cell(told, Tone.WARN if doubt or outcome in ("unknown", "wasted") else Tone.PLAIN),
+        Cell(told, Tone.WARN if doubt or outcome in UNSURE else Tone.PLAIN),
         one_line(call.get("task_id") or "", 40),
         f"{price:.3f}" if isinstance(price, (int, float)) else "",
     )
 
 
-def _lies(found: Found, known: Evidence) -> list[Block]:
-    if not known.files:
+def _files(past: History) -> list[Block]:
+    if not past.evidence.files:
         return []
-    rows = [(entry.key, size(entry.size)) for entry in known.files]
-    return [
-        Heading("Where it lies"),
-        Table(("key", "size"), rows, ("size",)),
-        Line(found.pipeline.bucket.url, Tone.FAINT),
-    ]
+    rows = [(entry.key, size(entry.size)) for entry in past.evidence.files]
+    where = Sentence(past.found.pipeline.bucket.url, Tone.FAINT)
+    return [Heading("Where it lies"), Table(("key", "size"), rows, ("size",)), where]

@@ -1,160 +1,61 @@
-"""`python -m retake status`: one look tells how it stands, and whether a person is needed."""
+"""`retake status`: one look tells how everything stands, and whether a person is needed."""
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from retake.clock import stamp
 from retake.console import watch
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Table, Tone
-from retake.console.attempts import present
-from retake.console.day import the_day
-from retake.console.desk import Desk, Pipeline, console_command
-from retake.console.overview import ENDED_SHOWN, Overview, as_document, overview
-from retake.console.runs import TONES
-from retake.console.words import ago, code_of, moment, one_line, span, usd
-from retake.errors import RetakeError, StateError
-from retake.paid.caps import Today
-from retake.retrying.breaker import BreakerState, Phase, breakers_of, decoded
-from retake.runs import Ledger
-from retake.story.decision import Act, Action, vendor_of
-from retake.story.documents import FAILED_STEP
-from retake.ticking.vendor_breakers import refusal
+from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone
+from retake.console.command_context import CommandContext
+from retake.console.invocation import console_command
+from retake.exit_codes import ExitCode
+from retake.operations.breakers import breaker_states, open_breakers
+from retake.operations.status import PipelineStatus, as_document, caps_document, day_of, statuses
+from retake.operations.words import ago, code_of, moment, one_line, span, usd
 
 
 @console_command("status")
 @watch.option
-def command(desk: Desk) -> Answer:
-    """How each pipeline stands: what is under way, what it waits for, what failed last, and what the next tick does.
+def command(context: CommandContext) -> Answer:
+    """Show how each pipeline stands: what is under way, what it waits for, what failed last, what the next tick does.
 
-    Takes no lease and changes nothing. Ends with 69 if a person is needed, and says what for.
+    Takes no lease and changes nothing. Exits with 69 if a person is needed, and says what for.
     """
-    standing = breaker_states(desk)
-    seen = look(desk, standing)
-    now = desk.clock.now()
-    pipelines = [as_document(it, desk.settings, now) for it in seen]
+    breakers = breaker_states(context.operations)
+    seen = statuses(context.operations, breakers)
+    now = context.clock.now()
     healthy = not any(it.needs for it in seen)
-    breakers = open_breakers(desk, standing)
-    day = next((it.today for it in seen if it.today), None)
+    shut = open_breakers(breakers, now)
     document = {
         "at": stamp(now),
         "healthy": healthy,
-        "pipelines": pipelines,
-        "breakers": breakers,
-        "caps": day and _caps(day),
+        "pipelines": [as_document(it, context.settings.workflow.daily_cap_usd) for it in seen],
+        "breakers": shut,
+        "caps": caps_document(seen),
     }
-    blocks = _many(seen, desk, now) if len(seen) > 1 else _one(seen[0], pipelines[0], now)
-    blocks += [
-        Line(f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}", Tone.WARN)
-        for it in breakers
-    ]
-    return Answer(document, blocks, 0 if healthy else 69)
+    blocks = _many(seen, now) if len(seen) > 1 else _one(seen[0], now)
+    for it in shut:
+        told = f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}"
+        blocks.append(Sentence(told, Tone.WARN))
+    return Answer(document, blocks, ExitCode.OK if healthy else ExitCode.FAILED)
 
 
-def look(desk: Desk, breakers: Mapping[str, BreakerState | str] | None = None) -> list[Overview]:
-    """Each pipeline, as many at once as a tick works on. Raises SettingsError, StorageError."""
-    many = len(desk.pipelines) > 1
-    desk.bucket, desk.settings  # noqa: B018  opened here, once, rather than by each thread
-    today = _today(desk)
-    standing = breaker_states(desk) if breakers is None else breakers
-
-    def shut(action: Action) -> str:
-        vendor = vendor_of(action)
-        state = standing.get(vendor) if vendor else None
-        if vendor is None or state is None or desk.settings.breaker.failures is None:
-            return ""
-        if isinstance(state, str):
-            return f"the breaker {vendor} cannot be made sense of: {state}"
-        return refusal(
-            desk.settings.breaker, state, vendor, desk.clock.now(), desk.settings.workflow.script_timeout_seconds
-        )
-
-    def one(pipeline: Pipeline) -> Overview:
-        return overview(
-            pipeline.channel,
-            pipeline.name,
-            pipeline.bucket,
-            _ledger(desk, pipeline),
-            desk.settings,
-            desk.clock,
-            ended=0 if many else ENDED_SHOWN,
-            today=today,
-            shut=shut,
-        )
-
-    if not many:
-        return [one(desk.pipelines[0])]
-    _ledger(desk, desk.pipelines[0])
-    with ThreadPoolExecutor(desk.settings.workflow.channel_concurrency) as pool:
-        return list(pool.map(one, desk.pipelines))
+# --- one pipeline ---
 
 
-def _today(desk: Desk) -> Today | StateError:
-    try:
-        return the_day(desk)
-    except StateError as error:
-        return error
-
-
-def _caps(today: Today) -> dict[str, Any]:
-    """The day's book, as JSON has it."""
-    return {
-        "day": today.day,
-        "clock_day": today.clock_day,
-        "spent_usd": today.book.spent,
-        "cap_usd": today.limits.bucket_usd,
-        "channel_cap_usd": today.limits.pipeline_usd,
-    }
-
-
-def breaker_states(desk: Desk) -> dict[str, BreakerState | str]:
-    """Return each breaker on record by name: its state, or what is wrong with its document."""
-    register, found = breakers_of(desk.bucket, desk.clock), dict[str, BreakerState | str]()
-    for name in register.names():
-        try:
-            found[name] = decoded(register.read(name))
-        except (RetakeError, ValueError) as error:
-            found[name] = str(error)
-    return found
-
-
-def open_breakers(desk: Desk, states: Mapping[str, BreakerState | str] | None = None) -> list[dict[str, Any]]:
-    """The circuit breakers that do not let everything through."""
-    now, found = desk.clock.now(), []
-    for name, state in (breaker_states(desk) if states is None else states).items():
-        if isinstance(state, str):
-            found.append({"name": name, "phase": "unreadable", "opened_at": None, "open_until": None, "code": state})
-            continue
-        if (phase := state.phase(now)) is not Phase.CLOSED:
-            opened, until = (stamp(it) if it else None for it in (state.opened_at, state.open_until))
-            found.append({"name": name, "phase": phase, "opened_at": opened, "open_until": until, "code": state.code})
-    return found
-
-
-def _ledger(desk: Desk, pipeline: Pipeline) -> Ledger | RetakeError:
-    try:
-        return desk.ledger(pipeline)
-    except RetakeError as error:
-        return error
-
-
-# --- one pipeline ---------------------------------------------------------------------------------------------------
-
-
-def _one(seen: Overview, document: dict[str, Any], now: datetime) -> list[Block]:
-    title = ": ".join(part for part in (seen.channel, seen.generation_id, seen.words) if part)
-    title = title if seen.generation_id else _capital(title)
+def _one(seen: PipelineStatus, now: datetime) -> list[Block]:
+    title = ": ".join(part for part in (seen.channel, seen.state.item_id, seen.state.words) if part)
+    title = title if seen.state.item_id else _capital(title)
     blocks: list[Block] = [Heading(title)]
-    blocks += [Line(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
-    blocks.append(Facts(_facts(seen, document, now)))
-    blocks += [Line(f"note: {note}", Tone.WARN) for note in seen.notes]
+    blocks += [Sentence(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
+    blocks.append(Facts(_facts(seen, now)))
+    blocks += [Sentence(f"note: {note}", Tone.WARN) for note in seen.notes]
     if seen.ended:
         rows = [
             (
                 moment(run.updated_at, now),
                 run.task_id,
-                Cell(run.status, TONES.get(run.status, Tone.PLAIN)),
+                Cell(run.status, RUN_TONES.get(run.status, Tone.PLAIN)),
                 code_of(run.error_code),
             )
             for run in seen.ended
@@ -163,16 +64,17 @@ def _one(seen: Overview, document: dict[str, Any], now: datetime) -> list[Block]
     return blocks
 
 
-def _facts(seen: Overview, document: dict[str, Any], now: datetime) -> list[tuple[str, str | Cell]]:
+def _facts(seen: PipelineStatus, now: datetime) -> list[tuple[str, str | Cell]]:
     facts: list[tuple[str, str | Cell]] = []
-    if seen.generation_id:
-        facts.append(("step", f"{document['step']}, attempt {document['attempt']} of {document['max_attempts']}"))
-    if seen.waiting:
-        since = seen.waiting.since
+    state = seen.state
+    if state.step:
+        facts.append(("step", state.step.words))
+    if state.waiting:
+        since = state.waiting.since
         when = f", since {moment(since, now)} ({ago(since, now)})" if since else ""
-        facts.append(("waits for", f"{seen.waiting.whom}: {seen.waiting.what}{when}"))
-    if seen.next_retry_at:
-        facts.append(("next retry", f"{moment(seen.next_retry_at, now)} ({ago(seen.next_retry_at, now)})"))
+        facts.append(("waits for", f"{state.waiting.party}: {state.waiting.what}{when}"))
+    if state.next_retry_at:
+        facts.append(("next retry", f"{moment(state.next_retry_at, now)} ({ago(state.next_retry_at, now)})"))
     facts += _error_facts(seen, now)
     facts.append(("lease", _lease(seen, now)))
     facts.append(("next tick", seen.next_tick))
@@ -185,9 +87,9 @@ def _facts(seen: Overview, document: dict[str, Any], now: datetime) -> list[tupl
     return facts
 
 
-def _error_facts(seen: Overview, now: datetime) -> list[tuple[str, str | Cell]]:
-    error = seen.doc.error
-    if not error or not seen.generation_id:
+def _error_facts(seen: PipelineStatus, now: datetime) -> list[tuple[str, str | Cell]]:
+    error = seen.state.error
+    if not error:
         return []
     when = error.at
     told = f"{code_of(error.code)}: {error.message}"
@@ -197,7 +99,7 @@ def _error_facts(seen: Overview, now: datetime) -> list[tuple[str, str | Cell]]:
     return facts
 
 
-def _lease(seen: Overview, now: datetime) -> str:
+def _lease(seen: PipelineStatus, now: datetime) -> str:
     holder = seen.holder
     if not holder:
         return "free: nobody is at work"
@@ -206,7 +108,7 @@ def _lease(seen: Overview, now: datetime) -> str:
     return f"held by {holder.owner}{since}{until}"
 
 
-def _spent(seen: Overview) -> str:
+def _spent(seen: PipelineStatus) -> str:
     """What the pipeline has spent, and what is spent of the caps."""
     today, sums = seen.today, seen.sums
     if today is None or sums is None:
@@ -227,59 +129,58 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-# --- many -----------------------------------------------------------------------------------------------------------
+# --- many ---
 
 
-def _many(seen: Sequence[Overview], desk: Desk, now: datetime) -> list[Block]:
+def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     columns = 6 if any(it.dead_letters for it in seen) else 5
-    rows = [_row(it, desk, now)[:columns] for it in seen]
+    rows = [_row(it, now)[:columns] for it in seen]
     needing = [it for it in seen if it.needs]
-    busy = sum(it.generation_id is not None for it in seen)
+    busy = sum(it.state.item_id is not None for it in seen)
     held = sum(it.holder is not None for it in seen)
     blocks: list[Block] = [
         Heading(f"{len(seen)} channels: {busy} with a generation under way, {held} at work now, "
                 f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),
         Table(("channel", "generation", "step", "stands", "last error", "dead letters")[:columns], rows),
     ]  # fmt: skip
-    day = next((it.today for it in seen if it.today), None)
+    day = day_of(seen)
     if day and (day.limits.bucket_usd is not None or day.doubt):
         of = f" of {usd(day.limits.bucket_usd)}" if day.limits.bucket_usd is not None else ""
         doubt = f"; {day.doubt}" if day.doubt else ""
-        blocks.append(Line(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
+        blocks.append(Sentence(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
     if needing:
         blocks.append(Heading("A person is needed"))
-        blocks += [Line(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]
+        blocks += [Sentence(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]
     return blocks
 
 
-def _row(seen: Overview, desk: Desk, now: datetime) -> list[str | Cell]:
-    doc = seen.doc
-    stands = _stands(seen, now)
-    step = present(doc, desk.settings.workflow).short
+def _row(seen: PipelineStatus, now: datetime) -> list[str | Cell]:
+    stands, state = _stands(seen, now), seen.state
     return [
         Cell(seen.channel or "", stands.tone if stands.tone is not Tone.FAINT else Tone.PLAIN),
-        seen.generation_id or "",
-        step if seen.generation_id else "",
+        state.item_id or "",
+        state.step.short if state.step else "",
         stands,
-        code_of(doc.error.code) if seen.generation_id else "",
+        code_of(state.error.code),
         str(seen.dead_letters or ""),
     ]
 
 
-def _stands(seen: Overview, now: datetime) -> Cell:
+def _stands(seen: PipelineStatus, now: datetime) -> Cell:
     """How a pipeline stands, in a few words."""
-    if not seen.documents:
+    state = seen.state
+    if not state.readable:
         return Cell("unreadable", Tone.BAD)
     if seen.needs:
         return Cell("needs a person", Tone.BAD)
     if seen.holder:
         return Cell("at work", Tone.GOOD)
-    if seen.generation_id is None:
+    if state.item_id is None:
         return Cell("idle", Tone.FAINT)
-    if seen.doc.status in FAILED_STEP:
-        due = seen.next_retry_at
+    if state.failing:
+        due = state.next_retry_at
         return Cell(f"failed, again {ago(due, now)}" if due and due > now else "failed", Tone.WARN)
-    if seen.waiting:
-        since = f", {span((now - seen.waiting.since).total_seconds())}" if seen.waiting.since else ""
-        return Cell(f"waits for {seen.waiting.whom}{since}")
-    return Cell("rests" if seen.action and seen.action.act is Act.WAIT else "goes on")
+    if state.waiting:
+        since = f", {span((now - state.waiting.since).total_seconds())}" if state.waiting.since else ""
+        return Cell(f"waits for {state.waiting.party}{since}")
+    return Cell("waits" if state.idle else "goes on")

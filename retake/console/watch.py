@@ -11,11 +11,9 @@ from typing import Any, TextIO
 import click
 
 from retake.clock import Clock, SystemClock
+from retake.exit_codes import ExitCode
 
-INTERRUPTED = 130
-"""The exit code of Ctrl-C, as shells have it."""
-
-_FINAL = (70, 78, INTERRUPTED)
+_FINAL = (ExitCode.BUG, ExitCode.CONFIG, ExitCode.INTERRUPTED)
 _KEPT = "retake.watch"
 _CLEARED = "\x1b[H\x1b[2J\x1b[3J"
 
@@ -53,7 +51,7 @@ def repeated(look: Callable[[], int], every_s: float, *, clock: Clock | None = N
                 return code
             clock.sleep(every_s)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
 
 
 def make_room(stream: TextIO, *, first: bool) -> None:

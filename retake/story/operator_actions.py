@@ -1,4 +1,4 @@
-"""An operator's hand in a pipeline: what operator.py plans, carried out under the lease.
+"""What operator_rules.py plans, carried out under the lease.
 
 Documents first, then the ledger. Each order of writes is one whose crash in between the next tick finishes, or that is
 as if it had not begun; a ledger that was not brought in line any more is at the next tick.
@@ -12,13 +12,16 @@ from typing import NamedTuple
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
-from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter
+from retake.operations.events import OPERATOR, REMARK
+from retake.operations.letters import letter_of, no_letter
+from retake.operations.port import Refusal, Verb
+from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.environment import LEASE
 from retake.story.generation import DEAD_LETTERS, dead_letter, requeue
-from retake.story.operator_rules import Plan, Refusal, Verb, plan
-from retake.story.run_mirror import OPERATOR, REMARK, RunMirror
+from retake.story.operator_rules import GenerationPlan, plan
+from retake.story.run_mirror import RunMirror
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.transitions import requeued
@@ -26,14 +29,12 @@ from retake.ticking.ledgers import Ledgers
 
 _log = getLogger(__name__)
 
-_NO_LETTER = "there is no dead letter {}; dead-letters list shows those that there are"
-
 
 class OperatorActions:
-    """What an operator does to the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
+    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
 
-    Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it makes
-    no sense as things stand by then, StateError, StorageError.
+    Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it does
+    not fit the state by then, StateError, StorageError.
     """
 
     def __init__(
@@ -51,15 +52,15 @@ class OperatorActions:
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
 
     def look(self) -> Documents:
-        """The documents, without a lease: nothing is changed."""
+        """Return the documents; takes no lease."""
         return DocumentStore(self._bucket, self._settings.paths, None, self._clock).read()
 
-    def planned(self, verb: Verb, generation_id: str) -> Plan:
-        """What `verb` would do to the generation, as things stand. Raises Refusal."""
+    def planned(self, verb: Verb, generation_id: str) -> GenerationPlan:
+        """Return what `verb` would do to the generation now. Raises Refusal."""
         return self._plan(verb, generation_id, self.look())
 
-    def carry_out(self, verb: Verb, generation_id: str, agreed: str) -> tuple[Plan, Documents]:
-        """Do it; what was done, and the documents after it. `agreed` is what may get lost (`Plan.lost`)."""
+    def carry_out(self, verb: Verb, generation_id: str, agreed: str) -> tuple[GenerationPlan, Documents]:
+        """Do it; return what was done and the documents after it. `agreed` is the `lost` that was agreed to."""
         with self._alone() as (store, lease):
             chosen = self._plan(verb, generation_id, store.documents)
             if chosen.lost and chosen.lost != agreed:
@@ -73,30 +74,19 @@ class OperatorActions:
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
 
-    def has_letter(self, generation_id: str) -> bool:
-        """Whether the generation lies among the dead letters."""
-        return self.letter(generation_id) is not None
-
-    def letter(self, generation_id: str) -> DeadLetter | None:
-        """The dead letter of that id, None if there is none."""
-        try:
-            return DeadLetters(self._bucket, self._clock).show(generation_id)
-        except NoSuchLetter:
-            return None
-
     def check_requeue(self, generation_id: str, documents: Documents) -> None:
-        """Raises Refusal if the generation cannot be taken up again now."""
+        """Raise Refusal if the generation cannot be requeued now."""
         present = documents.gen.generation_id
         if present == generation_id:
-            raise Refusal(f"{generation_id} is under way: it need not be taken up again")
+            raise Refusal(f"{generation_id} is under way: it need not be requeued")
         if present:
             raise Refusal(
                 f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or "
                 f"cancel {present} first"
             )
-        letter = self.letter(generation_id)
+        letter = letter_of(self._bucket, self._clock, generation_id)
         if letter is None:
-            raise Refusal(f"{_NO_LETTER.format(generation_id)}: it was requeued or dropped, or never was there")
+            raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
         look = f"look at it (dead-letters show {generation_id}), save what you need, and drop it"
         if generation_id.startswith("before-"):
             raise Refusal(
@@ -110,36 +100,36 @@ class OperatorActions:
             raise Refusal(f"{generation_id} is finished, its files lie in {place}; these are the remains: {look}")
 
     def requeued(self, generation_id: str) -> Documents | None:
-        """The documents as they would be if the letter were taken up now; None if it has none. Raises StateError."""
+        """Return the documents as they would be after a requeue; None if the letter has none. Raises StateError."""
         store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
         present = store.read()
         name = self._settings.paths.config_midjourney.rpartition("/")[2]
-        grave = f"{DEAD_LETTERS}{generation_id}/"
-        buried = store.read_midjourney(f"{grave}{name}")
-        if buried is None:
+        folder = f"{DEAD_LETTERS}{generation_id}/"
+        kept = store.read_midjourney(f"{folder}{name}")
+        if kept is None:
             return None
-        prefix = f"{grave}{generation_id}."
+        prefix = f"{folder}{generation_id}."
         files = frozenset(entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)).intersection(GROUP)
-        doc = requeued(buried, present.midjourney)
+        doc = requeued(kept, present.midjourney)
         return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
 
     def requeue(self, generation_id: str) -> Documents:
-        """Take a failed or cancelled generation up again at the step where it ended; the documents after it."""
+        """Requeue a failed or cancelled generation at the step where it ended; return the documents after it."""
         with self._alone() as (store, lease):
             self.check_requeue(generation_id, store.documents)
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()
                 record = _Record(self._mirror(lease), self._settings, self._clock)
-                record.of_what_was_done(documents, "requeue", "it is taken up again from its dead letter")
+                record.of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
             return documents
 
     def drop(self, generation_id: str) -> DeadLetter:
-        """Remove a dead letter, or the remains of one, for good; what it was."""
+        """Remove a dead letter, or the remains of one, for good; return what it was."""
         with self._alone() as (store, lease):
-            letter = self.letter(generation_id)
+            letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:
-                raise Refusal(_NO_LETTER.format(generation_id))
+                raise Refusal(no_letter(generation_id))
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
             self._record_drop(lease, generation_id)
             return letter
@@ -165,7 +155,7 @@ class OperatorActions:
         channel = self._pipeline.partition("/")[2]
         runs = ledger.of_task(f"{channel}/{generation_id}" if channel else generation_id)
         if runs:
-            text = "its dead letter is dropped: it cannot be taken up again"
+            text = "its dead letter is dropped: it cannot be requeued"
             note = {"code": "drop", "text": text, "at_utc": stamp(self._clock.now())}
             ledger.note(runs[-1], REMARK, note, actor=OPERATOR)
 
@@ -178,7 +168,7 @@ class OperatorActions:
                 return folder
         return ""
 
-    def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> Plan:
+    def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> GenerationPlan:
         present = documents.gen.generation_id
         if present != generation_id:
             raise Refusal(f"generation {generation_id} is not under way: {present or 'none'} is")

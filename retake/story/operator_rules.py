@@ -1,19 +1,19 @@
-"""What an operator may do to a generation: whether it makes sense as things stand, and what it makes of the documents.
+"""What an operator may do to a generation: whether it fits the present state, and how it changes the documents.
 
 what the documents say                            retry                      skip                       cancel
 ────────────────────────────────────────────────  ─────────────────────────  ─────────────────────────  ────────
 a paid call of unknown outcome is held            it is made again           as if no attempt were left  ends it
 an error status, attempts left                    now instead of later       a mock takes its place ¹    ends it
 an error status, none left                        refused: skip, or later    a mock takes its place ¹    ends it
-a person had to mend something (class C)          tried at the next tick     a mock takes its place ¹    ends it
-a paid call that nobody has asked about yet       refused: a tick asks       refused: a tick asks        ends it
+a person had to fix something (class C)           tried at the next tick     a mock takes its place ¹    ends it
+a paid call whose outcome is not looked up yet     refused: a tick asks       refused: a tick asks        ends it
 the mock is to be made                            refused: a tick makes it   refused: it is the mock     ends it
 it goes on by itself                              refused: nothing failed    refused: nothing failed     ends it
-it failed for good, or was cancelled              refused: a tick buries it  refused                     refused
+it failed for good, or was cancelled              refused: a tick ends it    refused                     refused
 
 ¹ of a picture or a video, where there is a text; the text itself cannot be done without.
 
-Nothing here takes a lease or writes: intervention.py carries out what is planned here.
+Nothing here takes a lease or writes: operator_actions.py carries out what is planned here.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from retake.errors import RetakeError
+from retake.operations.events import OPERATOR
+from retake.operations.port import Refusal, Verb
 from retake.story import transitions
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
@@ -31,39 +32,22 @@ from retake.story.settings import Workflow
 if TYPE_CHECKING:
     from retake.paid.caps import Today
 
-ACTOR = "operator"
-"""Who does it, in the documents and on the ledger."""
 
+class Situation(StrEnum):
+    """The state of the generation under way, as an operator sees it."""
 
-class Refusal(RetakeError):
-    """What the operator asks for makes no sense as things stand. Says why, and what does. Nothing has been changed."""
-
-    exit_code = 65
-
-
-class Verb(StrEnum):
-    """What can be done to a generation under way."""
-
-    RETRY = "retry"
-    SKIP = "skip"
-    CANCEL = "cancel"
-
-
-class Standing(StrEnum):
-    """How the generation under way stands, as an operator sees it."""
-
-    OVER = "it has ended badly, and is not among the dead letters yet"
+    OVER = "it failed or was cancelled, and is not among the dead letters yet"
     HELD = "a paid call of unknown outcome is held for the operator"
-    UNASKED = "nobody has asked yet what became of a paid call"
+    UNASKED = "the outcome of a paid call has not been looked up yet"
     FAILED = "a step failed, and attempts are left"
     EXHAUSTED = "a step failed, and no attempt is left"
-    CRITICAL = "a person had to mend something first"
+    CRITICAL = "a person had to fix something first"
     MOCK_NEXT = "the vendors were given up on: the mock is next"
     GOING = "it goes on by itself"
 
 
-class Plan(NamedTuple):
-    """What is to be done: nothing is, yet."""
+class GenerationPlan(NamedTuple):
+    """What an order would do to a generation."""
 
     generation_id: str
     doc: MidjourneyDocument
@@ -73,34 +57,34 @@ class Plan(NamedTuple):
     warning: str = ""
 
 
-def standing(documents: Documents, limits: Workflow, now: datetime) -> Standing:
-    """How the generation under way stands. There must be one."""
+def situation(documents: Documents, limits: Workflow, now: datetime) -> Situation:
+    """Return the situation of the generation under way. There must be one."""
     doc = documents.midjourney
     if doc.status is Status.TASK_FAILED_MAX_RETRIES:
-        return Standing.OVER
+        return Situation.OVER
     if doc.pending:
-        return Standing.HELD if doc.pending.outcome == UNKNOWN else Standing.UNASKED
+        return Situation.HELD if doc.pending.outcome == UNKNOWN else Situation.UNASKED
     if doc.status in FAILED_STEP:
-        return Standing.FAILED if _without_waits(documents, limits, now).act is Act.RETRY else Standing.EXHAUSTED
+        return Situation.FAILED if _without_waits(documents, limits, now).act is Act.RETRY else Situation.EXHAUSTED
     if documents.complete and doc.status is not Status.TIMED_OUT_MOCK_NEEDED:
-        return Standing.GOING
+        return Situation.GOING
     if _critical(doc):
-        return Standing.CRITICAL
-    return Standing.MOCK_NEXT if doc.status is Status.TIMED_OUT_MOCK_NEEDED else Standing.GOING
+        return Situation.CRITICAL
+    return Situation.MOCK_NEXT if doc.status is Status.TIMED_OUT_MOCK_NEEDED else Situation.GOING
 
 
-def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> Plan:
-    """What `verb` makes of the generation under way. There must be one. Raises Refusal."""
+def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
+    """Return how `verb` changes the generation under way. There must be one. Raises Refusal."""
     return _PLANS[verb](documents, limits, now)
 
 
 def next_tick(
     documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float], today: "Today | None" = None
 ) -> str:
-    """What the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
+    """Return what the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
     action = decide(documents, limits, now, prices, today)
     if action.act is Act.WAIT:
-        return f"the next tick rests: {why(action)}"
+        return f"the next tick waits: {why(action)}"
     return f"the next tick: {action.act} ({why(action)})"
 
 
@@ -110,19 +94,21 @@ def why(action: Action) -> str:
     return action.why.replace("attempt ", "retry ", 1) if action.why.startswith("attempt ") else action.why
 
 
-def _retry(documents: Documents, limits: Workflow, now: datetime) -> Plan:
+def _retry(documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
-    stands, step = standing(documents, limits, now), documents.midjourney.present_step
+    stands, step = situation(documents, limits, now), documents.midjourney.present_step
     match stands:
-        case Standing.HELD:
+        case Situation.HELD:
             done, warning = f"the {step} call of {name} is made again", "if it was carried out, it is paid for twice"
-            return Plan(name, transitions.operator_retries(doc), done, warning=warning)
-        case Standing.FAILED:
+            return GenerationPlan(name, transitions.operator_retries(doc), done, warning=warning)
+        case Situation.FAILED:
             which = f"retry {doc.retries_of(step) + 1} of {limits.max_retries}"
-            return Plan(name, transitions.retried(_unheld(doc)), f"{step} of {name} is tried again now ({which})")
-        case Standing.CRITICAL:
-            return Plan(name, transitions.hold_lifted(doc), f"{step} of {name} is tried again now: its wait is over")
-        case Standing.EXHAUSTED:
+            return GenerationPlan(name, transitions.retried(_unheld(doc)), f"{step} of {name} is retried now ({which})")
+        case Situation.CRITICAL:
+            return GenerationPlan(
+                name, transitions.hold_lifted(doc), f"{step} of {name} is retried now: its wait is over"
+            )
+        case Situation.EXHAUSTED:
             coming = _without_waits(documents, limits, now)
             used = f"no attempt is left for {step} ({doc.retries_of(step)} of {limits.max_retries} retries used)"
             later = f", then dead-letters requeue {name} gives it new ones" if coming.act is Act.FAIL else ""
@@ -131,38 +117,40 @@ def _retry(documents: Documents, limits: Workflow, now: datetime) -> Plan:
             raise _not_failed(documents, stands, limits, now)
 
 
-def _skip(documents: Documents, limits: Workflow, now: datetime) -> Plan:
+def _skip(documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
-    stands, step = standing(documents, limits, now), documents.midjourney.present_step
-    if stands is Standing.HELD:
+    stands, step = situation(documents, limits, now), documents.midjourney.present_step
+    if stands is Situation.HELD:
         mock = limits.on_exhausted == "mock" and "json" in documents.files
         end = "a mock takes its place" if mock else "the generation ends as failed"
-        return Plan(name, transitions.operator_skips(doc, mock=mock), f"the {step} call of {name} is not made: {end}")
-    if stands not in (Standing.FAILED, Standing.EXHAUSTED, Standing.CRITICAL):
+        return GenerationPlan(
+            name, transitions.operator_skips(doc, mock=mock), f"the {step} call of {name} is not made: {end}"
+        )
+    if stands not in (Situation.FAILED, Situation.EXHAUSTED, Situation.CRITICAL):
         raise _not_failed(documents, stands, limits, now)
     if step is Step.MOCK:
         raise Refusal(f"{name}: the mock cannot be skipped, it is what takes a skipped step's place; cancel {name}")
     if "json" not in documents.files:
         raise Refusal(
             f"{name}: the text cannot be done without, nothing can be made without it; "
-            f"{_ways(documents, Verb.RETRY if stands is not Standing.EXHAUSTED else None)}"
+            f"{_ways(documents, Verb.RETRY if stands is not Situation.EXHAUSTED else None)}"
         )
     dropped = in_flight(doc)
     warning = f"paid for and given up: task {', '.join(dropped)}" if dropped else ""
-    skipped = transitions.skipped(doc, ACTOR, now)
-    return Plan(name, skipped, f"{step} of {name} is skipped: a mock takes its place", warning=warning)
+    skipped = transitions.skipped(doc, OPERATOR, now)
+    return GenerationPlan(name, skipped, f"{step} of {name} is skipped: a mock takes its place", warning=warning)
 
 
-def _cancel(documents: Documents, limits: Workflow, now: datetime) -> Plan:
+def _cancel(documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
-    stands = standing(documents, limits, now)
-    if stands is Standing.OVER:
+    stands = situation(documents, limits, now)
+    if stands is Situation.OVER:
         raise _not_failed(documents, stands, limits, now)
     done = f"{name} is cancelled: everything is kept in dead_letters/{name}/"
-    return Plan(name, transitions.cancelled(doc, ACTOR, now), done, ends=True, lost=paid_for(doc))
+    return GenerationPlan(name, transitions.cancelled(doc, OPERATOR, now), done, ends=True, lost=paid_for(doc))
 
 
-_PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime], Plan]] = {
+_PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime], GenerationPlan]] = {
     Verb.RETRY: _retry,
     Verb.SKIP: _skip,
     Verb.CANCEL: _cancel,
@@ -170,34 +158,34 @@ _PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime], Plan]] = {
 
 
 def paid_for(doc: MidjourneyDocument) -> str:
-    """What a generation has cost and what is in flight, in words; "" if nothing was paid for."""
+    """Return what a generation has cost and what is in flight, in words; "" if nothing was paid for."""
     calls = len(doc.paid_calls) + (1 if doc.pending else 0)
     tasks = in_flight(doc)
     usd = sum(float(call.get("price_usd") or 0.0) for call in doc.paid_calls)
     words = [f"{calls} paid call{'s' * (calls != 1)} ({usd:.3f} USD)"] if calls else []
     if tasks:
-        words.append(f"task {', '.join(tasks)} in flight, which nobody will fetch")
+        words.append(f"task {', '.join(tasks)} in flight, whose result is not fetched")
     return " and ".join(words)
 
 
-def _not_failed(documents: Documents, stands: Standing, limits: Workflow, now: datetime) -> Refusal:
+def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: datetime) -> Refusal:
     """Why there is nothing to retry or to skip."""
     name, doc = _name(documents), documents.midjourney
     cancel = f"or cancel {name}"
     match stands:
-        case Standing.OVER:
+        case Situation.OVER:
             how = "was cancelled" if doc.cancelled else "failed for good"
             return Refusal(
-                f"{name} {how}, and the next tick puts it among the dead letters; after that, "
-                f"dead-letters requeue {name} takes it up again"
+                f"{name} {how}, and the next tick moves it to the dead letters; after that, "
+                f"dead-letters requeue {name} resumes it"
             )
-        case Standing.UNASKED:
+        case Situation.UNASKED:
             return Refusal(
                 f"{name}: what became of the {doc.present_step} call is not known yet; the next tick finds out. "
                 f"Wait for it, {cancel}"
             )
-        case Standing.MOCK_NEXT:
-            return Refusal(f"{name}: the vendors were given up on, the next tick makes the mock. Wait for it, {cancel}")
+        case Situation.MOCK_NEXT:
+            return Refusal(f"{name}: no vendor is called any more, the next tick makes the mock. Wait for it, {cancel}")
         case _:
             action: Action = decide(documents, limits, now)
             return Refusal(

@@ -26,21 +26,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, stamp
+from retake.operations.events import OPERATOR, RECOVERY, REMARK, STEP_DONE
 from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
 from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
 from retake.runs.validation import mended, mended_record
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
-
-STEP_DONE = "run.step.done"
-"""The event of a step's result: {step, task_id?, seen_at_utc, text}."""
-
-REMARK = "run.note"
-"""The event of whatever else is worth knowing: {code, …, seen_at_utc, text}."""
-
-CRON, OPERATOR, RECOVERY = "cron", "operator", "recovery"
-"""Who did it: a tick by schedule, a person, or a tick that found what a dead one had left."""
 
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
 _FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})

@@ -81,7 +81,8 @@ class StoryRunner:
         )
 
     def _mirror(self, lease: Lease) -> "RunMirror":
-        from retake.story.run_mirror import CRON, RunMirror
+        from retake.operations.events import CRON
+        from retake.story.run_mirror import RunMirror
 
         ledger, apart = self._ledgers.of(self._bucket, lease), self._ledgers.apart
         return RunMirror(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, apart=apart)

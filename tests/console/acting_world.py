@@ -1,4 +1,4 @@
-"""What the tests of the acting commands share: a pipeline in one of its states, and a desk to act from.
+"""What the tests of the acting commands share: a pipeline in one of its states, and a context to act from.
 
 world = STATES["pictures failed"]()
 answer = act(retry, world, run=ID)
@@ -22,22 +22,22 @@ from story_world import KEYS, World
 
 from retake.bucket import Bucket
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.rendering import show
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
 
-__all__ = ["ID", "PUBLIC", "STATES", "TABLE", "Scripted", "World", "act", "desk_of", "failed_run", "papers", "runs"]
+__all__ = ["ID", "PUBLIC", "STATES", "TABLE", "Scripted", "World", "act", "context_of", "failed_run", "papers", "runs"]
 
 
-def desk_of(world: World, bucket: Bucket | None = None) -> Desk:
-    return Desk({}, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS)
+def context_of(world: World, bucket: Bucket | None = None) -> CommandContext:
+    return CommandContext({}, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS)
 
 
 def act(command: click.Command, world: World, **options: Any) -> Answer:
     """What the command answers; its errors are raised. Options that every command has are not there."""
     callback: Any = command.callback
-    answer: Answer = callback.__wrapped__(desk_of(world), **options)
+    answer: Answer = callback.__wrapped__(context_of(world), **options)
     check_answer(name_of(command), json.loads(json.dumps(answer.document)))
     return answer
 

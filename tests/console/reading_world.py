@@ -1,4 +1,4 @@
-"""What the tests of the reading commands share: a world, a desk to look from, and how an answer looks.
+"""What the tests of the reading commands share: a world, a context to look from, and how an answer looks.
 
 world = World()
 world.ticks(8)
@@ -26,24 +26,26 @@ from story_world import KEYS, Heard, World
 
 from retake.bucket import Bucket
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.rendering import show
 
-__all__ = ["CHECKOUT", "KEYS", "Heard", "World", "ask", "clear", "desk_of", "in_terminal", "run_console", "shown"]
+__all__ = ["CHECKOUT", "KEYS", "Heard", "World", "ask", "clear", "context_of", "in_terminal", "run_console", "shown"]
 
 CHECKOUT = Path(__file__).parent.parent.parent
 
 
-def desk_of(world: World, bucket: Bucket | None = None, channel: str | None = None) -> Desk:
-    return Desk(
+def context_of(world: World, bucket: Bucket | None = None, channel: str | None = None) -> CommandContext:
+    return CommandContext(
         {}, channel=channel, clock=world.clock, bucket=bucket or world.bucket, settings=world.settings, keys=KEYS
     )
 
 
-def ask(command: click.Command, desk: Desk | World, **options: Any) -> Answer:
+def ask(command: click.Command, context: CommandContext | World, **options: Any) -> Answer:
     """What the command answers; its errors are raised. Its document is ready for JSON."""
     work: Any = command.callback
-    answer: Answer = work.__wrapped__(desk if isinstance(desk, Desk) else desk_of(desk), **options)
+    answer: Answer = work.__wrapped__(
+        context if isinstance(context, CommandContext) else context_of(context), **options
+    )
     check_answer(name_of(command), json.loads(json.dumps(answer.document)))
     return answer
 

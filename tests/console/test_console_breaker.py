@@ -7,8 +7,8 @@ from acting_world import STATES, World, act, papers
 
 from retake.console.breaker import probe, reset, show_breakers
 from retake.errors import Code, PollFailed
+from retake.operations.port import Refusal
 from retake.retrying.breaker import Breaker, BreakerOpen, Permit, breakers_of
-from retake.story.operator_rules import Refusal
 
 ERROR = PollFailed(Code.UNAVAILABLE, "HTTP 503")
 

@@ -5,10 +5,10 @@ from acting_world import ID, STATES, TABLE, act, papers, runs
 
 from retake.console.cancel import command as cancel
 from retake.errors import LeaseHeld
+from retake.operations.port import Refusal
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import StaleRun
 from retake.runs.states import FINAL, RunStatus, Trigger
-from retake.story.operator_rules import Refusal
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -45,7 +45,7 @@ def test_something_paid_for_is_not_given_up_without_a_yes(name: str) -> None:
 
 def test_the_paid_task_in_flight_is_named() -> None:
     answer = act(cancel, STATES["video awaited"](), run=ID, yes=True)
-    assert "task create-1 in flight, which nobody will fetch" in papers(answer)
+    assert "task create-1 in flight, whose result is not fetched" in papers(answer)
 
 
 def test_while_a_tick_is_at_work_nothing_is_done() -> None:

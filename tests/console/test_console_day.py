@@ -12,7 +12,7 @@ from retake.console.retry import command as retry
 from retake.console.spend import command as spend
 from retake.console.status import command as status
 from retake.errors import StateError
-from retake.story.operator_rules import Refusal
+from retake.operations.port import Refusal
 from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 
@@ -101,7 +101,7 @@ def test_an_acting_command_says_so_too() -> None:
     world.put("caps/2026-01-01.json", {"pipelines": {"story": {"settled_usd": 0.05}}})
     generation_id = world.generation_id
     document = ask(retry, world, run=generation_id).document
-    assert "the next tick rests: the daily cap" in document["next_tick"]
+    assert "the next tick waits: the daily cap" in document["next_tick"]
 
 
 def test_a_day_that_is_not_the_clocks_is_named() -> None:
@@ -174,7 +174,9 @@ def test_a_channel_sees_what_it_spent_and_what_all_spent() -> None:
     world = World(daily_cap_usd=1.0)
     world.settings = Settings(channels=("en", "ru"))._replace(workflow=world.settings.workflow)
     world.put("caps/2026-01-01.json", {"pipelines": {"story/ru": {"settled_usd": 0.1}, "story/en": {}}})
-    from reading_world import desk_of
+    from reading_world import context_of
 
-    assert "spent today  0.100 USD; 0.100 of 1.000 USD by all" not in shown(ask(status, desk_of(world, channel="ru")))
-    assert "0.100 of 1.000 USD by all channels" in shown(ask(status, desk_of(world, channel="en")))
+    assert "spent today  0.100 USD; 0.100 of 1.000 USD by all" not in shown(
+        ask(status, context_of(world, channel="ru"))
+    )
+    assert "0.100 of 1.000 USD by all channels" in shown(ask(status, context_of(world, channel="en")))

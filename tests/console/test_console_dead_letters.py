@@ -3,16 +3,16 @@
 from typing import Any
 
 import pytest
-from acting_world import ID, STATES, TABLE, World, act, desk_of, failed_run, papers, runs
+from acting_world import ID, STATES, TABLE, World, act, context_of, failed_run, papers, runs
 
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.console.cancel import command as cancel
 from retake.console.dead_letters import command as dead_letters
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter, show_letter
 from retake.errors import LeaseHeld
+from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_ledger import BucketLedger
-from retake.story.operator_rules import Refusal
 
 
 def letters(world: World) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ def test_a_drop_that_died_is_told_by_the_list_and_can_be_dropped_without_a_yes()
     dying = FailingBucket(world.bucket, Fault(Crash, operation="delete", number=1, after=True))
     callback: Any = drop_letter.callback
     with pytest.raises(Crash):
-        callback.__wrapped__(desk_of(world, dying), letter_id=ID, yes=True)
+        callback.__wrapped__(context_of(world, dying), letter_id=ID, yes=True)
     world.bucket.store.end_leases()
     [letter] = letters(world)
     assert letter["ended"] == "dropped (remains)"

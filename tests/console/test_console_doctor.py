@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from operator_states import STATES
-from reading_world import KEYS, World, ask, desk_of, shown
+from reading_world import KEYS, World, ask, context_of, shown
 from test_console_runs import eventful
 
 from retake.bucket import ANY, Entry
@@ -19,12 +19,12 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrapper import Wrapper
 from retake.clock import FakeClock, SystemClock
-from retake.console import host_checks as house_checks
 from retake.console.answer import Answer
-from retake.console.desk import Desk
+from retake.console.command_context import CommandContext
 from retake.console.doctor import command as doctor
 from retake.errors import StorageError
 from retake.keys import Keys
+from retake.operations import host_checks
 from retake.runs import open_ledger
 from retake.sandbox import Pace, Sandbox
 from retake.settings.shared import StorageSettings
@@ -37,8 +37,8 @@ def sandbox() -> Iterator[Sandbox]:
         yield sandbox
 
 
-def examined(desk: Desk | World, **options: bool) -> Answer:
-    return ask(doctor, desk, **{"offline": True, "test_request": False, **options})
+def examined(context: CommandContext | World, **options: bool) -> Answer:
+    return ask(doctor, context, **{"offline": True, "test_request": False, **options})
 
 
 def agreed(world: World) -> World:
@@ -53,19 +53,19 @@ def found(answer: Answer, check: str) -> tuple[str, str]:
     return finding["verdict"], finding["found"]
 
 
-def on_disk(path: Path, **storage: Any) -> Desk:
+def on_disk(path: Path, **storage: Any) -> CommandContext:
     settings = Settings(storage=StorageSettings(f"file:{path}", **storage))
-    return Desk({}, settings=settings, keys=KEYS, bucket=DirectoryBucket(str(path)), clock=SystemClock())
+    return CommandContext({}, settings=settings, keys=KEYS, bucket=DirectoryBucket(str(path)), clock=SystemClock())
 
 
 def test_where_all_is_well_it_says_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    desk = on_disk(tmp_path)
-    desk.bucket.write("config/config_gen.json", b"{}", ANY)
-    answer = examined(desk)
+    context = on_disk(tmp_path)
+    context.bucket.write("config/config_gen.json", b"{}", ANY)
+    answer = examined(context)
     assert answer.exit_code == 0, shown(answer)
     assert shown(answer).startswith("All is well")
-    assert [entry.key for entry in desk.bucket.list("")] == ["config/config_gen.json"]
-    assert desk.bucket.holder("doctor") is None
+    assert [entry.key for entry in context.bucket.list("")] == ["config/config_gen.json"]
+    assert context.bucket.holder("doctor") is None
 
 
 def test_it_tells_that_it_writes_and_deletes_a_scratch_object() -> None:
@@ -80,7 +80,7 @@ def test_it_tells_that_it_writes_and_deletes_a_scratch_object() -> None:
 def test_settings_that_cannot_be_read_are_the_one_fault(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text('{"WORKFLOW": {"max_retires": 3}}')
-    answer = examined(Desk({"RETAKE_CONFIG": str(file)}))
+    answer = examined(CommandContext({"RETAKE_CONFIG": str(file)}))
     assert answer.exit_code == 78
     assert [it["check"] for it in answer.document["checks"]] == ["settings"]
     assert "did you mean max_retries?" in shown(answer)
@@ -96,8 +96,10 @@ def test_an_unknown_setting_is_a_warning() -> None:
 
 def test_a_missing_key_is_a_fault_and_no_key_is_ever_shown() -> None:
     world = agreed(World())
-    desk = Desk({}, settings=world.settings, keys=Keys(runway="very-secret"), bucket=world.bucket, clock=world.clock)
-    answer = examined(desk)
+    context = CommandContext(
+        {}, settings=world.settings, keys=Keys(runway="very-secret"), bucket=world.bucket, clock=world.clock
+    )
+    answer = examined(context)
     assert answer.exit_code == 78
     assert found(answer, "key midjourney")[0] == "fault"
     assert found(answer, "key runway")[0] == "ok"
@@ -117,7 +119,7 @@ def test_prompts_that_are_not_there_are_a_fault() -> None:
 
 def test_a_bucket_that_is_away_is_the_fault_and_nothing_else_of_it_is_tried() -> None:
     away = FailingBucket(MemoryBucket(), Fault(lambda: StorageError("no route to it"), times=999))
-    answer = examined(desk_of(World(), away))
+    answer = examined(context_of(World(), away))
     assert answer.exit_code == 69
     assert found(answer, "bucket") == ("fault", "no route to it")
     assert away.operations[1:] == [("list", "breakers/")] or len(away.operations) == 1
@@ -125,7 +127,7 @@ def test_a_bucket_that_is_away_is_the_fault_and_nothing_else_of_it_is_tried() ->
 
 def test_a_bucket_that_cannot_be_written_is_a_fault() -> None:
     full = FailingBucket(MemoryBucket(), Fault(lambda: StorageError("it is full"), operation="write"))
-    answer = examined(desk_of(World(), full))
+    answer = examined(context_of(World(), full))
     assert found(answer, "bucket is writable") == ("fault", "it is full")
     assert answer.exit_code == 69
 
@@ -138,7 +140,7 @@ class Forgetful(Wrapper):
 
 
 def test_a_listing_that_lags_behind_is_a_fault() -> None:
-    answer = examined(desk_of(World(), Forgetful(MemoryBucket())))
+    answer = examined(context_of(World(), Forgetful(MemoryBucket())))
     assert found(answer, "listing") == ("fault", "what is written is not listed")
 
 
@@ -222,9 +224,9 @@ def test_an_open_breaker_is_a_warning() -> None:
 
 def test_a_database_tells_the_version_of_its_tables(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'runs.sqlite'}"
-    desk = on_disk(tmp_path / "bucket", ledger=url)
-    assert found(examined(desk), "ledger's tables")[1].endswith("has none yet: the first tick makes them")
-    ledger: Any = open_ledger(url, desk.bucket, desk.clock)
+    context = on_disk(tmp_path / "bucket", ledger=url)
+    assert found(examined(context), "ledger's tables")[1].endswith("has none yet: the first tick makes them")
+    ledger: Any = open_ledger(url, context.bucket, context.clock)
     ledger.create_for_task("g", "g#1", actor="cron", pipeline="story")
     ledger.close()
     answer = examined(on_disk(tmp_path / "bucket", ledger=url))
@@ -233,8 +235,8 @@ def test_a_database_tells_the_version_of_its_tables(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
-    desk = on_disk(tmp_path, ledger="postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
-    answer = examined(desk)
+    context = on_disk(tmp_path, ledger="postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
+    answer = examined(context)
     assert found(answer, "ledger")[0] == "fault"
     assert answer.exit_code == 69
 
@@ -243,9 +245,9 @@ def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(house_checks, "ROOM", 10**18)
+    monkeypatch.setattr(host_checks, "ROOM", 10**18)
     assert found(examined(on_disk(tmp_path)), "disk of the bucket")[0] == "warn"
-    monkeypatch.setattr(house_checks, "LITTLE", 10**18)
+    monkeypatch.setattr(host_checks, "LITTLE", 10**18)
     answer = examined(on_disk(tmp_path))
     assert found(answer, "disk of the bucket")[0] == "fault"
     assert answer.exit_code == 69
@@ -273,10 +275,10 @@ def test_an_ffmpeg_that_does_not_work_is_a_fault(monkeypatch: pytest.MonkeyPatch
 # --- the vendors ------------------------------------------------------------------------------------------------------
 
 
-def online(sandbox: Sandbox, **environ: str) -> Desk:
+def online(sandbox: Sandbox, **environ: str) -> CommandContext:
     world = agreed(World())
     settings = sandboxed(world.settings, sandbox.url)
-    return Desk(environ, settings=settings, keys=KEYS, bucket=world.bucket, clock=world.clock)
+    return CommandContext(environ, settings=settings, keys=KEYS, bucket=world.bucket, clock=world.clock)
 
 
 def test_each_vendor_is_asked_for_nothing(sandbox: Sandbox) -> None:
@@ -311,13 +313,15 @@ def test_offline_asks_no_vendor(sandbox: Sandbox) -> None:
 
 
 def test_a_vendor_without_a_key_is_not_asked(sandbox: Sandbox) -> None:
-    desk = online(sandbox)
-    desk = Desk({}, settings=desk.settings, keys=Keys(openai="k" * 9), bucket=desk.bucket, clock=desk.clock)
-    examined(desk, offline=False)
+    context = online(sandbox)
+    context = CommandContext(
+        {}, settings=context.settings, keys=Keys(openai="k" * 9), bucket=context.bucket, clock=context.clock
+    )
+    examined(context, offline=False)
     assert [call.kind for call in sandbox.calls()] == ["models"]
 
 
 def test_in_the_sandbox_no_key_is_missed(sandbox: Sandbox) -> None:
-    desk = online(sandbox, RETAKE_SANDBOX_URL=sandbox.url)
-    assert found(examined(desk), "keys")[0] == "ok"
+    context = online(sandbox, RETAKE_SANDBOX_URL=sandbox.url)
+    assert found(examined(context), "keys")[0] == "ok"
     assert os.environ.get("RETAKE_SANDBOX_URL") is None

@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from reading_world import CHECKOUT, World, desk_of
+from reading_world import CHECKOUT, World, context_of
 
-from retake.console import desk as frame
-from retake.console.answer import Answer, Line
+from retake.console import invocation as frame
+from retake.console.answer import Answer, Sentence
 from retake.console.command import ACTING, READING, RUNNING, main
-from retake.console.desk import Desk, answered, console_command
+from retake.console.command_context import CommandContext
+from retake.console.invocation import answered, console_command
 from retake.errors import LeaseHeld, RunError, SettingsError, StateError, StorageError
 
 DOC = (CHECKOUT / "docs" / "console.md").read_text("utf-8")
@@ -129,15 +130,17 @@ def test_what_nobody_reads_any_more_is_no_bug(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(sys, "stdout", Gone())
     with pytest.raises(BrokenPipeError):  # click ends the process quietly for it
-        answered(lambda: Answer({}, [Line("x")]), as_json=True)
+        answered(lambda: Answer({}, [Sentence("x")]), as_json=True)
 
 
 def test_a_command_is_a_function_of_a_desk() -> None:
     @console_command("sample")
     @click.option("--twice", is_flag=True)
-    def sample(desk: Desk, twice: bool) -> Answer:
+    def sample(context: CommandContext, twice: bool) -> Answer:
         """A sample."""
-        return Answer({"channel": desk.channel, "twice": twice}, [Line(f"{desk.channel}")], 65 if twice else 0)
+        return Answer(
+            {"channel": context.channel, "twice": twice}, [Sentence(f"{context.channel}")], 65 if twice else 0
+        )
 
     result = CliRunner().invoke(sample, ["--channel", "en", "--json", "--twice"])
     assert result.exit_code == 65
@@ -162,11 +165,11 @@ def test_a_channel_that_is_none_is_told() -> None:
     world = World()
     world.settings = world.settings._replace(channels=("en",))
     with pytest.raises(SettingsError, match="CHANNELS \\(en"):
-        assert desk_of(world, channel="de").pipelines
+        assert context_of(world, channel="de").operations
     with pytest.raises(SettingsError, match="no CHANNELS"):
-        assert desk_of(World(), channel="de").pipelines
+        assert context_of(World(), channel="de").operations
 
 
-def test_the_desk_opens_nothing_that_is_not_asked_for() -> None:
-    assert Desk({}).channel is None
+def test_the_context_opens_nothing_that_is_not_asked_for() -> None:
+    assert CommandContext({}).channel is None
     assert frame.CONTEXT["help_option_names"] == ["-h", "--help"]

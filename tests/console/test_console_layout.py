@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reading_world import ask, shown
 from test_console_runs import eventful
 
-from retake.console.answer import Answer, Cell, Facts, Heading, Line, Markdown, Table
+from retake.console.answer import Answer, Cell, Facts, Heading, Markdown, Sentence, Table
 from retake.console.dead_letters import list_letters
 from retake.console.layout import columns_of, fold, widths
 from retake.console.rendering import show
@@ -100,7 +100,7 @@ def test_a_report_is_markdown_in_a_pipe_and_rendered_on_a_terminal(monkeypatch: 
 
 def test_what_is_rendered_cannot_rule_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Answer(
-        {}, [Heading("x"), Markdown("a \x1b[31mred\x07 \u202e"), Facts([("a", "\x1b]0;t\x07")]), Line("\x9b2J")]
+        {}, [Heading("x"), Markdown("a \x1b[31mred\x07 \u202e"), Facts([("a", "\x1b]0;t\x07")]), Sentence("\x9b2J")]
     )
     stream = Terminal()
     monkeypatch.setenv("NO_COLOR", "1")

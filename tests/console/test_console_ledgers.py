@@ -7,14 +7,14 @@ from acting_world import ID, STATES, World, act
 
 from retake.bucket.prefixed import PrefixedBucket
 from retake.console.cancel import command as cancel
+from retake.console.command_context import CommandContext
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter
-from retake.console.desk import Desk
 from retake.console.retry import command as retry
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
+from retake.operations.port import Refusal
 from retake.runs import Ledger, open_ledger
 from retake.runs.states import RunStatus
-from retake.story.operator_rules import Refusal
 
 
 def on_sqlite(name: str, folder: Path) -> World:
@@ -66,35 +66,35 @@ def of(world: World, channel: str) -> World:
     return part
 
 
-def desk(world: World, channel: str | None = None) -> Desk:
-    return Desk({}, channel=channel, clock=world.clock, bucket=world.bucket, settings=world.settings)
+def context(world: World, channel: str | None = None) -> CommandContext:
+    return CommandContext({}, channel=channel, clock=world.clock, bucket=world.bucket, settings=world.settings)
 
 
 def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation() -> None:
     world = with_channels("a", "b")
     work = retry.callback.__wrapped__  # type: ignore[union-attr]
     with pytest.raises(RunError, match="several channels: a, b; name the --channel"):
-        work(desk(world), run=ID)
-    assert work(desk(world, "b"), run=ID).document["done"] == "retry"
+        work(context(world), run=ID)
+    assert work(context(world, "b"), run=ID).document["done"] == "retry"
     assert (of(world, "a").status, of(world, "b").status) == ("imagine_trigger_failed", None)
     [run] = open_ledger(None, of(world, "b").bucket, world.clock).of_task(f"b/{ID}")
     assert (run.pipeline, run.status) == ("story/b", RunStatus.RETRY_SCHEDULED)
     with pytest.raises(Refusal, match="nothing of it has failed"):
-        work(desk(world), run=run.run_id)  # its id says whose it is
+        work(context(world), run=run.run_id)  # its id says whose it is
 
 
 def test_dead_letters_of_all_channels_are_in_one_list() -> None:
     world = with_channels("a", "b")
     for channel in ("a", "b"):
-        cancel.callback.__wrapped__(desk(world, channel), run=ID, yes=True)  # type: ignore[union-attr]
-    found = list_letters.callback.__wrapped__(desk(world), limit=50).document["dead_letters"]  # type: ignore[union-attr]
+        cancel.callback.__wrapped__(context(world, channel), run=ID, yes=True)  # type: ignore[union-attr]
+    found = list_letters.callback.__wrapped__(context(world), limit=50).document["dead_letters"]  # type: ignore[union-attr]
     assert {(letter["channel"], letter["id"]) for letter in found} == {("a", ID), ("b", ID)}
     drop = drop_letter.callback.__wrapped__  # type: ignore[union-attr]
     with pytest.raises(RunError, match="several channels: a, b; name the --channel"):
-        drop(desk(world), letter_id=ID, yes=True)
-    drop(desk(world, "a"), letter_id=ID, yes=True)
+        drop(context(world), letter_id=ID, yes=True)
+    drop(context(world, "a"), letter_id=ID, yes=True)
     assert world.keys_of("a/dead_letters/") == []
-    requeued = requeue_letter.callback.__wrapped__(desk(world), letter_id=ID)  # type: ignore[union-attr]
+    requeued = requeue_letter.callback.__wrapped__(context(world), letter_id=ID)  # type: ignore[union-attr]
     assert requeued.document["generation_id"] == ID
     assert of(world, "b").generation_id == ID
 
@@ -102,6 +102,6 @@ def test_dead_letters_of_all_channels_are_in_one_list() -> None:
 def test_a_channel_is_to_be_named_for_what_is_about_one() -> None:
     world = with_channels("a", "b")
     with pytest.raises(SettingsError, match=r"CHANNELS \(a, b\): name it by --channel NAME, or in RETAKE_CHANNEL"):
-        unlock.callback.__wrapped__(desk(world), yes=True)  # type: ignore[union-attr]
+        unlock.callback.__wrapped__(context(world), yes=True)  # type: ignore[union-attr]
     world.put("b/config/config_public.json", {"processing_lock": True})
-    assert unlock.callback.__wrapped__(desk(world, "b"), yes=True).document["pipeline"] == "story/b"  # type: ignore[union-attr]
+    assert unlock.callback.__wrapped__(context(world, "b"), yes=True).document["pipeline"] == "story/b"  # type: ignore[union-attr]

@@ -7,22 +7,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from operator_states import ID, STATES
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 from rich.markdown import Markdown
 from test_console_runs import eventful
 
 from retake.clock import FakeClock
 from retake.console import markdown
-from retake.console.incident import TARGET_S, Outage, incident
-from retake.console.recommendations import _BREAKER, TABLE, recommendations
 from retake.console.report import command as report
-from retake.console.timeline import timeline
 from retake.errors import Code
+from retake.operations.incident import TARGET_S, Outage, incident
+from retake.operations.recommendations import _BREAKER, TABLE, recommendations
+from retake.operations.timeline import timeline
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run
 from retake.runs.states import Trigger
 from retake.story.settings import SECTIONS
 from retake.ticking.tick import Orders
+
+HOLDING = context_of(World(on_unknown_outcome="hold")).operations.pipelines[0]
 
 
 def failure(code: str, step: str = "upscale", message: str = "no") -> dict[str, Any]:
@@ -141,7 +143,7 @@ def test_a_run_of_which_nothing_is_wrong_says_so() -> None:
     tale = Tale().does("content").moves(Trigger.COMPLETED)
     assert tale.told()["summary"] == "Nothing went wrong: the run is succeeded."
     assert tale.told()["recommendations"] == []
-    assert "None: what there is did its work." in tale.text()
+    assert "None: the settings in place were enough." in tale.text()
 
 
 def test_the_advice_is_on_the_failure_that_ended_the_run() -> None:
@@ -184,8 +186,8 @@ def test_a_failure_of_no_step_counts_too() -> None:
 
 def test_an_unknown_outcome_has_its_advice() -> None:
     tale = Tale()
-    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)))
-    [told] = recommendations(it, [{"step": "imagine", "outcome": "unknown"}], {}, "hold")
+    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)), {})
+    [told] = recommendations(it, [{"step": "imagine", "outcome": "unknown"}], {}, HOLDING)
     assert told.startswith("Nobody knows what became of 1 paid call (imagine): look in the vendor's account")
 
 
@@ -251,9 +253,9 @@ def test_what_may_be_paid_twice_is_told_with_its_price() -> None:
 
 def test_where_calls_are_held_already_that_is_not_recommended() -> None:
     tale = Tale()
-    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)))
+    it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)), {})
     call = {"step": "imagine", "possible_duplicate": True}
-    [told] = recommendations(it, [call], {}, "hold")
+    [told] = recommendations(it, [call], {}, HOLDING)
     assert "on_unknown_outcome" not in told
 
 
@@ -327,7 +329,7 @@ def test_a_generation_taken_up_again_is_one_incident() -> None:
     world.tick(Orders(retake="20260101-0000"))
     while world.generation_id:
         world.tick()
-    document = ask(report, desk_of(world), run="20260101-0000").document
+    document = ask(report, context_of(world), run="20260101-0000").document
     assert document["recovered"]
     assert len(document["runs"]) == 2
     assert document["outages"][0]["recovered"]

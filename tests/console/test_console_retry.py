@@ -5,10 +5,10 @@ from acting_world import ID, STATES, TABLE, World, act, failed_run, papers, runs
 
 from retake.console.retry import command as retry
 from retake.errors import LeaseHeld, RunError
+from retake.operations.port import Refusal
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import RunStatus, Trigger
-from retake.story.operator_rules import Refusal
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -142,7 +142,7 @@ def dropped() -> World:
     ("make", "why"),
     [
         (succeeded, "has succeeded, and there is nothing to do"),
-        (cancelled, f"was cancelled, and it lies among the dead letters: dead-letters requeue {ID}"),
+        (cancelled, f"was cancelled, and it is among the dead letters: dead-letters requeue {ID}"),
         (dropped, "has failed, and its dead letter was dropped"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from operator_states import STATES
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 
 from retake.clock import stamp
 from retake.console.report import command as report
@@ -15,8 +15,8 @@ from retake.console.runs import command as runs
 from retake.console.show import command as show
 from retake.console.since import moment_of, read_since
 from retake.console.status import command as status
-from retake.console.timeline import timeline
 from retake.errors import RunError
+from retake.operations.timeline import timeline
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import UnknownRun
 from retake.runs.states import Trigger
@@ -245,7 +245,7 @@ def test_a_channel_has_its_own_runs_and_a_name_in_two_of_them_must_be_made_clear
         world.clock.sleep(1)
     assert ids(world) == ["ru/20260101-0000", "en/20260101-0000"]
     assert ask(show, world, run="en/20260101-0000").document["runs"][0]["pipeline"] == "story/en"
-    alone = desk_of(world, channel="ru")
+    alone = context_of(world, channel="ru")
     assert ask(show, alone, run="20260101-0000").document["task_id"] == "ru/20260101-0000"
     with pytest.raises(RunError, match=r"en/20260101-0000, ru/20260101-0000.*--channel"):
         ask(show, world, run="20260101-0000")

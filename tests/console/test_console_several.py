@@ -4,28 +4,28 @@ import json
 from pathlib import Path
 
 import pytest
-from acting_world import ID, STATES, act, desk_of
+from acting_world import ID, STATES, act, context_of
 from click.testing import CliRunner
 from reading_world import ask, shown
 from schemas import check_answer, named_in
 from test_console_runs import eventful, on_ledger
 
-from retake.console.answer import Answer, Line
+from retake.console.answer import Answer, Sentence
 from retake.console.command import main
-from retake.console.dead_letters import _to_requeue
+from retake.console.dead_letters import _requeuable
 from retake.console.retry import command as retry
 from retake.console.several import Item, each
 from retake.console.show import command as show
 from retake.errors import RetakeError, RunError, SettingsError, StorageError
+from retake.operations.port import Refusal
 from retake.runs.run import UnknownRun
-from retake.story.operator_rules import Refusal
 
 
 def work(**errors: BaseException) -> Answer:
     def one(item: Item) -> Answer:
         if item.name in errors:
             raise errors[item.name]
-        return Answer({"done": "x"}, [Line(f"Done: {item.name}.")])
+        return Answer({"done": "x"}, [Sentence(f"Done: {item.name}.")])
 
     return each([Item(name, None) for name in ("a", "b", "c")], one)
 
@@ -66,7 +66,7 @@ def test_all_that_can_be_requeued_are_the_generations_the_oldest_first() -> None
     for name, at in (("20260102-0000", "2026-01-02T00:00:00Z"), ("20250101-0000", "2025-01-01T00:00:00Z")):
         world.put(f"dead_letters/{name}/report.json", {"generation_id": name, "failed_at_utc": at})
     world.put("dead_letters/before-20260101-0000/config_midjourney.json", {})
-    assert [it.name for it in _to_requeue(desk_of(world))] == ["20250101-0000", ID, "20260102-0000"]
+    assert [it.name for it in _requeuable(context_of(world))] == ["20250101-0000", ID, "20260102-0000"]
 
 
 def call(bucket: Path, *words: str) -> tuple[int, dict[str, object]]:

@@ -5,7 +5,7 @@ from acting_world import ID, STATES, TABLE, act, failed_run, papers, runs
 
 from retake.console.skip import command as skip
 from retake.errors import LeaseHeld
-from retake.story.operator_rules import Refusal
+from retake.operations.port import Refusal
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -25,7 +25,7 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str) -> None:
 
 def test_the_task_that_is_given_up_is_named() -> None:
     answer = act(skip, STATES["poll of the video failed"](), run=ID)
-    assert "Mind: paid for and given up: task create-1." in papers(answer)
+    assert "Warning: paid for and given up: task create-1." in papers(answer)
 
 
 def test_the_error_is_on_record_as_skipped() -> None:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 
 from retake.bucket.counting import CountingBucket
 from retake.console.spend import command as spend
@@ -103,10 +103,10 @@ def test_days_before_those_asked_for_are_not_counted_and_not_read() -> None:
     world.clock.moment += timedelta(days=10)
     finish(world)
     counted = CountingBucket(world.bucket)
-    document = ask(spend, desk_of(world, counted), days=3).document
+    document = ask(spend, context_of(world, counted), days=3).document
     assert [row["day"] for row in document["by_day"]] == ["2026-01-11"]
     few = counted.counts["read"]
-    ask(spend, desk_of(world, counted), days=30)
+    ask(spend, context_of(world, counted), days=30)
     assert counted.counts["read"] == 2 * few + 1
 
 

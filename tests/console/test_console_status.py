@@ -4,17 +4,17 @@ from datetime import timedelta
 
 import pytest
 from operator_states import STATES
-from reading_world import World, ask, clear, desk_of, shown
+from reading_world import World, ask, clear, context_of, shown
 
 from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.clock import stamp
-from retake.console.overview import _WORDS
 from retake.console.status import command as status
 from retake.errors import StorageError
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import Trigger
 from retake.story.documents import Status
+from retake.story.operator_view import WORDS
 
 
 def test_an_empty_bucket_is_well_and_says_what_comes_next() -> None:
@@ -128,7 +128,7 @@ def test_a_ledger_that_cannot_be_read_leaves_the_rest_readable() -> None:
         world.bucket,
         Fault(lambda: StorageError("the disk is gone"), times=99, operation="list", key="runs/index/open/"),
     )
-    answer = ask(status, desk_of(world, away))
+    answer = ask(status, context_of(world, away))
     assert answer.exit_code == 69
     assert "the ledger cannot be read: the disk is gone" in answer.document["pipelines"][0]["needs"][0]
 
@@ -137,7 +137,7 @@ def test_a_bucket_that_is_away_is_an_error_to_try_again() -> None:
     world = World()
     away = FailingBucket(world.bucket, Fault(lambda: StorageError("no route"), times=99))
     with pytest.raises(StorageError, match="no route"):
-        ask(status, desk_of(world, away))
+        ask(status, context_of(world, away))
 
 
 def test_an_open_breaker_is_told() -> None:
@@ -159,7 +159,7 @@ def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
     until = stamp(world.clock.now() + timedelta(minutes=5))
     world.put("breakers/midjourney.json", {"open_until": until, "opened_at": stamp(world.clock.now())})
     [told] = ask(status, world).document["pipelines"]
-    assert told["next_tick"].startswith("rests: midjourney has failed too often: open until")
+    assert told["next_tick"].startswith("waits: midjourney has failed too often: open until")
     assert world.tick().exit_code == 75
     world.put("breakers/midjourney.json", {"open_until": until, "probe_ordered": True})
     assert ask(status, world).document["pipelines"][0]["next_tick"].startswith("ask Midjourney")
@@ -168,7 +168,7 @@ def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
 def test_a_breaker_that_is_turned_off_holds_nothing_back() -> None:
     world = World()
     world.put("breakers/openai.json", {"open_until": stamp(world.clock.now() + timedelta(minutes=5))})
-    assert "rest" not in ask(status, world).document["pipelines"][0]["next_tick"]
+    assert "waits" not in ask(status, world).document["pipelines"][0]["next_tick"]
 
 
 def test_what_the_next_tick_does_knows_of_a_manager_at_work() -> None:
@@ -198,7 +198,7 @@ def test_looking_changes_nothing() -> None:
 
 def operations(world: World) -> dict[str, int]:
     counted = CountingBucket(world.bucket)
-    ask(status, desk_of(world, counted))
+    ask(status, context_of(world, counted))
     return dict(counted.counts)
 
 
@@ -250,7 +250,7 @@ def test_of_many_channels_each_has_a_row() -> None:
 def test_one_channel_can_be_looked_at_alone() -> None:
     world = World()
     names = channels(world, 3)
-    answer = ask(status, desk_of(world, channel=names[1]))
+    answer = ask(status, context_of(world, channel=names[1]))
     assert [it["channel"] for it in answer.document["pipelines"]] == [names[1]]
 
 
@@ -258,11 +258,11 @@ def test_a_thousand_channels_cost_a_few_operations_each() -> None:
     world = World()
     channels(world, 1000)
     counted = CountingBucket(world.bucket)
-    answer = ask(status, desk_of(world, counted))
+    answer = ask(status, context_of(world, counted))
     assert len(answer.document["pipelines"]) == 1000
     assert sum(counted.counts.values()) < 16 * 1000
     assert not {"write", "delete", "lease", "copy", "replace"} & counted.counts.keys()
 
 
 def test_every_status_has_its_words() -> None:
-    assert set(_WORDS) == {None, *Status}
+    assert set(WORDS) == {None, *Status}

@@ -18,7 +18,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import parse_stamp
 from retake.console.unlock import command as unlock
 from retake.errors import LeaseHeld, LeaseLost
-from retake.story.operator_rules import Refusal
+from retake.operations.port import Refusal
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,7 +98,7 @@ def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> N
     world.put("config/config_midjourney.json", b"{")
     answer = act(unlock, world, yes=True)
     assert answer.document["flag_lowered"] is None
-    assert "makes no sense" in papers(answer)
+    assert "is invalid" in papers(answer)
     assert world.bucket.holder("story") is None
 
 

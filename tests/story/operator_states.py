@@ -135,7 +135,7 @@ __all__ = ["FOUR", "ID", "STATES"]
 WAITS = r"goes on by itself\. Wait for it, or cancel"
 ASKS = r"not known yet; the next tick finds out\. Wait for it, or cancel"
 MOCKS = r"the next tick makes the mock\. Wait for it, or cancel"
-BURIES = r"the next tick puts it among the dead letters; after that, dead-letters requeue"
+BURIES = r"the next tick moves it to the dead letters; after that, dead-letters requeue"
 NO_TEXT = r"the text cannot be done without"
 USED = r"no attempt is left .* retries used\)"
 

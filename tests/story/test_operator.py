@@ -11,15 +11,17 @@ from story_world import World
 from retake.bucket import Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import LeaseHeld
+from retake.operations.port import Refusal, Verb
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, ERROR, Run
 from retake.runs.states import RunStatus
 from retake.story.documents import Documents
 from retake.story.operator_actions import OperatorActions
-from retake.story.operator_rules import Plan, Refusal, Standing, Verb, next_tick, standing
+from retake.story.operator_rules import GenerationPlan, Situation, next_tick, situation
 from retake.story.prices import prices
 
-CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(Verb)]
+VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL)
+CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(VERBS)]
 ALLOWED = [(name, verb) for name, verb, refusal in CASES if not refusal]
 
 
@@ -27,7 +29,7 @@ def operator(world: World, bucket: Bucket | None = None) -> OperatorActions:
     return OperatorActions(world.settings, bucket or world.bucket, world.clock, owner="operator@desk")
 
 
-def carried_out(world: World, verb: Verb) -> tuple[Plan, Documents]:
+def carried_out(world: World, verb: Verb) -> tuple[GenerationPlan, Documents]:
     hands = operator(world)
     return hands.carry_out(verb, ID, hands.planned(verb, ID).lost)
 
@@ -42,8 +44,8 @@ def to_its_end(world: World) -> None:
 
 def test_the_table_knows_every_state() -> None:
     assert set(TABLE) == set(STATES) - {"no generation", "buried"}
-    found = {standing(read(STATES[name]()), STATES[name]().settings.workflow, World().clock.now()) for name in TABLE}
-    assert found == set(Standing)
+    found = {situation(read(STATES[name]()), STATES[name]().settings.workflow, World().clock.now()) for name in TABLE}
+    assert found == set(Situation)
 
 
 def read(world: Scripted) -> Documents:
@@ -275,7 +277,7 @@ def test_one_generation_at_a_time_is_taken_up() -> None:
     before = world.everything()
     with pytest.raises(Refusal, match=r"20260102-0000 is under way.*requeue .* when it has ended, or cancel 2026"):
         operator(world).requeue(ID)
-    with pytest.raises(Refusal, match="need not be taken up"):
+    with pytest.raises(Refusal, match="need not be requeued"):
         operator(world).requeue("20260102-0000")
     assert world.everything() == before
 

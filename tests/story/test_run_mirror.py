@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from story_shapes import COUNTERS, FILES, SHAPES, shaped
 from story_ticks import PICTURES, UPSCALED
 
+from retake.operations.events import REMARK, STEP_DONE
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, TRANSITIONS, RunStatus, Trigger
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Step
-from retake.story.run_mirror import REMARK, STEP_DONE, RunTarget, expected, facts, identity, route
+from retake.story.run_mirror import RunTarget, expected, facts, identity, route
 from retake.story.settings import Workflow
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

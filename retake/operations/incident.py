@@ -1,7 +1,7 @@
 """What went wrong with a run, worked out from its timeline: which step, when, for how long, and what was done. Pure.
 
-The parts are those that seed 003 asks of an incident report («Post-Mortem процедура»): a timeline, the root cause, the
-time to recovery, the actions taken, recommendations.
+The parts are those of docs/protocol.md, section "Incident analysis": a timeline, the root cause, the time to recovery,
+the actions taken, recommendations.
 """
 
 from collections import Counter
@@ -9,24 +9,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.console.timeline import HANDED_OVER, TAKEN_BY_HAND, Moment
+from retake.clock import stamp
+from retake.operations.events import OPERATOR, STEP_DONE
+from retake.operations.timeline import HANDED_OVER, TAKEN_BY_HAND, TimelineEntry
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
-from retake.story.run_mirror import STEP_DONE
 
 TARGET_S = 30 * 60.0
-"""Seconds within which what failed is to work again (seed 003, «Время восстановления (MTTR) < 30 минут»)."""
-
-_MADE_GOOD: Mapping[str, frozenset[str]] = {
-    "content": frozenset({"content", "imagine", "upscale", "runway", "mock"}),
-    "imagine": frozenset({"imagine", "upscale", "runway"}),
-    "fetch": frozenset({"imagine", "upscale", "runway"}),
-    "upscale": frozenset({"upscale", "runway"}),
-    "runway": frozenset({"runway"}),
-    "runway_poll": frozenset({"runway"}),
-}
-"""Whose result says that a step works again: its own, or that of a step that needs it."""
-
+"""Seconds within which what failed is to work again (docs/protocol.md, section "Incident analysis")."""
 
 _NO_STEP = "the run"
 
@@ -53,10 +43,10 @@ class Incident(NamedTuple):
 
     run: Run  # the last one
     began: datetime  # the run's first moment
-    failures: tuple[Moment, ...]
-    interruptions: tuple[Moment, ...]
+    failures: tuple[TimelineEntry, ...]
+    interruptions: tuple[TimelineEntry, ...]
     step: str | None  # the one that failed
-    cause: Moment | None  # the first failure of that step, of the kind that ended the run or came most often
+    cause: TimelineEntry | None  # the first failure of that step, of the kind that ended the run or came most often
     outages: tuple[Outage, ...]
     actions: tuple[tuple[str, str, int], ...]  # (who, what, how often)
     until: datetime  # the end of the run, or so far as it is known
@@ -91,60 +81,68 @@ class Incident(NamedTuple):
     @property
     def codes(self) -> Counter[str]:
         """How often each error code came."""
-        return Counter(str((it.error or {}).get("error_code") or "") for it in self.failures)
+        return Counter(it.error.code or "" for it in self.failures)
 
 
-def incident(runs: Sequence[Run], moments: Sequence[Moment], now: datetime | None = None) -> Incident:
-    """What went wrong with these runs of one task; at least one of each. A run under way has lasted until `now`."""
-    failures = tuple(it for it in moments if it.error)
+def incident(
+    runs: Sequence[Run],
+    entries: Sequence[TimelineEntry],
+    recovered_by: Mapping[str, frozenset[str]],
+    now: datetime | None = None,
+) -> Incident:
+    """Return what went wrong with these runs of one task; at least one of each. A run under way has lasted until `now`.
+
+    `recovered_by` has, by step, the steps whose result shows that it works again: its own, or one that needs it.
+    """
+    failures = tuple(it for it in entries if it.error)
     main = _main_failure(runs[-1], failures)
     step = main.step if main else None
     cause = next((it for it in failures if main and _kind(it) == _kind(main)), None)
-    last = moments[-1].at
+    last = entries[-1].at
     until = max(last, runs[-1].updated_at) if runs[-1].ended else max(last, now or last)
     return Incident(
         runs[-1],
-        moments[0].at,
+        entries[0].at,
         failures,
-        tuple(it for it in moments if it.status == RunStatus.INTERRUPTED),
+        tuple(it for it in entries if it.status == RunStatus.INTERRUPTED),
         step,
         cause,
-        outages(moments),
-        actions(moments),
+        outages(entries, recovered_by),
+        actions(entries),
         until,
     )
 
 
-def outages(moments: Sequence[Moment]) -> tuple[Outage, ...]:
-    """From the first failure of a step to its next success, each."""
+def outages(entries: Sequence[TimelineEntry], recovered_by: Mapping[str, frozenset[str]]) -> tuple[Outage, ...]:
+    """Return each outage: from the first failure of a step to its next success."""
     under_way: dict[str, Outage] = {}
     over: list[Outage] = []
-    for it in moments:
+    for it in entries:
         if it.error:
             step = it.step or _NO_STEP
             known = under_way.get(step) or Outage(step, it.at, None, 0)
             under_way[step] = known._replace(failures=known.failures + 1)
-        working = [step for step in under_way if _works_again(step, it)]
+        working = [step for step in under_way if _works_again(step, it, recovered_by)]
         over += [under_way.pop(step)._replace(ended=it.at) for step in working]
     return tuple(sorted((*over, *under_way.values()), key=lambda outage: outage.began))
 
 
-def actions(moments: Sequence[Moment]) -> tuple[tuple[str, str, int], ...]:
-    """What was done about it, by whom and how often, in the order of the first time."""
+def actions(entries: Sequence[TimelineEntry]) -> tuple[tuple[str, str, int], ...]:
+    """Return what was done about it, by which actor and how often, in the order of the first time."""
     done: Counter[tuple[str, str]] = Counter()
-    for it in moments:
+    for it in entries:
         if what := _action(it):
             done[it.actor or "somebody", what] += 1
     return tuple((who, what, number) for (who, what), number in done.items())
 
 
-def _main_failure(run: Run, failures: Sequence[Moment]) -> Moment | None:
+def _main_failure(run: Run, failures: Sequence[TimelineEntry]) -> TimelineEntry | None:
     """The failure that ended the run; of a run that did not fail, one of the step and code that failed most often."""
     if not failures:
         return None
     if run.status is RunStatus.FAILED:
         own = [it for it in failures if it.run_id == run.run_id]
-        ending = [it for it in own if (it.error or {}).get("error_code") == run.error_code]
+        ending = [it for it in own if it.error.code == run.error_code]
         return (ending or own or [*failures])[-1]
     steps = Counter(it.step for it in failures)
     step = steps.most_common(1)[0][0]
@@ -153,17 +151,17 @@ def _main_failure(run: Run, failures: Sequence[Moment]) -> Moment | None:
     return next(it for it in failures if _kind(it) == kind)
 
 
-def _kind(failure: Moment) -> tuple[str | None, str]:
+def _kind(failure: TimelineEntry) -> tuple[str | None, str]:
     """What makes two failures the same one come again: the step and the code."""
-    return failure.step, str((failure.error or {}).get("error_code") or "")
+    return failure.step, failure.error.code or ""
 
 
-def _works_again(step: str, moment: Moment) -> bool:
-    if moment.error:
+def _works_again(step: str, entry: TimelineEntry, recovered_by: Mapping[str, frozenset[str]]) -> bool:
+    if entry.error:
         return False
-    if moment.kind == STEP_DONE:
-        return moment.step in _MADE_GOOD.get(step, {step})
-    return moment.kind == CHANGED and moment.status == RunStatus.SUCCEEDED and step not in _MADE_GOOD
+    if entry.kind == STEP_DONE:
+        return entry.step in recovered_by.get(step, {step})
+    return entry.kind == CHANGED and entry.status == RunStatus.SUCCEEDED and step not in recovered_by
 
 
 _BY_STATUS: Mapping[tuple[str, bool], str] = {
@@ -177,18 +175,16 @@ _BY_STATUS: Mapping[tuple[str, bool], str] = {
 _PLAIN = frozenset({"created", "work began", "done", "failed", HANDED_OVER, TAKEN_BY_HAND})
 
 
-def _action(moment: Moment) -> str:
+def _action(entry: TimelineEntry) -> str:
     """What somebody did there about the trouble; "" if nothing."""
-    if moment.kind == CHANGED and moment.status:
-        told = _BY_STATUS.get((moment.status, moment.error is not None), "")
-        return told or ("" if moment.what in _PLAIN else moment.what)
-    return moment.what if moment.actor == "operator" else ""
+    if entry.kind == CHANGED and entry.status:
+        told = _BY_STATUS.get((entry.status, bool(entry.error)), "")
+        return told or ("" if entry.what in _PLAIN else entry.what)
+    return entry.what if entry.actor == OPERATOR else ""
 
 
 def as_document(outage: Outage, until: datetime) -> dict[str, Any]:
-    """An outage as JSON has it."""
-    from retake.clock import stamp
-
+    """Return an outage as JSON has it."""
     return {
         "step": outage.step,
         "began": stamp(outage.began),

@@ -6,7 +6,7 @@ from io import BytesIO, StringIO, TextIOWrapper
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Line, Raw, Table, Tone
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sentence, Table, Tone
 from retake.console.rendering import columns_of, complain, plain, show
 
 TABLE = Table(("name", "n"), [("short", "1"), (Cell("quite long", Tone.BAD), "1000")], ("n",))
@@ -29,7 +29,7 @@ def test_facts_stand_below_one_another() -> None:
 
 
 def test_a_heading_has_room_above_it_but_for_the_first() -> None:
-    assert list(plain([Heading("One"), Line("x", indent=2), Heading("Two")])) == ["One", "  x", "", "Two"]
+    assert list(plain([Heading("One"), Sentence("x", indent=2), Heading("Two")])) == ["One", "  x", "", "Two"]
 
 
 def test_a_wide_character_takes_two_columns() -> None:
@@ -42,7 +42,7 @@ def test_a_wide_character_takes_two_columns() -> None:
 
 @given(st.text())
 def test_no_text_can_rule_the_terminal_or_end_a_line(text: str) -> None:
-    blocks: list[Block] = [Heading(text), Line(text), Facts([(text, text)]), Table((text,), [(text,)])]
+    blocks: list[Block] = [Heading(text), Sentence(text), Facts([(text, text)]), Table((text,), [(text,)])]
     for line in plain(blocks):
         assert all(sign.isprintable() for sign in line), repr(line)
 
@@ -52,8 +52,8 @@ def test_raw_text_keeps_its_lines() -> None:
 
 
 def test_a_stream_without_our_signs_gets_plainer_ones() -> None:
-    assert written([Line("«ok» → 3 × …")], "ascii") == b'"ok" -> 3 x ...\n'
-    assert written([Line("ключ ✓")], "latin-1") == b"\\u043a\\u043b\\u044e\\u0447 ok\n"
+    assert written([Sentence("«ok» → 3 × …")], "ascii") == b'"ok" -> 3 x ...\n'
+    assert written([Sentence("ключ ✓")], "latin-1") == b"\\u043a\\u043b\\u044e\\u0447 ok\n"
 
 
 def test_json_is_one_document_in_whatever_encoding() -> None:
@@ -67,7 +67,7 @@ def test_half_a_character_does_not_break_an_answer() -> None:
     stream = TextIOWrapper(raw, encoding="utf-8")
     show(Answer({"text": "\ud800"}, []), stream, as_json=True)
     assert json.loads(raw.getvalue()) == {"text": "\ud800"}
-    assert written([Line("a\ud800b")]) == b"a b\n"
+    assert written([Sentence("a\ud800b")]) == b"a b\n"
 
 
 def test_a_message_of_several_lines_is_one_complaint() -> None:

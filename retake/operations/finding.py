@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
 
 
 class Verdict(StrEnum):
@@ -17,11 +18,11 @@ class Verdict(StrEnum):
 class Finding(NamedTuple):
     """One check, and what it came to. `exit_code` is what `doctor` ends with for a fault."""
 
-    check: str  # «bucket», «Runway»
+    check: str  # "bucket", "Runway"
     verdict: Verdict
     found: str
     do: str = ""  # what to do about it
-    exit_code: int = 69
+    exit_code: int = ExitCode.FAILED
     facts: dict[str, Any] = {}  # noqa: RUF012  never changed; for JSON alone
 
 
@@ -33,10 +34,15 @@ def warn(check: str, found: str, do: str = "", **facts: Any) -> Finding:
     return Finding(check, Verdict.WARN, found, do, facts=facts)
 
 
-def fault(check: str, found: str, do: str = "", exit_code: int = 69, **facts: Any) -> Finding:
+def fault(check: str, found: str, do: str = "", exit_code: int = ExitCode.FAILED, **facts: Any) -> Finding:
     return Finding(check, Verdict.FAULT, found, do, exit_code, facts)
 
 
 def of_error(check: str, error: RetakeError, do: str = "") -> Finding:
-    """The fault that an error is; its message says what to do."""
-    return fault(check, str(error), do, 78 if error.exit_code == 78 else 69)
+    """Return an error as a fault; its message says what to do."""
+    return fault(check, str(error), do, ExitCode.CONFIG if error.exit_code == ExitCode.CONFIG else ExitCode.FAILED)
+
+
+def named(check: str, channel: str | None) -> str:
+    """Return a check's name with the channel that it is about."""
+    return f"{check} of {channel}" if channel else check

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from retake.console.desk import Desk, Pipeline
 from retake.errors import RunError
+from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline
 from retake.runs import Ledger
 from retake.runs.run import Run, UnknownRun
 
@@ -20,7 +21,7 @@ _NAMED = 10  # of several that an id's beginning may mean
 class Found(NamedTuple):
     """What was meant: one run, or all runs of a generation, by attempt."""
 
-    pipeline: Pipeline
+    pipeline: OperatedPipeline
     ledger: Ledger
     runs: list[Run]
 
@@ -29,14 +30,14 @@ class Found(NamedTuple):
         return self.runs[-1].task_id
 
     @property
-    def generation_id(self) -> str:
-        """The task, without the channel's name in front."""
+    def item_id(self) -> str:
+        """The task without the name of its channel."""
         return self.task_id.rpartition("/")[2]
 
 
-def find(desk: Desk, text: str) -> Found:
-    """Raises RunError: nothing is called that, or several are."""
-    found = _runs_called(desk, text) if text.startswith(PREFIX) else _runs_of_generation(desk, text)
+def find(operations: Operations, text: str) -> Found:
+    """Return the run or the generation called that, or beginning like that. Raises UnknownRun, RunError for several."""
+    found = _runs_called(operations, text) if text.startswith(PREFIX) else _runs_of_generation(operations, text)
     if not found:
         raise UnknownRun(f"there is no run and no generation {text!r} on record; `runs` lists the last ones")
     if len(found) > 1:
@@ -45,46 +46,35 @@ def find(desk: Desk, text: str) -> Found:
     return found[0]
 
 
-def ledgers(desk: Desk) -> list[tuple[Pipeline, Ledger]]:
-    """Each ledger there is, with the first of the pipelines that write to it: one for all, or one in each channel's
-    part of the bucket."""
-    found: list[tuple[Pipeline, Ledger]] = []
-    for pipeline in desk.pipelines:
-        ledger = desk.ledger(pipeline)
-        if not found or found[-1][1] is not ledger:
-            found.append((pipeline, ledger))
-    return found
-
-
-def _runs_of_generation(desk: Desk, text: str) -> list[Found]:
-    """The generation as its channel calls it («20260101-0930»), or as the ledger does («CHANNEL/20260101-0930»)."""
+def _runs_of_generation(operations: Operations, text: str) -> list[Found]:
+    """The generation as its channel calls it ("20260101-0930"), or as the ledger does ("CHANNEL/20260101-0930")."""
     found = []
-    for pipeline in desk.pipelines:
-        ledger = desk.ledger(pipeline)
+    for pipeline in operations.pipelines:
+        ledger = operations.ledger(pipeline)
         names = {text, f"{pipeline.channel}/{text}"} if pipeline.channel else {text}
         runs = [run for name in sorted(names) for run in ledger.of_task(name) if run.pipeline in ("", pipeline.name)]
         if runs:
             found.append(Found(pipeline, ledger, runs))
-    return found or _runs_of_task(desk, text) or _generations_beginning(desk, text)
+    return found or _runs_of_task(operations, text) or _generations_beginning(operations, text)
 
 
-def _runs_of_task(desk: Desk, text: str) -> list[Found]:
+def _runs_of_task(operations: Operations, text: str) -> list[Found]:
     """A task of another pipeline on the same ledger."""
-    found = ((pipeline, ledger, ledger.of_task(text)) for pipeline, ledger in ledgers(desk))
+    found = ((pipeline, ledger, ledger.of_task(text)) for pipeline, ledger in operations.ledgers())
     return [Found(pipeline, ledger, runs) for pipeline, ledger, runs in found if runs]
 
 
-def _generations_beginning(desk: Desk, text: str) -> list[Found]:
+def _generations_beginning(operations: Operations, text: str) -> list[Found]:
     """The generations whose id begins like that, or channel and id; those of other pipelines too."""
     if not text.strip():
         return []
     found = []
-    for pipeline, ledger in ledgers(desk):
-        runs = ledger.runs(limit=_SEARCHED_IN_BUCKET if desk.settings.storage.ledger is None else _SEARCHED)
+    for pipeline, ledger in operations.ledgers():
+        runs = ledger.runs(limit=_SEARCHED_IN_BUCKET if operations.terms.ledger_url is None else _SEARCHED)
         tasks = dict.fromkeys((run.task_id, run.pipeline) for run in runs if _begins(run.task_id, text))
         for task_id, name in [*tasks][:_NAMED]:
-            of_it = _pipeline_named(desk, name, pipeline)
-            if desk.channel is None or of_it.name == name:
+            of_it = _pipeline_named(operations, name, pipeline)
+            if not operations.named or of_it.name == name:
                 found.append(Found(of_it, ledger, ledger.of_task(task_id)))
     return found
 
@@ -96,20 +86,20 @@ def _begins(task_id: str, text: str) -> bool:
 _SEARCHED_IN_BUCKET = 500  # of its last runs, each of which is a document to be read
 
 
-def _runs_called(desk: Desk, text: str) -> list[Found]:
+def _runs_called(operations: Operations, text: str) -> list[Found]:
     found = []
-    for pipeline, ledger in ledgers(desk):
+    for pipeline, ledger in operations.ledgers():
         try:
             runs = [ledger.get(text)]
         except UnknownRun:
-            runs = _beginning(desk, pipeline, ledger, text)
-        found += [Found(_pipeline_of(desk, run, pipeline), ledger, [run]) for run in runs]
+            runs = _beginning(operations, pipeline, ledger, text)
+        found += [Found(_pipeline_named(operations, run.pipeline, pipeline), ledger, [run]) for run in runs]
     return found
 
 
-def _beginning(desk: Desk, pipeline: Pipeline, ledger: Ledger, text: str) -> list[Run]:
+def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledger, text: str) -> list[Run]:
     """The runs whose id begins like that. In a bucket their names tell; a database is asked for all it has."""
-    if desk.settings.storage.ledger is None:
+    if operations.terms.ledger_url is None:
         if not text.isascii() or "/" in text or "\\" in text:
             return []
         names = [entry.key for entry in pipeline.bucket.list(f"runs/{text}")]
@@ -118,9 +108,5 @@ def _beginning(desk: Desk, pipeline: Pipeline, ledger: Ledger, text: str) -> lis
     return [run for run in ledger.runs(limit=_SEARCHED) if run.run_id.startswith(text)][:_NAMED]
 
 
-def _pipeline_of(desk: Desk, run: Run, other: Pipeline) -> Pipeline:
-    return _pipeline_named(desk, run.pipeline, other)
-
-
-def _pipeline_named(desk: Desk, name: str, other: Pipeline) -> Pipeline:
-    return next((it for it in desk.pipelines if it.name == name), other)
+def _pipeline_named(operations: Operations, name: str, other: OperatedPipeline) -> OperatedPipeline:
+    return next((it for it in operations.pipelines if it.name == name), other)

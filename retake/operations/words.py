@@ -6,7 +6,7 @@ from retake.clock import parse_stamp
 
 
 def span(seconds: float) -> str:
-    """A length of time in its two largest units: «45 s», «3 min 20 s», «2 h 5 min», «4 d 3 h»."""
+    """Return a length of time in its two largest units: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"."""
     left = max(0, round(seconds))
     if left < 60:
         return f"{left} s"
@@ -18,30 +18,30 @@ def span(seconds: float) -> str:
 
 
 def moment(when: datetime, now: datetime) -> str:
-    """A moment for people, in UTC: the time of day, with the date if it is not today's."""
+    """Return a moment for people, in UTC: the time of day, with the date if it is not today's."""
     when = when.astimezone(UTC)
     return f"{when:%H:%M:%S}" if when.date() == now.astimezone(UTC).date() else f"{when:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(when: datetime, now: datetime) -> str:
-    """How long ago it was, or how long it is until then."""
+    """Return how long ago it was, or how long it is until then."""
     if when > now + timedelta(seconds=1):
         return f"in {span((when - now).total_seconds())}"
     return f"{span((now - when).total_seconds())} ago"
 
 
 def usd(amount: float) -> str:
-    """An amount of US dollars."""
+    """Return an amount of US dollars."""
     return f"{amount:.3f} USD"
 
 
 def count(number: int, thing: str) -> str:
-    """«1 call», «2 calls»."""
+    """Return "1 call", "2 calls"."""
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def read_moment(value: object) -> datetime | None:
-    """The moment that a document's field names; None where it names none."""
+    """Return the moment that a document's field names; None where it names none."""
     try:
         return parse_stamp(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
@@ -49,13 +49,13 @@ def read_moment(value: object) -> datetime | None:
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """`text` on one line, shortened."""
+    """Return `text` on one line, shortened."""
     words = " ".join(str(text).split())
     return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
 def code_of(record_code: object) -> str:
-    """An error code without its prefix: «A UNAVAILABLE» for ERR_TEMPORARY_UNAVAILABLE; any other text as it is."""
+    """Return an error code without its prefix: "A UNAVAILABLE" for ERR_TEMPORARY_UNAVAILABLE; other texts as is."""
     text = str(record_code or "")
     for prefix, letter in (("ERR_TEMPORARY_", "A"), ("ERR_BUSINESS_", "B"), ("ERR_CRITICAL_", "C")):
         if text.startswith(prefix) and len(text) > len(prefix):
@@ -64,7 +64,7 @@ def code_of(record_code: object) -> str:
 
 
 def size(octets: int) -> str:
-    """How large something is."""
+    """Return a size in words."""
     for unit, least in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if octets >= least:
             return f"{octets / least:.1f} {unit}"

@@ -1,13 +1,14 @@
 """What to change so that it does not happen again: a table from error codes and patterns to advice."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from retake.console.incident import TARGET_S, Incident
-from retake.console.words import count, span
 from retake.errors import Code
+from retake.operations.bills import Call
+from retake.operations.incident import TARGET_S, Incident
+from retake.operations.port import OperatedPipeline
+from retake.operations.words import count, span
 from retake.runs.states import RunStatus
-from retake.story.settings import SECTIONS
 
 
 class Advice(NamedTuple):
@@ -20,11 +21,7 @@ class Advice(NamedTuple):
 
 
 TABLE: tuple[Advice, ...] = (
-    Advice(
-        Code.NETWORK,
-        1,
-        "The network failed: look at this machine's connection, its name server and its proxy",
-    ),
+    Advice(Code.NETWORK, 1, "The network failed: look at this machine's connection, its name server and its proxy"),
     Advice(
         Code.TIMEOUT,
         2,
@@ -126,61 +123,55 @@ MANY_RUNS = 3
 
 def recommendations(
     it: Incident,
-    calls: Sequence[Mapping[str, Any]],
+    calls: Sequence[Call],
     others: Mapping[str, int],
-    on_unknown_outcome: str,
+    pipeline: OperatedPipeline,
     held: str = "",
 ) -> list[str]:
-    """What to change, a sentence each, the most urgent first: what a person must decide (`held`), then what is to be
-    done about the failure that ended the run. `others` says in how many other runs each code was the last error."""
+    """Return what to change, a sentence each, the most urgent first: what a person must decide (`held`), then what is
+    to be done about the failure that ended the run. `others` says in how many other runs each code was the last error.
+    """
     codes = it.codes
-    main = str((it.cause.error or {}).get("error_code") or "") if it.cause else ""
+    main = (it.cause.error.code or "") if it.cause else ""
     ended = it.run.status is RunStatus.FAILED
     found = [advice for advice in TABLE if codes[advice.code] >= advice.times or (ended and advice.code == main)]
     found.sort(key=lambda advice: advice.code != main)
-    told = [_told(advice) for advice in found]
+    told = [_told(advice, pipeline) for advice in found]
     of_main = told[:1] if found and found[0].code == main and ended else []
-    patterns = _patterns(it, calls, others, on_unknown_outcome)
+    patterns = [_told(advice, pipeline) for advice in _patterns(it, calls, others, pipeline.holds_unknown)]
     return [*dict.fromkeys([*filter(None, [held]), *of_main, *patterns, *told])]
 
 
-def _patterns(
-    it: Incident, calls: Sequence[Mapping[str, Any]], others: Mapping[str, int], on_unknown_outcome: str
-) -> Iterator[str]:
+def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], holds_unknown: bool) -> Iterator[Advice]:
     for code in it.codes:
         if others.get(code, 0) >= MANY_RUNS and code.startswith("ERR_TEMPORARY_"):
             runs = f"{code} was the last error of {others[code]} other runs too: it is the vendor's trouble"
-            yield _told(Advice(code, 1, f"{runs}; have a circuit breaker leave it alone for a while", _BREAKER))
+            yield Advice(code, 1, f"{runs}; have a circuit breaker leave it alone for a while", _BREAKER)
     slow = [outage for outage in it.outages if outage.seconds is not None and outage.seconds > TARGET_S]
     if slow:
         names = ", ".join(f"{outage.step} {span(outage.seconds or 0)}" for outage in slow)
         how = "run the schedule more often, or wait less between repeats"
-        yield f"It took more than {span(TARGET_S)} until it worked again ({names}): {how}"
+        yield Advice("", 1, f"It took more than {span(TARGET_S)} until it worked again ({names}): {how}")
     if len(it.interruptions) > 1:
         ends = "look for what ends the process: memory, a shutdown, a time limit of the schedule"
-        yield f"Whoever worked on it was gone {len(it.interruptions)} times: {ends}"
+        yield Advice("", 1, f"Whoever worked on it was gone {len(it.interruptions)} times: {ends}")
     unknown = [call for call in calls if call.get("outcome") == "unknown" and not call.get("possible_duplicate")]
     if unknown:
         steps = ", ".join(dict.fromkeys(str(call.get("step") or "?") for call in unknown))
         look = "look in the vendor's account whether it was billed, and whether its result is there to be used"
-        yield f"Nobody knows what became of {count(len(unknown), 'paid call')} ({steps}): {look}"
+        yield Advice("", 1, f"Nobody knows what became of {count(len(unknown), 'paid call')} ({steps}): {look}")
     duplicates = sum(bool(call.get("possible_duplicate")) for call in calls)
     if duplicates:
         look = f"{count(duplicates, 'call')} may have been paid for twice: look in the vendor's account"
         hold = "; to be asked before such a call is made again, set it to hold"
-        asked = on_unknown_outcome == "hold"
-        yield look if asked else _told(Advice("", 1, look + hold, ("WORKFLOW.on_unknown_outcome",)))
+        unheld = Advice("", 1, look + hold, ("WORKFLOW.on_unknown_outcome",))
+        yield Advice("", 1, look) if holds_unknown else unheld
 
 
 _BREAKER = ("BREAKER.failures", "BREAKER.open_seconds")
 
 
-def _told(advice: Advice) -> str:
-    """The advice with the settings to turn, as far as this version has them."""
-    known = [name for name in advice.settings if _exists(name)]
+def _told(advice: Advice, pipeline: OperatedPipeline) -> str:
+    """The advice with the settings to change, as far as the pipeline has them."""
+    known = [name for name in advice.settings if pipeline.has_setting(name)]
     return f"{advice.text} ({', '.join(known)})" if known else advice.text
-
-
-def _exists(setting: str) -> bool:
-    section, _, name = setting.rpartition(".")
-    return section in SECTIONS and name in SECTIONS[section].fields

@@ -5,25 +5,26 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
-from retake.console.attempts import of_failure
-from retake.console.words import code_of, one_line, read_moment
+from retake.errors import ErrorRecord
+from retake.operations.attempts import of_failure
+from retake.operations.events import OPERATOR, STEP_DONE
+from retake.operations.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
-from retake.story.run_mirror import OPERATOR, STEP_DONE
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     """One thing that happened."""
 
     at: datetime
     run_id: str
     what: str
-    actor: str  # «cron», «operator», «recovery», «worker»
+    actor: str  # "cron", "operator", "recovery", "worker"
     attempt: int | None  # of a transition: how often the run was taken up
     kind: str  # of the event
     status: str | None = None  # which the run came to, of a transition
     step: str | None = None  # which had its result, or failed
-    error: Mapping[str, Any] | None = None  # the standard record of a failure
+    error: ErrorRecord = ErrorRecord()  # of a failure
     next_retry_at: datetime | None = None
 
     @property
@@ -39,49 +40,51 @@ class Moment(NamedTuple):
     @property
     def failure(self) -> str:
         """The error in one line."""
-        if not self.error:
-            return ""
-        return f"{code_of(self.error.get('error_code'))}: {one_line(self.error.get('message', ''), 400)}"
+        return f"{code_of(self.error.code)}: {one_line(self.error.message, 400)}" if self.error else ""
 
 
-def timeline(events: Iterable[Event]) -> list[Moment]:
-    """The moments of a run, or of several runs of one task, by time. A failure's record, which is an event of its own,
-    is told with the transition that it led to. What was seen before it was written down is told when it was seen."""
-    moments: list[Moment] = []
+def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
+    """Return the entries of a run, or of several runs of one task, by time.
+
+    A failure's record, which is an event of its own, is part of the transition that it led to. What was seen before it
+    was written down stands at the time when it was seen.
+    """
+    entries: list[TimelineEntry] = []
     for event in events:
-        before = moments[-1] if moments else None
+        before = entries[-1] if entries else None
         if event.kind == ERROR:
             if before and _led_to(event, before):
-                moments[-1] = before._replace(error=event.payload, step=step_of(event.payload))
+                entries[-1] = before._replace(error=ErrorRecord(event.payload), step=step_of(event.payload))
             else:
-                moments.append(_of_error(event))
+                entries.append(_of_error(event))
         else:
-            changes = (it.at for it in moments if it.kind == CHANGED)
-            moments.append(_of_change(event) if event.kind == CHANGED else _of_note(event, max(changes, default=None)))
-    return sorted(moments, key=lambda it: it.at)
+            changes = (it.at for it in entries if it.kind == CHANGED)
+            entries.append(_of_change(event) if event.kind == CHANGED else _of_note(event, max(changes, default=None)))
+    return sorted(entries, key=lambda it: it.at)
 
 
-def _led_to(event: Event, change: Moment) -> bool:
+def _led_to(event: Event, change: TimelineEntry) -> bool:
     """Whether the failure is what `change` was made for: they were saved together."""
     together = (change.run_id, change.at) == (event.run_id, event.at)
-    return together and change.kind == CHANGED and change.error is None
+    return together and change.kind == CHANGED and not change.error
 
 
 def step_of(record: Mapping[str, Any]) -> str | None:
-    """The step that failed, by its record's robot: «story.upscale» → «upscale»."""
+    """Return the step that failed, by its record's robot: "story.upscale" is the step "upscale" of the story."""
     robot = str(record.get("robot_id") or "")
-    return robot.removeprefix("story.") if robot.startswith("story.") else robot or None
+    return robot.removeprefix("story.") or None
 
 
-def as_document(moment: Moment, start: datetime) -> dict[str, Any]:
-    """A moment as JSON has it."""
+def as_document(entry: TimelineEntry, start: datetime) -> dict[str, Any]:
+    """Return an entry as JSON has it."""
     return {
-        **moment._asdict(),
-        "at": stamp(moment.at),
-        "what": moment.told,
-        "step_attempt": moment.step_attempt,
-        "next_retry_at": stamp(moment.next_retry_at) if moment.next_retry_at else None,
-        "since_start_s": round((moment.at - start).total_seconds(), 3),
+        **entry._asdict(),
+        "at": stamp(entry.at),
+        "what": entry.told,
+        "error": entry.error.raw or None,
+        "step_attempt": entry.step_attempt,
+        "next_retry_at": stamp(entry.next_retry_at) if entry.next_retry_at else None,
+        "since_start_s": round((entry.at - start).total_seconds(), 3),
     }
 
 
@@ -109,13 +112,13 @@ _ENDS: Mapping[str, str] = {
 }
 
 
-def _of_change(event: Event) -> Moment:
+def _of_change(event: Event) -> TimelineEntry:
     previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
     by_hand = event.payload.get("actor") == OPERATOR and not event.payload.get("error_code")
     what = (_BY_HAND.get((previous, status)) if by_hand else None) or _CHANGES.get((previous, status))
     what = what or _ENDS.get(status) or f"{previous} → {status}"
     attempt = event.payload.get("attempt")
-    return Moment(
+    return TimelineEntry(
         event.at,
         event.run_id,
         what,
@@ -127,13 +130,15 @@ def _of_change(event: Event) -> Moment:
     )
 
 
-def _of_error(event: Event) -> Moment:
+def _of_error(event: Event) -> TimelineEntry:
     step = step_of(event.payload)
     actor = str(event.payload.get("actor") or "")
-    return Moment(event.at, event.run_id, "failed", actor, None, event.kind, step=step, error=event.payload)
+    return TimelineEntry(
+        event.at, event.run_id, "failed", actor, None, event.kind, step=step, error=ErrorRecord(event.payload)
+    )
 
 
-def _of_note(event: Event, after: datetime | None) -> Moment:
+def _of_note(event: Event, after: datetime | None) -> TimelineEntry:
     """`after`: the transition before it. What was seen is stamped in whole seconds, and came later than that."""
     payload = event.payload
     seen = read_moment(payload.get("seen_at_utc"))
@@ -142,7 +147,7 @@ def _of_note(event: Event, after: datetime | None) -> Moment:
     told = payload.get("text") or ", ".join(f"{key} {it}" for key, it in payload.items() if key != "actor")
     what = str(told) if payload.get("text") else f"{event.kind.removeprefix('run.')}: {told}"
     done = event.kind == STEP_DONE and isinstance(step, str)
-    return Moment(
+    return TimelineEntry(
         at,
         event.run_id,
         one_line(what),

@@ -3,29 +3,23 @@
 The bucket is tried with a scratch object and a lease of the doctor's own; both are gone afterwards.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
-from retake.bucket import ANY, Bucket, NotFound
+from retake.bucket import ANY, Bucket
 from retake.clock import Clock
-from retake.console.desk import Desk, Pipeline
-from retake.console.finding import Finding, fault, of_error, ok, warn
-from retake.console.overview import advice
-from retake.console.timeline import step_of
-from retake.console.words import ago, code_of, count, moment, span
-from retake.errors import RetakeError, StateError
+from retake.errors import ErrorRecord, RetakeError, StateError
+from retake.operations.finding import Finding, Verdict, fault, named, of_error, ok, warn
+from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline
+from retake.operations.timeline import step_of
+from retake.operations.words import ago, code_of, count, moment, span
 from retake.runs import Ledger
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
-from retake.story.content import KEYS, checked
-from retake.story.documents import Documents
-from retake.story.environment import LEASE
-from retake.story.store import DocumentStore
 from retake.ticking.process import owner
 
 SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
@@ -33,10 +27,10 @@ SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
 five minutes signatures of S3's kind begin to be refused (AWS allows fifteen)."""
 
 ERRORS = 100
-"""How many of the last errors are looked at (seed 003, «Checklist для оператора»)."""
+"""How many of the last errors are looked at (docs/protocol.md, section "Operator checklist")."""
 
 SHARE = 0.2
-"""The share of failed runs beyond which the seed degrades the service («Автоматически при > 20% ошибок»)."""
+"""The share of failed runs beyond which something is wrong (docs/protocol.md, section "Degraded mode")."""
 
 _RUNS = 50
 _SCRATCH = "doctor-"
@@ -44,7 +38,7 @@ _LEASE = "doctor"
 
 
 def bucket_checks(bucket: Bucket, clock: Clock) -> Iterator[Finding]:
-    """Reachable, writable, true to its listing; the clock; whether leases can be had."""
+    """Check that the bucket can be reached, written and listed, its clock, and that leases work."""
     key = f"{_SCRATCH}{os.urandom(8).hex()}"
     try:
         bucket.list(key)
@@ -74,7 +68,7 @@ def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
     told = f"a scratch object of {len(data)} bytes was written, read and deleted ({key})"
     yield ok("bucket is writable", told) if same else fault("bucket is writable", f"{key}: other bytes came back")
     if listed and not left:
-        yield ok("listing", "what is written is listed at once, what is deleted is not")
+        yield ok("listing", "what is written is listed immediately, what is deleted is not")
     else:
         what = "what is deleted is listed still" if left else "what is written is not listed"
         yield fault("listing", what, "use a store whose listings are strongly consistent: the lease rests on them")
@@ -103,88 +97,35 @@ def _own_lease(bucket: Bucket) -> Finding:
     return ok("lease", f"a lease can be taken and given back (one of the doctor's own, {_LEASE!r})")
 
 
-def holder_check(pipeline: Pipeline, patience_s: float, now: datetime) -> Finding:
-    """Who has the pipeline's lease. `patience_s`: how long a tick may be at work."""
-    check = _named("at work", pipeline)
+def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
+    """Return who has the pipeline's lease."""
+    check, now = named("at work", pipeline.channel), operations.clock.now()
     try:
-        holder = pipeline.bucket.holder(LEASE)
+        holder = pipeline.bucket.holder(pipeline.lease_name)
     except RetakeError as error:
         return of_error(check, error)
     if holder is None:
         return ok(check, "nobody: the lease is free")
     since = f", since {moment(holder.since, now)} ({ago(holder.since, now)})" if holder.since else ""
     found = f"{holder.owner} has the lease{since}"
-    if holder.since and (now - holder.since).total_seconds() > patience_s:
+    if holder.since and (now - holder.since).total_seconds() > operations.terms.patience_s:
         do = f"look whether {holder.owner} is still alive; `unlock` frees a lease whose holder is gone"
         return warn(check, found, do)
     return ok(check, found)
 
 
-# --- documents ------------------------------------------------------------------------------------------------------
+# --- ledger and documents ---------------------------------------------------------------------------------------------
 
 
-def document_checks(desk: Desk) -> Iterator[Finding]:
-    """Each pipeline's documents can be made sense of, and the text of the generation under way is whole."""
-
-    def one(pipeline: Pipeline) -> list[Finding]:
-        return [*_documents(desk.store(pipeline), pipeline)]
-
-    with ThreadPoolExecutor(desk.settings.workflow.channel_concurrency) as pool:
-        found = [finding for findings in pool.map(one, desk.pipelines) for finding in findings]
-    faults = [finding for finding in found if finding.verdict != "ok"]
-    if len(desk.pipelines) == 1:
-        yield from found
-    else:
-        yield from faults
-        yield ok("documents", f"{len(desk.pipelines)} channels looked at, {len(faults)} with something wrong")
-
-
-def _documents(store: DocumentStore, pipeline: Pipeline) -> Iterator[Finding]:
-    check = _named("documents", pipeline)
-    try:
-        documents = store.read()
-    except RetakeError as error:
-        yield of_error(check, error)
-        return
-    last = documents.midjourney.error
-    what = documents.gen.generation_id or "no generation"
-    if documents.gen.generation_id and last.critical:
-        yield fault(check, f"{what}: {last.message}", advice(last.raw))
-    else:
-        yield ok(check, f"all readable; {what} is under way")
-    if "json" in documents.files:
-        yield _input(store, documents, pipeline)
-
-
-def _input(store: DocumentStore, documents: Documents, pipeline: Pipeline) -> Finding:
-    """666/ID.json as the steps after it need it."""
-    check = _named("input", pipeline)
-    key = store.file_key(documents.gen.generation_id or "", "json")
-    do = "mend the file, or take the generation up from its text again"
-    try:
-        value = json.loads(store.bucket.read(key)[0])
-        checked(value if isinstance(value, dict) else {}, KEYS)
-    except NotFound:
-        return ok(check, f"{key} has just been moved")
-    except (ValueError, RecursionError) as error:
-        return fault(check, f"{key}: not JSON ({error})", do)
-    except RetakeError as error:
-        return fault(check, f"{key}: {error}".replace("the writer's answer", "it"), do)
-    return ok(check, f"{key} has all that the pictures and the video need")
-
-
-# --- the ledger -----------------------------------------------------------------------------------------------------
-
-
-def ledger_checks(desk: Desk) -> Iterator[Finding]:
-    """The ledger answers, and which version its tables have."""
-    url = desk.settings.storage.ledger
+def ledger_checks(operations: Operations) -> Iterator[Finding]:
+    """Check that the ledger answers, and the version of its tables."""
+    url = operations.terms.ledger_url
     try:
         if url is not None:
             yield _tables(url)
-        for pipeline in desk.pipelines[:1] if url is not None else desk.pipelines:
-            counts = desk.ledger(pipeline).counts()
-            if len(desk.pipelines) == 1 or url is not None:
+        for _, ledger in operations.ledgers():
+            counts = ledger.counts()
+            if len(operations.pipelines) == 1 or url is not None:
                 runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
                 yield ok("ledger", f"{'in the bucket' if url is None else 'answers'}: {runs}")
     except RetakeError as error:
@@ -207,11 +148,10 @@ def _tables(url: str) -> Finding:
     return ok("ledger's tables", f"{database.name}: version {found}, the newest")
 
 
-def error_checks(desk: Desk) -> Iterator[Finding]:
-    """The last errors, grouped by class and code, step and vendor; the share of runs that failed."""
+def error_checks(operations: Operations) -> Iterator[Finding]:
+    """Yield the last errors by class and code, step and vendor; the share of runs that failed."""
     try:
-        found = [(pipeline, desk.ledger(pipeline)) for pipeline in desk.pipelines[:_RUNS]]
-        ledgers = [*{id(ledger): (pipeline, ledger) for pipeline, ledger in found}.values()]
+        ledgers = operations.ledgers()[:_RUNS]
         groups: Counter[tuple[str, str]] = Counter()
         failed = ended = 0
         for _, ledger in ledgers:
@@ -221,9 +161,9 @@ def error_checks(desk: Desk) -> Iterator[Finding]:
     except RetakeError as error:
         yield of_error("last errors", error)
         return
-    sellers = {**_VENDORS, **dict.fromkeys(("imagine", "upscale", "fetch"), desk.settings.midjourney.provider)}
+    vendors = {step: vendor for pipeline in operations.pipelines for step, vendor in pipeline.vendors.items()}
     facts = [
-        {"code": code, "step": step, "vendor": sellers.get(step), "times": number}
+        {"code": code, "step": step, "vendor": vendors.get(step), "times": number}
         for (code, step), number in groups.most_common()
     ]
     told = "; ".join(_group(group) for group in facts[:8])
@@ -234,9 +174,6 @@ def error_checks(desk: Desk) -> Iterator[Finding]:
         yield warn("failed runs", result, "see `runs --status failed`, and `report` of one of them", share=share)
     else:
         yield ok("failed runs", result, share=share)
-
-
-_VENDORS = {"content": "chat API", "runway": "runway", "runway_poll": "runway"}
 
 
 def _group(group: Mapping[str, Any]) -> str:
@@ -255,9 +192,16 @@ def _last(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -> list[R
         except StateError:
             continue
         left -= len(records)
-        groups.update((str(it.get("error_code") or "?"), step_of(it) or "?") for it in records)
+        groups.update((ErrorRecord(it).code or "?", step_of(it) or "?") for it in records)
     return [run.status for run in runs if run.status in FINAL]
 
 
-def _named(check: str, pipeline: Pipeline) -> str:
-    return f"{check} of {pipeline.channel}" if pipeline.channel else check
+def document_checks(operations: Operations) -> Iterator[Finding]:
+    """Check each pipeline's own documents. Of several pipelines only faults are shown."""
+    found = [finding for findings in operations.each(lambda pipeline: [*pipeline.check()]) for finding in findings]
+    if len(operations.pipelines) == 1:
+        yield from found
+        return
+    faults = [finding for finding in found if finding.verdict is not Verdict.OK]
+    yield from faults
+    yield ok("documents", f"{len(operations.pipelines)} channels looked at, {len(faults)} with something wrong")

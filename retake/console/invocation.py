@@ -1,0 +1,104 @@
+"""How a command is run: from its options to a CommandContext, from its Answer to output and an exit code."""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from logging import getLogger
+from typing import Any
+
+import click
+
+from retake.clock import SystemClock, stamp
+from retake.console import watch
+from retake.console.answer import Answer, Sentence, Tone
+from retake.console.command_context import CommandContext
+from retake.console.group import AS_JSON, CHANNEL
+from retake.console.rendering import abandon, complain, show
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.logs import setup_logging
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""What each command passes to click."""
+
+
+def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
+    """Make a command of a function that takes a CommandContext and its own options and returns an Answer. Every command
+    has `--json` and `--channel`."""
+
+    def decorate(work: Callable[..., Answer]) -> click.Command:
+        def run(as_json: bool, channel: str | None, **options: Any) -> int:
+            every_s = watch.seconds(click.get_current_context())
+            if every_s is not None:
+                return _watched(lambda context: work(context, **options), channel, every_s, as_json=as_json)
+            context = CommandContext(dict(os.environ), channel=channel)
+            return answered(lambda: work(context, **options), as_json=as_json)
+
+        return command_of(name, work, run)
+
+    return decorate
+
+
+def command_of(
+    name: str, work: Callable[..., Answer], run: Callable[..., int], *more: Callable[[Any], Any]
+) -> click.Command:
+    """Make a command that calls `run` and exits with what it returns. Its help is that of `work`; its options are
+    `--json`, `--channel`, `more`, and those that decorate `work`."""
+
+    @wraps(work)
+    def invoked(as_json: bool, channel: str | None, **options: Any) -> None:
+        meta = click.get_current_context().meta
+        sys.exit(run(as_json or bool(meta.get(AS_JSON)), channel or meta.get(CHANNEL), **options))
+
+    own = list(getattr(invoked, "__click_params__", []))
+    invoked.__click_params__ = []  # type: ignore[attr-defined]
+    for option in (*reversed(more), _WITH_CHANNEL, _WITH_JSON):
+        option(invoked)
+    invoked.__click_params__ += own  # type: ignore[attr-defined]
+    return click.command(name, context_settings=CONTEXT)(invoked)
+
+
+_WITH_JSON = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
+_WITH_CHANNEL = click.option("--channel", metavar="NAME", help="Only this one of the CHANNELS.")
+
+
+def _watched(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
+    """Answer again and again, each time in a context of its own: settings may change, a connection may be lost."""
+    looks = 0
+
+    def answer() -> Answer:
+        nonlocal looks
+        found = work(CommandContext(dict(os.environ), channel=channel))
+        if not as_json:
+            watch.make_room(sys.stdout, first=not looks)
+        looks += 1
+        told = f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it"
+        return found._replace(blocks=[*found.blocks, Sentence(told, Tone.FAINT)])
+
+    return watch.repeated(lambda: answered(answer, as_json=as_json, indent=None), every_s)
+
+
+def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
+    """Show what `work` returns; return the exit code. An error that a person can fix is a sentence, never a traceback;
+    in JSON it is a document too: {"error", "exit_code"}."""
+    setup_logging(sys.stderr, human=True, level="WARNING")
+    try:
+        answer = work()
+    except RetakeError as error:
+        complain(str(error), sys.stderr)
+        answer = Answer({"error": str(error), "exit_code": error.exit_code}, [], error.exit_code)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception:
+        getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
+        return ExitCode.BUG
+    try:
+        show(answer, sys.stdout, as_json=as_json, indent=indent)
+    except BrokenPipeError:  # nobody reads any more, which click takes care of
+        raise
+    except OSError as error:
+        abandon(sys.stdout)
+        complain(f"the answer could not be written: {error.strerror}", sys.stderr)
+        return ExitCode.TRY_LATER
+    return answer.exit_code

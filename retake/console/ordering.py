@@ -1,0 +1,21 @@
+"""What `retry`, `skip`, `cancel` and `dead-letters requeue` share: an order is planned, agreed to and carried out."""
+
+from retake.console import consent
+from retake.console.answer import Answer, done_lines
+from retake.console.command_context import CommandContext
+from retake.operations.orders import Target, carry_out, plan_order, target
+from retake.operations.port import Verb
+
+
+def ordered(context: CommandContext, verb: Verb, text: str, *, yes: bool = True) -> Answer:
+    """Do `verb` to what `text` names. What would be lost by it the operator must agree to. Raises Refusal."""
+    return ordered_of(context, verb, target(context.operations, text), yes=yes)
+
+
+def ordered_of(context: CommandContext, verb: Verb, meant: Target, *, yes: bool = True) -> Answer:
+    """Do `verb` to what is meant. An order that does not fit is refused whoever is at work."""
+    plan = plan_order(meant, verb)
+    if plan.lost:
+        consent.obtain(f"cancelling {meant.item_id} gives up {plan.lost}", yes=yes)
+    done = carry_out(context.operations, meant, plan)
+    return Answer(done.document, done_lines(done.what, done.then, done.warning))

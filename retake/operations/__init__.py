@@ -1,0 +1,15 @@
+"""What an operator sees of the pipelines and does to them, without a command line.
+
+    port.py        what a pipeline tells of itself and can be ordered to do; each pipeline implements it once
+    pipelines.py   `Operations`: the pipelines that are looked at together, their ledgers, the day's book
+
+Views, each with its JSON document:
+    status.py   runs.py   report.py (history, incident report)   spend.py   letters.py   breakers.py
+
+Actions: orders.py (retry, skip, cancel, requeue), breakers.py (probe, reset).
+
+    operations = open_operations(settings, clock)            # retake.story.operations
+    meant = target(operations, "20260101-0930")
+    plan = plan_order(meant, Verb.CANCEL)                     # plan.lost: ask before going on
+    carry_out(operations, meant, plan)
+"""

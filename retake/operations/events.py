@@ -1,0 +1,10 @@
+"""The names by which pipelines tell the ledger, and so operators, what happened and who did it."""
+
+STEP_DONE = "run.step.done"
+"""The event of a step's result: {step, task_id?, seen_at_utc, text}."""
+
+REMARK = "run.note"
+"""The event of whatever else is worth knowing: {code, …, seen_at_utc, text}."""
+
+CRON, OPERATOR, RECOVERY = "cron", "operator", "recovery"
+"""Who did it: a scheduled tick, a person, or a tick that finished what an interrupted one had left."""

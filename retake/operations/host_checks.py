@@ -1,0 +1,96 @@
+"""The doctor's checks of what a process starts with: settings, keys, disk, limits."""
+
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+
+from retake.exit_codes import ExitCode
+from retake.keys import KEYS, Keys
+from retake.operations.finding import Finding, fault, ok, warn
+from retake.operations.words import size
+
+ROOM = 10**9
+"""Bytes that should be free where videos are made and kept: some hundred of them."""
+
+LITTLE = 10**8
+"""Bytes below which the next generation may already fail."""
+
+FILES = 256
+"""Descriptors that one tick needs at most, with the channels that it works on at a time (see `_limits`)."""
+
+
+def settings_checks(source: str, warnings: Sequence[str]) -> Iterator[Finding]:
+    """Yield that the settings are valid, and what is odd about them."""
+    yield ok("settings", f"{source} is readable and valid", source=source)
+    for warning in warnings:
+        yield warn("settings", warning, "correct the name if it is misspelt; else leave it")
+
+
+def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) -> Iterator[Finding]:
+    """Yield which keys are set, never their values."""
+    if environ.get(sandbox_variable):
+        yield ok("keys", f"{sandbox_variable} is set: the sandbox's keys are used, no real one is")
+        return
+    for name, (variables, purpose) in KEYS.items():
+        named = " or ".join(variables)
+        if getattr(keys, name):
+            yield ok(f"key {name}", f"{named} is set, {purpose}")
+        else:
+            yield fault(
+                f"key {name}",
+                f"{named} is not set; it is needed {purpose}",
+                "put it in the environment",
+                ExitCode.CONFIG,
+            )
+
+
+def disk_checks(storage_url: str, channels: int) -> Iterator[Finding]:
+    """Check where videos are made and kept. `channels` is how many are ticked at the same time."""
+    yield _room("temporary folder", tempfile.gettempdir())
+    path = storage_url.removeprefix("file:")
+    if path != storage_url:
+        yield _room("disk of the bucket", path)
+        yield from _inodes(path)
+    yield _limits(channels)
+
+
+def _room(check: str, path: str) -> Finding:
+    try:
+        free = shutil.disk_usage(_existing(path)).free
+    except OSError as error:
+        return fault(check, f"{path} cannot be looked at: {error.strerror}", "see that its disk is there")
+    found = f"{size(free)} free at {path}"
+    if free < LITTLE:
+        return fault(check, found, "make room: the next generation may fail", free_bytes=free)
+    if free < ROOM:
+        return warn(check, found, "make room soon", free_bytes=free)
+    return ok(check, found, free_bytes=free)
+
+
+def _inodes(path: str) -> Iterator[Finding]:
+    try:
+        stat = os.statvfs(_existing(path))
+    except OSError:
+        return
+    if stat.f_files and stat.f_favail < 1000:
+        do = "remove files, or use a file system that has room for more"
+        yield warn("disk of the bucket", f"{stat.f_favail} more files can be made", do)
+
+
+def _limits(channels: int) -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    needed = FILES + 8 * channels
+    facts = {"open_files": soft, "file_size": largest}
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        return warn("limits", f"{soft} open files are allowed, {needed} may be needed", "raise it: ulimit -n", **facts)
+    if largest != resource.RLIM_INFINITY and largest < LITTLE:
+        return fault("limits", f"no file may be larger than {size(largest)}", "raise it: ulimit -f", **facts)
+    return ok("limits", "enough open files and large enough files are allowed", **facts)
+
+
+def _existing(path: str) -> str:
+    """`path`, or the folder above it where a bucket's first write makes it."""
+    return path if os.path.exists(path) else os.path.dirname(os.path.abspath(path))

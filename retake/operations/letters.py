@@ -1,0 +1,133 @@
+"""The dead letters of all pipelines: what they are, what they cost, and what requeueing or dropping them does."""
+
+from typing import Any, NamedTuple
+
+from retake.bucket import Bucket
+from retake.clock import Clock, stamp
+from retake.errors import RetakeError, RunError
+from retake.operations.bills import calls_of, total_usd
+from retake.operations.pipelines import Operations
+from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
+from retake.operations.words import usd
+from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, NoSuchLetter
+
+_MOST, _REQUEUABLE = 10_000, ("failed", "cancelled")
+
+
+class LetterView(NamedTuple):
+    """A dead letter, and the pipeline whose it is."""
+
+    pipeline: OperatedPipeline
+    letter: DeadLetter
+
+    @property
+    def how(self) -> str:
+        """How the work ended: "failed", "cancelled", "nobody's", or what is left of a letter."""
+        if self.letter.ended:
+            return f"{self.letter.ended} (remains)"
+        if self.letter.id.startswith("before-"):
+            return "nobody's"
+        return "cancelled" if self.letter.report.get("cancelled") else "failed"
+
+    @property
+    def step(self) -> str:
+        return str(self.letter.report.get("failed_step") or "")
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        return calls_of(self.letter.report)
+
+    @property
+    def paid_usd(self) -> float:
+        return total_usd(self.calls)
+
+    @property
+    def message(self) -> str:
+        return str(self.letter.error.get("message") or "")
+
+    @property
+    def files(self) -> list[str]:
+        """The names of all its files, the report last."""
+        return [*self.letter.files, *([] if self.letter.fault else [REPORT])]
+
+    @property
+    def lost(self) -> str:
+        """What dropping it loses, in words; "" of mere remains."""
+        if self.letter.ended:
+            return ""
+        calls = self.calls
+        results = f", results of {len(calls)} paid calls ({usd(self.paid_usd)})" if calls else ""
+        return f"{', '.join(self.letter.files) or 'its report'}{results}"
+
+    @property
+    def _at(self) -> float:
+        return self.letter.failed_at.timestamp() if self.letter.failed_at else 0.0
+
+    def requeue(self) -> tuple[str, bool]:
+        """Return what requeueing it would lead to, and whether that is possible now."""
+        try:
+            then = self.pipeline.plan(ItemOrder(Verb.REQUEUE, self.letter.id)).then
+        except RetakeError as error:
+            return f"not now: {error}", False
+        return (f"possible; {then}", True) if then else ("not possible: its document is not there", False)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        letter = self.letter
+        return {
+            "id": letter.id,
+            "channel": self.pipeline.channel,
+            "kind": letter.kind,
+            "ended": self.how,
+            "at": stamp(letter.failed_at) if letter.failed_at else None,
+            "step": letter.report.get("failed_step"),
+            "error_code": letter.error_code,
+            "message": letter.error.get("message"),
+            "paid_usd": self.paid_usd,
+            "files": list(letter.files),
+            "fault": letter.fault or None,
+        }
+
+
+def list_letters(operations: Operations, limit: int) -> list[LetterView]:
+    """Return the dead letters, the newest first."""
+    found = [
+        LetterView(pipeline, letter)
+        for pipeline in operations.pipelines
+        for letter in DeadLetters(pipeline.bucket, operations.clock).list(limit)
+    ]
+    return sorted(found, key=lambda it: it._at, reverse=True)[:limit]
+
+
+def requeuable(operations: Operations) -> list[LetterView]:
+    """Return the failed and cancelled items, by pipeline, the oldest first."""
+    found: list[LetterView] = []
+    for pipeline in operations.pipelines:
+        letters = [LetterView(pipeline, it) for it in DeadLetters(pipeline.bucket, operations.clock).list(_MOST)]
+        found += sorted((it for it in letters if it.how in _REQUEUABLE), key=lambda it: (it._at, it.letter.id))
+    return found
+
+
+def find_letter(operations: Operations, letter_id: str) -> LetterView:
+    """Return one dead letter. Raises Refusal where there is none, RunError where several channels have one."""
+    letters = [(pipeline, letter_of(pipeline.bucket, operations.clock, letter_id)) for pipeline in operations.pipelines]
+    found = [LetterView(pipeline, letter) for pipeline, letter in letters if letter]
+    if not found:
+        raise Refusal(no_letter(letter_id))
+    if len(found) > 1:
+        channels = ", ".join(str(it.pipeline.channel) for it in found)
+        raise RunError(f"{letter_id} is a dead letter of several channels: {channels}; name the --channel")
+    return found[0]
+
+
+def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None:
+    """Return the dead letter of that id in a pipeline's part of the bucket, or None."""
+    try:
+        return DeadLetters(bucket, clock).show(letter_id)
+    except NoSuchLetter:
+        return None
+
+
+def no_letter(letter_id: str) -> str:
+    """Return the message that there is none of that id."""
+    return f"there is no dead letter {letter_id}; dead-letters list shows those that there are"

@@ -1,0 +1,162 @@
+"""An operator's orders: what a name means, what an order would do there, and doing it.
+
+An item of a pipeline is acted on through the pipeline. A run that is no pipeline's here (a worker's, on the same
+ledger) is queued again or cancelled on the ledger itself.
+"""
+
+from typing import Any, NamedTuple
+
+from retake.errors import RunError
+from retake.operations.events import OPERATOR
+from retake.operations.letters import letter_of
+from retake.operations.lookup import Found, find
+from retake.operations.pipelines import Operations
+from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, OrderResult, Refusal, Verb
+from retake.operations.status import run_document
+from retake.runs.run import Run, UnknownRun
+from retake.runs.states import RunStatus, Trigger
+
+
+class Target(NamedTuple):
+    """What was named: an item of a pipeline, or else a worker's run on the same ledger."""
+
+    pipeline: OperatedPipeline
+    item_id: str | None  # None: a worker's run
+    run: Run | None  # the one that was named, or the item's last; None: none is on record
+
+    def order(self, verb: Verb) -> ItemOrder:
+        return ItemOrder(verb, str(self.item_id), self.run)
+
+
+class OrderDone(NamedTuple):
+    """What was done: as JSON has it, and in words."""
+
+    document: dict[str, Any]
+    what: str
+    then: str = ""
+    warning: str = ""
+
+
+def target(operations: Operations, text: str) -> Target:
+    """Return what `text` names: a run's id or the beginning of it, or an item's. Raises UnknownRun, RunError if it may
+    mean several, Refusal for a run that is not its item's last."""
+    try:
+        found = find(operations, text)
+    except UnknownRun as unknown:
+        pipeline = _unrecorded(operations, text)
+        if pipeline is None:
+            raise unknown from None
+        return Target(pipeline, text, None)
+    run = found.runs[-1]
+    if run.pipeline not in ("", found.pipeline.name):
+        return Target(found.pipeline, None, run)
+    _refuse_former(found, run)
+    return Target(found.pipeline, found.item_id, run)
+
+
+def plan_order(meant: Target, verb: Verb) -> OrderPlan:
+    """Return what the order would do. Raises Refusal."""
+    if meant.item_id is not None:
+        return meant.pipeline.plan(meant.order(verb))
+    run = meant.run
+    assert run is not None, "a worker's run is on record"
+    match verb:
+        case Verb.RETRY if run.status is not RunStatus.FAILED:
+            raise Refusal(f"{run.run_id} of {run.pipeline} is {run.status}: {_WAYS[run.status]}")
+        case Verb.CANCEL if run.ended:
+            raise Refusal(f"{run.run_id} of {run.pipeline} has {run.status} already: there is nothing to cancel")
+        case Verb.SKIP:
+            raise Refusal(
+                f"{run.run_id} is a run of {run.pipeline}: only steps of a story can be skipped; cancel "
+                f"{run.run_id}, if it is no longer wanted"
+            )
+    return OrderPlan(ItemOrder(verb, run.task_id, run))
+
+
+def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:
+    """Carry out what was planned and agreed to. Raises Refusal, LeaseHeld."""
+    if meant.item_id is not None:
+        return _told(operations, meant, meant.pipeline.carry_out(plan.order, plan.lost))
+    assert meant.run is not None, "a worker's run is on record"
+    act = _queue_again if plan.order.verb is Verb.RETRY else _cancel
+    return act(operations, meant.pipeline, meant.run)
+
+
+def _told(operations: Operations, meant: Target, result: OrderResult) -> OrderDone:
+    document = {
+        "done": result.order.verb.value,
+        "generation_id": meant.item_id,
+        "run": _run_id(operations, meant),
+        "what": result.what,
+        "warning": result.warning or None,
+        "status": result.status,
+        "next_tick": result.next_tick,
+    }
+    return OrderDone(document, result.what, result.next_tick, result.warning)
+
+
+def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run) -> OrderDone:
+    """Create a new run of the same task. Ordered twice, it is the same one."""
+    ledger = operations.writable_ledger(pipeline)
+    going = [run for run in ledger.of_task(failed.task_id) if not run.ended]
+    key = f"{failed.idempotency_key}+retry"
+    if going and going[-1].idempotency_key != key:
+        raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being retried already: {going[-1].run_id}")
+    new = ledger.create_for_task(failed.task_id, key, actor=OPERATOR, pipeline=failed.pipeline)
+    what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
+    document = {"done": "retry", "run": run_document(new), "what": what, "next_tick": None}
+    return OrderDone(document, what, f"a worker of {failed.pipeline} claims it")
+
+
+def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> OrderDone:
+    ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=OPERATOR)
+    what = f"{run.run_id} of {run.pipeline} is cancelled"
+    worker = f"the worker {run.worker}, who has it, learns of it at its next sign of life, and saves nothing more"
+    document = {"done": "cancel", "run": run_document(ended), "what": what, "next_tick": None}
+    return OrderDone(document, what, worker if run.worker else "")
+
+
+_WAYS = {
+    RunStatus.QUEUED: "a worker claims it; wait for it, or cancel it",
+    RunStatus.RUNNING: "it is being worked on; wait for it, or cancel it",
+    RunStatus.RETRY_SCHEDULED: "it is retried when that is due; wait for it, or cancel it",
+    RunStatus.INTERRUPTED: "a worker resumes it; wait for it, or cancel it",
+    RunStatus.SUCCEEDED: "there is nothing to retry",
+    RunStatus.CANCELLED: "it was no longer wanted; create a new run to do it after all",
+}
+
+
+def _run_id(operations: Operations, meant: Target) -> str | None:
+    """Of the item's last run by now."""
+    channel = meant.pipeline.channel
+    task_id = f"{channel}/{meant.item_id}" if channel else str(meant.item_id)
+    runs = operations.ledger(meant.pipeline).of_task(task_id)
+    return runs[-1].run_id if runs else None
+
+
+def _refuse_former(found: Found, run: Run) -> None:
+    if not run.ended:
+        return
+    last = found.ledger.of_task(run.task_id)[-1]
+    if last.run_id != run.run_id:
+        raise Refusal(
+            f"{run.run_id} is a former run of {found.item_id} and has ended ({run.status}); its last one is "
+            f"{last.run_id} ({last.status}): name that, or {found.item_id}"
+        )
+
+
+def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:
+    """The pipeline in which an item of that id is under way or among the dead letters, though no ledger knows. Raises
+    RunError if there are several."""
+
+    def has(pipeline: OperatedPipeline) -> bool:
+        present = pipeline.present()
+        return (
+            bool(present and present.item_id == text) or letter_of(pipeline.bucket, operations.clock, text) is not None
+        )
+
+    found = [pipeline for pipeline in operations.pipelines if has(pipeline)]
+    if len(found) > 1:
+        channels = ", ".join(str(pipeline.channel) for pipeline in found)
+        raise RunError(f"{text!r} may mean a generation of several channels: {channels}; name the --channel")
+    return found[0] if found else None

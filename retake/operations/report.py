@@ -1,0 +1,135 @@
+"""The incident report of a run as data (docs/protocol.md, section "Incident analysis")."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from retake.clock import stamp
+from retake.operations import attempts, timeline
+from retake.operations.bills import total_usd, unsure
+from retake.operations.incident import TARGET_S, Incident, incident
+from retake.operations.incident import as_document as outage_document
+from retake.operations.lookup import Found, find
+from retake.operations.pipelines import Operations
+from retake.operations.port import Evidence
+from retake.operations.recommendations import recommendations
+from retake.operations.status import run_document
+from retake.operations.timeline import TimelineEntry
+from retake.operations.words import count
+from retake.runs.states import FINAL, RunStatus
+
+LAST_RUNS = 50
+"""How many other runs are looked at for a pattern."""
+
+NO_EVIDENCE = Evidence([], [])
+
+
+class History(NamedTuple):
+    """All that is on record of a run, or of all runs of an item."""
+
+    found: Found
+    entries: Sequence[TimelineEntry]
+    evidence: Evidence
+
+    @property
+    def start(self) -> datetime:
+        return self.entries[0].at if self.entries else self.found.runs[0].created_at
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        it = self.evidence
+        return {
+            "task_id": self.found.task_id,
+            **attempts.as_document(it.step),
+            "runs": [run_document(run) for run in self.found.runs],
+            "timeline": [timeline.as_document(entry, self.start) for entry in self.entries],
+            "files": [{"key": entry.key, "size": entry.size} for entry in it.files],
+            "paid_calls": it.calls,
+            "paid_usd": total_usd(it.calls),
+            "where": self.found.pipeline.bucket.url,
+        }
+
+
+class Report(NamedTuple):
+    """Everything that an incident report says."""
+
+    history: History
+    incident: Incident
+    advice: Sequence[str]
+    now: datetime
+
+
+def history(operations: Operations, text: str) -> History:
+    """Return what is on record of the run or item that `text` names. Raises RunError."""
+    found = find(operations, text)
+    entries = timeline.timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
+    own = found.runs[-1].pipeline == found.pipeline.name
+    return History(found, entries, found.pipeline.evidence(found.item_id) if own else NO_EVIDENCE)
+
+
+def incident_report(operations: Operations, text: str) -> Report:
+    """Return the report of the run or item that `text` names. Raises RunError."""
+    past, now = history(operations, text), operations.clock.now()
+    found, pipeline = past.found, past.found.pipeline
+    what = incident(found.runs, past.entries, pipeline.recovered_by, now)
+    advice = recommendations(what, past.evidence.calls, _others(found), pipeline, past.evidence.held)
+    return Report(past, what, advice, now)
+
+
+def _others(found: Found) -> Mapping[str, int]:
+    """In how many of the last other runs of the pipeline each code was the last error."""
+    own = {run.run_id for run in found.runs}
+    last = found.ledger.runs(status=FINAL, pipeline=found.runs[-1].pipeline, limit=LAST_RUNS)
+    return Counter(run.error_code for run in last if run.error_code and run.run_id not in own)
+
+
+def as_document(report: Report) -> dict[str, Any]:
+    """Return the report as JSON has it."""
+    it, known = report.incident, report.history.document()
+    doubtful = unsure(known["paid_calls"])
+    return {
+        "task_id": known["task_id"],
+        "runs": known["runs"],
+        **attempts.as_document(report.history.evidence.step),
+        "summary": summary(report),
+        "recovered": it.recovered,
+        "first_trouble": stamp(it.first_trouble) if it.first_trouble else None,
+        "failed_step": it.step,
+        "cause": (it.cause.error.raw or None) if it.cause else None,
+        "failures": len(it.failures),
+        "failures_by_code": dict(it.codes),
+        "interruptions": len(it.interruptions),
+        "outages": [outage_document(outage, it.until) for outage in it.outages],
+        "mttr_s": it.mttr_s,
+        "mttr_at_least": it.mttr_at_least,
+        "mttr_target_s": TARGET_S,
+        "actions": [{"who": who, "what": what, "times": times} for who, what, times in it.actions],
+        "paid_usd": known["paid_usd"],
+        "paid_calls": known["paid_calls"],
+        "unsure_usd": total_usd(doubtful),
+        "unsure_calls": [dict(call) for call in doubtful],
+        "files": known["files"],
+        "recommendations": list(report.advice),
+        "timeline": [timeline.as_document(entry, it.began) for entry in report.history.entries],
+    }
+
+
+def summary(report: Report) -> str:
+    """Return what happened and how bad it was, in a sentence or two."""
+    it = report.incident
+    if not it.happened:
+        return f"Nothing went wrong: the run is {it.run.status}." if it.run.ended else "Nothing has gone wrong so far."
+    steps = Counter(failure.step or "no step" for failure in it.failures)
+    where = ", ".join(f"{step} {times}" for step, times in steps.items())
+    trouble = count(len(it.failures), "failure") + (
+        f" ({where})" if len(steps) > 1 else f" at {where.split()[0]}" if where else ""
+    )
+    lost = "time, and perhaps money," if unsure(report.history.evidence.calls) else "only time"
+    gone = f", {count(len(it.interruptions), 'interruption')}" if it.interruptions else ""
+    ends = {
+        RunStatus.SUCCEEDED: f"It recovered: the result is there, {lost} was lost.",
+        RunStatus.FAILED: "It did not recover: the run failed for good. What it had made is kept as a dead letter.",
+        RunStatus.CANCELLED: "It was cancelled: somebody did not want it any more.",
+    }
+    return f"{trouble}{gone}. {ends.get(it.run.status, f'It is not over: the run is {it.run.status}.')}"

@@ -1,0 +1,86 @@
+"""The runs on record that fit a filter, and at which attempt those under way are."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from retake.errors import RetakeError
+from retake.operations import attempts
+from retake.operations.attempts import StepAttempt
+from retake.operations.pipelines import Operations
+from retake.operations.status import run_document
+from retake.operations.words import code_of
+from retake.runs import Ledger
+from retake.runs.run import Run
+from retake.runs.states import RunStatus
+
+_FURTHEST = 20_000
+"""So many of the last runs are read at most."""
+
+
+class RunFilter(NamedTuple):
+    """Which runs are wanted."""
+
+    statuses: Sequence[RunStatus] = ()
+    pipeline: str | None = None
+    since: datetime | None = None
+    code: str | None = None  # of the last error: in full, without its prefix, or as tables show it; in any case
+
+    def holds_for(self, run: Run) -> bool:
+        recent = self.since is None or run.updated_at >= self.since
+        return recent and (self.code is None or _is_code(self.code, run.error_code))
+
+
+class RunList(NamedTuple):
+    """Runs, the last changed first, and where those under way are, by run id."""
+
+    runs: list[Run]
+    steps: dict[str, StepAttempt]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "runs": [{**run_document(run), **attempts.as_document(self.steps.get(run.run_id))} for run in self.runs]
+        }
+
+
+def list_runs(operations: Operations, wanted: RunFilter, limit: int) -> RunList:
+    """Return the runs that fit, at most `limit`. Raises StorageError."""
+    found = [run for _, ledger in operations.ledgers() for run in _matching(ledger, wanted, limit)]
+    runs = sorted(found, key=lambda run: (run.updated_at, run.run_id), reverse=True)[:limit]
+    return RunList(runs, _steps(operations, runs))
+
+
+def _is_code(wanted: str, code: str | None) -> bool:
+    known = (code or "").upper()
+    shown = code_of(known)
+    return wanted.strip().upper() in {known, shown, shown.partition(" ")[2]}
+
+
+def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
+    """The last changed first. A ledger knows nothing of errors: where one is wanted, more and more of the last runs
+    are read until enough are found."""
+    reach = limit
+    while True:
+        read = ledger.runs(status=wanted.statuses, pipeline=wanted.pipeline, limit=reach)
+        found = [run for run in read if wanted.holds_for(run)]
+        older = wanted.since is not None and bool(read) and read[-1].updated_at < wanted.since
+        if len(found) >= limit or len(read) < reach or older or reach >= _FURTHEST:
+            return found[:limit]
+        reach = min(4 * reach, _FURTHEST)
+
+
+def _steps(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:
+    """At which attempt the runs under way are, as far as their pipelines' documents tell."""
+    going = {run.pipeline: run for run in runs if not run.ended}
+    found = {}
+    for pipeline in operations.pipelines:
+        if (run := going.get(pipeline.name)) is None:
+            continue
+        try:
+            present = pipeline.present()
+        except RetakeError:
+            continue  # `status` says what is wrong with it
+        if present and present.item_id == run.task_id.rpartition("/")[2]:
+            found[run.run_id] = present.step
+    return found

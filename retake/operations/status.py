@@ -1,0 +1,181 @@
+"""How each pipeline stands: a few reads however much there is in the bucket, no lease, no writes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from retake.bucket import Holder
+from retake.clock import stamp
+from retake.errors import RetakeError, StateError
+from retake.operations.breakers import BreakerStates, vendor_off
+from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline, PipelineState
+from retake.paid.caps import Today
+from retake.paid.day_book import Sums
+from retake.retrying.dead_letters import DEAD_LETTERS
+from retake.runs.run import Run
+from retake.runs.states import FINAL, RunStatus
+
+ENDED_SHOWN = 5
+"""How many of the last ended runs are shown."""
+
+
+class PipelineStatus(NamedTuple):
+    """How a pipeline stands: its own state, and what the lease, the dead letters and the ledger add to it."""
+
+    channel: str | None
+    state: PipelineState
+    holder: Holder | None
+    dead_letters: int
+    counts: Mapping[RunStatus, int]
+    ended: tuple[Run, ...]
+    next_tick: str
+    needs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def today(self) -> Today | None:
+        return self.state.today
+
+    @property
+    def sums(self) -> Sums | None:
+        """What the pipeline has spent today. None: not known, for its document may know more than the book."""
+        return self.today.sums if self.today and self.state.readable else None
+
+
+def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineStatus]:
+    """Return how each pipeline stands. Raises SettingsError, StorageError."""
+    today = _today(operations)
+    off = vendor_off(operations, breakers)
+    ended = ENDED_SHOWN if len(operations.pipelines) == 1 else 0
+    _runs(operations, operations.pipelines[0], 0)  # a shared ledger is opened here, once, rather than by each thread
+    return operations.each(lambda pipeline: _status(operations, pipeline, today, off, ended))
+
+
+def _today(operations: Operations) -> Today | StateError:
+    try:
+        return operations.caps.today("")
+    except StateError as error:
+        return error
+
+
+def _status(
+    operations: Operations,
+    pipeline: OperatedPipeline,
+    today: Today | StateError,
+    off: Callable[[str], str],
+    ended: int,
+) -> PipelineStatus:
+    state = pipeline.state(today, off)
+    holder = pipeline.bucket.holder(pipeline.lease_name)
+    letters = [entry for entry in pipeline.bucket.list(DEAD_LETTERS) if entry.key.endswith("/report.json")]
+    counts, last, away = _runs(operations, pipeline, ended)
+    next_tick = state.next_tick
+    if holder:
+        next_tick = f"leaves it to {holder.owner}, who is at work; as things stand after that, {next_tick}"
+    return PipelineStatus(
+        pipeline.channel,
+        state,
+        holder,
+        len(letters),
+        counts,
+        last,
+        next_tick,
+        tuple(_needs(state, away, today)),
+        tuple(_notes(state, holder, operations)),
+    )
+
+
+def _runs(
+    operations: Operations, pipeline: OperatedPipeline, ended: int
+) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], str]:
+    """How many runs are in each state, the last that ended, and why the ledger cannot be read."""
+    try:
+        ledger = operations.ledger(pipeline)
+        counts = ledger.counts(pipeline=pipeline.name)
+        last = tuple(ledger.runs(status=FINAL, pipeline=pipeline.name, limit=ended)) if ended else ()
+    except RetakeError as error:
+        return {}, (), str(error)
+    return counts, last, ""
+
+
+def _needs(state: PipelineState, ledger_away: str, today: Today | StateError) -> list[str]:
+    own = list(state.needs)
+    at = 0 if state.readable else 1  # an invalid document comes first
+    ledger = [f"the ledger cannot be read: {ledger_away}"] if ledger_away else []
+    return [*own[:at], *ledger, *own[at:], *([str(today)] if isinstance(today, StateError) else [])]
+
+
+def _notes(state: PipelineState, holder: Holder | None, operations: Operations) -> list[str]:
+    notes, now = [], operations.clock.now()
+    if holder and holder.since and now - holder.since > timedelta(seconds=operations.terms.patience_s):
+        notes.append(f"the lease is held for long: look whether {holder.owner} is still at work")
+    if state.interrupted and not holder:
+        notes.append("the last tick did not come to its end; the next one goes on from what is on record")
+    notes += state.notes
+    if state.today and state.today.doubt:
+        notes.append(f"today's spending is {state.today.doubt}")
+    return notes
+
+
+# --- as data ----------------------------------------------------------------------------------------------------------
+
+
+def as_document(it: PipelineStatus, cap_usd: float | None) -> dict[str, Any]:
+    """Return the status as JSON has it. `cap_usd` is the cap of a day for all pipelines together."""
+    state, sums = it.state, it.sums
+    return {
+        "channel": it.channel,
+        "needs": list(it.needs),
+        "notes": list(it.notes),
+        "generation_id": state.item_id,
+        "step": state.step.step if state.step else None,
+        "status": state.status,
+        "status_in_words": state.words,
+        "attempt": state.step.number if state.step else None,
+        "max_attempts": state.step.most if state.step else None,
+        "next_retry_at": stamped(state.next_retry_at),
+        "waiting_for": state.waiting
+        and {"whom": state.waiting.party, "what": state.waiting.what, "since": stamped(state.waiting.since)},
+        "last_error": state.error.raw or None,
+        "lease": it.holder
+        and {"owner": it.holder.owner, "since": stamped(it.holder.since), "until": stamped(it.holder.until)},
+        "next_tick": it.next_tick,
+        "next_act": state.next_act,
+        "dead_letters": it.dead_letters,
+        "failed_in_a_row": state.failed_in_a_row,
+        "spend_today": {
+            "settled_usd": sums.settled if sums else None,
+            "reserved_usd": sums.reserved if sums else None,
+            "cap_usd": cap_usd,
+        },
+        "runs": {status.value: n for status, n in it.counts.items()},
+        "last_ended": [run_document(run) for run in it.ended],
+    }
+
+
+def caps_document(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
+    """Return the day's book as JSON has it; None where it cannot be read."""
+    today = day_of(seen)
+    return today and {
+        "day": today.day,
+        "clock_day": today.clock_day,
+        "spent_usd": today.book.spent,
+        "cap_usd": today.limits.bucket_usd,
+        "channel_cap_usd": today.limits.pipeline_usd,
+    }
+
+
+def day_of(seen: Sequence[PipelineStatus]) -> Today | None:
+    """Return the day as one of the pipelines sees it."""
+    return next((it.today for it in seen if it.today), None)
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """Return a run as JSON has it."""
+    return {field: stamp(it) if isinstance(it, datetime) else it for field, it in run._asdict().items()}
+
+
+def stamped(moment: datetime | None) -> str | None:
+    """Return a moment that may be missing as JSON has it."""
+    return stamp(moment) if moment else None

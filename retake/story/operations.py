@@ -1,0 +1,268 @@
+"""The story behind the port of `retake.operations`: all that the console needs of it."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from retake.bucket import Bucket, Entry, NotFound
+from retake.clock import Clock
+from retake.errors import RetakeError, StateError
+from retake.operations.bills import calls_of
+from retake.operations.finding import Finding
+from retake.operations.letters import letter_of
+from retake.operations.pipelines import Operations, Terms
+from retake.operations.port import (
+    Bill,
+    Evidence,
+    ItemOrder,
+    OrderPlan,
+    OrderResult,
+    PaidWork,
+    PipelineState,
+    Present,
+    Refusal,
+    Verb,
+)
+from retake.paid.caps import Today
+from retake.runs.run import Run
+from retake.runs.states import RunStatus
+from retake.story.documents import Documents, Step, safe_id
+from retake.story.environment import LEASE, open_storage, part_of, pipeline_of
+from retake.story.generation import DEAD_LETTERS, SPEND
+from retake.story.operator_actions import OperatorActions
+from retake.story.operator_checks import document_checks
+from retake.story.operator_rules import next_tick
+from retake.story.operator_view import held_call, step_attempt, story_state
+from retake.story.prices import prices
+from retake.story.settings import SECTIONS, FilePaths, Settings
+from retake.story.spending import known, story_spending
+from retake.story.store import DocumentStore
+from retake.ticking.ledgers import Ledgers
+from retake.ticking.process import owner
+
+_PICTURE = frozenset({Step.IMAGINE, Step.UPSCALE, Step.RUNWAY})
+_RECOVERED_BY: Mapping[str, frozenset[str]] = {
+    Step.CONTENT: frozenset({Step.CONTENT, *_PICTURE, Step.MOCK}),
+    Step.IMAGINE: _PICTURE,
+    Step.FETCH: _PICTURE,
+    Step.UPSCALE: frozenset({Step.UPSCALE, Step.RUNWAY}),
+    Step.RUNWAY: frozenset({Step.RUNWAY}),
+    Step.RUNWAY_POLL: frozenset({Step.RUNWAY}),
+}
+
+_BY_MIDJOURNEY: tuple[str, ...] = (Step.IMAGINE, Step.UPSCALE, Step.FETCH)
+_VENDORS: Mapping[str, str] = {Step.CONTENT: "chat API", Step.RUNWAY: "runway", Step.RUNWAY_POLL: "runway"}
+
+
+def open_operations(
+    settings: Settings, clock: Clock, *, channel: str | None = None, named: bool = False, bucket: Bucket | None = None
+) -> Operations:
+    """Return what an operator sees and acts on: the pipeline of `channel`, or that of each of the CHANNELS without one.
+    `named` is whether the operator named the channel. `bucket` replaces the one that the settings name.
+
+    Raises SettingsError for a channel that is none of the CHANNELS, StorageError.
+    """
+    whole = bucket or open_storage(settings)
+
+    def pipeline(channel: str | None) -> StoryOperations:
+        def leasable() -> Bucket:
+            return part_of(bucket or open_storage(settings, dead_mans_switch=True), settings, channel)
+
+        return StoryOperations(settings, whole, clock, channel, leasable)
+
+    workflow = settings.workflow
+    terms = Terms(
+        ledger_url=settings.storage.ledger,
+        breaker=settings.breaker,
+        script_timeout_s=workflow.script_timeout_seconds,
+        concurrency=workflow.channel_concurrency,
+        patience_s=2 * workflow.script_timeout_seconds,
+    )
+    channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
+    caps = story_spending(settings, whole, clock).caps()
+    return Operations([pipeline(it) for it in channels], whole, clock, caps=caps, terms=terms, named=named)
+
+
+class StoryOperations:
+    """The pipeline of one channel, as an operator sees it (`retake.operations.port.OperatedPipeline`). `whole` is all
+    of the bucket; `leasable` opens the channel's part for a process that takes the lease."""
+
+    lease_name = LEASE
+    recovered_by = _RECOVERED_BY
+
+    def __init__(
+        self, settings: Settings, whole: Bucket, clock: Clock, channel: str | None, leasable: Callable[[], Bucket]
+    ) -> None:
+        self.name = pipeline_of(channel)
+        self.channel = channel
+        self.bucket = part_of(whole, settings, channel)
+        pictures = dict.fromkeys(_BY_MIDJOURNEY, settings.midjourney.provider)
+        self.vendors: Mapping[str, str] = {**pictures, **_VENDORS}
+        self.holds_unknown = settings.workflow.on_unknown_outcome == "hold"
+        self._settings, self._whole, self._clock = settings, whole, clock
+        self._open_leasable = leasable
+
+    def leasable(self) -> Bucket:
+        return self._open_leasable()
+
+    def has_setting(self, name: str) -> bool:
+        section, _, field = name.rpartition(".")
+        return section in SECTIONS and field in SECTIONS[section].fields
+
+    # --- what it tells ---
+
+    def store(self) -> DocumentStore:
+        """Return its documents, for reading."""
+        return DocumentStore(self.bucket, self._settings.paths, None, self._clock)
+
+    def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
+        return story_state(self.name, self.store(), self._settings, self._clock.now(), today, vendor_off)
+
+    def present(self) -> Present | None:
+        documents = self.store().read()
+        name = documents.gen.generation_id
+        return Present(name, step_attempt(documents.midjourney, self._settings.workflow)) if name else None
+
+    def evidence(self, item_id: str) -> Evidence:
+        if not safe_id(item_id):
+            return Evidence([], [])
+        store = self.store()
+        try:
+            documents = store.read()
+        except StateError:
+            documents = None
+        files = [*_files(self.bucket, self._settings.paths, item_id)]
+        if documents is None or documents.gen.generation_id != item_id:
+            return Evidence(files, _spent(store, item_id))
+        doc = documents.midjourney
+        step = step_attempt(doc, self._settings.workflow)
+        return Evidence(
+            [*_files(self.bucket, self._settings.paths, item_id)], doc.paid_calls, step, held_call(documents)
+        )
+
+    def paid_since(self, day: str) -> PaidWork:
+        documents = self.store().read()
+        doc, present = documents.midjourney, documents.gen.generation_id
+        bills = {it.item_id: it for it in _ended_since(self.bucket, day)}
+        if present and doc.paid_calls:  # a requeued generation has its old calls in its document too
+            bills[present] = Bill(present, "under way", doc.paid_calls)
+        return PaidWork([*bills.values()], known(doc))
+
+    def check(self) -> Iterator[Finding]:
+        yield from document_checks(self.store(), self.channel)
+
+    # --- what it does ---
+
+    @cached_property
+    def _actions(self) -> OperatorActions:
+        ledgers = Ledgers(self._settings.storage.ledger, self._clock)
+        return OperatorActions(
+            self._settings, self.leasable(), self._clock, owner=owner(), pipeline=self.name, ledgers=ledgers
+        )
+
+    def plan(self, order: ItemOrder) -> OrderPlan:
+        verb, name, run = order
+        documents = self.store().read()
+        if verb is Verb.REQUEUE:
+            self._actions.check_requeue(name, documents)
+            after = self._actions.requeued(name)
+            return OrderPlan(order, then=self._next_tick(after) if after else "")
+        if documents.gen.generation_id == name:
+            return OrderPlan(order, self._actions.planned(verb, name).lost)
+        kept = letter_of(self.bucket, self._clock, name) is not None
+        cancelled = run is not None and run.status is RunStatus.CANCELLED
+        if verb is Verb.RETRY and kept and not cancelled:
+            self._actions.check_requeue(name, documents)
+            return OrderPlan(order._replace(verb=Verb.REQUEUE))
+        raise _has_ended(order, documents, letter=kept)
+
+    def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
+        verb, name, _ = order
+        if verb is Verb.DROP:
+            letter = self._actions.drop(name)
+            files = len(letter.files) + (not letter.fault)
+            return OrderResult(order, f"the dead letter {name} is dropped, {files} files")
+        if verb is Verb.REQUEUE:
+            after = self._actions.requeue(name)
+            what, warning = f"{name} is requeued from its dead letter", ""
+        else:
+            done, after = self._actions.carry_out(verb, name, agreed)
+            what, warning = done.done, done.warning or (f"given up: {done.lost}" if done.lost else "")
+        return OrderResult(order, what, self._next_tick(after), warning, after.midjourney.status)
+
+    def lower_flag(self) -> bool:
+        return self._actions.lower_flag()
+
+    def _next_tick(self, documents: Documents) -> str:
+        """What the next tick does; without the caps where there are none, or the day's book cannot be read."""
+        spending = story_spending(self._settings, self._whole, self._clock, self.name)
+        try:
+            today = spending.today(known(documents.midjourney)) if spending.capped else None
+        except RetakeError:
+            today = None
+        return next_tick(documents, self._settings.workflow, self._clock.now(), prices(self._settings), today)
+
+
+def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:
+    """Why nothing can be done about a generation that is not under way, and what can."""
+    name, run, present = order.item_id, order.run, documents.gen.generation_id
+    if letter:
+        way = f"it is among the dead letters: dead-letters requeue {name} resumes it"
+    elif run and run.status is RunStatus.SUCCEEDED:
+        way = "there is nothing to do"
+    elif run and not run.ended:
+        way = "its documents say that it has ended, and the next tick brings the ledger in line"
+    else:
+        way = "its dead letter was dropped and cannot be requeued; the next tick begins a new one"
+    under_way = f"; under way is {present}" if present else ""
+    return Refusal(f"{name} cannot be {_PAST[order.verb]}: it {_how(run)}, and {way}{under_way}")
+
+
+_PAST = {Verb.RETRY: "retried", Verb.SKIP: "skipped", Verb.CANCEL: "cancelled"}
+
+
+def _how(run: Run | None) -> str:
+    if run is None or not run.ended:
+        return "is not under way"
+    return {RunStatus.SUCCEEDED: "has succeeded", RunStatus.CANCELLED: "was cancelled"}.get(run.status, "has failed")
+
+
+def _files(bucket: Bucket, paths: FilePaths, name: str) -> Iterator[Entry]:
+    for folder in (paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder):
+        yield from bucket.list(f"{folder}{name}.")
+    yield from bucket.list(f"{DEAD_LETTERS}{name}/")
+    yield from bucket.list(f"{SPEND}{name}.json")
+
+
+def _ended_since(bucket: Bucket, day: str) -> Iterator[Bill]:
+    """A spend record is written when its generation ends, so one that is older has no call of these days."""
+    since = datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() - 3600  # clocks may differ a little
+    for entry in bucket.list(SPEND):
+        if entry.modified >= since and entry.key.endswith(".json"):
+            value = _object(bucket, entry.key)
+            name = entry.key.removeprefix(SPEND).removesuffix(".json")
+            yield Bill(name, str(value.get("outcome") or ""), calls_of(value))
+    for entry in bucket.list(f"{DEAD_LETTERS}before-"):
+        if entry.modified >= since and entry.key.endswith(".json"):
+            name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]
+            yield Bill(name, "nobody's", calls_of(_object(bucket, entry.key)))
+
+
+def _spent(store: DocumentStore, name: str) -> list[dict[str, Any]]:
+    """The paid calls of a generation that has ended; none where its record is invalid."""
+    try:
+        return calls_of(store.read_object(f"{SPEND}{name}.json"))
+    except StateError:
+        return []
+
+
+def _object(bucket: Bucket, key: str) -> dict[str, Any]:
+    try:
+        value = json.loads(bucket.read(key)[0])
+    except NotFound:
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{key}: not JSON ({error}); mend it or remove it") from error
+    return value if isinstance(value, dict) else {}

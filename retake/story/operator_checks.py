@@ -1,0 +1,144 @@
+"""The doctor's checks of what is the story's own: prompts, ffmpeg, documents, and its vendors.
+
+Each vendor is asked something that costs nothing, by the client that the steps use.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from retake.bucket import NotFound
+from retake.errors import ErrorClass, RetakeError, SettingsError, VendorError
+from retake.exit_codes import ExitCode
+from retake.keys import Keys
+from retake.operations.finding import Finding, fault, named, of_error, ok, warn
+from retake.settings.rules import PictureSize
+from retake.story.clients import LocalMedia, RealVendors
+from retake.story.content import KEYS, checked, load_prompts, prompts_file
+from retake.story.documents import Documents
+from retake.story.settings import Settings
+from retake.story.store import DocumentStore
+from retake.vendors import Health, Healthy, Quota
+
+PATIENCE_S = 15.0
+"""Seconds that a vendor may take here, whatever a step would give it."""
+
+
+def prompts_check(settings: Settings) -> Finding:
+    path = prompts_file(settings)
+    try:
+        return ok("prompts", f"{path}: {len(load_prompts(path))} calls to the writer")
+    except SettingsError as error:
+        return of_error("prompts", error, "mend the file, or name another in FILE_PATHS.prompts")
+
+
+def ffmpeg_check(settings: Settings) -> Finding:
+    """Make and read a small mock video with the encoder that the settings name."""
+    small = settings._replace(
+        image=settings.image._replace(output_size=PictureSize(64, 64)),
+        video=settings.video._replace(mock_duration=0.2, mock_fps=10),
+    )
+    try:
+        studio = LocalMedia(small)
+        doubtful = studio.check_video(studio.mock_video(studio.placeholder("doctor")))
+    except RetakeError as error:
+        return of_error("ffmpeg", error, "without it no mock is made and no video is checked")
+    if doubtful:
+        return warn("ffmpeg", doubtful, "look at VIDEO.mock_codec")
+    return ok("ffmpeg", f"made and read a video with {settings.video.mock_codec}")
+
+
+def document_checks(store: DocumentStore, channel: str | None) -> Iterator[Finding]:
+    """Check that the documents are valid and the text of the generation under way is whole."""
+    check = named("documents", channel)
+    try:
+        documents = store.read()
+    except RetakeError as error:
+        yield of_error(check, error)
+        return
+    last = documents.midjourney.error
+    what = documents.gen.generation_id or "no generation"
+    if documents.gen.generation_id and last.critical:
+        yield fault(check, f"{what}: {last.message}", last.advice)
+    else:
+        yield ok(check, f"all readable; {what} is under way")
+    if "json" in documents.files:
+        yield _input(store, documents, channel)
+
+
+def _input(store: DocumentStore, documents: Documents, channel: str | None) -> Finding:
+    """666/ID.json as the steps after it need it."""
+    check = named("input", channel)
+    key = store.file_key(documents.gen.generation_id or "", "json")
+    do = "mend the file, or take the generation up from its text again"
+    try:
+        value = json.loads(store.bucket.read(key)[0])
+        checked(value if isinstance(value, dict) else {}, KEYS)
+    except NotFound:
+        return ok(check, f"{key} has just been moved")
+    except (ValueError, RecursionError) as error:
+        return fault(check, f"{key}: not JSON ({error})", do)
+    except RetakeError as error:
+        return fault(check, f"{key}: {error}".replace("the writer's answer", "it"), do)
+    return ok(check, f"{key} has all that the pictures and the video need")
+
+
+def vendor_checks(settings: Settings, keys: Keys, *, test_request: bool) -> Iterator[Finding]:
+    """Check all vendors at the same time. One whose key is missing is left out: another check reports that."""
+    timeout_s = min(PATIENCE_S, settings.workflow.call_timeout_seconds)
+    quick = settings._replace(workflow=settings.workflow._replace(call_timeout_seconds=timeout_s))
+    vendors = RealVendors(quick, keys)
+    clients: dict[str, tuple[str, Callable[[], Any]]] = {
+        f"pictures ({settings.midjourney.provider})": ("midjourney", vendors.midjourney),
+        "videos (runway)": ("runway", vendors.video_generator),
+        "texts (chat API)": ("openai", vendors.writer),
+    }
+    asked = {name: client for name, (key, client) in clients.items() if getattr(keys, key)}
+    with ThreadPoolExecutor(len(clients)) as pool:
+        yield from pool.map(lambda name: _health(name, asked[name]), asked)
+        if test_request:
+            yield from pool.map(lambda name: _tried(name, asked[name]), asked)
+
+
+def _health(name: str, client: Callable[[], Healthy]) -> Finding:
+    try:
+        health = client().health()
+    except VendorError as error:
+        return _unwell(name, error)
+    except RetakeError as error:
+        return of_error(name, error)
+    facts = {"quotas": [quota._asdict() for quota in health.quotas]}
+    if health.doubts:
+        return warn(name, _told(health), "; ".join(health.doubts), **facts)
+    return ok(name, _told(health), **facts)
+
+
+def _tried(name: str, client: Callable[[], Healthy]) -> Finding:
+    check = f"test request, {name}"
+    try:
+        return ok(check, client().test_request())
+    except VendorError as error:
+        return _unwell(check, error)
+    except RetakeError as error:
+        return of_error(check, error)
+
+
+def _unwell(name: str, error: VendorError) -> Finding:
+    """Class C needs a person before anything works; what is temporary may be over with the next look."""
+    if error.error_class is ErrorClass.CRITICAL:
+        return fault(
+            name, str(error), "do what the message says; until then every call fails", ExitCode.CONFIG, code=error.code
+        )
+    return fault(name, str(error), "look again in a minute", code=error.code)
+
+
+def _told(health: Health) -> str:
+    return "; ".join([health.says, *filter(None, map(_quota, health.quotas))])
+
+
+def _quota(quota: Quota) -> str:
+    if quota.left is None:
+        return ""
+    of = f" of {quota.limit:g}" if quota.limit is not None else ""
+    return f"{quota.left:,.10g}{of} {quota.name} left"

@@ -1,0 +1,192 @@
+"""How the story stands, for an operator: its documents, and what is decided on them, in words."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from retake.errors import ErrorRecord, StateError
+from retake.operations.attempts import StepAttempt
+from retake.operations.port import PipelineState, Waiting
+from retake.paid.caps import Today
+from retake.story.beginning import tidy_plan
+from retake.story.decision import Act, Action, decide, vendor_of
+from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.operator_rules import why
+from retake.story.prices import prices
+from retake.story.settings import Settings, Workflow
+from retake.story.spending import known
+from retake.story.store import DocumentStore
+
+OPERATOR = "the operator"
+
+WORDS: Mapping[Status | None, str] = {
+    None: "it goes on with the next tick",
+    Status.WAITING_FOR_IMAGINE: "four pictures are ordered; waiting for Midjourney",
+    Status.WAITING_FOR_UPSCALE: "the upscale is ordered; waiting for Midjourney",
+    Status.WAITING_FOR_RUNWAY: "the video is ordered; waiting for Runway",
+    Status.CONTENT_FAILED: "writing the text failed",
+    Status.IMAGINE_TRIGGER_FAILED: "ordering the pictures failed",
+    Status.UPSCALE_TRIGGER_FAILED: "ordering the upscale failed",
+    Status.MJ_FETCH_FAILED: "asking Midjourney for its task's state failed",
+    Status.RUNWAY_TRIGGER_FAILED: "ordering the video failed",
+    Status.RUNWAY_POLL_FAILED: "asking Runway for its task's state failed",
+    Status.RUNWAY_POLL_TIMEOUT: "the video was not ready within one tick",
+    Status.TIMED_OUT_MOCK_NEEDED: "no more calls to the vendors; a mock is made",
+    Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick moves it to the dead letters",
+}
+"""What each status means."""
+
+_NEXT_ACTS = {
+    Act.WAIT: "rest",
+    Act.RECONCILE: "settle",
+    Act.DEAD_LETTER: "bury",
+    Act.ORDER_VIDEO: "film",
+    Act.POLL_VIDEO: "film",
+}
+"""`next_act` where programs read other names than the code has."""
+
+
+def step_attempt(doc: MidjourneyDocument, limits: Workflow) -> StepAttempt:
+    """Return the attempt that the generation under way is at, or that was its last."""
+    step = doc.present_step
+    return StepAttempt(step.value, doc.retries_of(step) + 1, limits.max_retries + 1)
+
+
+def held_call(documents: Documents) -> str:
+    """Return what a person has to decide about a paid call of unknown outcome; "" if there is none."""
+    name, pending = documents.gen.generation_id, documents.midjourney.pending
+    if not name or pending is None or pending.outcome != UNKNOWN:
+        return ""
+    return (
+        f"Nobody can tell whether the {pending.step} call was carried out: look at the vendor's account, then "
+        f"`retry {name}` (it is made again) or `skip {name}`"
+    )
+
+
+def story_state(
+    name: str,
+    store: DocumentStore,
+    settings: Settings,
+    now: datetime,
+    today: Today | StateError | None,
+    vendor_off: Callable[[str], str],
+) -> PipelineState:
+    """Return how the story called `name` stands; see `OperatedPipeline.state`. Raises StorageError."""
+    book = None if isinstance(today, StateError) else today
+    try:
+        documents = store.read()
+    except StateError as error:
+        seen = book and book._replace(pipeline=name)
+        told = "stops at the invalid document"
+        return PipelineState("unreadable", readable=False, next_tick=told, today=seen, needs=(str(error),))
+    seen = book and book.seen_by(name, known(documents.midjourney))
+    action = decide(documents, settings.workflow, now, prices(settings), seen)
+    return _View(documents, action, settings.workflow).state(
+        seen, _next_tick(store, action, seen.over(prices(settings)[Step.CONTENT]) if seen else "", vendor_off)
+    )
+
+
+class _View(NamedTuple):
+    """Documents, and what is decided on them."""
+
+    documents: Documents
+    action: Action
+    limits: Workflow
+
+    @property
+    def doc(self) -> MidjourneyDocument:
+        return self.documents.midjourney
+
+    @property
+    def waits(self) -> bool:
+        return self.action.act is Act.WAIT
+
+    def state(self, today: Today | None, next_tick: str) -> PipelineState:
+        doc, gen, act = self.doc, self.documents.gen, self.action.act
+        name = gen.generation_id
+        waiting = self._waiting() if name else None
+        failing = doc.status in FAILED_STEP
+        return PipelineState(
+            self._words(waiting) if name else "no generation is under way",
+            item_id=name,
+            step=step_attempt(doc, self.limits) if name else None,
+            status=doc.status,
+            error=doc.error if name else ErrorRecord(),
+            waiting=waiting,
+            failing=failing,
+            next_retry_at=self.action.until if failing else None,
+            next_act=_NEXT_ACTS.get(act, act.name.lower()),
+            next_tick=next_tick,
+            idle=self.waits,
+            interrupted=self.documents.public.processing_lock,
+            failed_in_a_row=gen.failed_in_a_row,
+            today=today,
+            needs=tuple(self._needs()),
+            notes=tuple(_lacking(gen.warned)),
+        )
+
+    def _words(self, waiting: Waiting | None) -> str:
+        if self.doc.cancelled:
+            return "it was cancelled; the next tick moves it to the dead letters"
+        if self.waits and self.doc.pending:
+            return "a paid call of unknown outcome is held"
+        if self.waits and waiting and waiting.party == OPERATOR:
+            return "it waits until a person has fixed something"
+        return "it is waiting" if self.waits and self.doc.status is None else WORDS[self.doc.status]
+
+    def _waiting(self) -> Waiting | None:
+        doc = self.doc
+        if doc.pending and self.waits:
+            return Waiting(OPERATOR, f"what became of the {doc.pending.step} call", doc.pending.requested_at)
+        if doc.error.critical:
+            return Waiting(OPERATOR, doc.error.advice or "what the error names", doc.error.at)
+        if doc.runway_task:
+            return Waiting("Runway", f"task {doc.runway_task.task_id}", doc.runway_task.requested_at)
+        if doc.task:
+            return Waiting("Midjourney", f"{doc.task.task_type} task {doc.task.task_id}", doc.task.requested_at)
+        return None
+
+    def _needs(self) -> list[str]:
+        doc, name, failed = self.doc, self.documents.gen.generation_id, self.documents.gen.failed_in_a_row
+        if not name:
+            many = failed >= self.limits.max_failed_in_a_row
+            mend = f"the last {failed} generations all failed; fix the cause, then run the manager with --resume"
+            return [mend] if many else []
+        if doc.pending and doc.pending.outcome == UNKNOWN and self.waits:
+            return [
+                f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
+                f"account, then retry {name} (make it again) or skip {name}"
+            ]
+        return [f"{doc.error.message} Then: retry {name}".strip()] if doc.error.critical else []
+
+
+def _lacking(warned: list[str]) -> list[str]:
+    more = f" and {len(warned) - 10} more" if len(warned) > 10 else ""
+    return [f"published, and lacking files: {', '.join(warned[:10])}{more}"] if warned else []
+
+
+def _next_tick(store: DocumentStore, action: Action, over_cap: str, vendor_off: Callable[[str], str]) -> str:
+    """What the next tick does. `over_cap` says why nothing new can be paid for, if so."""
+
+    def off(action: Action) -> str:
+        vendor = vendor_of(action)
+        return vendor_off(vendor) if vendor else ""
+
+    if action.act is Act.WAIT:
+        return f"waits: {why(action)}"
+    if action.act is Act.BEGIN:
+        return _beginning(store, over_cap, off(Action(Act.WRITE, Step.CONTENT, "")))
+    if alone := off(action):
+        return f"waits: {alone}; due then: {action.act} ({why(action)})"
+    return f"{action.act} ({why(action)})"
+
+
+def _beginning(store: DocumentStore, over_cap: str, off: str) -> str:
+    plan = tidy_plan(store)
+    moved = sum(map(len, plan.moves))
+    tidying = f"move {moved} files, then " if moved else ""
+    if not plan.room:
+        return f"{tidying}begin nothing: {store.paths.folder_666} holds a ready group"
+    if over_cap:
+        return f"{tidying}begin nothing: {over_cap}"
+    return f"{tidying}begin a new generation" + (f", then wait: {off}" if off else "")
