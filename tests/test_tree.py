@@ -184,9 +184,6 @@ def test_the_console_reaches_the_story_from_few_places() -> None:
 
 # --- classes and functions ------------------------------------------------------------------------------------------
 
-SAME_NAME = {"Attempt", "Record", "Scripts"}
-"""Class names that still have two meanings (with and without an underscore counts as the same name)."""
-
 MANY_METHODS = {"MidjourneyDocument"}
 """The class that has more than 15 methods: the document has a property for each of its keys."""
 
@@ -220,7 +217,7 @@ def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = {}
     for path, it in classes():
         places.setdefault(it.name.lstrip("_"), []).append(named(path))
-    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SAME_NAME} == {}
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_no_class_does_everything() -> None:

@@ -18,7 +18,7 @@ MOST_ABANDONED = 32
 """The largest number of abandoned calls that may still run; with as many, calls with a limit are refused."""
 
 _log = getLogger(__name__)
-_abandoned: set["_Attempt[object]"] = set()
+_abandoned: set["_TimedCall[object]"] = set()
 _lock = threading.Lock()
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def within(timeout_s: float | None, work: Callable[[], T]) -> T:
         raise Refused(
             Code.UNAVAILABLE, f"{running} abandoned calls are still running: no other is made before one ends"
         )
-    attempt = _Attempt(work)
+    attempt = _TimedCall(work)
     attempt.start()
     try:
         attempt.ended.wait(min(timeout_s, threading.TIMEOUT_MAX))
@@ -72,7 +72,7 @@ def abandoned() -> int:
         return len(_abandoned)
 
 
-class _Attempt(Generic[T]):
+class _TimedCall(Generic[T]):
     """One call in a thread of its own."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -95,7 +95,7 @@ class _Attempt(Generic[T]):
         with _lock:
             if self.ended.is_set():
                 return False
-            _abandoned.add(cast("_Attempt[object]", self))
+            _abandoned.add(cast("_TimedCall[object]", self))
             return True
 
     def outcome(self) -> T:
@@ -110,8 +110,8 @@ class _Attempt(Generic[T]):
         except BaseException as raised:  # noqa: BLE001  it belongs to the waiting caller
             error = raised
         with _lock:
-            late = cast("_Attempt[object]", self) in _abandoned
-            _abandoned.discard(cast("_Attempt[object]", self))
+            late = cast("_TimedCall[object]", self) in _abandoned
+            _abandoned.discard(cast("_TimedCall[object]", self))
             if not late:
                 self._value, self._error = value, error
             self.ended.set()

@@ -65,7 +65,7 @@ class OperatorActions:
             chosen = self._plan(verb, generation_id, store.documents)
             if chosen.lost and chosen.lost != agreed:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
-            record = _Record(self._mirror(lease), self._settings, self._clock)
+            record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
             record.of_what_was_found(store.documents)
             with _flagged(store):
                 store.save_midjourney(chosen.doc)
@@ -120,7 +120,7 @@ class OperatorActions:
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()
-                record = _Record(self._mirror(lease), self._settings, self._clock)
+                record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
             return documents
 
@@ -140,7 +140,7 @@ class OperatorActions:
         with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
-                record = _Record(self._mirror(lease), self._settings, self._clock)
+                record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_found(store.documents, interrupted=True)
                 store.public.publish(lambda doc: doc.updated(processing_lock=False))
             return up
@@ -186,7 +186,7 @@ class OperatorActions:
             lease.release()
 
 
-class _Record(NamedTuple):
+class _LedgerNotes(NamedTuple):
     """The ledger, as it learns of an intervention."""
 
     mirror: RunMirror

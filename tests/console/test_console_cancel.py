@@ -59,7 +59,7 @@ def test_while_a_tick_is_at_work_nothing_is_done() -> None:
 
 
 def test_a_generation_that_has_ended_cannot_be_cancelled() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     before = world.everything()
     with pytest.raises(Refusal, match="cannot be cancelled: it has failed"):
         act(cancel, world, run=ID, yes=True)

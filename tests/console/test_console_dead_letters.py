@@ -27,7 +27,7 @@ def cancelled(name: str) -> World:
 
 def with_others() -> World:
     """A failed generation, paid work of nobody, and a letter of another kind."""
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     world.put("dead_letters/before-20260101-0001/config_midjourney.json", {"midjourney_task": {"task_id": "t"}})
     error = {"error_code": "ERR_TEMPORARY_X", "message": "gone"}
     DeadLetters(world.bucket, world.clock).put("robot-1", "robot item", {"n": 1}, error)
@@ -48,7 +48,7 @@ def test_where_nothing_failed_the_list_is_empty() -> None:
 
 
 def test_a_list_tells_what_failed_where_and_what_it_cost() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     [letter] = letters(world)
     assert letter == {
         "id": ID,
@@ -80,7 +80,7 @@ def test_what_was_cancelled_and_what_was_nobodys_is_told_from_what_failed() -> N
 
 @pytest.mark.parametrize("report", [b"", b"{", b"[]", b'{"paid_calls": 7, "last_error": 3, "failed_at_utc": "x"}'])
 def test_a_report_without_sense_does_not_keep_the_list_from_the_others(report: bytes) -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     world.put(f"dead_letters/{ID}/report.json", report)
     world.put("dead_letters/other/report.json", {"generation_id": "other", "failed_step": "runway"})
     assert {letter["id"] for letter in letters(world)} == {ID, "other"}
@@ -91,7 +91,7 @@ def test_a_report_without_sense_does_not_keep_the_list_from_the_others(report: b
 
 
 def test_a_letter_is_shown_with_its_report_its_error_its_files_and_what_requeue_would_do() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     before = world.everything()
     answer = act(show_letter, world, letter_id=ID)
     assert world.everything() == before
@@ -122,7 +122,7 @@ def test_of_a_cancelled_one_it_says_by_whom_and_what_is_in_flight() -> None:
 @pytest.mark.parametrize("command", [show_letter, requeue_letter, drop_letter])
 @pytest.mark.parametrize("name", ["20200101-0000", "", "..", "a/b", "../config", "x" * 300, "é", "run-1"])
 def test_what_is_no_dead_letter_is_said(command: Any, name: str) -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     before = world.everything()
     with pytest.raises(Refusal, match=r"no dead letter .*; dead-letters list"):
         act(command, world, letter_id=name, **({"yes": True} if command is drop_letter else {}))
@@ -133,7 +133,7 @@ def test_what_is_no_dead_letter_is_said(command: Any, name: str) -> None:
 
 
 def test_a_generation_is_taken_up_at_its_failed_step_with_everything_before_it_kept() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     answer = act(requeue_letter, world, letter_id=ID)
     assert (answer.document["done"], answer.document["run"]) == ("requeue", runs(world)[-1].run_id)
     assert letters(world) == []
@@ -159,7 +159,7 @@ def test_what_is_no_generation_is_not_requeued(name: str) -> None:
 
 
 def test_one_generation_at_a_time() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     world.vendors.plan("fetch", "running")
     world.tick()
     before = world.everything()
@@ -170,7 +170,7 @@ def test_one_generation_at_a_time() -> None:
 
 
 def test_the_remains_of_one_that_was_finished_are_not_taken_up_again() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     for suffix in ("json", "png", "mp4"):
         world.put(f"444/{ID}.{suffix}", b"x")
     with pytest.raises(Refusal, match="is finished, its files lie in 444/; these are the remains"):
@@ -181,7 +181,7 @@ def test_the_remains_of_one_that_was_finished_are_not_taken_up_again() -> None:
 
 
 def test_nothing_is_dropped_without_a_yes_and_what_is_lost_is_named() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     before = world.everything()
     with pytest.raises(Refusal, match=r"results of 2 paid calls \(0.055 USD\)\. Say --yes"):
         act(drop_letter, world, letter_id=ID, yes=False)
@@ -207,7 +207,7 @@ def test_letters_of_any_kind_can_be_dropped(name: str) -> None:
 
 
 def test_a_drop_that_died_is_told_by_the_list_and_can_be_dropped_without_a_yes() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     dying = FailingBucket(world.bucket, Fault(Crash, operation="delete", number=1, after=True))
     callback: Any = drop_letter.callback
     with pytest.raises(Crash):
@@ -223,7 +223,7 @@ def test_a_drop_that_died_is_told_by_the_list_and_can_be_dropped_without_a_yes()
 
 @pytest.mark.parametrize("command", [requeue_letter, drop_letter])
 def test_while_a_tick_is_at_work_nothing_is_done(command: Any) -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     lease = world.bucket.lease("story", "host-a:17")
     before = world.everything()
     with pytest.raises(LeaseHeld, match="host-a:17"):

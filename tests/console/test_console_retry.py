@@ -64,7 +64,7 @@ def test_what_nobody_knows_is_said(text: str) -> None:
 
 
 def test_of_several_that_may_be_meant_the_candidates_are_named() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     failed = [failed_run(world), *runs(world)]
     with pytest.raises(RunError, match="may mean several") as told:
         act(retry, world, run="run-")
@@ -86,7 +86,7 @@ def test_while_a_tick_is_at_work_nothing_is_done() -> None:
 
 
 def test_a_failed_generation_is_taken_up_again_where_it_failed() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     answer = act(retry, world, run=runs(world)[0].run_id)
     assert answer.document["done"] == "requeue"
     assert world.generation_id == ID
@@ -97,7 +97,7 @@ def test_a_failed_generation_is_taken_up_again_where_it_failed() -> None:
 
 
 def test_a_failed_generation_waits_for_the_one_under_way() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     world.vendors.plan("fetch", "running")
     world.tick()
     before = world.everything()
@@ -107,7 +107,7 @@ def test_a_failed_generation_waits_for_the_one_under_way() -> None:
 
 
 def test_a_former_run_of_a_generation_under_way_is_refused() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     act(retry, world, run=ID)
     first, second = runs(world)
     before = world.everything()
@@ -133,7 +133,7 @@ def cancelled() -> World:
 def dropped() -> World:
     from retake.console.dead_letters import drop_letter
 
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     act(drop_letter, world, letter_id=ID, yes=True)
     return world
 

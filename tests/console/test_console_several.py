@@ -62,7 +62,7 @@ def test_after_ctrl_c_the_rest_is_told_as_not_done() -> None:
 
 
 def test_all_that_can_be_requeued_are_the_generations_the_oldest_first() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     for name, at in (("20260102-0000", "2026-01-02T00:00:00Z"), ("20250101-0000", "2025-01-01T00:00:00Z")):
         world.put(f"dead_letters/{name}/report.json", {"generation_id": name, "failed_at_utc": at})
     world.put("dead_letters/before-20260101-0000/config_midjourney.json", {})

@@ -52,7 +52,7 @@ def test_while_a_tick_is_at_work_nothing_is_done() -> None:
 
 
 def test_a_generation_that_has_ended_has_nothing_to_skip() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     before = world.everything()
     with pytest.raises(Refusal, match=f"cannot be skipped: it has failed, .*dead-letters requeue {ID}"):
         act(skip, world, run=ID)

@@ -182,7 +182,7 @@ def test_a_section_that_is_no_table_is_named(robot: str) -> None:
 @pytest.mark.parametrize(
     ("robot", "section", "change", "fault"),
     [
-        ("NR.NSI.1", "errors", {"TIMEOUT": "x"}, "errors.TIMEOUT: 'TIMEOUT' is no error code"),
+        ("NR.NSI.1", "errors", {"TIMEOUT": "x"}, "errors.TIMEOUT: 'TIMEOUT' is not an error code"),
         ("NR.NSI.1", "errors", {"ERR_TEMPORARY_": "x"}, "errors.ERR_TEMPORARY_: "),
         (
             "NR.NSI.1",

@@ -53,7 +53,7 @@ def nothing_under_way() -> Scripted:
     return world
 
 
-def buried() -> Scripted:
+def dead_lettered() -> Scripted:
     world = STATES["failed for good"]()
     world.tick()
     return world
@@ -119,14 +119,14 @@ STATES: dict[str, Callable[[], Scripted]] = {
         failed_step="upscale",
         **failed("task_failed_max_retries", "upscale", 3),
     ),
-    "cancelled, not buried": state(
+    "cancelled, not dead_lettered": state(
         status="task_failed_max_retries",
         failed_step="upscale",
         cancelled={"by": "operator", "at_utc": ORDERED},
         midjourney_results=PICTURES,
         paid_calls=CALLS,
     ),
-    "buried": buried,
+    "dead_lettered": dead_lettered,
 }
 """By name; each call makes the world anew. All but the first are about generation `ID`; of the last it is over."""
 
@@ -135,7 +135,7 @@ __all__ = ["FOUR", "ID", "STATES"]
 WAITS = r"goes on by itself\. Wait for it, or cancel"
 ASKS = r"not known yet; the next tick finds out\. Wait for it, or cancel"
 MOCKS = r"the next tick makes the mock\. Wait for it, or cancel"
-BURIES = r"the next tick moves it to the dead letters; after that, dead-letters requeue"
+DEAD_LETTERS_IT = r"the next tick moves it to the dead letters; after that, dead-letters requeue"
 NO_TEXT = r"the text cannot be done without"
 USED = r"no attempt is left .* retries used\)"
 
@@ -176,6 +176,6 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "mock next": (MOCKS, MOCKS, ALLOWED),
     "mock failed": (MOCKS, MOCKS, ALLOWED),
     "all files there": (WAITS, WAITS, ALLOWED),
-    "failed for good": (BURIES, BURIES, BURIES),
-    "cancelled, not buried": (BURIES, BURIES, BURIES),
+    "failed for good": (DEAD_LETTERS_IT, DEAD_LETTERS_IT, DEAD_LETTERS_IT),
+    "cancelled, not dead_lettered": (DEAD_LETTERS_IT, DEAD_LETTERS_IT, DEAD_LETTERS_IT),
 }

@@ -112,9 +112,9 @@ def check_files(world: MortalWorld) -> None:
             places.setdefault(key.removeprefix(folder).split(".")[0], Counter())[folder] += 1
     for name, found in places.items():
         assert list(found.values()) == [3], f"{name} lies in {dict(found)}"
-    graves = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
-    assert not graves & set(places), "what is buried is nowhere else"
-    assert graves or world.ended == ["done"]
+    letter_folders = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
+    assert not letter_folders & set(places), "what is dead_lettered is nowhere else"
+    assert letter_folders or world.ended == ["done"]
 
 
 def booked(world: World) -> tuple[float, float]:
@@ -127,9 +127,9 @@ def check_runs(world: MortalWorld) -> None:
     """Each generation is one run, however often it was cut off, with one end."""
     check_history(world)
     made = {run.task_id: run.status for run in ledger_of(world).runs()}
-    graves = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
+    letter_folders = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
     assert len(made) == len(world.keys_of("runs/run-")), "no generation has two runs"
-    assert {name for name, status in made.items() if status is RunStatus.FAILED} == graves
+    assert {name for name, status in made.items() if status is RunStatus.FAILED} == letter_folders
     assert all(status in (RunStatus.SUCCEEDED, RunStatus.FAILED) for status in made.values())
 
 

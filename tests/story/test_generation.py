@@ -175,19 +175,19 @@ FAILED = {
 }
 
 
-def buried(files: str = "json png", **gen: Any) -> tuple[World, int]:
+def dead_lettered(files: str = "json png", **gen: Any) -> tuple[World, int]:
     world = world_with(files, gen=gen, **FAILED)
     return world, dead_letter(opened(world.bucket), NOW)
 
 
 def test_a_dead_letter_holds_the_files_the_document_and_a_report() -> None:
-    world, _ = buried()
-    grave = f"dead_letters/{ID}/"
+    world, _ = dead_lettered()
+    letter_folder = f"dead_letters/{ID}/"
     names = (f"{ID}.json", f"{ID}.png", "config_midjourney.json", "report.json")
-    assert world.keys_of(grave) == [f"{grave}{name}" for name in names]
-    assert world.bucket.read(f"{grave}{ID}.png")[0] == b"the png"
-    assert world.json(f"{grave}config_midjourney.json") == FAILED
-    assert world.json(f"{grave}report.json") == {
+    assert world.keys_of(letter_folder) == [f"{letter_folder}{name}" for name in names]
+    assert world.bucket.read(f"{letter_folder}{ID}.png")[0] == b"the png"
+    assert world.json(f"{letter_folder}config_midjourney.json") == FAILED
+    assert world.json(f"{letter_folder}report.json") == {
         "generation_id": ID,
         "failed_at_utc": "2026-01-01T09:30:00Z",
         "failed_step": "upscale",
@@ -201,13 +201,13 @@ def test_a_dead_letter_holds_the_files_the_document_and_a_report() -> None:
 
 
 def test_failed_generations_are_counted_until_one_ends_well() -> None:
-    assert buried()[1] == 1
-    world, failed = buried(failed_in_a_row=4, warned=["x"])
+    assert dead_lettered()[1] == 1
+    world, failed = dead_lettered(failed_in_a_row=4, warned=["x"])
     assert failed == 5
     assert world.json(GEN) == {"generation_id": None, "failed_in_a_row": 5, "warned": ["x"]}
 
 
-def test_a_burial_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -> None:
+def test_dead_lettering_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -> None:
     def prepare() -> World:
         return world_with("json png mp4", **FAILED)
 
@@ -216,18 +216,18 @@ def test_a_burial_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -
             world.tick()
         assert world.generation_id is None, where
         assert world.documents.gen.failed_in_a_row == 1, where
-        grave = f"dead_letters/{ID}/"
-        assert {key.removeprefix(grave) for key in world.keys_of(grave)} == {
+        letter_folder = f"dead_letters/{ID}/"
+        assert {key.removeprefix(letter_folder) for key in world.keys_of(letter_folder)} == {
             *(f"{ID}.json", f"{ID}.png", f"{ID}.mp4", "config_midjourney.json", "report.json")
         }, where
-        assert world.json(f"{grave}report.json")["files"] == [f"{ID}.json", f"{ID}.mp4", f"{ID}.png"], where
-        assert world.bucket.read(f"{grave}{ID}.mp4")[0] == b"the mp4"
-        assert world.json(f"{grave}config_midjourney.json") == FAILED, where
+        assert world.json(f"{letter_folder}report.json")["files"] == [f"{ID}.json", f"{ID}.mp4", f"{ID}.png"], where
+        assert world.bucket.read(f"{letter_folder}{ID}.mp4")[0] == b"the mp4"
+        assert world.json(f"{letter_folder}config_midjourney.json") == FAILED, where
         assert world.keys_of("666/") == [], where
 
 
 @pytest.mark.parametrize("last", ["copy", "report.json"])
-def test_a_burial_whose_lease_is_lost_deletes_nothing(last: str) -> None:
+def test_dead_lettering_whose_lease_is_lost_deletes_nothing(last: str) -> None:
     world = world_with("json png", **FAILED)
     store = world.bucket.store
 
@@ -245,13 +245,13 @@ def test_texts_that_cannot_be_encoded_do_not_keep_a_generation_from_its_end() ->
     world = world_with("json", **{**FAILED, "last_error": {"message": "\ud800"}})
     store = opened(world.bucket)
     dead_letter(store, NOW)
-    assert world.json(f"dead_letters/{ID}/report.json")["last_error"] == {"message": "?"}
+    assert world.json(f"dead_letters/{ID}/report.json")["last_error"] == {"message": "\ud800"}
     assert json.loads(world.bucket.read(f"dead_letters/{ID}/config_midjourney.json")[0])["last_error"] == {
         "message": "\ud800"
     }
 
 
 def test_a_failed_document_stays_for_people_to_see_until_the_next_generation_begins() -> None:
-    world, _ = buried()
+    world, _ = dead_lettered()
     assert world.doc.status is Status.TASK_FAILED_MAX_RETRIES
     assert world.doc.raw["retry_count"] == 3

@@ -43,7 +43,7 @@ def to_its_end(world: World) -> None:
 
 
 def test_the_table_knows_every_state() -> None:
-    assert set(TABLE) == set(STATES) - {"no generation", "buried"}
+    assert set(TABLE) == set(STATES) - {"no generation", "dead_lettered"}
     found = {situation(read(STATES[name]()), STATES[name]().settings.workflow, World().clock.now()) for name in TABLE}
     assert found == set(Situation)
 
@@ -205,10 +205,14 @@ def test_what_is_cancelled_is_kept_whole_and_does_not_count_as_failed(name: str)
     before, files = world.doc, world.keys_of(f"666/{ID}.")
     carried_out(world, Verb.CANCEL)
     assert world.json("config/config_gen.json") == {"generation_id": None, "failed_in_a_row": 2, "theirs": 1}
-    grave = f"dead_letters/{ID}/"
-    kept = [key.replace("666/", grave) for key in files]
-    assert world.keys_of(grave) == [*kept, f"{grave}config_midjourney.json", f"{grave}report.json"]
-    report = world.json(f"{grave}report.json")
+    letter_folder = f"dead_letters/{ID}/"
+    kept = [key.replace("666/", letter_folder) for key in files]
+    assert world.keys_of(letter_folder) == [
+        *kept,
+        f"{letter_folder}config_midjourney.json",
+        f"{letter_folder}report.json",
+    ]
+    report = world.json(f"{letter_folder}report.json")
     assert report["cancelled"]["by"] == "operator"
     flight = [task.task_id for task in (before.task, before.runway_task) if task]
     assert report["tasks_in_flight"] == flight
@@ -272,7 +276,7 @@ def test_what_was_cancelled_can_be_taken_up_where_it_was(name: str) -> None:
 
 
 def test_one_generation_at_a_time_is_taken_up() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     world.put("config/config_gen.json", {"generation_id": "20260102-0000"})
     before = world.everything()
     with pytest.raises(Refusal, match=r"20260102-0000 is under way.*requeue .* when it has ended, or cancel 2026"):
@@ -294,7 +298,7 @@ def test_what_is_no_dead_letter_is_not_taken_up_nor_dropped(name: str) -> None:
 
 
 def test_a_dropped_dead_letter_is_gone_and_its_spend_record_stays() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     gone = operator(world).drop(ID)
     assert gone.files == (f"{ID}.json", "config_midjourney.json")
     assert world.keys_of("dead_letters/") == []
@@ -357,7 +361,7 @@ WAITING = (RunStatus.QUEUED, RunStatus.RETRY_SCHEDULED)
 
 
 def test_what_is_taken_up_again_is_a_run_of_its_own_with_the_next_attempt() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     operator(world).requeue(ID)
     first, second = runs(world)
     assert (first.status, second.status, second.worker) == (RunStatus.FAILED, RunStatus.QUEUED, None)
@@ -369,7 +373,7 @@ def test_what_is_taken_up_again_is_a_run_of_its_own_with_the_next_attempt() -> N
 
 
 def test_a_generation_taken_up_again_and_cancelled_at_once_was_never_running() -> None:
-    world = STATES["buried"]()
+    world = STATES["dead_lettered"]()
     operator(world).requeue(ID)
     carried_out(world, Verb.CANCEL)
     _, second = runs(world)
@@ -443,10 +447,10 @@ def test_a_cancel_that_died_is_finished_by_the_next_tick_or_was_never_begun(name
             assert (tick.exit_code, tick.ended) == (0, "cancelled"), where
         assert world.generation_id is None, where
         assert world.documents.gen.failed_in_a_row == 0, where
-        grave = f"dead_letters/{ID}/"
-        kept = {key.removeprefix(grave) for key in world.keys_of(grave)}
+        letter_folder = f"dead_letters/{ID}/"
+        kept = {key.removeprefix(letter_folder) for key in world.keys_of(letter_folder)}
         assert kept == {*files, "config_midjourney.json", "report.json"}, where
-        assert world.json(f"{grave}report.json")["cancelled"], where
+        assert world.json(f"{letter_folder}report.json")["cancelled"], where
         assert not world.keys_of("666/"), where
         [run] = runs(world)
         assert run.status is RunStatus.CANCELLED, where
@@ -469,7 +473,7 @@ def test_a_retry_or_skip_that_died_is_done_or_was_never_begun(name: str, verb: V
 
 
 def test_a_requeue_that_died_loses_nothing_and_can_be_asked_for_again() -> None:
-    for where, world in each_death("buried", lambda hands: hands.requeue(ID)):
+    for where, world in each_death("dead_lettered", lambda hands: hands.requeue(ID)):
         if world.generation_id != ID:
             operator(world).requeue(ID)
         assert world.doc.results is not None, where
@@ -478,7 +482,7 @@ def test_a_requeue_that_died_loses_nothing_and_can_be_asked_for_again() -> None:
 
 
 def test_a_drop_that_died_leaves_a_dead_letter_that_can_be_dropped() -> None:
-    for where, world in each_death("buried", lambda hands: hands.drop(ID)):
+    for where, world in each_death("dead_lettered", lambda hands: hands.drop(ID)):
         left = world.keys_of("dead_letters/")
         assert not left or f"dead_letters/{ID}/report.json" in left, where
         if left:
