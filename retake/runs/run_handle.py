@@ -51,6 +51,8 @@ class RunHandle:
         else:
             self._heard_at = self._clock.now()
 
+    beat = heartbeat  # its former name
+
     def revoke(self, why: str) -> None:
         """Take the run away from a job that has been given up: its next `check` raises StaleRun."""
         self._lost = why
