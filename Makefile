@@ -123,12 +123,12 @@ endef
 check: tools ## for each save, under a minute: lint, format, types, unit tests, contracts in memory and on a directory
 	$(lint)
 	@echo "== pytest, without searches and processes"
-	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) -m "not search and not process"
+	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) --dist worksteal -m "not search and not process"
 
 test: tools postgres ## lint, format, types, and every test
 	$(lint)
 	@echo "== pytest"
-	@$(VENV) -m pytest -q -n $(WORKERS)
+	@$(VENV) -m pytest -q -n $(WORKERS) --dist worksteal
 
 soak: tools postgres ## the searches at length: SEEDS=20000, every pair of deaths (an hour or more)
 	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto -m search
