@@ -90,11 +90,11 @@ def test_a_script_that_was_frozen_past_its_term_does_not_wake() -> None:
 def test_a_term_never_lengthens_a_life() -> None:
     life = KillTimer(1000.0)
     try:
-        life.end_after(5000.0)
+        life.kill_after(5000.0)
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
-        life.end_after(10.0)
+        life.kill_after(10.0)
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 10
-        life.end_after(0)
+        life.kill_after(0)
         assert 900 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
