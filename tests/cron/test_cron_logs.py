@@ -62,7 +62,7 @@ def test_keys_are_not_kept_by_anything_that_a_generation_writes(machine: Machine
 def test_settings_of_an_older_program_are_warned_of_once_a_tick_and_not_by_each_script(machine: Machine) -> None:
     machine.set(WORKFLOW={"enable_russian_translation": True}, CREATIVE={"mood": "dry"})
     tick = machine.tick()
-    assert sum("not known here" in message for message in tick.messages) == 1
+    assert sum("unknown settings" in message for message in tick.messages) == 1
     assert tick.said("CREATIVE")
 
 
@@ -163,10 +163,10 @@ def test_an_order_that_cannot_be_placed_is_named(machine: Machine, arguments: tu
 
 STEPS = {
     "imagine": "order the pictures",
-    "fetch": "ask Midjourney how the task stands",
+    "fetch": "ask Midjourney for the task's state",
     "upscale": "order the upscale",
-    "runway": "make the video",
-    "poll": "make the video",
+    "runway": "order the video",
+    "poll": "wait for the video",
 }
 
 
