@@ -120,7 +120,7 @@ define lint
 @$(VENV) -m mypy --strict
 endef
 
-check: tools ## for each save, under a minute: lint, format, types, unit tests, contracts in memory and on a directory
+check: tools ## for each save: lint, format, types, unit tests, contracts in memory and on a directory
 	$(lint)
 	@echo "== pytest, without searches and processes"
 	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) --dist worksteal -m "not search and not process"

@@ -93,19 +93,27 @@ def in_flight(doc: MidjourneyDocument) -> list[str]:
 def requeue(store: DocumentStore, generation_id: str) -> None:
     """Bring a failed generation back from its dead letter, at the step that failed. The files come first, then the
     document, then the id, and the letter goes last: a crash in between leaves it whole. Raises StateError."""
-    gen, folder = store.documents.gen, f"{DEAD_LETTERS}{generation_id}/"
+    from retake.retrying.dead_letters import REQUEUED
+
+    gen = store.documents.gen
     if gen.generation_id:
         raise StateError(f"generation {gen.generation_id} is under way; requeue {generation_id} when it has ended")
-    kept = store.read_midjourney(f"{folder}{_name(store.paths.config_midjourney)}") if safe_id(generation_id) else None
+    kept = kept_document(store, generation_id)
     if kept is None:
-        raise StateError(f"there is no dead letter {folder}. Nothing was changed")
-    for entry in store.bucket.list(f"{folder}{generation_id}."):
+        raise StateError(f"there is no dead letter {DEAD_LETTERS}{generation_id}/. Nothing was changed")
+    for entry in store.bucket.list(f"{DEAD_LETTERS}{generation_id}/{generation_id}."):
         store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
     store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
-    _letters(store).remove(generation_id, "requeued")
+    _letters(store).remove(generation_id, REQUEUED)
+
+
+def kept_document(store: DocumentStore, generation_id: str) -> MidjourneyDocument | None:
+    """Return the document that the dead letter of a generation holds, or None. Raises StateError."""
+    key = f"{DEAD_LETTERS}{generation_id}/{_name(store.paths.config_midjourney)}"
+    return store.read_midjourney(key) if safe_id(generation_id) else None
 
 
 def taken_ids(store: DocumentStore) -> set[str]:

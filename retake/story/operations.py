@@ -138,9 +138,7 @@ class StoryOperations:
             return Evidence(files, _spent(store, item_id))
         doc = documents.midjourney
         step = step_attempt(doc, self._settings.workflow)
-        return Evidence(
-            [*_files(self.bucket, self._settings.paths, item_id)], doc.paid_calls, step, held_call(documents)
-        )
+        return Evidence(files, doc.paid_calls, step, held_call(documents))
 
     def paid_since(self, day: str) -> PaidWork:
         documents = self.store().read()

@@ -6,12 +6,10 @@ as if it had not begun; a ledger that was not brought in line any more is at the
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from logging import getLogger
 from typing import NamedTuple
 
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
-from retake.errors import RetakeError
 from retake.operations.events import OPERATOR, REMARK
 from retake.operations.letters import letter_of, no_letter
 from retake.operations.port import Refusal, Verb
@@ -19,15 +17,14 @@ from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.environment import LEASE
-from retake.story.generation import DEAD_LETTERS, dead_letter, requeue
+from retake.story.generation import DEAD_LETTERS, dead_letter, kept_document, requeue
 from retake.story.operator_rules import GenerationPlan, plan
+from retake.story.public_list import ProcessingFlag
 from retake.story.run_mirror import RunMirror
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.transitions import requeued
 from retake.ticking.ledgers import Ledgers
-
-_log = getLogger(__name__)
 
 
 class OperatorActions:
@@ -103,12 +100,10 @@ class OperatorActions:
         """Return the documents as they would be after a requeue; None if the letter has none. Raises StateError."""
         store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
         present = store.read()
-        name = self._settings.paths.config_midjourney.rpartition("/")[2]
-        folder = f"{DEAD_LETTERS}{generation_id}/"
-        kept = store.read_midjourney(f"{folder}{name}")
+        kept = kept_document(store, generation_id)
         if kept is None:
             return None
-        prefix = f"{folder}{generation_id}."
+        prefix = f"{DEAD_LETTERS}{generation_id}/{generation_id}."
         files = frozenset(entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)).intersection(GROUP)
         doc = requeued(kept, present.midjourney)
         return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
@@ -215,16 +210,13 @@ class _LedgerNotes(NamedTuple):
 
 @contextmanager
 def _flagged(store: DocumentStore) -> Iterator[None]:
-    """`processing_lock` is up meanwhile, for people and other programs. One that a crash left stays up: the next tick
-    learns of the crash by it."""
+    """Raise `processing_lock` meanwhile. One that a crash left stays up: the next tick learns of the crash by it."""
     if store.documents.public.processing_lock:
         yield
         return
-    store.public.publish(lambda doc: doc.updated(processing_lock=True))
+    flag = ProcessingFlag(store)
+    flag.raise_()
     try:
         yield
     finally:
-        try:
-            store.public.publish(lambda doc: doc.updated(processing_lock=False))
-        except RetakeError as error:
-            _log.error("processing_lock stays true until the next tick: %s", error)
+        flag.lower()
