@@ -9,7 +9,7 @@ from retake.clock import Clock
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
-from retake.settings.shared import BreakerSettings
+from retake.settings.shared import BreakerSettings, KpiSettings
 
 _T = TypeVar("_T")
 
@@ -22,6 +22,7 @@ class Terms(NamedTuple):
     script_timeout_s: float
     concurrency: int  # pipelines that are looked at at the same time
     patience_s: float  # seconds after which a held lease is suspect
+    kpi: KpiSettings = KpiSettings()
 
 
 class Operations:

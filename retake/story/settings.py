@@ -29,6 +29,7 @@ from retake.settings.schema import Field, field, schema_of
 from retake.settings.shared import (
     SHARED,
     BreakerSettings,
+    KpiSettings,
     MidjourneySettings,
     OpenaiSettings,
     RetryingSettings,
@@ -151,7 +152,7 @@ class VideoSettings(NamedTuple):
     runway_ratio: str = field(RATIO, "shape of a Runway video, in pixels", default="1280:720")
 
 
-RESERVED = ("breakers", "caps")
+RESERVED = ("alerts", "breakers", "caps", "kpi", "mode")
 """Folders at the root of the bucket that all channels share: no channel can have their names."""
 
 
@@ -170,7 +171,11 @@ def _read_channels(value: Any) -> tuple[str, ...]:
 
 
 CHANNELS = Field(
-    Rule('list of different names (letters, digits, "-", "_", "."), other than "breakers" and "caps"', _read_channels),
+    Rule(
+        'list of different names (letters, digits, "-", "_", "."), other than "alerts", "breakers", "caps", "kpi" and '
+        '"mode"',
+        _read_channels,
+    ),
     "the pipelines that one tick serves",
     default=(),
 )
@@ -184,6 +189,7 @@ SECTIONS = {
     "WORKFLOW": schema_of(Workflow),
     "RETRYING": SHARED["RETRYING"],
     "BREAKER": SHARED["BREAKER"],
+    "KPI": SHARED["KPI"],
     "PRICES": schema_of(Prices),
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
@@ -221,6 +227,7 @@ class Settings(NamedTuple):
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
+    kpi: KpiSettings = KpiSettings()
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -250,6 +257,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],
+        kpi=found["KPI"],
     )
     file.check(_contradictions(settings))
     return settings
