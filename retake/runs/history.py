@@ -135,7 +135,9 @@ class BucketHistory:
             if run_id not in there and (doc := self._document(run_id)):
                 self._unfinished[run_id] = doc
         if self._unfinished:
-            self._listed[UNFINISHED] = {name: doc.next_seq for name, doc in self._unfinished.items()}
+            self._listed[UNFINISHED] = {
+                run_id: crc32(f"{run_id} {doc.next_seq}".encode()) for run_id, doc in self._unfinished.items()
+            }
         return {**closed, **{name: fingerprint(marks.values()) for name, marks in self._listed.items()}}
 
     def marks(self, segment: str) -> Mapping[str, int]:

@@ -1,7 +1,7 @@
 """The history of a ledger in SQLite or PostgreSQL (see `retake.runs.history`).
 
-A run's mark is made of its number of events and of the fractions of a second at which it began and last changed: these
-tell one run from another after a backup was restored and the same day was lived again.
+A run's mark is made of its number of events and of the times of day at which it began and last changed: these tell one
+run from another after a backup was restored and the same day has passed once more.
 """
 
 import weakref
@@ -26,7 +26,10 @@ _RUN = tuple(task_runs.c[name] for name in ("run_id", "pipeline", "run_status", 
 _OF_RUN = len(_RUN) + 1
 
 _DAY = {"sqlite": "substr({}, 1, 10)", "postgresql": "to_char({}, 'YYYY-MM-DD')"}
-_FRACTION = {"sqlite": "CAST(substr({}, 21, 6) AS BIGINT)", "postgresql": "CAST(to_char({}, 'US') AS BIGINT)"}
+_DIGITS = {
+    "sqlite": "CAST(replace(substr({0}, 12, 8), ':', '') AS BIGINT) + CAST(substr({0}, 21, 6) AS BIGINT)",
+    "postgresql": "CAST(to_char({0}, 'HH24MISS') AS BIGINT) + CAST(to_char({0}, 'US') AS BIGINT)",
+}
 """Parts of a time, by database. A connection to PostgreSQL is in UTC."""
 
 
@@ -77,8 +80,8 @@ class SqlHistory:
 
 
 def _mark(dialect: str) -> ColumnElement[int]:
-    began, changed = (_FRACTION[dialect].format(f"task_runs.{name}") for name in ("created_at", "updated_at"))
-    return literal_column(f"(task_runs.last_seq * 2000000 + {began} + {changed})", BigInteger)
+    began, changed = (_DIGITS[dialect].format(f"task_runs.{name}") for name in ("created_at", "updated_at"))
+    return literal_column(f"(task_runs.last_seq * 1000003 + {began} + {changed})", BigInteger)
 
 
 def _segments(dialect: str) -> Select[Any]:
