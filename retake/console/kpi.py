@@ -13,7 +13,7 @@ from retake.kpi.figures import (
     ROBOT_MEAN_TARGET_S,
     SUCCESS_TARGET,
     Figures,
-    Level,
+    KpiLevel,
     PipelineFigures,
     StepFigures,
 )
@@ -23,7 +23,7 @@ from retake.operations.words import count, span
 
 NONE = "–"
 
-_TONES = {Level.OK: Tone.GOOD, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD, Level.CRITICAL: Tone.BAD}
+_TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: Tone.BAD, KpiLevel.CRITICAL: Tone.BAD}
 
 
 @console_command("kpi")

@@ -42,7 +42,7 @@ class Fact(NamedTuple):
     amount: int = 1
 
 
-class Item(NamedTuple):
+class CountedItem(NamedTuple):
     """A run, or something else that facts come from, as a source tells it."""
 
     id: str
@@ -58,7 +58,7 @@ class Source(Protocol):
 
     def marks(self, segment: str) -> Mapping[str, int]: ...
 
-    def read(self, segment: str, ids: Iterable[str]) -> Iterator[Item]: ...
+    def read(self, segment: str, ids: Iterable[str]) -> Iterator[CountedItem]: ...
 
 
 class RunSource:
@@ -73,8 +73,10 @@ class RunSource:
     def marks(self, segment: str) -> Mapping[str, int]:
         return self._history.marks(segment)
 
-    def read(self, segment: str, ids: Iterable[str]) -> Iterator[Item]:
-        return (Item(run.run_id, run.mark, run.segment, facts_of(run)) for run in self._history.read(segment, ids))
+    def read(self, segment: str, ids: Iterable[str]) -> Iterator[CountedItem]:
+        return (
+            CountedItem(run.run_id, run.mark, run.segment, facts_of(run)) for run in self._history.read(segment, ids)
+        )
 
 
 def micros(moment: datetime) -> int:

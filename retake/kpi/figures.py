@@ -21,7 +21,7 @@ SUCCESS_TARGET, RETRY_TARGET, ROBOT_MEAN_TARGET_S = 0.995, 0.05, 30.0
 """The targets: success above, retries at most, and a robot's mean duration below."""
 
 
-class Level(StrEnum):
+class KpiLevel(StrEnum):
     """How bad it is. In order: the worst is the last."""
 
     OK = "ok"
@@ -31,7 +31,7 @@ class Level(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Level).index(self)
+        return list(KpiLevel).index(self)
 
 
 class StepFigures(NamedTuple):
@@ -102,26 +102,26 @@ class PipelineFigures(NamedTuple):
         return ratio(self.seconds, self.ended)
 
     @property
-    def level(self) -> Level:
+    def level(self) -> KpiLevel:
         """The level by the rates, by class C errors, and by whether the pipeline has stopped."""
         if self.stopped:
-            return Level.CRITICAL
-        critical_errors = Level.ERROR if self.errors[ErrorClass.CRITICAL] else Level.OK
+            return KpiLevel.CRITICAL
+        critical_errors = KpiLevel.ERROR if self.errors[ErrorClass.CRITICAL] else KpiLevel.OK
         return worst([self.rate_level, critical_errors])
 
     @property
-    def rate_level(self) -> Level:
+    def rate_level(self) -> KpiLevel:
         """The level by the rates alone."""
         success, retries = self.success_rate, self.retry_rate
         if self.ended < self.min_runs:
-            return Level.OK
+            return KpiLevel.OK
         if success is not None and success < 0.8:
-            return Level.CRITICAL
+            return KpiLevel.CRITICAL
         if success is not None and success < 0.95:
-            return Level.ERROR
+            return KpiLevel.ERROR
         if (success is not None and success < 0.99) or (retries is not None and retries > 0.1):
-            return Level.WARNING
-        return Level.OK
+            return KpiLevel.WARNING
+        return KpiLevel.OK
 
     @property
     def targets_missed(self) -> list[str]:
@@ -157,7 +157,7 @@ class Figures(NamedTuple):
     pipelines: tuple[PipelineFigures, ...]
 
     @property
-    def level(self) -> Level:
+    def level(self) -> KpiLevel:
         return worst(it.level for it in self.pipelines)
 
     def document(self) -> dict[str, Any]:
@@ -170,9 +170,9 @@ class Figures(NamedTuple):
         }
 
 
-def worst(levels: Iterable[Level]) -> Level:
+def worst(levels: Iterable[KpiLevel]) -> KpiLevel:
     """Return the worst of the levels; OK without any."""
-    return max(levels, key=lambda level: level.rank, default=Level.OK)
+    return max(levels, key=lambda level: level.rank, default=KpiLevel.OK)
 
 
 def ratio(part: float, whole: float) -> float | None:

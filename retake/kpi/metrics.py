@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from retake.errors import StorageError
 from retake.kpi.facts import Cell
-from retake.kpi.figures import Figures, Level
+from retake.kpi.figures import Figures, KpiLevel
 from retake.runs.states import FINAL, OPEN
 
 MODE = 0o644
@@ -95,7 +95,11 @@ def _families(metrics: Metrics) -> Iterable[tuple[str, str, str, list[Sample]]]:
         "retake_alerts",
         "gauge",
         "Alerts that are not resolved, by level.",
-        [("", {"level": level.value}, metrics.alerts.get(level.value, 0)) for level in Level if level is not Level.OK],
+        [
+            ("", {"level": level.value}, metrics.alerts.get(level.value, 0))
+            for level in KpiLevel
+            if level is not KpiLevel.OK
+        ],
     )
     yield (
         "retake_breaker_open",

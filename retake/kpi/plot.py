@@ -9,7 +9,7 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw
 
 from retake.kpi.facts import Fact, micros
-from retake.kpi.figures import POLLS, RETRY_TARGET, SUCCESS_TARGET, Figures, Level, PipelineFigures, ratio
+from retake.kpi.figures import POLLS, RETRY_TARGET, SUCCESS_TARGET, Figures, KpiLevel, PipelineFigures, ratio
 from retake.media.typeset import draw_line, line_width, shortened
 from retake.runs.states import RunStatus
 
@@ -25,10 +25,10 @@ REST = (150, 155, 160)  # all other pipelines together
 TARGET = (90, 98, 104)
 STATUSES: dict[str, Colour] = {"succeeded": (86, 170, 106), "failed": (205, 68, 62), "cancelled": (173, 181, 189)}
 LEVELS = {
-    Level.OK: (47, 133, 71),
-    Level.WARNING: (184, 120, 0),
-    Level.ERROR: (205, 68, 62),
-    Level.CRITICAL: (160, 20, 40),
+    KpiLevel.OK: (47, 133, 71),
+    KpiLevel.WARNING: (184, 120, 0),
+    KpiLevel.ERROR: (205, 68, 62),
+    KpiLevel.CRITICAL: (160, 20, 40),
 }
 
 _LEFT, _RIGHT = 84, 872  # of the charts; the legend stands to their right

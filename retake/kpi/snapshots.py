@@ -73,7 +73,7 @@ def _added(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
     return total
 
 
-class Snapshots:
+class KpiSnapshots:
     """The snapshots in `bucket` (all of it, whatever the channel), taken every `every_s`."""
 
     def __init__(self, bucket: Bucket, clock: Clock, *, every_s: float = EVERY_S) -> None:

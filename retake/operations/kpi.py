@@ -10,10 +10,10 @@ from zlib import crc32
 
 from retake.bucket import Bucket, NotFound
 from retake.errors import RetakeError
-from retake.kpi.facts import Cell, Fact, Item, RunSource, Source, micros
+from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
 from retake.kpi.figures import Figures, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
-from retake.kpi.snapshots import CountedRuns, Snapshots
+from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.pipelines import Operations
 from retake.paid.caps import CAPS
@@ -47,7 +47,7 @@ class KpiReader:
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
         self._terms = operations.terms.kpi
-        self._snapshots = Snapshots(operations.bucket, operations.clock, every_s=self._terms.snapshot_seconds)
+        self._snapshots = KpiSnapshots(operations.bucket, operations.clock, every_s=self._terms.snapshot_seconds)
 
     def report(self, window_s: float | None = None, *, rebuild: bool = False) -> KpiReport:
         """Return the figures of the last `window_s` seconds; None is `KPI.window_seconds`.
@@ -148,7 +148,7 @@ class DayBooks:
     def marks(self, segment: str) -> Mapping[str, int]:
         return self._listed.get(segment, {})
 
-    def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[Item]:
+    def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[CountedItem]:
         for day in run_ids:
             try:
                 book = decoded(day, parse(self._bucket.read(f"{CAPS}{day}.json")[0]))
@@ -160,7 +160,7 @@ class DayBooks:
             at = micros(datetime.fromisoformat(day).replace(tzinfo=UTC))
             sums = {} if book.moved else book.pipelines
             facts = [Fact(at, ("spent", name), round(it.settled * 1e6)) for name, it in sums.items()]
-            yield Item(day, self._listed[segment][day], segment, facts)
+            yield CountedItem(day, self._listed[segment][day], segment, facts)
 
 
 def _is_day(text: str) -> bool:

@@ -221,13 +221,13 @@ class Settings(NamedTuple):
     workflow: Workflow = Workflow()
     retrying: RetryingSettings = RetryingSettings()
     breaker: BreakerSettings = BreakerSettings()
+    kpi: KpiSettings = KpiSettings()
     prices: Prices = Prices()
     image: ImageSettings = ImageSettings()
     video: VideoSettings = VideoSettings()
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
-    kpi: KpiSettings = KpiSettings()
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -251,13 +251,13 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         workflow=workflow,
         retrying=found["RETRYING"],
         breaker=found["BREAKER"],
+        kpi=found["KPI"],
         prices=found["PRICES"],
         image=found["IMAGE_GENERATION"],
         video=found["VIDEO"],
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],
-        kpi=found["KPI"],
     )
     file.check(_contradictions(settings))
     return settings

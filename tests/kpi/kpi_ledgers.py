@@ -16,7 +16,7 @@ from retake.clock import FakeClock
 from retake.errors import CodedError, error_record
 from retake.kpi.facts import Cell, RunSource, micros
 from retake.kpi.figures import PipelineFigures, pipeline_figures
-from retake.kpi.snapshots import CountedRuns, Snapshots
+from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.runs import Ledger, open_ledger
 from retake.runs.history import open_history
 from retake.runs.run import STEP_DONE, Run
@@ -71,13 +71,13 @@ class Place:
 
     # --- what is counted ---
 
-    def counted(self, snapshots: Snapshots | None = None, *, rebuild: bool = False) -> CountedRuns:
+    def counted(self, snapshots: KpiSnapshots | None = None, *, rebuild: bool = False) -> CountedRuns:
         """By snapshots of their own, if none are given: all is read from the ledger."""
         source = RunSource(open_history(self.url, self.bucket, self.clock))
-        snapshots = snapshots or Snapshots(MemoryBucket(), self.clock)
+        snapshots = snapshots or KpiSnapshots(MemoryBucket(), self.clock)
         return snapshots.counted("ledger", source, rebuild=rebuild)
 
-    def counts(self, since: datetime | None = None, snapshots: Snapshots | None = None) -> Counter[Cell]:
+    def counts(self, since: datetime | None = None, snapshots: KpiSnapshots | None = None) -> Counter[Cell]:
         now = self.clock.now()
         return self.counted(snapshots).between(micros(since or now - timedelta(days=1)), micros(now))
 

@@ -8,7 +8,7 @@ import pytest
 from kpi_ledgers import A, B, C, Place, statuses
 
 from retake.kpi.facts import LONGEST_NAME
-from retake.kpi.figures import Level, StepFigures, pipeline_figures, worst
+from retake.kpi.figures import KpiLevel, StepFigures, pipeline_figures, worst
 from retake.runs.run import ERROR, STEP_DONE
 from retake.runs.states import RunStatus, Trigger
 
@@ -181,8 +181,8 @@ def test_levels(figures: Callable[[], Any], level: str, rate_level: str) -> None
 
 
 def test_the_overall_level_is_the_worst() -> None:
-    assert worst([]) is Level.OK
-    assert worst([Level.ERROR, Level.CRITICAL, Level.WARNING]) is Level.CRITICAL
+    assert worst([]) is KpiLevel.OK
+    assert worst([KpiLevel.ERROR, KpiLevel.CRITICAL, KpiLevel.WARNING]) is KpiLevel.CRITICAL
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from retake.bucket.wrapper import Wrapper
 from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, micros
-from retake.kpi.snapshots import KPI, Snapshots
+from retake.kpi.snapshots import KPI, KpiSnapshots
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import STEP_DONE, Run
 from retake.runs.states import Trigger
@@ -40,8 +40,8 @@ class Life:
         if place.url is None:  # documents whose older events move away
             place.ledger = BucketLedger(place.bucket, place.clock, most_events=6)
 
-    def snapshotter(self) -> Snapshots:
-        return Snapshots(self.kpi, self.place.clock, every_s=self.random.choice([0.5, 300]))
+    def snapshotter(self) -> KpiSnapshots:
+        return KpiSnapshots(self.kpi, self.place.clock, every_s=self.random.choice([0.5, 300]))
 
     def happens(self) -> None:
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -145,22 +145,22 @@ def lived(place: Place, number: int = 3) -> None:
 def test_with_a_snapshot_no_run_that_has_ended_is_read_again(place: Place) -> None:
     lived(place, 20)
     kpi = MemoryBucket()
-    place.counted(Snapshots(kpi, place.clock))
+    place.counted(KpiSnapshots(kpi, place.clock))
     run = place.begun("new")
     place.bucket = counting = CountingBucket(place.bucket)
-    counted = place.counted(Snapshots(kpi, place.clock))
+    counted = place.counted(KpiSnapshots(kpi, place.clock))
     assert counted.totals()["ended", "story", "succeeded"] == 20
     assert counted.totals()["open", "story", "running"] == 1
     assert counting.counts["read"] == 2  # the tally, and the run that has not ended
     place.end(run, Trigger.COMPLETED)
     counting.counts.clear()
-    assert place.counted(Snapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 21
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 21
     assert counting.counts["read"] == 2
 
 
 def test_a_snapshot_is_taken_when_its_time_has_come(place: Place) -> None:
     kpi = MemoryBucket()
-    snapshots = Snapshots(kpi, place.clock, every_s=300)
+    snapshots = KpiSnapshots(kpi, place.clock, every_s=300)
     lived(place)
     place.counted(snapshots)
     first = kpi.read(f"{KPI}ledger.json")[0]
@@ -177,7 +177,7 @@ def test_a_snapshot_is_taken_when_its_time_has_come(place: Place) -> None:
 
 
 def test_segments_that_are_gone_have_no_document_left(place: Place) -> None:
-    kpi, snapshots_of = MemoryBucket(), lambda: Snapshots(kpi, place.clock, every_s=0.5)
+    kpi, snapshots_of = MemoryBucket(), lambda: KpiSnapshots(kpi, place.clock, every_s=0.5)
     run = place.begun("a")
     place.counted(snapshots_of())
     assert len(kpi.list(KPI)) == 2
@@ -210,7 +210,7 @@ def test_while_nothing_can_be_written_figures_are_right_and_what_was_counted_is_
 ) -> None:
     memory = MemoryBucket()
     kpi = Unwritable(memory)
-    snapshots = Snapshots(kpi, place.clock)
+    snapshots = KpiSnapshots(kpi, place.clock)
     for _ in range(3):
         lived(place)
         assert place.counted(snapshots).totals() == place.counted().totals()
@@ -219,22 +219,22 @@ def test_while_nothing_can_be_written_figures_are_right_and_what_was_counted_is_
     place.clock.sleep(1)  # not after another 300 s: at once
     place.counted(snapshots)
     assert len(memory.list(KPI)) == 2
-    assert place.counted(Snapshots(memory, place.clock)).totals() == place.counted().totals()
+    assert place.counted(KpiSnapshots(memory, place.clock)).totals() == place.counted().totals()
 
 
 def test_snapshots_that_cannot_be_read_are_done_without(place: Place) -> None:
     kpi = Unwritable(MemoryBucket())
     kpi.unreadable = True
     lived(place)
-    assert place.counted(Snapshots(kpi, place.clock)).totals() == place.counted().totals()
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals() == place.counted().totals()
 
 
 def test_a_run_that_ended_is_counted_from_a_snapshot_of_when_it_had_not(place: Place) -> None:
     kpi = MemoryBucket()
     run = place.begun("a")
-    place.counted(Snapshots(kpi, place.clock))
+    place.counted(KpiSnapshots(kpi, place.clock))
     place.end(run, Trigger.NON_RETRYABLE_ERROR, "imagine")
-    totals = place.counted(Snapshots(kpi, place.clock)).totals()
+    totals = place.counted(KpiSnapshots(kpi, place.clock)).totals()
     assert (totals["ended", "story", "failed"], totals["open", "story", "running"]) == (1, 0)
 
 
@@ -255,20 +255,20 @@ def test_a_run_that_ended_is_counted_from_a_snapshot_of_when_it_had_not(place: P
 def test_an_invalid_snapshot_is_made_anew(clock: FakeClock, damage: Callable[[dict[str, object]], object]) -> None:
     place, kpi = Place(None, MemoryBucket(), clock), MemoryBucket()
     lived(place)
-    place.counted(Snapshots(kpi, clock))
+    place.counted(KpiSnapshots(kpi, clock))
     kpi.delete(f"{KPI}ledger.json")
     [entry] = kpi.list(KPI)
     kpi.write(entry.key, json.dumps(damage(json.loads(kpi.read(entry.key)[0]))).encode(), ANY)
-    assert place.counted(Snapshots(kpi, clock)).totals() == place.counted().totals()
+    assert place.counted(KpiSnapshots(kpi, clock)).totals() == place.counted().totals()
 
 
 @pytest.mark.parametrize("index", [[], {"version": 1}, {"version": 1, "taken_at": "now", "segments": {}}])
 def test_an_invalid_index_is_made_anew(clock: FakeClock, index: object) -> None:
     place, kpi = Place(None, MemoryBucket(), clock), MemoryBucket()
     lived(place)
-    place.counted(Snapshots(kpi, clock))
+    place.counted(KpiSnapshots(kpi, clock))
     kpi.write(f"{KPI}ledger.json", json.dumps(index).encode(), ANY)
-    assert place.counted(Snapshots(kpi, clock)).totals() == place.counted().totals()
+    assert place.counted(KpiSnapshots(kpi, clock)).totals() == place.counted().totals()
     assert json.loads(kpi.read(f"{KPI}ledger.json")[0])["taken_at"] == micros(clock.now())
 
 
@@ -289,6 +289,6 @@ def test_a_run_whose_document_is_invalid_is_left_out_and_named(place: Place) -> 
     whole = place.bucket.read(key)[0]
     kpi = MemoryBucket()
     place.bucket.write(key, b"{", ANY)
-    assert place.counted(Snapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 1
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 1
     place.bucket.write(key, whole, ANY)
-    assert place.counted(Snapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 2
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 2
