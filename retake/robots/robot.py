@@ -24,6 +24,7 @@ from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy, keyed
 from retake.robots.read_only import ReadOnly
+from retake.robots.run_record import RobotRun
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -87,7 +88,8 @@ class Robot:
             return work(call)
 
         execution = self._execution(correlation_id, input_data)
-        return self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
+        with execution.run.ending():
+            return self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
 
     def _ended(
         self, execution: Execution, outcome: GuardResult[T], partly_done: Callable[[], bool] = lambda: False
@@ -95,6 +97,7 @@ class Robot:
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
+            execution.run.done()
             return Result(outcome.value, (), outcome.attempts)
         compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
         return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
@@ -159,7 +162,8 @@ class Robot:
             verdict.passed()
             return verdict
 
-        result = self._ended(execution, self._guard(execution.observe).outcome(judged))
+        with execution.run.ending():
+            result = self._ended(execution, self._guard(execution.observe).outcome(judged))
         if (verdict := result.value) and (wrong := verdict.wrong):
             _log.warning("%s: %s (%s)", self.policy.id, wrong, verdict.finding)
             if verdict.finding is step_validation.StepFinding.CORRECTED:
@@ -178,7 +182,10 @@ class Robot:
         execution = self._execution(correlation_id, data)
         creator = self.creator(parts, execution.observe)
         try:
-            return Result(creator.create(data, key), (), execution.attempts)
+            with execution.run.ending():
+                created = creator.create(data, key)
+            execution.run.done()
+            return Result(created, (), execution.attempts)
         except ReadOnly as error:  # the sink was told when it began
             return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
@@ -206,7 +213,9 @@ class Robot:
         """
         ports = self._ports
         batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
-        report = batches.run(keyed(self.policy, items))
+        run = self._run(correlation_id)
+        with run.ending():
+            report = batches.run(keyed(self.policy, items))
         failed: dict[str, tuple[CodedError, list[str]]] = {}
         for key, ended in report.ended.items():
             if ended.error:
@@ -215,8 +224,9 @@ class Robot:
         failures = []
         for error, keys in failed.values():
             given, context = {"items": keys}, {"statistics": figures}
-            execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES)
+            execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
             failures.append(execution.failed(error))
+        run.done()
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
     def _guard(self, observe: Callable[[Tried], None]) -> Guard:
@@ -230,6 +240,7 @@ class Robot:
         context: Mapping[str, Any] | None = None,
         *,
         done_already: frozenset[Do] = frozenset(),
+        run: RobotRun | None = None,
     ) -> Execution:
         return Execution(
             policy=self.policy,
@@ -239,7 +250,11 @@ class Robot:
             context=context or {},
             done_already=done_already,
             deferrals=self.deferrals,
+            run=run or self._run(correlation_id),
         )
+
+    def _run(self, correlation_id: str) -> RobotRun:
+        return RobotRun(self._ports.ledger, self.policy.id, correlation_id, self._ports.owner)
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:
