@@ -17,6 +17,7 @@ class Rule(NamedTuple):
 
     allowed: str
     read: Callable[[Any], Any]
+    hidden: bool = False  # whether what was found may be a secret, which no message may show
 
 
 class PictureSize(NamedTuple):
@@ -89,6 +90,31 @@ def several(rule: Rule) -> Rule:
         return read
 
     return Rule(f"list of different values, each: {rule.allowed}", read)
+
+
+def some(rule: Rule) -> Rule:
+    """Allow what `several` allows, but for an empty list."""
+    many = several(rule)
+
+    def read(value: Any) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = many.read(value)
+        _require(found != ())
+        return found
+
+    return Rule(f"{many.allowed}; not empty", read, rule.hidden)
+
+
+def _read_name(value: Any) -> str:
+    text = _read_text(value)
+    _require(len(text) <= 64 and text.isascii() and all(sign.isalnum() or sign in "-_." for sign in text))
+    _require(not text.startswith("."))
+    return text
+
+
+def _read_variable(value: Any) -> str:
+    text = _read_text(value)
+    _require(text.isascii() and text.replace("_", "a").isalnum() and not text[0].isdigit() and len(text) <= 64)
+    return text
 
 
 def _read_yes_or_no(value: Any) -> bool:
@@ -173,6 +199,8 @@ LEDGER_URL = Rule("sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE, without 
 YES_OR_NO = Rule("true or false", _read_yes_or_no)
 UMASK = Rule('octal digits that withhold nothing from the owner: "077", "027", "002"', _read_umask)
 TEXT = Rule("text, not empty", _read_text)
+NAME = Rule('name of letters, digits, "-", "_" and ".", 64 at most', _read_name)
+VARIABLE = Rule("name of an environment variable; the secret itself stands in no file", _read_variable, hidden=True)
 KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
 FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_folder)
 RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)

@@ -23,10 +23,27 @@ class TableList:
         self.schema = schema
 
 
+class Table:
+    """A rule for one table, read by `schema`."""
+
+    def __init__(self, schema: "Schema | SchemaChoice") -> None:
+        self.schema = schema
+
+
+class NamedTables:
+    """A rule for an object of tables whose names the user chooses, each read by `schema`.
+
+    `named(value, name)` returns a table's value with its name in it. The names are checked by `name`.
+    """
+
+    def __init__(self, schema: "Schema | SchemaChoice", named: Callable[[Any, str], Any], name: Rule) -> None:
+        self.schema, self.named, self.name = schema, named, name
+
+
 class Field(NamedTuple):
     """One key of a table: what it may hold, its meaning in words, and its default."""
 
-    rule: Rule | TableList
+    rule: Rule | TableList | Table | NamedTables
     meaning: str
     default: Any = REQUIRED
 
@@ -45,7 +62,7 @@ class SchemaChoice:
         self.key, self.schemas = key, schemas
 
 
-def field(rule: Rule | TableList, meaning: str, default: Any = REQUIRED) -> Any:
+def field(rule: Rule | TableList | Table | NamedTables, meaning: str, default: Any = REQUIRED) -> Any:
     """Declare a field as a default of a NamedTuple, for `schema_of` to collect.
 
     class Cache(NamedTuple):
@@ -105,11 +122,30 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         return declared.default
     if isinstance(rule, TableList) and isinstance(value, list) and value:
         return tuple(read_table(rule.schema, it, f"{path}[{number}]", faults) for number, it in enumerate(value, 1))
+    if isinstance(rule, Table):
+        return read_table(rule.schema, value, path, faults) or declared.default
+    if isinstance(rule, NamedTables) and isinstance(value, dict):
+        return _named_tables(rule, value, path, faults)
     if isinstance(rule, Rule):
         with suppress(ValueError):
             return rule.read(value)
-    faults.append(f"{path}: found {shown(value)}, allowed: {_allowed(rule)}")
+    found = "something else" if isinstance(rule, Rule) and rule.hidden else shown(value)
+    faults.append(f"{path}: found {found}, allowed: {_allowed(rule)}")
     return declared.default
+
+
+def _named_tables(rule: NamedTables, tables: Mapping[str, Any], path: str, faults: list[str]) -> tuple[Any, ...]:
+    found = []
+    for name, table in tables.items():
+        full = plain(f"{path}.{name}")
+        try:
+            rule.name.read(name)
+        except ValueError:
+            faults.append(f"{full}: not a name, allowed: {rule.name.allowed}")
+            continue
+        if value := read_table(rule.schema, table, full, faults):
+            found.append(rule.named(value, name))
+    return tuple(found)
 
 
 def unknown_keys(
@@ -163,5 +199,7 @@ def _chosen(
     return None, rest
 
 
-def _allowed(rule: Rule | TableList) -> str:
-    return rule.allowed if isinstance(rule, Rule) else "a list of tables, not empty"
+def _allowed(rule: Rule | TableList | Table | NamedTables) -> str:
+    if isinstance(rule, Rule):
+        return rule.allowed
+    return "a list of tables, not empty" if isinstance(rule, TableList) else "an object {…}"

@@ -1,0 +1,88 @@
+"""Working hours: which channel takes an alert may depend on the time of day."""
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, NamedTuple
+
+from retake.settings.rules import Rule
+
+WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAY_MINUTES = 24 * 60
+
+
+def _read_days(value: Any) -> frozenset[int]:
+    if not isinstance(value, str):
+        raise ValueError
+    found: set[int] = set()
+    for part in filter(None, (it.strip().lower() for it in value.split(","))):
+        first, _, last = part.partition("-")
+        start, end = WEEK.index(first), WEEK.index(last or first)
+        found |= {day % 7 for day in range(start, end + 1 + (7 if end < start else 0))}
+    return frozenset(found)
+
+
+def _read_clock_time(value: Any) -> int:
+    if not isinstance(value, str) or len(value) != 5 or value[2] != ":":
+        raise ValueError
+    hour, minute = int(value[:2]), int(value[3:])
+    if not (0 <= minute < 60 and 0 <= 60 * hour + minute <= DAY_MINUTES and value.replace(":", "").isdigit()):
+        raise ValueError
+    return 60 * hour + minute
+
+
+def _read_timezone(value: Any) -> str:
+    if not isinstance(value, str) or not value or len(value) > 64:
+        raise ValueError
+    zone_of(value)
+    return value
+
+
+DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_days)
+"""Reads days as numbers, Monday is 0."""
+
+CLOCK_TIME = Rule('a time of day, "00:00" to "24:00"', _read_clock_time)
+"""Reads a time of day as minutes since midnight."""
+
+TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe/Berlin"', _read_timezone)
+
+
+class WorkingHours(NamedTuple):
+    """Days (Monday is 0) and times of day in minutes since midnight.
+
+    Hours that end before they begin go across midnight, and belong to the day on which they begin.
+    """
+
+    days: frozenset[int] = frozenset(range(5))
+    start: int = 9 * 60
+    end: int = 18 * 60
+
+    def hold(self, local: datetime) -> bool:
+        """Return whether `local`, a time in the zone of the settings, is within them."""
+        minute, day = 60 * local.hour + local.minute, local.weekday()
+        if self.start < self.end:
+            return day in self.days and self.start <= minute < self.end
+        evening = day in self.days and minute >= self.start
+        return evening or ((day - 1) % 7 in self.days and minute < self.end)
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone. Raises ValueError. The zone database is loaded only where a zone other than UTC is named."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(name) from error
+
+
+def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = None) -> datetime:
+    """Return the last time, not after `now`, at which the clock of the zone showed `minute` (on that day of the week)."""
+    local = now.astimezone(zone)
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    for back in range(9):
+        day = midnight - timedelta(days=back)
+        due = day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)
+        if due <= local and (weekday is None or day.weekday() == weekday):
+            return due.astimezone(UTC)
+    raise AssertionError("a week has seven days")

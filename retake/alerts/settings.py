@@ -1,0 +1,171 @@
+"""The section ALERTS of the settings."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from retake.alerts.hours import CLOCK_TIME, DAYS, TIMEZONE, WorkingHours
+from retake.settings.rules import (
+    ENDPOINT,
+    NAME,
+    PATIENCE,
+    SECONDS,
+    TEXT,
+    VARIABLE,
+    YES_OR_NO,
+    Rule,
+    choice,
+    several,
+    some,
+    whole,
+)
+from retake.settings.schema import Field, NamedTables, Schema, SchemaChoice, Table, field, schema_of
+
+LEVELS = ("warning", "error", "critical")
+"""From the mildest to the most severe."""
+
+REPORTS = ("daily", "weekly")
+"""The reports that a channel can take."""
+
+
+def _read_chat(value: Any) -> str:
+    return str(value) if type(value) is int else str(TEXT.read(value))
+
+
+_CHAT = Rule('number, or text such as "@name"', _read_chat)
+
+_KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Field]]] = {
+    "slack": ("SLACK_WEBHOOK_URL", {"levels": ("warning", "error")}, {}),
+    "email": (
+        "SMTP_PASSWORD",
+        {"levels": (), "reports": REPORTS},
+        {
+            "host": Field(TEXT, "the mail server"),
+            "port": Field(whole(1, 65535), "its port", 587),
+            "security": Field(choice("starttls", "tls", "none"), "how the connection is encrypted", "starttls"),
+            "user": Field(TEXT, "the account that sends; null sends without signing in", None),
+            "from": Field(TEXT, "the address of the sender"),
+            "to": Field(some(TEXT), "the addresses of the recipients"),
+        },
+    ),
+    "pagerduty": (
+        "PAGERDUTY_ROUTING_KEY",
+        {"levels": ("critical",), "hours": "work"},
+        {"endpoint": Field(ENDPOINT, "the whole URL of the Events API", "https://events.pagerduty.com/v2/enqueue")},
+    ),
+    "sms": (
+        "TWILIO_AUTH_TOKEN",
+        {"levels": ("critical",), "hours": "off", "resolved": False},
+        {
+            "endpoint": Field(ENDPOINT, "the base URL of the API", "https://api.twilio.com"),
+            "account": Field(TEXT, "the account SID"),
+            "from": Field(TEXT, "the number that sends"),
+            "to": Field(some(TEXT), "the numbers of the recipients"),
+        },
+    ),
+    "telegram": (
+        "TELEGRAM_BOT_TOKEN",
+        {},
+        {
+            "endpoint": Field(ENDPOINT, "the base URL of the Bot API", "https://api.telegram.org"),
+            "chat_id": Field(_CHAT, "the chat, its number or its @name"),
+        },
+    ),
+    "webhook": ("ALERT_WEBHOOK_URL", {}, {}),
+    "apprise": ("APPRISE_URL", {}, {}),
+}
+"""By kind: the default of `env`, the other defaults that differ, and the keys that this kind alone has."""
+
+
+class Channel(NamedTuple):
+    """A channel that alerts are told to. `options` are the keys that its kind alone has."""
+
+    name: str
+    kind: str
+    env: str  # the environment variable that holds the secret
+    levels: tuple[str, ...]
+    hours: str  # "any", "work", "off"
+    classes: tuple[str, ...]  # of errors; none: whatever the class
+    resolved: bool  # whether it is told of the end
+    reports: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+def _channel(kind: str) -> Schema:
+    env, defaults, own = _KINDS[kind]
+    every = {
+        "env": Field(VARIABLE, "the environment variable that holds the secret", env),
+        "levels": Field(several(choice(*LEVELS)), "the levels that it takes", defaults.get("levels", LEVELS)),
+        "hours": Field(choice("any", "work", "off"), "when it takes them", defaults.get("hours", "any")),
+        "classes": Field(several(choice("A", "B", "C")), "the error classes that it takes; [] is all", ()),
+        "resolved": Field(YES_OR_NO, "whether it is told of the end", defaults.get("resolved", True)),
+        "reports": Field(several(choice(*REPORTS)), "the reports that it takes", defaults.get("reports", ())),
+    }
+
+    def make(**values: Any) -> Channel:
+        shared = {name: values[name] for name in every}
+        return Channel("", kind, options={name: values[name] for name in own}, **shared)
+
+    return Schema(make, {**every, **own})
+
+
+def _working_hours(**values: Any) -> WorkingHours:
+    return WorkingHours(values["days"], values["from"], values["to"])
+
+
+def _named(channel: Channel, name: str) -> Channel:
+    return channel._replace(name=name)
+
+
+CHANNELS = NamedTables(SchemaChoice("kind", {kind: _channel(kind) for kind in _KINDS}), _named, NAME)
+
+WORKING_HOURS = Table(
+    Schema(
+        _working_hours,
+        {
+            "days": Field(DAYS, 'the days: "mon-fri", "mon,wed", "" for none', DAYS.read("mon-fri")),
+            "from": Field(CLOCK_TIME, "when they begin, HH:MM", CLOCK_TIME.read("09:00")),
+            "to": Field(
+                CLOCK_TIME, 'when they end, HH:MM; "24:00" is midnight; before "from": across midnight', 18 * 60
+            ),
+        },
+    )
+)
+
+
+class AlertSettings(NamedTuple):
+    """When alerts are raised, and which channels they are sent to."""
+
+    group_seconds: float = field(
+        PATIENCE,
+        "seconds after its end in which an alert that is raised again is the same one; it is told when they are over",
+        default=300,
+    )
+    repeat_seconds: float = field(
+        SECONDS, "seconds after which an alert that nobody acknowledged is told again", default=900
+    )
+    failures_before_warning: int = field(whole(1, 1000), "failed tries of a step that raise a warning", default=2)
+    tick_wait_seconds: float = field(
+        PATIENCE, "the longest time in seconds that a tick waits for its channels at its end", default=2
+    )
+    timeout_seconds: float = field(SECONDS, "the longest time in seconds that one delivery may take", default=10)
+    retry_seconds: float = field(
+        SECONDS, "seconds before a failed delivery is tried again; they double up to ten minutes", default=30
+    )
+    escalate: tuple[str, ...] = field(
+        several(NAME), "channels that are also told when an alert is told again", default=()
+    )
+    timezone: str = field(TIMEZONE, "the time zone of the hours below", default="UTC")
+    working_hours: WorkingHours = field(
+        WORKING_HOURS, "the working hours: `days`, `from`, `to`", default=WorkingHours()
+    )
+    report_at: int = field(CLOCK_TIME, "when the daily report is due, HH:MM", default=7 * 60)
+    report_day: str = field(
+        choice("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "the day of the weekly report", default="mon"
+    )
+    web_url: str | None = field(ENDPOINT, "the dashboard's base URL, for links in texts", default=None)
+    channels: tuple[Channel, ...] = field(
+        CHANNELS, "by name, the channels that are told; docs/alerts.md has their keys", default=()
+    )
+
+
+ALERTS = schema_of(AlertSettings)
