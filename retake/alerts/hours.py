@@ -9,11 +9,15 @@ WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
 
 
+def _text(value: Any) -> str:
+    if isinstance(value, str) and len(value) <= 64:
+        return value
+    raise ValueError(value)
+
+
 def _read_days(value: Any) -> frozenset[int]:
-    if not isinstance(value, str):
-        raise ValueError
     found: set[int] = set()
-    for part in filter(None, (it.strip().lower() for it in value.split(","))):
+    for part in filter(None, (it.strip().lower() for it in _text(value).split(","))):
         first, _, last = part.partition("-")
         start, end = WEEK.index(first), WEEK.index(last or first)
         found |= {day % 7 for day in range(start, end + 1 + (7 if end < start else 0))}
@@ -21,19 +25,16 @@ def _read_days(value: Any) -> frozenset[int]:
 
 
 def _read_clock_time(value: Any) -> int:
-    if not isinstance(value, str) or len(value) != 5 or value[2] != ":":
-        raise ValueError
-    hour, minute = int(value[:2]), int(value[3:])
-    if not (0 <= minute < 60 and 0 <= 60 * hour + minute <= DAY_MINUTES and value.replace(":", "").isdigit()):
-        raise ValueError
-    return 60 * hour + minute
+    hour, colon, minute = _text(value).partition(":")
+    shaped = len(hour) == 2 == len(minute) and (hour + minute).isascii() and (hour + minute).isdigit()
+    if colon and shaped and int(minute) < 60 and 60 * int(hour) + int(minute) <= DAY_MINUTES:
+        return 60 * int(hour) + int(minute)
+    raise ValueError(value)
 
 
 def _read_timezone(value: Any) -> str:
-    if not isinstance(value, str) or not value or len(value) > 64:
-        raise ValueError
-    zone_of(value)
-    return value
+    zone_of(name := _text(value))
+    return name
 
 
 DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_days)
@@ -65,7 +66,7 @@ class WorkingHours(NamedTuple):
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the time zone. Raises ValueError. The zone database is loaded only where a zone other than UTC is named."""
+    """Return the time zone. Raises ValueError. The zone database is loaded only for another zone than UTC."""
     if name == "UTC":
         return UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -77,7 +78,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = None) -> datetime:
-    """Return the last time, not after `now`, at which the clock of the zone showed `minute` (on that day of the week)."""
+    """Return the last time, not after `now`, at which the zone's clock showed `minute` (on that day of the week)."""
     local = now.astimezone(zone)
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     for back in range(9):

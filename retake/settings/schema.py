@@ -19,8 +19,8 @@ REQUIRED: Any = object()
 class TableList:
     """A rule for a list of tables, each read by `schema`."""
 
-    def __init__(self, schema: "Schema | SchemaChoice") -> None:
-        self.schema = schema
+    def __init__(self, schema: "Schema | SchemaChoice", *, may_be_empty: bool = False) -> None:
+        self.schema, self.may_be_empty = schema, may_be_empty
 
 
 class Table:
@@ -120,7 +120,7 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         if declared.default is REQUIRED:
             faults.append(f"{path}: missing, allowed: {_allowed(rule)}")
         return declared.default
-    if isinstance(rule, TableList) and isinstance(value, list) and value:
+    if isinstance(rule, TableList) and isinstance(value, list) and (value or rule.may_be_empty):
         return tuple(read_table(rule.schema, it, f"{path}[{number}]", faults) for number, it in enumerate(value, 1))
     if isinstance(rule, Table):
         return read_table(rule.schema, value, path, faults) or declared.default
@@ -202,4 +202,6 @@ def _chosen(
 def _allowed(rule: Rule | TableList | Table | NamedTables) -> str:
     if isinstance(rule, Rule):
         return rule.allowed
-    return "a list of tables, not empty" if isinstance(rule, TableList) else "an object {…}"
+    if isinstance(rule, TableList):
+        return "a list of tables" if rule.may_be_empty else "a list of tables, not empty"
+    return "an object {…}"

@@ -1,0 +1,100 @@
+"""The queues of the channels, pure: who sends, what is due, and what becomes of it.
+
+At least once and in order within a channel. A sender claims a channel before it sends and releases it with the result;
+a claim ends by itself, so a sender that died blocks its channel for the time of one delivery at most. What was claimed
+counts as failed until its result is there: a sender that is killed again and again is not tried each minute.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from math import ceil
+from typing import NamedTuple
+
+from retake.alerts.board import Board, Delivery, Outbox
+from retake.alerts.message import How, Outcome
+from retake.alerts.settings import AlertSettings
+from retake.clock import parse_stamp, stamp
+
+_LONGEST_PAUSE_S = 600.0
+_KEPT = timedelta(days=7)
+_NO_ANSWER = "the sender ended before there was an answer"
+
+
+class Claim(NamedTuple):
+    """The messages of one channel that its sender sends, in their order."""
+
+    channel: str
+    deliveries: tuple[Delivery, ...]
+
+
+class Claimed(NamedTuple):
+    """The claims that were made."""
+
+    board: Board
+    claims: tuple[Claim, ...]
+    dropped: tuple[Delivery, ...]  # too old to be of use
+
+
+def due(outbox: Outbox, now: datetime) -> bool:
+    """Return whether a channel has something to send that may be sent now."""
+    times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
+    return bool(outbox.queue) and all(now >= it for it in times)
+
+
+def claimed(board: Board, settings: AlertSettings, now: datetime, only: str | None = None) -> Claimed:
+    """Claim each channel that is due (`only` that one)."""
+    names = {it.name for it in settings.channels}
+    channels, claims, dropped = dict(board.channels), [], []
+    for name, outbox in board.channels.items():
+        if name not in names:
+            continue
+        young = tuple(it for it in outbox.queue if now - parse_stamp(it.at) < _KEPT)
+        dropped += [it for it in outbox.queue if it not in young]
+        outbox = channels[name] = outbox._replace(queue=young)
+        if due(outbox, now) and only in (None, name):
+            claims.append(Claim(name, young))
+            until = _stamp_after(now, settings.timeout_seconds)
+            channels[name] = _failed(outbox, settings, now, _NO_ANSWER)._replace(sending_until=until)
+    return Claimed(board._replace(channels=channels), tuple(claims), tuple(dropped))
+
+
+def released(
+    board: Board, channel: str, results: Mapping[str, Outcome], settings: AlertSettings, now: datetime
+) -> Board:
+    """Release a channel with how the messages of its claim ended, by their ids."""
+    outbox = board.channels.get(channel)
+    if outbox is None:
+        return board
+    outbox = outbox._replace(sending_until=None, next_at=None, failures=max(0, outbox.failures - 1))
+    for delivery in outbox.queue:
+        outcome = results.get(delivery.id)
+        if outcome:
+            outbox = _ended(outbox, delivery, outcome, settings, now)
+    return board._replace(channels={**board.channels, channel: outbox})
+
+
+def _ended(outbox: Outbox, delivery: Delivery, outcome: Outcome, settings: AlertSettings, now: datetime) -> Outbox:
+    rest = tuple(it for it in outbox.queue if it.id != delivery.id)
+    match outcome.how:
+        case How.DELIVERED:
+            return Outbox(rest, last_error=outcome.why or None, last_delivered_at=stamp(now))
+        case How.REFUSED:
+            return outbox._replace(queue=rest, failures=0, last_error=outcome.why, refused_at=stamp(now))
+        case How.FAILED:
+            queue = tuple(it._replace(done=outcome.done) if it.id == delivery.id else it for it in outbox.queue)
+            return _failed(outbox._replace(queue=queue), settings, now, outcome.why, outcome.retry_after_s)
+
+
+def _failed(
+    outbox: Outbox, settings: AlertSettings, now: datetime, why: str, retry_after_s: float | None = None
+) -> Outbox:
+    pause_s = min(
+        settings.retry_seconds * 2.0 ** min(outbox.failures, 30), max(_LONGEST_PAUSE_S, settings.retry_seconds)
+    )
+    next_at = _stamp_after(now, pause_s if retry_after_s is None else retry_after_s)
+    return outbox._replace(next_at=next_at, failures=outbox.failures + 1, last_error=why)
+
+
+def _stamp_after(now: datetime, seconds: float) -> str:
+    """Never early: stamps have whole seconds."""
+    return stamp(now + timedelta(seconds=ceil(seconds + now.microsecond / 1e6)))

@@ -1,0 +1,179 @@
+"""What surrounds the work of a tick: the mode that holds, the alerts that it raises, what its channels are sent.
+
+One document is read before the work, `alerts/state.json`, which repeats the mode. Where nothing is wrong, nothing is
+imported, read or written besides.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from logging import getLogger
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from retake.alerts.conditions import Facts, Look, degraded, look
+from retake.alerts.settings import AlertSettings
+from retake.bucket import Bucket, NotFound
+from retake.clock import Clock, parse_stamp, stamp
+from retake.degraded.mode import Mode, decoded, mode_at
+from retake.degraded.settings import ModeSettings
+from retake.errors import RetakeError, StateError
+
+if TYPE_CHECKING:
+    from retake.alerts.delivery import Sender
+
+_log = getLogger(__name__)
+
+KEY = "alerts/state.json"
+"""The one document that each tick reads for alerts and mode."""
+
+AfterWork = Callable[[Mode], Sequence[Look]]
+"""What is done after work was done (figures, breakers, the automatic mode): returns what is wrong with what all share."""
+
+
+def nothing_after(mode: Mode) -> Sequence[Look]:
+    """Do nothing after work."""
+    return ()
+
+
+class TickWatch:
+    """Alerts and mode around the ticks of one process. Thread safe, since channels tick in parallel.
+
+    `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks in
+    which something was done; `report` where a report is due.
+    """
+
+    def __init__(
+        self,
+        settings: AlertSettings,
+        modes: ModeSettings,
+        bucket: Bucket,
+        clock: Clock,
+        environ: Mapping[str, str],
+        *,
+        after_work: AfterWork = nothing_after,
+        report: Callable[[str, datetime], None] | None = None,
+    ) -> None:
+        self._settings, self._modes, self._bucket, self._clock = settings, modes, bucket, clock
+        self._environ, self._after_work, self._report = environ, after_work, report
+        self._lock = Lock()
+        self._looks: list[Look] = []
+        self._worked = False
+        self._raw: Mapping[str, Any] = {}
+        self._mode = Mode()
+        self._sender: Sender | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """The mode that holds since `begin`."""
+        return self._mode
+
+    def begin(self) -> None:
+        """Read the document, and start to send what waits. Raises StateError where the mode cannot be known, since it
+        limits what may be paid for, and StorageError."""
+        self._raw, self._looks, self._worked = self._read(), [], False
+        try:
+            state = decoded(self._raw.get("mode"))
+            self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
+        except (ValueError, AttributeError) as error:
+            raise StateError(f"{KEY}: mode: {error}. Mend it, or set the mode anew: retake mode set 0") from error
+        if any(self._due(it) for it in self._channels()):
+            self._send()
+
+    def saw(self, pipeline: str, exit_code: int, facts: Facts | None, *, worked: bool) -> None:
+        """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
+        whether the tick changed anything."""
+        now = stamp(self._clock.now())
+        found = look(pipeline, exit_code, facts, now, self._settings.failures_before_warning)
+        with self._lock:
+            self._looks.append(found)
+            self._worked = self._worked or worked or exit_code != 0
+
+    def end(self) -> None:
+        """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises a RetakeError:
+        what could not be saved is found again by the next tick."""
+        try:
+            self._end()
+        except RetakeError as error:
+            _log.error("alerts could not be brought up to date; the next tick does so: %s", error)
+
+    def _end(self) -> None:
+        shared = [*self._after_work(self._mode)] if self._worked or self._mode.by == "auto" else []
+        looks = [*self._looks, *shared, self._degraded()]
+        for kind in self._reports_due():
+            if self._report:
+                self._report(kind, self._clock.now())
+                self._raw = self._read()
+        if self._something(looks):
+            self._evaluate(looks)
+        if self._sender:
+            self._sender.wait(self._settings.tick_wait_seconds)
+
+    def _something(self, looks: Sequence[Look]) -> bool:
+        """Return whether anything is wrong, was wrong lately, or waits to be sent."""
+        on_record = self._raw.get("alerts") or self._raw.get("ended") or any(it.get("queue") for it in self._channels())
+        return bool(on_record) or any(it.found for it in looks)
+
+    def _evaluate(self, looks: Sequence[Look]) -> None:
+        from retake.alerts.board import Board
+        from retake.alerts.evaluation import evaluated
+        from retake.alerts.store import BoardStore
+
+        now = self._clock.now()
+
+        def step(board: Board) -> tuple[Board, bool]:
+            new = evaluated(board, looks, self._settings, now)
+            return new, any(it.queue for it in new.channels.values())
+
+        if BoardStore(self._bucket, self._clock).change(step):
+            self._send()
+
+    def _send(self) -> None:
+        from retake.alerts.delivery import Sender
+        from retake.alerts.store import BoardStore
+
+        if self._sender is None:
+            store = BoardStore(self._bucket, self._clock)
+            self._sender = Sender(store, self._settings, self._environ, self._clock)
+        self._sender.start()
+
+    def _read(self) -> Mapping[str, Any]:
+        try:
+            value = json.loads(self._bucket.read(KEY)[0])
+        except NotFound:
+            return {}
+        except (ValueError, RecursionError) as error:
+            raise StateError(
+                f"{KEY}: not JSON ({error}). Mend it or remove it; the mode is in mode/state.json"
+            ) from error
+        if not isinstance(value, dict):
+            raise StateError(f"{KEY}: the whole document is no object. Mend it or remove it")
+        return value
+
+    def _channels(self) -> list[Mapping[str, Any]]:
+        channels = self._raw.get("channels")
+        found = channels.values() if isinstance(channels, dict) else ()
+        return [it for it in found if isinstance(it, dict)]
+
+    def _due(self, channel: Mapping[str, Any]) -> bool:
+        if not channel.get("queue"):
+            return False
+        try:
+            times = [parse_stamp(channel[name]) for name in ("sending_until", "next_at") if channel.get(name)]
+        except (ValueError, TypeError):
+            return True
+        return all(self._clock.now() >= it for it in times)
+
+    def _degraded(self) -> Look:
+        mode = self._mode
+        wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
+        return Look("", frozenset({"degraded"}), wrong)
+
+    def _reports_due(self) -> list[str]:
+        wanted = {it for channel in self._settings.channels for it in channel.reports}
+        if not wanted or not self._report:
+            return []
+        from retake.alerts.reports import due_reports
+
+        done = self._raw.get("reports")
+        return due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, self._clock.now())
