@@ -138,7 +138,12 @@ def script_of(action: Action) -> str | None:
 
 def vendor_of(action: Action) -> str | None:
     """Return the vendor that the action calls, or None."""
-    return _VENDORS.get(action.step) if script_of(action) else None
+    return vendor_of_step(action.step) if script_of(action) else None
+
+
+def vendor_of_step(step: Step) -> str | None:
+    """Return the vendor of a step, or None."""
+    return _VENDORS.get(step)
 
 
 def paid_step(action: Action) -> Step | None:

@@ -15,7 +15,7 @@ from retake.alerts.conditions import Facts, Look, degraded, look
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
-from retake.degraded.mode import Mode, decoded, mode_at
+from retake.degraded.mode import Mode, ModeState, decoded, mode_at
 from retake.degraded.settings import ModeSettings
 from retake.errors import RetakeError, StateError
 
@@ -28,7 +28,7 @@ KEY = "alerts/state.json"
 """The one document that each tick reads for alerts and mode."""
 
 AfterWork = Callable[[Mode], Sequence[Look]]
-"""What is done after work was done (figures, breakers, the automatic mode): returns what is wrong with what all share."""
+"""What follows work (figures, breakers, the automatic mode): returns what is wrong with what all share."""
 
 
 def nothing_after(mode: Mode) -> Sequence[Look]:
@@ -39,8 +39,8 @@ def nothing_after(mode: Mode) -> Sequence[Look]:
 class TickWatch:
     """Alerts and mode around the ticks of one process. Thread safe, since channels tick in parallel.
 
-    `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks in
-    which something was done; `report` where a report is due.
+    `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks
+    in which something was done; `report` where a report is due.
     """
 
     def __init__(
@@ -69,14 +69,16 @@ class TickWatch:
         return self._mode
 
     def begin(self) -> None:
-        """Read the document, and start to send what waits. Raises StateError where the mode cannot be known, since it
-        limits what may be paid for, and StorageError."""
-        self._raw, self._looks, self._worked = self._read(), [], False
+        """Read the document, and start to send what waits. Raises StorageError, and StateError where the mode cannot be
+        known, since it limits what may be paid for."""
+        self._looks, self._worked = [], False
         try:
+            self._raw = self._read()
             state = decoded(self._raw.get("mode"))
-            self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
-        except (ValueError, AttributeError) as error:
-            raise StateError(f"{KEY}: mode: {error}. Mend it, or set the mode anew: retake mode set 0") from error
+        except (ValueError, AttributeError, StateError) as error:
+            _log.critical("no alert is raised or sent: %s", error)
+            self._raw, state = {}, self._mode_itself()
+        self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
         if any(self._due(it) for it in self._channels()):
             self._send()
 
@@ -108,6 +110,11 @@ class TickWatch:
             self._evaluate(looks)
         if self._sender:
             self._sender.wait(self._settings.tick_wait_seconds)
+
+    def _mode_itself(self) -> ModeState:
+        from retake.degraded.store import ModeStore
+
+        return ModeStore(self._bucket, self._clock).read()
 
     def _something(self, looks: Sequence[Look]) -> bool:
         """Return whether anything is wrong, was wrong lately, or waits to be sent."""
