@@ -5,7 +5,7 @@ one suite of tests (tests/runs/ledger_contract.py) checks them all.
 
 states.py, run.py        the state diagram as data, and the pure rules by which a run changes
 ledger.py                the interface of a ledger, and what a store has to implement; validation.py: what is refused
-bucket_ledger.py         the ledger in a bucket; bucket_documents.py, run_document.py, bucket_names.py, bucket_tally.py
+bucket_ledger.py         the ledger in a bucket; run_document.py, bucket_index.py
 sql_ledger.py            the ledger in SQLite or PostgreSQL; database.py, tables.py, statements.py, schema.py
 worker.py, run_handle.py a worker that takes one run at a time and sends heartbeats while it works
 recovery.py              what happens to runs whose worker died

@@ -12,14 +12,14 @@ from retake.clock import Clock
 from retake.errors import Code, OutcomeUnknown, Refused, VendorError, escalate
 from retake.logs import alert
 from retake.paid.caps import Reservation
-from retake.paid.journal import Intent
+from retake.paid.guard import Intent
 from retake.paid.spending import Spending
 from retake.story import transitions
+from retake.story.clients import Vendors
 from retake.story.decision import ASK_TO_RESOLVE, comparable
 from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Step
 from retake.story.spending import known
 from retake.story.store import DocumentStore
-from retake.vendors import Midjourney, VideoGenerator
 
 Accepted = Callable[[MidjourneyDocument, Any], MidjourneyDocument]
 
@@ -32,15 +32,8 @@ _ACCEPTED: Mapping[Step, Accepted] = {
 """What the vendor's answer makes of the document."""
 
 
-class Clients(NamedTuple):
-    """The vendors that can tell what became of a call; each client is made when it is first needed."""
-
-    midjourney: Callable[[], Midjourney]
-    video_generator: Callable[[], VideoGenerator]
-
-
 class StoryBudget(NamedTuple):
-    """`retake.paid.journal.Budget` of the generation in `store`."""
+    """`retake.paid.guard.Budget` of the generation in `store`."""
 
     store: DocumentStore
     spending: Spending
@@ -53,14 +46,14 @@ class StoryBudget(NamedTuple):
 
 
 class StoryJournal:
-    """`retake.paid.journal.Journal` in config_midjourney.json. `record` makes the error record of a failure of the
+    """`retake.paid.guard.Journal` in config_midjourney.json. `record` makes the error record of a failure of the
     present step."""
 
     def __init__(
-        self, store: DocumentStore, clients: Clients, clock: Clock, record: Callable[[VendorError], dict[str, Any]]
+        self, store: DocumentStore, vendors: Vendors, clock: Clock, record: Callable[[VendorError], dict[str, Any]]
     ) -> None:
         self._store = store
-        self._clients = clients
+        self._vendors = vendors
         self._clock = clock
         self._record = record
 
@@ -93,7 +86,7 @@ class StoryJournal:
 
     def find(self) -> str | None:
         if self._call.step in (Step.IMAGINE, Step.UPSCALE):
-            return self._clients.midjourney().find(self._call.raw)
+            return self._vendors.midjourney().find(self._call.raw)
         return None
 
     def disproved(self) -> Refused | None:
@@ -102,7 +95,7 @@ class StoryJournal:
         call = self._call
         if call.outcome != UNKNOWN or not comparable(call, self._clock.now()):
             return None
-        counted = self._clients.video_generator().usage()
+        counted = self._vendors.video_generator().usage()
         if counted is None or counted != call.raw["usage"]:
             self._store.save_midjourney(transitions.usage_compared(self._doc))
             raise OutcomeUnknown(Code.NETWORK, f"the vendor's counts have moved since the {call.step} call")
@@ -116,6 +109,67 @@ class StoryJournal:
     def _call(self) -> PendingCall:
         assert self._doc.pending is not None, "no paid call is pending"
         return self._doc.pending
+
+
+class PickJournal:
+    """`retake.paid.guard.Journal` of the choice: it counts as billed from its beginning, in `paid_calls`, unless it
+    turns out not to have been carried out."""
+
+    def __init__(self, store: DocumentStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def set_aside(self) -> Room:
+        return self._store.set_aside()
+
+    def begin(self, intent: Intent) -> None:
+        doc, now = self._store.documents.midjourney, self._clock.now()
+        self._store.save_midjourney(transitions.choice_begun(doc, now, intent.price_usd, intent.reservation))
+
+    @property
+    def pending(self) -> str | None:
+        return Step.UPSCALE.value if self._picked == 0 else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the call was made, and its end is on record."""
+        return bool(self._picked)
+
+    def accepted(self, answer: Any, room: Room | None = None) -> None:
+        self._made(answer, "done", room)
+
+    def refused(self, error: VendorError) -> None:
+        self._made(1, None)
+
+    def not_made(self) -> None:
+        """Record that the first picture is taken without a call."""
+        if self.pending:
+            self._made(1, None)
+        else:
+            self._store.save_midjourney(transitions.picture_picked(self._store.documents.midjourney, 1))
+
+    def wasted(self, error: VendorError) -> None:
+        self._made(1, "wasted")
+
+    def lost(self, error: OutcomeUnknown) -> None:
+        self._made(1, UNKNOWN)
+
+    held = lost
+
+    def find(self) -> None:
+        return None
+
+    def disproved(self) -> None:
+        return None
+
+    def _made(self, index: int, outcome: str | None, room: Room | None = None) -> None:
+        self._store.save_midjourney(transitions.choice_made(self._store.documents.midjourney, index, outcome), room)
+
+    @property
+    def _picked(self) -> int | None:
+        """Which picture the document has as chosen: None before the call begins, 0 while it is under way."""
+        results = self._store.documents.midjourney.results
+        return results.picked if results else None
 
 
 def conclude(store: DocumentStore, doc: MidjourneyDocument, error: VendorError) -> None:

@@ -5,61 +5,21 @@ Everything that touches the world comes in through here, so that a test or a sim
 
 from collections.abc import Callable
 from random import random
-from typing import Any, Protocol
+from typing import Any
 
 from retake.clock import Clock
 from retake.errors import VendorError
 from retake.paid.guard import PaidCallGuard
 from retake.paid.spending import Spending
 from retake.story import transitions
+from retake.story.clients import MediaTools, Vendors
 from retake.story.documents import MidjourneyDocument, Status, Step
-from retake.story.journal import Clients, StoryBudget, StoryJournal, conclude
+from retake.story.journal import StoryBudget, StoryJournal, conclude
 from retake.story.retry_policy import StepFailure, failure_record
 from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process
-from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
-
-
-class Vendors(Protocol):
-    """The clients, each made (and its SDK loaded) when it is first asked for."""
-
-    def midjourney(self) -> Midjourney: ...
-
-    def video_generator(self) -> VideoGenerator: ...
-
-    def writer(self) -> ChatModel: ...
-
-    def downloader(self) -> Downloader: ...
-
-
-class MediaTools(Protocol):
-    """Pictures and videos made or inspected on this machine. Everything raises MediaError for what it cannot read."""
-
-    def sized(self, picture: bytes) -> bytes:
-        """Return the picture as a PNG of the configured size."""
-        ...
-
-    def quarters(self, grid: bytes) -> list[bytes]:
-        """Return the four pictures of a 2 × 2 grid."""
-        ...
-
-    def data_uri(self, picture: bytes) -> str:
-        """Return the picture as a data URI that every vendor takes."""
-        ...
-
-    def placeholder(self, topic: str) -> bytes:
-        """Return a PNG of the configured size with the topic on it."""
-        ...
-
-    def mock_video(self, picture: bytes) -> bytes:
-        """Return an MP4 of the configured length, made of the picture."""
-        ...
-
-    def check_video(self, video: bytes) -> str:
-        """Return what is doubtful about the video, or "". Raises MediaError for what is no video at all."""
-        ...
 
 
 class StepContext:
@@ -90,8 +50,7 @@ class StepContext:
         self.process = process or Process(clock)
         self.nonce = nonce or _random_nonce
         self._random = random
-        clients = Clients(vendors.midjourney, vendors.video_generator)
-        self.journal = StoryJournal(store, clients, clock, self.record)
+        self.journal = StoryJournal(store, vendors, clock, self.record)
         self.budget = StoryBudget(store, spending or story_spending(settings, store.bucket, clock))
         self.paid = PaidCallGuard(
             self.journal,
