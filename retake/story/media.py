@@ -15,8 +15,7 @@ from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
 from retake.story.documents import Results, Status, Step
-from retake.story.journal import PickJournal, conclude
-from retake.story.step_context import StepContext
+from retake.story.step_context import PickJournal, StepContext, conclude
 
 _log = getLogger(__name__)
 
