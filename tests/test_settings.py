@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from retake.errors import SettingsError
-from retake.settings.rules import PictureSize
+from retake.settings.schema import PictureSize
 from retake.settings.shared import MidjourneySettings, StorageSettings
 from retake.story.settings import SECTIONS, Settings, Workflow, load_settings, sandboxed
 

@@ -8,8 +8,7 @@ import pytest
 
 from retake.keys import KEYS
 from retake.settings.reader import ENVIRONMENT
-from retake.settings.rules import PictureSize
-from retake.settings.schema import Field
+from retake.settings.schema import Field, PictureSize
 from retake.story.settings import CHANNELS, SECTIONS, load_settings
 
 ROOT = Path(__file__).parents[1]

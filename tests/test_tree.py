@@ -174,10 +174,10 @@ def test_the_console_reaches_the_story_from_few_places() -> None:
         if room(module) == "story"
     }
     assert users == {
-        ("command_context.py", "retake.story.environment"),
+        ("command_context.py", "retake.story.settings"),
         ("command_context.py", "retake.story.operations"),
         ("command_context.py", "retake.story.settings"),
-        ("doctor.py", "retake.story.environment"),
+        ("doctor.py", "retake.story.settings"),
         ("doctor.py", "retake.story.operator_checks"),
     }
 

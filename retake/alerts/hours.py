@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 
-from retake.settings.rules import Rule
+from retake.settings.schema import Rule
 
 WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60

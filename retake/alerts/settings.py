@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from retake.alerts.hours import CLOCK_TIME, DAYS, TIMEZONE, WorkingHours
-from retake.settings.rules import (
+from retake.settings.schema import (
     ENDPOINT,
     NAME,
     PATIENCE,
@@ -12,13 +12,19 @@ from retake.settings.rules import (
     TEXT,
     VARIABLE,
     YES_OR_NO,
+    Field,
+    NamedTables,
     Rule,
+    Schema,
+    SchemaChoice,
+    Table,
     choice,
+    field,
+    schema_of,
     several,
     some,
     whole,
 )
-from retake.settings.schema import Field, NamedTables, Schema, SchemaChoice, Table, field, schema_of
 
 LEVELS = ("warning", "error", "critical")
 """From the mildest to the most severe."""

@@ -16,8 +16,8 @@ from retake.operations.finding import Finding, Verdict, of_error, ok, warn
 from retake.operations.host_checks import disk_checks, key_checks, settings_checks
 from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
 from retake.operations.words import count
-from retake.story.environment import SANDBOX_VARIABLE
 from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
+from retake.story.settings import SANDBOX_VARIABLE
 
 _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verdict.FAULT: ("fault", Tone.BAD)}
 

@@ -3,8 +3,7 @@
 from typing import Any, NamedTuple
 
 from retake.alerts.hours import CLOCK_TIME, DAYS, WorkingHours
-from retake.settings.rules import SECONDS, YES_OR_NO, between, whole
-from retake.settings.schema import Field, Schema, TableList, field, schema_of
+from retake.settings.schema import SECONDS, YES_OR_NO, Field, Schema, TableList, between, field, schema_of, whole
 
 
 class Scheduled(NamedTuple):

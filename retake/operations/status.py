@@ -10,8 +10,7 @@ from retake.errors import RetakeError, StateError
 from retake.operations.breakers import BreakerStates, vendor_off
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, PipelineState
-from retake.paid.caps import Today
-from retake.paid.day_book import Sums
+from retake.paid.caps import Sums, Today
 from retake.retrying.dead_letters import DEAD_LETTERS
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus

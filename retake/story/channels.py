@@ -9,17 +9,15 @@ from retake.keys import Keys
 from retake.logs import bind
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.decision import FETCH_SCRIPT, Act
-from retake.story.environment import part_of, pipeline_of
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_breakers
-from retake.story.settings import Settings
+from retake.story.settings import Settings, part_of, pipeline_of
 from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
-from retake.ticking.ledgers import Ledgers
 from retake.ticking.process import exit_code_of
-from retake.ticking.scripts import ScriptResult, Scripts
+from retake.ticking.tick import Ledgers, ScriptResult, Scripts
 
 
 class ScriptsOfChannels(Protocol):

@@ -19,21 +19,20 @@ from retake.foreign_text import one_line
 from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.story.decision import CONTENT_SCRIPT, FETCH_SCRIPT, MEDIA_SCRIPT
-from retake.story.environment import (
+from retake.story.pipeline import Observer
+from retake.story.runner import StoryRunner, story_breakers, unobserved
+from retake.story.settings import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
+    Settings,
     open_storage,
     part_of,
     pipeline_of,
-    read_settings,
+    settings_and_keys,
 )
-from retake.story.pipeline import Observer
-from retake.story.runner import StoryRunner, story_breakers, unobserved
-from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal, owner
-from retake.ticking.scripts import ScriptResult
-from retake.ticking.tick import Orders
+from retake.ticking.tick import Orders, ScriptResult
 
 if TYPE_CHECKING:
     from retake.sandbox import Sandbox
@@ -99,7 +98,7 @@ def _manage(folder: str | None, options: Options) -> int:
 
 
 def _with_settings(folder: str | None, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
-    settings, keys = read_settings(environ, warn=True)
+    settings, keys = settings_and_keys(environ, warn=True)
     many = bool(settings.channels) and not options.channel and not options.about_one
     bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
     scripts = _LazyScripts(folder, settings.workflow.script_timeout_seconds, environ)

@@ -35,10 +35,10 @@ This is the only place that says what comes next. The tick carries out an Action
 counting that only a tick does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from retake.exit_codes import ExitCode
 from retake.story.documents import (
@@ -54,9 +54,6 @@ from retake.story.documents import (
     Task,
 )
 from retake.story.settings import Workflow
-
-if TYPE_CHECKING:
-    from retake.paid.caps import Today
 
 
 class Act(StrEnum):
@@ -151,17 +148,16 @@ def paid_step(action: Action) -> Step | None:
     return PAYS.get(action.act)
 
 
-def decide(
-    documents: Documents,
-    limits: Workflow,
-    now: datetime,
-    prices: Mapping[Step, float] | None = None,
-    today: "Today | None" = None,
-) -> Action:
+def uncapped(step: Step) -> str:
+    """Return "": no cap is kept."""
+    return ""
+
+
+def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable[[Step], str] = uncapped) -> Action:
     """Return the next action. Total: every parsed set of documents has one.
 
-    `prices` are US dollars of one paid call of each step, `today` is what the day has cost; without both the caps are
-    not looked at.
+    `over(step)` returns why a cap forbids a paid call of the step now, or "". It is called only for an action that
+    pays, since it may read the bucket; what it raises is raised.
     """
     doc = documents.midjourney
     if documents.gen.generation_id is None:
@@ -172,8 +168,8 @@ def decide(
         why = f"a person is needed, tried again at {until:%H:%M} UTC: {doc.error.message}"
         return Action(Act.WAIT, action.step, why, ExitCode.CONFIG, until)
     paying = paid_step(action)
-    over = today.over(prices[paying]) if prices and paying and today else ""
-    return capped(action, over) if over else action
+    why = over(paying) if paying else ""
+    return capped(action, why) if why else action
 
 
 def next_step(documents: Documents) -> Action:
@@ -182,9 +178,9 @@ def next_step(documents: Documents) -> Action:
     return _reconcile(call) if call else _work(documents)
 
 
-def capped(action: Action, over: str) -> Action:
-    """Return the WAIT that takes the place of an action which a cap holds back; `over` says which cap and why."""
-    return Action(Act.WAIT, action.step, over, ExitCode.TRY_LATER)
+def capped(action: Action, why: str) -> Action:
+    """Return the WAIT that takes the place of an action which a cap holds back; `why` says which cap."""
+    return Action(Act.WAIT, action.step, why, ExitCode.TRY_LATER)
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:

@@ -13,7 +13,7 @@ from retake.errors import ErrorClass, RetakeError, SettingsError, VendorError
 from retake.exit_codes import ExitCode
 from retake.keys import Keys
 from retake.operations.finding import Finding, fault, named, of_error, ok, warn
-from retake.settings.rules import PictureSize
+from retake.settings.schema import PictureSize
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import KEYS, checked, load_prompts, prompts_file
 from retake.story.documents import Documents

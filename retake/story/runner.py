@@ -1,24 +1,21 @@
 """Runs ticks of one story pipeline, and says what a tick would do."""
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.keys import Keys
 from retake.paid.spending import Spending
-from retake.story.beginning import tidy_plan
-from retake.story.decision import Act, Action, capped, decide, paid_step
+from retake.story.decision import Act, Action, decide
 from retake.story.documents import Documents, Step
-from retake.story.environment import LEASE
 from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
-from retake.story.settings import Settings
-from retake.story.spending import known, story_spending
+from retake.story.settings import LEASE, Settings
+from retake.story.spending import over_caps, story_spending
 from retake.story.store import DocumentStore
-from retake.ticking.ledgers import Ledgers
-from retake.ticking.scripts import Scripts
-from retake.ticking.tick import NO_ORDERS, Orders, Tick, TickRunner
+from retake.story.tidy import tidy_plan
+from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
 from retake.ticking.vendor_breakers import VendorBreakers
 
 if TYPE_CHECKING:
@@ -91,11 +88,8 @@ class StoryRunner:
         """Return what a tick would do, in words; nothing is changed."""
         store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
         documents = store.read()
-        over: Callable[[Step], str] = lambda step: self._spending.over(lambda: known(documents.midjourney), step)  # noqa: E731
-        action = decide(documents, self._settings.workflow, self._clock.now())
-        step = paid_step(action)
-        if step and (why := over(step)):
-            action = capped(action, why)
+        over = over_caps(self._spending, documents)
+        action = decide(documents, self._settings.workflow, self._clock.now(), over)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.paid.spending import Spending
-from retake.story.documents import MidjourneyDocument, Step
+from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.settings import Settings
 
 if TYPE_CHECKING:
-    from retake.paid.day_book import Known
+    from retake.paid.caps import Known
 
 _log = getLogger(__name__)
 
@@ -38,9 +38,15 @@ def _price(settings: Settings) -> Callable[[str], float]:
     return price
 
 
+def over_caps(spending: Spending, documents: Documents) -> Callable[[Step], str]:
+    """Return the function that tells `decide` why a cap forbids a paid call. Calling it may read the bucket; it raises
+    StateError, StorageError."""
+    return lambda step: spending.over(known(documents.midjourney), step)
+
+
 def known(doc: MidjourneyDocument) -> "Known":
     """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
-    from retake.paid.day_book import Fate, Known
+    from retake.paid.caps import Fate, Known
 
     raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend
     spent = (spend.day, round(spend.settled + spend.reserved, 6))

@@ -84,7 +84,7 @@ def day_of(now: datetime) -> str:
 
 def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
     """Begin a generation: nothing under way, and an account by which the book of the day tells this document from one
-    that was removed (`retake.paid.day_book`)."""
+    that was removed (`retake.paid.caps`)."""
     if isinstance(_kept(doc).get("account"), str):
         return clean(doc)
     return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})

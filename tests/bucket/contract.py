@@ -25,7 +25,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound, check_key
-from retake.bucket.shared_writes import shared_writes
+from retake.bucket.contract import shared_writes
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 Connect = Callable[[], Bucket]

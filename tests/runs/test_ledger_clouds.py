@@ -12,7 +12,7 @@ import pytest
 from ledger_contract import Connect, LedgerContract
 from moto.server import ThreadedMotoServer
 
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.s3 import S3Bucket
 from retake.bucket.s3.client import connect as connect_s3
 from retake.bucket.s3.client import parse_url

@@ -9,14 +9,13 @@ from story_world import KEYS, PROMPTS, FakeMedia, FakeVendors
 
 from retake.bucket import ANY, Lease
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.prefixed import PrefixedBucket
+from retake.bucket.wrappers import PrefixedBucket
 from retake.clock import FakeClock
 from retake.errors import SettingsError
 from retake.sandbox import Pace, Sandbox
 from retake.story.channels import tick_channels
-from retake.story.environment import LEASE, SANDBOX_KEYS, part_of
 from retake.story.inprocess import InProcessScripts
-from retake.story.settings import Settings, sandboxed
+from retake.story.settings import LEASE, SANDBOX_KEYS, Settings, part_of, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst

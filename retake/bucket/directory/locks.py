@@ -1,19 +1,69 @@
-"""The lease of a directory bucket: a lock of the kernel on a file that is never removed.
+"""Locks of the kernel on files: the leases of a directory bucket, and the short lock around each of its writes.
 
-The lock belongs to the open file description, so scripts that inherit the descriptor hold it too. It is free when the
-manager and all its scripts have ended, however they ended; no clock is involved. The fencing token is in the same file
-and is raised under the lock.
+A lock file is never removed. The lock belongs to the open file description, so scripts that inherit the descriptor hold
+it too. It is free when the manager and all its scripts have ended, however they ended; no clock is involved. The
+fencing token is in the same file and is raised under the lock.
+
+The process that took a lease may be gone while its script still holds it, so `holding` looks for every process that
+does. Linux shows which descriptors hold a lock; on other systems no process is found.
 """
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import repeat
+from typing import NamedTuple
 
 from retake.attempts import attempts
-from retake.bucket import Handover, Holder, check_key
-from retake.bucket.directory.disk import PRIVATE, set_mode, storage_errors, sync_folder
+from retake.bucket import Handover, Holder, Lease, check_key
+from retake.bucket.directory.disk import PRIVATE, Tree, set_mode, storage_errors, sync_folder
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
+
+
+class HolderProcess(NamedTuple):
+    """A living process."""
+
+    pid: int
+    command: str  # its command line, cut to 120 characters
+
+
+def holding(path: str) -> list[HolderProcess]:
+    """Return the processes that hold the exclusive lock on `path`, by id: other users' only where permissions allow."""
+    try:
+        wanted = os.stat(path)
+        pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    except OSError:
+        return []
+    return [HolderProcess(pid, _command(pid)) for pid in pids if any(_locks(pid, file, wanted) for file in _files(pid))]
+
+
+def _files(pid: int) -> Iterator[str]:
+    with suppress(OSError):  # it has ended, or belongs to another user
+        yield from os.listdir(f"/proc/{pid}/fd")
+
+
+def _locks(pid: int, file: str, wanted: os.stat_result) -> bool:
+    """Whether the descriptor is open on that file and carries its lock: merely reading the file is not holding it."""
+    try:
+        if not os.path.samestat(os.stat(f"/proc/{pid}/fd/{file}"), wanted):
+            return False
+        with open(f"/proc/{pid}/fdinfo/{file}", encoding="ascii", errors="replace") as info:
+            return any(line.startswith("lock:") and "FLOCK" in line and "WRITE" in line for line in info)
+    except OSError:
+        return False
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(2000).decode("utf-8", "replace").split("\0")
+    except OSError:
+        return "?"
+    line = " ".join(" ".join(words).split())
+    return line if len(line) <= 120 else f"{line[:119]}…"
+
 
 _WIDTH = 256  # bytes of the record, always the same, so that one pwrite replaces all of it
 _DIGITS = 20
@@ -96,8 +146,6 @@ def current_holder(path: str) -> Holder | None:
 
 def describe_holders(path: str, name: str) -> str:
     """Return a sentence on which living processes have `path` locked and what to do about it."""
-    from retake.bucket.directory.lock_holders import holding
-
     found, (since, owner) = holding(path), _last_holder(path)
     taken = f"the lease {name!r} was taken by {owner} at {since}"
     if not found:
@@ -223,3 +271,40 @@ def _last_holder(path: str) -> tuple[str, str]:
         words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
     since, _, owner = words.partition(" ")
     return since, owner or "somebody"
+
+
+class DirectoryLeases:
+    """`Leases` (see retake.bucket.contract) by the kernel's locks on files below `.retake/leases/`."""
+
+    def __init__(self, url: str, tree: Tree, clock: Clock, file_mode: int) -> None:
+        self.url = url
+        self._tree, self._clock, self._file_mode = tree, clock, file_mode
+
+    def lease(self, name: str, owner: str) -> Lease:
+        path = self._lock_path(name)
+        with storage_errors(f"take the lease {name!r} of {self.url}"):
+            self._tree.refuse_linked_folders(name)
+            self._tree.make_folders(".retake/leases/")
+        return take(path, name, owner, self._clock, self._file_mode)
+
+    def holder(self, name: str) -> Holder | None:
+        with storage_errors(f"look at the lease {name!r} of {self.url}"):
+            return current_holder(self._lock_path(name))
+
+    def break_lease(self, name: str, owner: str) -> int:
+        path = self._lock_path(name)
+        try:
+            lease = self.lease(name, owner)
+        except LeaseHeld:
+            raise LeaseHeld(describe_holders(path, name)) from None
+        lease.release()
+        return lease.token
+
+    def join(self, name: str, handed: str) -> Lease:
+        return join(self._lock_path(name), name, handed)
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _lock_path(self, name: str) -> str:
+        return lock_path(os.path.join(self._tree.own, "leases"), name)
