@@ -7,7 +7,7 @@ over moves to the document of its day, `alerts/YYYY-MM-DD.json`, where it is kep
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from retake.alerts.message import Event
+from retake.alerts.message import AlertEvent
 
 FOLDER = "alerts/"
 """The folder of a bucket that holds the board and the days."""
@@ -58,11 +58,11 @@ class Alert(NamedTuple):
         return sorted(filter(None, self.seen)) or list(self.had)
 
 
-class Delivery(NamedTuple):
+class QueuedMessage(NamedTuple):
     """A message that waits in the queue of a channel."""
 
     id: str
-    event: Event
+    event: AlertEvent
     at: str
     subject_id: str
     level: str | None
@@ -75,7 +75,7 @@ class Delivery(NamedTuple):
 class Outbox(NamedTuple):
     """The queue of one channel, and how its last deliveries ended."""
 
-    queue: tuple[Delivery, ...] = ()
+    queue: tuple[QueuedMessage, ...] = ()
     sending_until: str | None = None  # somebody sends, until then at the latest
     next_at: str | None = None  # the last try failed; not before
     failures: int = 0  # in a row
@@ -148,10 +148,10 @@ def _outbox(raw: Any, where: str) -> Outbox:
     return Outbox(**{**values, "queue": queue})
 
 
-def _delivery(raw: Any, where: str) -> Delivery:
-    values = _known(raw, Delivery._fields, where)
+def _delivery(raw: Any, where: str) -> QueuedMessage:
+    values = _known(raw, QueuedMessage._fields, where)
     try:
-        return Delivery(**{**values, "event": Event(values["event"]), **_tuples(values, "done")})
+        return QueuedMessage(**{**values, "event": AlertEvent(values["event"]), **_tuples(values, "done")})
     except (TypeError, KeyError) as error:
         raise ValueError(f"{where}: {error}") from error
 

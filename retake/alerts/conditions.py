@@ -57,7 +57,7 @@ class StepFailures(NamedTuple):
     error: ErrorRecord = ErrorRecord()
 
 
-class LastFailure(NamedTuple):
+class FailedGeneration(NamedTuple):
     """The generation that ended last, and failed."""
 
     generation_id: str | None
@@ -73,12 +73,12 @@ class UnknownOutcome(NamedTuple):
     requested_at: str | None
 
 
-class Facts(NamedTuple):
+class PipelineFacts(NamedTuple):
     """What a pipeline tells of itself at the end of a tick."""
 
     item_id: str | None = None  # the generation under way
     steps: tuple[StepFailures, ...] = ()  # those with failed tries
-    last: LastFailure | None = None
+    last: FailedGeneration | None = None
     failed_in_a_row: int = 0
     stopped: bool = False  # nothing new is begun
     refused: str | None = None  # the vendor that refuses, or the step, where a class C error waits for a person
@@ -89,7 +89,7 @@ class Facts(NamedTuple):
     interrupted: str = ""  # when the tick found that the one before it had died; ISO 8601
 
 
-class Look(NamedTuple):
+class Findings(NamedTuple):
     """What was found wrong with one pipeline, or with what all share (`pipeline` is "").
 
     Of codes that are not in `codes` nothing is known: alerts of theirs stay as they are.
@@ -100,16 +100,18 @@ class Look(NamedTuple):
     found: tuple[Condition, ...] = ()
 
 
-def look(pipeline: str, exit_code: int, facts: Facts | None, now: str, failures_before_warning: int) -> Look:
+def look(
+    pipeline: str, exit_code: int, facts: PipelineFacts | None, now: str, failures_before_warning: int
+) -> Findings:
     """Return what is wrong with a pipeline after its tick. `facts` is None where its state is not known; `now` is the
     time of the tick, ISO 8601."""
     found = [*_of_exit_code(exit_code, now)]
     if facts is None:
-        return Look(pipeline, OF_A_TICK, tuple(found))
+        return Findings(pipeline, OF_A_TICK, tuple(found))
     found += _of_facts(facts, failures_before_warning, now)
     if exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
         found.append(_misconfigured(now))
-    return Look(pipeline, OF_A_PIPELINE, tuple(found))
+    return Findings(pipeline, OF_A_PIPELINE, tuple(found))
 
 
 def _of_exit_code(exit_code: int, now: str) -> Iterator[Condition]:
@@ -135,7 +137,7 @@ def _of_exit_code(exit_code: int, now: str) -> Iterator[Condition]:
         )
 
 
-def _of_facts(facts: Facts, failures_before_warning: int, now: str) -> Iterator[Condition]:
+def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> Iterator[Condition]:
     for it in facts.steps:
         if it.failed >= failures_before_warning and it.retried:
             yield _step_failing(facts, it)
@@ -174,7 +176,7 @@ def _of_facts(facts: Facts, failures_before_warning: int, now: str) -> Iterator[
         )
 
 
-def _step_failing(facts: Facts, it: StepFailures) -> Condition:
+def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
     error = it.error
     found = Condition(
         "step_failing",
@@ -191,7 +193,7 @@ def _step_failing(facts: Facts, it: StepFailures) -> Condition:
     return _because_of(error, found)
 
 
-def _generation_failed(last: LastFailure) -> Condition:
+def _generation_failed(last: FailedGeneration) -> Condition:
     at = f" at {last.step}" if last.step else ""
     found = Condition(
         "generation_failed",
@@ -207,7 +209,7 @@ def _generation_failed(last: LastFailure) -> Condition:
     return _because_of(last.error, found)
 
 
-def _stopped(facts: Facts) -> Condition:
+def _stopped(facts: PipelineFacts) -> Condition:
     last = facts.last
     found = Condition(
         "stopped",
@@ -223,7 +225,7 @@ def _stopped(facts: Facts) -> Condition:
     return _because_of(last.error if last else ErrorRecord(), found)
 
 
-def _refused(facts: Facts, by: str) -> Condition:
+def _refused(facts: PipelineFacts, by: str) -> Condition:
     error = facts.error
     found = Condition(
         "refused",
@@ -251,7 +253,7 @@ def _misconfigured(now: str) -> Condition:
     )
 
 
-def _outcome_unknown(facts: Facts, call: UnknownOutcome) -> Condition:
+def _outcome_unknown(facts: PipelineFacts, call: UnknownOutcome) -> Condition:
     held = "It is held; nothing else of the generation is paid for." if call.held else "It is made again."
     found = Condition(
         "outcome_unknown",

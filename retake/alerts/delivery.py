@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping
 from logging import getLogger
 from threading import Thread
 
-from retake.alerts.board import Board, Delivery
-from retake.alerts.message import How, Message, Outcome
+from retake.alerts.board import Board, QueuedMessage
+from retake.alerts.message import SendResult, Message, SendOutcome
 from retake.alerts.outbox import Claim, Claimed, claimed, released
-from retake.alerts.settings import AlertSettings, Channel
+from retake.alerts.settings import AlertSettings, AlertChannel
 from retake.alerts.store import BoardStore
 from retake.clock import Clock
 from retake.errors import RetakeError
 
 _log = getLogger(__name__)
 
-Send = Callable[[Channel, str, Message, float, tuple[str, ...]], Outcome]
+Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], SendOutcome]
 """Sends one message: channel, secret, message, the longest time in seconds, the recipients that have it already."""
 
 
@@ -73,30 +73,30 @@ class Sender:
                 "it could not be saved what the channel %s was sent; it may be sent again: %s", claim.channel, error
             )
 
-    def _results(self, claim: Claim) -> dict[str, Outcome]:
+    def _results(self, claim: Claim) -> dict[str, SendOutcome]:
         """Send the messages of a claim in their order, until one fails or the time of the claim is over."""
         channel = next(it for it in self._settings.channels if it.name == claim.channel)
-        results: dict[str, Outcome] = {}
+        results: dict[str, SendOutcome] = {}
         ends = time.monotonic() + self._settings.timeout_seconds
         for delivery in claim.deliveries:
             left = ends - time.monotonic()
             if left <= 0:
                 break
             outcome = results[delivery.id] = self._sent(channel, delivery, left)
-            if outcome.how is not How.DELIVERED:
+            if outcome.how is not SendResult.DELIVERED:
                 _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
-            if outcome.how is How.FAILED:
+            if outcome.how is SendResult.FAILED:
                 break
         return results
 
-    def _sent(self, channel: Channel, delivery: Delivery, seconds: float) -> Outcome:
+    def _sent(self, channel: AlertChannel, delivery: QueuedMessage, seconds: float) -> SendOutcome:
         secret = self._environ.get(channel.env, "").strip()
         if not secret and needs_secret(channel):
-            return Outcome(How.FAILED, f"{channel.env} is not set")
+            return SendOutcome(SendResult.FAILED, f"{channel.env} is not set")
         try:
             return self._sending()(channel, secret, message_of(delivery), seconds, delivery.done)
         except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not keep the others from telling
-            return Outcome(How.FAILED, f"a bug in Retake: {type(error).__name__}")
+            return SendOutcome(SendResult.FAILED, f"a bug in Retake: {type(error).__name__}")
 
     def _sending(self) -> Send:
         if self._send is None:
@@ -106,12 +106,12 @@ class Sender:
         return self._send
 
 
-def needs_secret(channel: Channel) -> bool:
+def needs_secret(channel: AlertChannel) -> bool:
     """Return whether the channel cannot be used without its secret: a mail server may take mail from anybody."""
     return channel.kind != "email" or channel.options.get("user") is not None
 
 
-def message_of(delivery: Delivery) -> Message:
+def message_of(delivery: QueuedMessage) -> Message:
     """Return what the channel is given of a delivery."""
     it = delivery
     return Message(it.event, it.at, it.subject_id, it.id, it.level, it.title, it.text, it.fields)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED, Alert, Board
-from retake.alerts.conditions import Condition, Look, channel_refused
-from retake.alerts.message import Event
+from retake.alerts.conditions import Condition, Findings, channel_refused
+from retake.alerts.message import AlertEvent
 from retake.alerts.routing import queued, recipients
 from retake.alerts.settings import LEVELS, AlertSettings
 from retake.clock import parse_stamp, stamp
@@ -18,7 +18,7 @@ from retake.clock import parse_stamp, stamp
 _OF_CHANNELS = frozenset({"channel_refused"})
 
 
-def evaluated(board: Board, looks: Sequence[Look], settings: AlertSettings, now: datetime) -> Board:
+def evaluated(board: Board, looks: Sequence[Findings], settings: AlertSettings, now: datetime) -> Board:
     """Return the board after `looks`: what is new is raised, what is gone is closed, what is due is told."""
     step = _Evaluation(board, settings, now)
     for look in (*looks, _channels(board, settings)):
@@ -31,7 +31,7 @@ def evaluated(board: Board, looks: Sequence[Look], settings: AlertSettings, now:
 def acknowledged(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
     """Return the board with an active alert acknowledged: it is not told again unless it grows worse."""
     step = _Evaluation(board, settings, now)
-    step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by), Event.ACKNOWLEDGE)
+    step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by), AlertEvent.ACKNOWLEDGE)
     return step.board()
 
 
@@ -42,14 +42,14 @@ def closed(board: Board, alert: Alert, by: str, settings: AlertSettings, now: da
     return step.board()
 
 
-def _channels(board: Board, settings: AlertSettings) -> Look:
+def _channels(board: Board, settings: AlertSettings) -> Findings:
     """What is wrong with the channels themselves."""
     found = [
         channel_refused(name, outbox.last_error or "", outbox.refused_at)
         for name, outbox in board.channels.items()
         if outbox.refused_at and any(it.name == name for it in settings.channels)
     ]
-    return Look("", _OF_CHANNELS, tuple(found))
+    return Findings("", _OF_CHANNELS, tuple(found))
 
 
 class _Evaluation:
@@ -69,7 +69,7 @@ class _Evaluation:
         ended = tuple(self._ended + over)
         return self._board._replace(alerts=lasting, channels=self._channels, ended=ended)
 
-    def take(self, look: Look) -> None:
+    def take(self, look: Findings) -> None:
         """Raise what was found, and take the pipeline out of the alerts whose condition it has no more."""
         present = {it.key for it in look.found}
         for alert in [*self.alerts.values()]:
@@ -88,7 +88,7 @@ class _Evaluation:
 
     def close(self, alert: Alert) -> None:
         over = alert._replace(state=RESOLVED, closed_at=stamp(self._now), tell_at=None)
-        self.put(over, Event.RESOLVE if alert.told else None)
+        self.put(over, AlertEvent.RESOLVE if alert.told else None)
 
     def _raise(self, condition: Condition, pipeline: str) -> None:
         alert = self.alerts.get(condition.key)
@@ -103,7 +103,7 @@ class _Evaluation:
         at = stamp(self._now)
         name = sha256(f"{condition.key} {at}".encode()).hexdigest()[:12]
         about = Alert(name, condition.key, condition.code, condition.level, condition.title, 1, {}, at, at)
-        self.put(_about(about, condition, pipeline), Event.TRIGGER)
+        self.put(_about(about, condition, pipeline), AlertEvent.TRIGGER)
 
     def _again(self, alert: Alert, condition: Condition, pipeline: str) -> None:
         if alert.closed_by and alert.seen.get(pipeline) == condition.occurrence:
@@ -128,27 +128,27 @@ class _Evaluation:
             alert = alert._replace(level=condition.level, title=condition.title)
         if worse:
             alert = alert._replace(state=OPEN, acknowledged_by=None, tell_at=None)
-        self.put(alert, Event.TRIGGER if worse else None)
+        self.put(alert, AlertEvent.TRIGGER if worse else None)
 
     def tell_if_due(self, alert: Alert) -> None:
         """Tell what was raised again and stayed open, and tell again what nobody acknowledged."""
         if alert.tell_at:
             if self._now >= parse_stamp(alert.tell_at):
-                self.put(alert, Event.TRIGGER)
+                self.put(alert, AlertEvent.TRIGGER)
         elif alert.state == OPEN and alert.told_at:
             again = parse_stamp(alert.told_at) + timedelta(seconds=self._settings.repeat_seconds)
             if self._now >= again:
-                self.put(alert, Event.REPEAT)
+                self.put(alert, AlertEvent.REPEAT)
 
-    def put(self, alert: Alert, event: Event | None) -> None:
+    def put(self, alert: Alert, event: AlertEvent | None) -> None:
         """Keep the alert, and queue the event where it goes."""
         if event:
             names = recipients(event, alert, self._settings, self._now)
-            if event in (Event.TRIGGER, Event.REPEAT):
+            if event in (AlertEvent.TRIGGER, AlertEvent.REPEAT):
                 told = (*alert.told, *(it for it in names if it not in alert.told))
                 alert = alert._replace(told=told, told_at=stamp(self._now), tell_at=None)
             self._channels = queued(self._channels, event, alert, names, self._settings.web_url, self._now)
-            if event is Event.RESOLVE:
+            if event is AlertEvent.RESOLVE:
                 alert = alert._replace(told=())
         self.alerts[alert.key] = alert
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 
-class Event(StrEnum):
+class AlertEvent(StrEnum):
     """What a message tells of an alert."""
 
     TRIGGER = "trigger"
@@ -18,7 +18,7 @@ class Event(StrEnum):
 class Message(NamedTuple):
     """One message, the same at each try."""
 
-    event: Event
+    event: AlertEvent
     at: str  # ISO 8601, UTC: when it was queued
     subject_id: str  # of the alert; of a report "daily-2026-11-22"
     delivery_id: str  # of this message to this channel
@@ -28,18 +28,18 @@ class Message(NamedTuple):
     fields: Mapping[str, Any]  # of the alert as `alerts list --json` has it; of a report its figures
 
 
-class How(StrEnum):
-    """How a try to send a message ended."""
+class SendResult(StrEnum):
+    """SendResult a try to send a message ended."""
 
     DELIVERED = "delivered"
     REFUSED = "refused"  # sending it again would change nothing
     FAILED = "failed"  # it is sent again
 
 
-class Outcome(NamedTuple):
-    """How a try ended. `why` names what was answered, never a URL: secrets stand in some."""
+class SendOutcome(NamedTuple):
+    """SendResult a try ended. `why` names what was answered, never a URL: secrets stand in some."""
 
-    how: How
+    how: SendResult
     why: str = ""
     retry_after_s: float | None = None  # what the channel asked for
     done: tuple[str, ...] = ()  # the recipients that have it already, where each is sent one of its own

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import NamedTuple
 
-from retake.alerts.board import Board, Delivery, Outbox
-from retake.alerts.message import How, Outcome
+from retake.alerts.board import Board, QueuedMessage, Outbox
+from retake.alerts.message import SendResult, SendOutcome
 from retake.alerts.settings import AlertSettings
 from retake.clock import parse_stamp, stamp
 
@@ -24,7 +24,7 @@ class Claim(NamedTuple):
     """The messages of one channel that its sender sends, in their order."""
 
     channel: str
-    deliveries: tuple[Delivery, ...]
+    deliveries: tuple[QueuedMessage, ...]
 
 
 class Claimed(NamedTuple):
@@ -32,7 +32,7 @@ class Claimed(NamedTuple):
 
     board: Board
     claims: tuple[Claim, ...]
-    dropped: tuple[Delivery, ...]  # too old to be of use
+    dropped: tuple[QueuedMessage, ...]  # too old to be of use
 
 
 def due(outbox: Outbox, now: datetime) -> bool:
@@ -59,7 +59,7 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, only: str | No
 
 
 def released(
-    board: Board, channel: str, results: Mapping[str, Outcome], settings: AlertSettings, now: datetime
+    board: Board, channel: str, results: Mapping[str, SendOutcome], settings: AlertSettings, now: datetime
 ) -> Board:
     """Release a channel with how the messages of its claim ended, by their ids."""
     outbox = board.channels.get(channel)
@@ -73,14 +73,16 @@ def released(
     return board._replace(channels={**board.channels, channel: outbox})
 
 
-def _ended(outbox: Outbox, delivery: Delivery, outcome: Outcome, settings: AlertSettings, now: datetime) -> Outbox:
+def _ended(
+    outbox: Outbox, delivery: QueuedMessage, outcome: SendOutcome, settings: AlertSettings, now: datetime
+) -> Outbox:
     rest = tuple(it for it in outbox.queue if it.id != delivery.id)
     match outcome.how:
-        case How.DELIVERED:
+        case SendResult.DELIVERED:
             return Outbox(rest, last_error=outcome.why or None, last_delivered_at=stamp(now))
-        case How.REFUSED:
+        case SendResult.REFUSED:
             return outbox._replace(queue=rest, failures=0, last_error=outcome.why, refused_at=stamp(now))
-        case How.FAILED:
+        case SendResult.FAILED:
             queue = tuple(it._replace(done=outcome.done) if it.id == delivery.id else it for it in outbox.queue)
             return _failed(outbox._replace(queue=queue), settings, now, outcome.why, outcome.retry_after_s)
 

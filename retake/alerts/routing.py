@@ -5,10 +5,10 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from retake.alerts.board import Alert, Delivery, Outbox
+from retake.alerts.board import Alert, QueuedMessage, Outbox
 from retake.alerts.hours import zone_of
-from retake.alerts.message import Event
-from retake.alerts.settings import AlertSettings, Channel
+from retake.alerts.message import AlertEvent
+from retake.alerts.settings import AlertSettings, AlertChannel
 from retake.alerts.wording import fields, text, title
 from retake.clock import stamp
 
@@ -21,7 +21,7 @@ def takers(alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, .
     return tuple(it.name for it in chosen or others)
 
 
-def _takes(channel: Channel, alert: Alert, settings: AlertSettings, now: datetime) -> bool:
+def _takes(channel: AlertChannel, alert: Alert, settings: AlertSettings, now: datetime) -> bool:
     if alert.level not in channel.levels or (channel.classes and alert.error_class not in channel.classes):
         return False
     if channel.hours == "any":
@@ -30,7 +30,7 @@ def _takes(channel: Channel, alert: Alert, settings: AlertSettings, now: datetim
     return working == (channel.hours == "work")
 
 
-def recipients(event: Event, alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
+def recipients(event: AlertEvent, alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
     """Return the names of the channels that an event of an alert goes to.
 
     A repeat goes where the trigger went, and to `escalate`; an acknowledgement to PagerDuty, which stops paging then;
@@ -39,24 +39,29 @@ def recipients(event: Event, alert: Alert, settings: AlertSettings, now: datetim
     channels = {it.name: it for it in settings.channels}
     told = [name for name in alert.told if name in channels]
     match event:
-        case Event.TRIGGER:
+        case AlertEvent.TRIGGER:
             return takers(alert, settings, now)
-        case Event.REPEAT:
+        case AlertEvent.REPEAT:
             escalated = [name for name in settings.escalate if name in channels and name not in told]
             return (*(told or takers(alert, settings, now)), *escalated)
-        case Event.ACKNOWLEDGE:
+        case AlertEvent.ACKNOWLEDGE:
             return tuple(name for name in told if channels[name].kind == "pagerduty")
-        case Event.RESOLVE:
+        case AlertEvent.RESOLVE:
             return tuple(name for name in told if channels[name].resolved)
-        case Event.REPORT:
+        case AlertEvent.REPORT:
             return ()
 
 
 def queued(
-    channels: Mapping[str, Outbox], event: Event, alert: Alert, names: Iterable[str], web_url: str | None, now: datetime
+    channels: Mapping[str, Outbox],
+    event: AlertEvent,
+    alert: Alert,
+    names: Iterable[str],
+    web_url: str | None,
+    now: datetime,
 ) -> dict[str, Outbox]:
     """Return the channels with a message about the alert in the queues of `names`."""
-    message = Delivery(
+    message = QueuedMessage(
         "", event, stamp(now), alert.id, alert.level, title(alert, event), text(alert, web_url), fields(alert, web_url)
     )
     return {**channels, **{name: _joined(channels.get(name, Outbox()), message, name) for name in names}}
@@ -72,24 +77,24 @@ def queued_report(
 ) -> dict[str, Outbox]:
     """Return the channels with a report in the queues of `names`."""
     first, _, rest = words.partition("\n")
-    message = Delivery("", Event.REPORT, at, report_id, None, first, rest.strip("\n"), figures)
+    message = QueuedMessage("", AlertEvent.REPORT, at, report_id, None, first, rest.strip("\n"), figures)
     return {**channels, **{name: _joined(channels.get(name, Outbox()), message, name) for name in names}}
 
 
-def _joined(outbox: Outbox, message: Delivery, channel: str) -> Outbox:
+def _joined(outbox: Outbox, message: QueuedMessage, channel: str) -> Outbox:
     """Add a message to a queue. Of one alert at most its beginning, one repeat, one acknowledgement and its end wait:
     a channel that is away for days must not make the document grow."""
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
-    begins = message.event is Event.TRIGGER
-    if begins and any(it.event is Event.TRIGGER for it in waiting):  # told of nothing since: its end never was
-        stale = {Event.TRIGGER, Event.RESOLVE, Event.REPEAT, Event.ACKNOWLEDGE}
+    begins = message.event is AlertEvent.TRIGGER
+    if begins and any(it.event is AlertEvent.TRIGGER for it in waiting):  # told of nothing since: its end never was
+        stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
     else:
         stale = {message.event}
     being_sent = outbox.queue[:1] if outbox.sending_until else ()
     kept = tuple(
         it for it in outbox.queue if it in being_sent or it.subject_id != message.subject_id or it.event not in stale
     )
-    if message.event is Event.REPEAT and any(it.event is Event.TRIGGER for it in kept if it in waiting):
+    if message.event is AlertEvent.REPEAT and any(it.event is AlertEvent.TRIGGER for it in kept if it in waiting):
         return outbox
     source = f"{channel} {message.subject_id} {message.event} {message.at}"
     return outbox._replace(queue=(*kept, message._replace(id=sha256(source.encode()).hexdigest()[:16])))

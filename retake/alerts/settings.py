@@ -1,6 +1,8 @@
 """The section ALERTS of the settings."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from retake.alerts.hours import CLOCK_TIME, DAYS, TIMEZONE, WorkingHours
@@ -17,7 +19,7 @@ from retake.settings.schema import (
     Rule,
     Schema,
     SchemaChoice,
-    Table,
+    OneTable,
     choice,
     field,
     schema_of,
@@ -82,7 +84,7 @@ _KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Field]]] = {
 """By kind: the default of `env`, the other defaults that differ, and the keys that this kind alone has."""
 
 
-class Channel(NamedTuple):
+class AlertChannel(NamedTuple):
     """A channel that alerts are told to. `options` are the keys that its kind alone has."""
 
     name: str
@@ -107,9 +109,9 @@ def _channel(kind: str) -> Schema:
         "reports": Field(several(choice(*REPORTS)), "the reports that it takes", defaults.get("reports", ())),
     }
 
-    def make(**values: Any) -> Channel:
+    def make(**values: Any) -> AlertChannel:
         shared = {name: values[name] for name in every}
-        return Channel("", kind, options={name: values[name] for name in own}, **shared)
+        return AlertChannel("", kind, options={name: values[name] for name in own}, **shared)
 
     return Schema(make, {**every, **own})
 
@@ -118,13 +120,13 @@ def _working_hours(**values: Any) -> WorkingHours:
     return WorkingHours(values["days"], values["from"], values["to"])
 
 
-def _named(channel: Channel, name: str) -> Channel:
+def _named(channel: AlertChannel, name: str) -> AlertChannel:
     return channel._replace(name=name)
 
 
 CHANNELS = NamedTables(SchemaChoice("kind", {kind: _channel(kind) for kind in _KINDS}), _named, NAME)
 
-WORKING_HOURS = Table(
+WORKING_HOURS = OneTable(
     Schema(
         _working_hours,
         {
@@ -169,9 +171,35 @@ class AlertSettings(NamedTuple):
         choice("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "the day of the weekly report", default="mon"
     )
     web_url: str | None = field(ENDPOINT, "the dashboard's base URL, for links in texts", default=None)
-    channels: tuple[Channel, ...] = field(
+    channels: tuple[AlertChannel, ...] = field(
         CHANNELS, "by name, the channels that are told; docs/alerts.md has their keys", default=()
     )
 
 
 ALERTS = schema_of(AlertSettings)
+
+
+def unknown_channels(settings: AlertSettings) -> Iterator[str]:
+    """Yield a fault for each channel that ALERTS.escalate names and ALERTS.channels does not have."""
+    names = [it.name for it in settings.channels]
+    for name in settings.escalate:
+        if name not in names:
+            yield f"ALERTS.escalate: found {name}, allowed: one of ALERTS.channels ({', '.join(names) or 'none'})"
+
+
+def secrets_written(settings: AlertSettings, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a fault for each channel whose secret stands in the settings file, without showing it."""
+    if not settings.channels:
+        return
+    section = document.get("ALERTS") or {}
+    tables = section.get("channels") or {}
+    for channel in settings.channels:
+        secret = environ.get(channel.env, "").strip()
+        written = json.dumps(tables.get(channel.name), ensure_ascii=False)
+        if (len(secret) >= _SHORTEST_SECRET and secret in written) or re.search(_PLACES, written):
+            mend = f"take it out, make a new one, and put it in {channel.env}"
+            yield f"ALERTS.channels.{channel.name}: a secret in a file; {mend}"
+
+
+_SHORTEST_SECRET = 6
+_PLACES = r"hooks\.slack\.com/services/|/bot\d+:"  # URLs that hold a secret

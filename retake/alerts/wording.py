@@ -3,15 +3,19 @@
 from typing import Any
 
 from retake.alerts.board import Alert
-from retake.alerts.message import Event
+from retake.alerts.message import AlertEvent
 
 _LONGEST_MESSAGE = 600  # characters of what went wrong
 _PIPELINES_NAMED = 5
 
-_BEGINNINGS = {Event.REPEAT: "Still open: ", Event.ACKNOWLEDGE: "Acknowledged: ", Event.RESOLVE: "Resolved: "}
+_BEGINNINGS = {
+    AlertEvent.REPEAT: "Still open: ",
+    AlertEvent.ACKNOWLEDGE: "Acknowledged: ",
+    AlertEvent.RESOLVE: "Resolved: ",
+}
 
 
-def title(alert: Alert, event: Event = Event.TRIGGER) -> str:
+def title(alert: Alert, event: AlertEvent = AlertEvent.TRIGGER) -> str:
     """Return the one line that a message begins with, without its level."""
     return f"{_BEGINNINGS.get(event, '')}{alert.title}"
 

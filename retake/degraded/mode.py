@@ -67,6 +67,10 @@ class Mode(NamedTuple):
     def words(self) -> str:
         return WORDS[self.mode]
 
+    @property
+    def title(self) -> str:
+        return f"degraded mode {self.mode} ({self.words})"
+
 
 def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> Mode:
     """Return the mode that holds at `now`."""

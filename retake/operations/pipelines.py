@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
 from retake.clock import Clock
+from retake.degraded.settings import ModeSettings
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
@@ -22,6 +24,8 @@ class Terms(NamedTuple):
     script_timeout_s: float
     concurrency: int  # pipelines that are looked at at the same time
     patience_s: float  # seconds after which a held lease is suspect
+    alerts: AlertSettings = AlertSettings()
+    modes: ModeSettings = ModeSettings()
 
 
 class Operations:

@@ -228,7 +228,7 @@ class TableList:
         self.schema, self.may_be_empty = schema, may_be_empty
 
 
-class Table:
+class OneTable:
     """A rule for one table, read by `schema`."""
 
     def __init__(self, schema: "Schema | SchemaChoice") -> None:
@@ -248,7 +248,7 @@ class NamedTables:
 class Field(NamedTuple):
     """One key of a table: what it may hold, its meaning in words, and its default."""
 
-    rule: Rule | TableList | Table | NamedTables
+    rule: Rule | TableList | OneTable | NamedTables
     meaning: str
     default: Any = REQUIRED
 
@@ -267,7 +267,7 @@ class SchemaChoice:
         self.key, self.schemas = key, schemas
 
 
-def field(rule: Rule | TableList | Table | NamedTables, meaning: str, default: Any = REQUIRED) -> Any:
+def field(rule: Rule | TableList | OneTable | NamedTables, meaning: str, default: Any = REQUIRED) -> Any:
     """Declare a field as a default of a NamedTuple, for `schema_of` to collect.
 
     class Cache(NamedTuple):
@@ -327,7 +327,7 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         return declared.default
     if isinstance(rule, TableList) and isinstance(value, list) and (value or rule.may_be_empty):
         return tuple(read_table(rule.schema, it, f"{path}[{number}]", faults) for number, it in enumerate(value, 1))
-    if isinstance(rule, Table):
+    if isinstance(rule, OneTable):
         return read_table(rule.schema, value, path, faults) or declared.default
     if isinstance(rule, NamedTables) and isinstance(value, dict):
         return _named_tables(rule, value, path, faults)
@@ -404,7 +404,7 @@ def _chosen(
     return None, rest
 
 
-def _allowed(rule: Rule | TableList | Table | NamedTables) -> str:
+def _allowed(rule: Rule | TableList | OneTable | NamedTables) -> str:
     if isinstance(rule, Rule):
         return rule.allowed
     if isinstance(rule, TableList):

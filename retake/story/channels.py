@@ -10,7 +10,7 @@ from retake.logs import bind
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.decision import FETCH_SCRIPT, Act
 from retake.story.inprocess import InProcessScripts
-from retake.story.runner import StoryRunner, story_breakers
+from retake.story.runner import StoryRunner, story_breakers, story_watch
 from retake.story.settings import Settings, part_of, pipeline_of
 from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
@@ -18,6 +18,7 @@ from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
 from retake.ticking.process import exit_code_of
 from retake.ticking.tick import Ledgers, ScriptResult, Scripts
+from retake.ticking.watch import TickWatch
 
 
 class ScriptsOfChannels(Protocol):
@@ -27,9 +28,16 @@ class ScriptsOfChannels(Protocol):
 
 
 def tick_channels(
-    settings: Settings, keys: Keys, bucket: Bucket, scripts: ScriptsOfChannels, clock: Clock, owner: str
+    settings: Settings,
+    keys: Keys,
+    bucket: Bucket,
+    scripts: ScriptsOfChannels,
+    clock: Clock,
+    owner: str,
+    watch: TickWatch | None = None,
 ) -> int:
     """Run one tick of each channel, `channel_concurrency` at a time; return the most severe exit code."""
+    watch = watch or story_watch(settings, bucket, clock, {})
     ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, owner)
 
     def tick(channel: str) -> int:
@@ -46,11 +54,16 @@ def tick_channels(
             breakers=breakers,
             spending=story_spending(settings, bucket, clock, pipeline),
             unflagged=(Act.FETCH,),
+            mode=lambda: watch.mode,
         )
         with bind(channel=channel):
-            return exit_code_of(lambda: runner.tick().exit_code)
+            return exit_code_of(lambda: watch.observed(pipeline, runner).exit_code)
 
-    return worst(each(settings.channels, tick, settings.workflow.channel_concurrency))
+    watch.begin()
+    try:
+        return worst(each(settings.channels, tick, settings.workflow.channel_concurrency))
+    finally:
+        watch.end()
 
 
 class PollsInProcess:

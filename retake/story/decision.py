@@ -30,6 +30,8 @@ After an error that only a person can fix (class C), an action that would run a 
 `critical_retry_minutes` have passed. Tasks in flight come before results in hand: while an upscale is in flight the
 results of the imagine are kept, and must not start a second one.
 
+A degraded mode holds some actions back, and mode 1 may put a mock in the place of a video (`under_mode`).
+
 This is the only place that says what comes next. The tick carries out an Action itself or runs the script that does
 (`script_of`), and the script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
 counting that only a tick does.
@@ -40,6 +42,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.exit_codes import ExitCode
 from retake.story.documents import (
     FAILED_STEP,
@@ -66,6 +69,7 @@ class Act(StrEnum):
     RECONCILE = "find out what became of a paid call"
     RETRY = "grant one more attempt"
     SUBSTITUTE = "fall back to a mock: no attempt is left"
+    MOCK_VIDEO = "let a mock take the place of the video"
     FAIL = "give up: no attempt is left"
     MAKE_MOCK = "make the mock"
     FINISH = "finish: all files are there"
@@ -181,6 +185,35 @@ def next_step(documents: Documents) -> Action:
 def capped(action: Action, why: str) -> Action:
     """Return the WAIT that takes the place of an action which a cap holds back; `why` says which cap."""
     return Action(Act.WAIT, action.step, why, ExitCode.TRY_LATER)
+
+
+def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
+    """Return what is done of an action in a degraded mode: a WAIT where the mode holds it back, and a mock in the place
+    of a video that mode 1 does not order, with `video_mock`. For BEGIN see `begin_held`.
+
+    The RETRY of a step that pays is held back too, or attempts would be used up without a call.
+    """
+    if not holds_back(action, mode.mode):
+        return action
+    if mode.mode == REDUCED and video_mock:
+        return Action(Act.MOCK_VIDEO, Step.RUNWAY, mode.title)
+    return Action(Act.WAIT, action.step, f"{mode.title} holds it back: {action.act}")
+
+
+def holds_back(action: Action, mode: int) -> bool:
+    """Return whether a degraded mode, 0 to 3, holds the action back."""
+    if mode == FULL or action.act is Act.WAIT:
+        return False
+    step = action.step if action.act is Act.RETRY else paid_step(action)
+    if mode == REDUCED:
+        return step is Step.RUNWAY
+    return mode == EMERGENCY or step in PAYS.values()
+
+
+def begin_held(mode: Mode, *, video_mock: bool) -> str:
+    """Return why a degraded mode begins no generation, or ""."""
+    held = mode.mode >= MINIMAL or (mode.mode == REDUCED and not video_mock)
+    return f"{mode.title} begins nothing" if held else ""
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:

@@ -1,15 +1,15 @@
-"""What the story tells of itself at the end of a tick, for alerts (`retake.alerts.conditions.Facts`)."""
+"""What the story tells of itself at the end of a tick, for alerts (`retake.alerts.conditions.PipelineFacts`)."""
 
 from collections.abc import Iterable
 from datetime import datetime
 
-from retake.alerts.conditions import Facts, LastFailure, StepFailures, UnknownOutcome
+from retake.alerts.conditions import PipelineFacts, FailedGeneration, StepFailures, UnknownOutcome
 from retake.clock import stamp
-from retake.errors import ErrorRecord
+from retake.errors import ErrorRecord, RetakeError
 from retake.story.decision import held_until, vendor_of_step
 from retake.story.documents import FAILED_STEP, UNKNOWN, UPSCALE, Documents, GenDocument, MidjourneyDocument, Step
-from retake.story.retry_policy import attempt_left
 from retake.story.settings import Workflow
+from retake.story.store import DocumentStore
 
 _ORDER = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 """The paid steps, in the order of their results."""
@@ -17,20 +17,22 @@ _ORDER = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 _SHORTEST_QUOTE = 24  # characters
 
 
-def story_facts(documents: Documents, limits: Workflow, now: datetime, *, capped: str, interrupted: str) -> Facts:
-    """Return the facts. `capped` is why a cap holds a call back, `interrupted` when a tick found that the one before it
-    had died; "" if not."""
+def story_facts(
+    documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord, *, capped: str, interrupted: str
+) -> PipelineFacts:
+    """Return the facts. `error` is the last failure as alerts may tell it, `capped` why a cap holds a call back, and
+    `interrupted` when a tick found that the one before it had died; "" if not."""
     gen, doc = documents.gen, documents.midjourney
     failed = gen.failed_in_a_row
     under_way = gen.generation_id is not None
-    return Facts(
+    return PipelineFacts(
         gen.generation_id,
-        tuple(_failures(documents, limits, now)) if under_way else (),
+        tuple(_failures(documents, limits, now, error)) if under_way else (),
         _last(gen) if gen.last_failure or failed else None,
         failed,
         stopped=failed >= limits.max_failed_in_a_row and not under_way,
         refused=_refused(doc, limits) if under_way else None,
-        error=doc.error if under_way else ErrorRecord(),
+        error=error if under_way else ErrorRecord(),
         step=doc.present_step.value if under_way else None,
         unknown=_unknown(documents, limits) if under_way else None,
         capped=capped,
@@ -38,7 +40,7 @@ def story_facts(documents: Documents, limits: Workflow, now: datetime, *, capped
     )
 
 
-def _failures(documents: Documents, limits: Workflow, now: datetime) -> list[StepFailures]:
+def _failures(documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord) -> list[StepFailures]:
     """The steps with failed tries since their last result. The counters are looked at, not the status: a reset sets the
     status to null for a tick, and each retry would be the end of the alert."""
     doc = documents.midjourney
@@ -47,19 +49,21 @@ def _failures(documents: Documents, limits: Workflow, now: datetime) -> list[Ste
     for step in Step:
         tries = doc.retries_of(step) + (step is failing)
         if tries:
-            retried = step is not failing or attempt_left(doc, step, limits, now)
-            error = doc.error if _of(doc.error, step) else ErrorRecord()
-            found.append(StepFailures(step.value, tries, limits.max_retries + 1, retried, error))
+            retried = step is not failing or _attempt_left(doc, step, limits, now)
+            own = error if error.raw.get("robot_id") == f"story.{step}" else ErrorRecord()
+            found.append(StepFailures(step.value, tries, limits.max_retries + 1, retried, own))
     return found
 
 
-def _of(error: ErrorRecord, step: Step) -> bool:
-    return error.raw.get("robot_id") == f"story.{step.value}"
+def _attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetime) -> bool:
+    from retake.story.retry_policy import attempt_left
+
+    return attempt_left(doc, step, limits, now)
 
 
-def _last(gen: GenDocument) -> LastFailure:
+def _last(gen: GenDocument) -> FailedGeneration:
     raw = gen.last_failure
-    return LastFailure(raw.get("generation_id"), raw.get("step"), ErrorRecord(raw.get("error") or {}))
+    return FailedGeneration(raw.get("generation_id"), raw.get("step"), ErrorRecord(raw.get("error") or {}))
 
 
 def _refused(doc: MidjourneyDocument, limits: Workflow) -> str | None:
@@ -95,14 +99,30 @@ def _without_result(documents: Documents) -> tuple[Step, ...]:
     return _ORDER[2:] if results else _ORDER[1:]
 
 
-def without_prompts(text: str, prompts: Iterable[str]) -> str:
-    """Return `text` without what it quotes of the prompts: an alert goes to chat programs and telephones."""
+def tellable(store: DocumentStore, error: ErrorRecord) -> ErrorRecord:
+    """Return the failure of the generation under way without what its message quotes of the prompts: alerts go to chat
+    programs and telephones. The text of the generation is read only where there is a message."""
+    if not error.message:
+        return error
+    name, prompts = store.documents.gen.generation_id or "", []
+    try:
+        content = store.read_object(store.file_key(name, "json")) if "json" in store.documents.files else None
+        prompts = [it for key, it in (content or {}).items() if key.endswith("_prompt") and isinstance(it, str)]
+    except RetakeError:
+        pass  # the tick itself says what is wrong with it
+    pending = store.documents.midjourney.pending
+    asked = pending.raw.get("prompt") if pending else None
+    message = _without(error.message, [*prompts, *([asked] if isinstance(asked, str) else [])])
+    return ErrorRecord({**error.raw, "message": message})
+
+
+def _without(text: str, prompts: Iterable[str]) -> str:
     from difflib import SequenceMatcher
 
     for prompt in prompts:
-        while len(prompt) >= _SHORTEST_QUOTE:
+        while True:
             match = SequenceMatcher(None, text, prompt, autojunk=False).find_longest_match()
-            if match.size < _SHORTEST_QUOTE:
+            if match.size < min(_SHORTEST_QUOTE, len(prompt) or 1):
                 break
             text = f"{text[: match.a]}…{text[match.a + match.size :]}"
     return text

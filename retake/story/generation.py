@@ -61,8 +61,10 @@ def finish(store: DocumentStore, now: datetime) -> None:
 def dead_letter(store: DocumentStore, now: datetime) -> int:
     """Keep everything of a failed generation as a dead letter; return how many failed in a row by now. One that was
     cancelled does not count as failed."""
+    from retake.story.facts import tellable
+
     gen, doc = store.documents.gen, store.documents.midjourney
-    generation_id = gen.generation_id
+    generation_id, told = gen.generation_id, tellable(store, doc.error)
     assert generation_id is not None
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
@@ -86,7 +88,7 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     if doc.cancelled:
         store.save_gen(gen.updated(generation_id=None))
         return gen.failed_in_a_row
-    error = {key: it for key, it in doc.error.raw.items() if key in _KEPT_OF_AN_ERROR}
+    error = {key: it for key, it in told.raw.items() if key in _KEPT_OF_AN_ERROR}
     failure = {"generation_id": generation_id, "step": doc.present_step.value, "error": error or None}
     failed = gen.failed_in_a_row + 1
     store.save_gen(gen.updated(generation_id=None, failed_in_a_row=failed, last_failure=failure))

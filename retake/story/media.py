@@ -14,7 +14,7 @@ from retake.media import MediaError
 from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
-from retake.story.documents import Results, Status, Step
+from retake.story.documents import UPSCALE, Results, Status, Step
 from retake.story.step_context import PickJournal, StepContext, conclude
 
 _log = getLogger(__name__)
@@ -264,18 +264,33 @@ def _without_video(context: StepContext, status: Status, polls_failed: int, erro
 
 
 def make_mock(context: StepContext) -> None:
-    """Make a placeholder picture where there is none, and a video of the picture on this machine. Raises MediaError."""
+    """Make a video of the picture on this machine, and a placeholder where there is no picture. Raises MediaError."""
     store, generation_id = context.store, context.generation_id
     key = store.file_key(generation_id, "png")
-    if "png" in store.files(generation_id):
-        picture = store.bucket.read(key)[0]
-    else:
+    picture = _picture_at_hand(context)
+    if picture is None:
         content = store.read_object(store.file_key(generation_id, "json")) or {}
         picture = context.media.placeholder(str(content.get("topic") or generation_id))
         store.save_file(key, picture)
     store.save_file(store.file_key(generation_id, "mp4"), context.media.mock_video(picture))
     store.save_midjourney(transitions.video_delivered(store.documents.midjourney))
     _log.info("the mock is saved", extra={"step": Step.MOCK.value})
+
+
+def _picture_at_hand(context: StepContext) -> bytes | None:
+    """Return the picture that is saved, or else the one that was paid for, if it can be downloaded now."""
+    results = context.store.documents.midjourney.results
+    if results is None or results.task_type != UPSCALE or "png" in context.store.files(context.generation_id):
+        key = context.store.file_key(context.generation_id, "png")
+        return context.store.bucket.read(key)[0] if "png" in context.store.files(context.generation_id) else None
+    try:
+        url, most = str(results.task_result.get("image_url")), context.settings.workflow.max_picture_bytes
+        picture = context.media.sized(context.vendors.downloader().download(url, most))
+    except (PollFailed, MediaError) as error:
+        _log.warning("the picture cannot be downloaded (%s): a placeholder takes its place", error)
+        return None
+    context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
+    return picture
 
 
 def _content(context: StepContext, status: Status, field: str) -> dict[str, Any]:

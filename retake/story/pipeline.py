@@ -12,8 +12,10 @@ from datetime import datetime
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
+from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Lease
-from retake.clock import Clock
+from retake.clock import Clock, stamp
+from retake.degraded.mode import Mode
 from retake.errors import Code, ErrorRecord, PollFailed, StateError, escalate
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
@@ -25,14 +27,17 @@ from retake.story.decision import (
     FETCH_SCRIPT,
     Act,
     Action,
+    begin_held,
     capped,
     decide,
     held_until,
     paid_step,
     script_of,
+    under_mode,
     vendor_of,
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
+from retake.story.facts import story_facts, tellable
 from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
 from retake.story.settings import Settings, Workflow
 from retake.story.spending import known, over_caps
@@ -54,6 +59,7 @@ _GIVEN_UP: dict[Act, Callable[[MidjourneyDocument], MidjourneyDocument]] = {
     Act.FAIL: transitions.exhausted,
     Act.SUBSTITUTE: transitions.mock_instead,
     Act.TIME_OUT: transitions.mock_instead,
+    Act.MOCK_VIDEO: transitions.video_mocked,
 }
 
 
@@ -78,6 +84,7 @@ class StoryPipeline:
         open_mirror: "Callable[[], RunMirror]",
         observe: Observer,
         unflagged: Container[Act],
+        mode: Mode,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -90,20 +97,29 @@ class StoryPipeline:
         self._flag = ProcessingFlag(store)
         self._scripts = ScriptRun(settings, store, lease, scripts, clock, spending)
         self._mirror: RunMirror | None = None  # opened with the first generation that is under way
-        self._interrupted = False
+        self.worked = False  # whether anything was done
+        self._mode = mode
+        self._was_read = self._interrupted = False
+        self._interrupted_at = self._capped = ""
         self._finished = 0
 
     def read(self) -> None:
         self._store.read()
+        self._was_read = True
         self._interrupted = self._flag.was_up = self._store.documents.public.processing_lock
+        self._interrupted_at = stamp(self._clock.now()) if self._interrupted else ""
         if self._interrupted:
             _log.warning("the last tick did not come to its end; this one goes on from what is on record")
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:
-        documents = self._store.documents
-        over = over_caps(self._spending, documents)
-        return decide(documents, self._settings.workflow, self._clock.now(), over)
+        action = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
+        return under_mode(action, self._mode, video_mock=self._settings.modes.video_mock)
+
+    def _over(self, step: Step) -> str:
+        """Return why the caps hold a paid call of the step back, or ""; what they said last is told by `facts`."""
+        self._capped = over_caps(self._spending, self._store.documents)(step)
+        return self._capped
 
     def log_fields(self, action: Action) -> dict[str, str | None]:
         documents = self._store.documents
@@ -128,6 +144,7 @@ class StoryPipeline:
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
             return self._begin()
+        self.worked = True
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -140,7 +157,7 @@ class StoryPipeline:
                 return self._finish()
             case Act.DEAD_LETTER:
                 return _dead_letter(store, self._clock.now(), self._settings.workflow.max_failed_in_a_row)
-            case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
+            case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
                 _log.error("%s: %s", action.act, action.why)
                 store.save_midjourney(_GIVEN_UP[action.act](doc))
             case Act.LOWER_FLAG | Act.RAISE_FLAG:
@@ -168,6 +185,14 @@ class StoryPipeline:
 
     def close(self) -> None:
         self._flag.lower()
+
+    def facts(self) -> PipelineFacts | None:
+        """Return what the tick tells alerts, or None where the documents could not be read."""
+        if not self._was_read:
+            return None
+        documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
+        error = tellable(self._store, documents.midjourney.error)
+        return story_facts(documents, limits, now, error, capped=self._capped, interrupted=self._interrupted_at)
 
     def obey(self, orders: Orders) -> None:
         """From the first order that is carried out, the tick is the operator's."""
@@ -201,12 +226,16 @@ class StoryPipeline:
         if found.room:
             _check_keys(self._keys, "midjourney", "runway", "openai")
         tidy(store, self._flag, found)
+        self.worked = bool(found.moves)
         if not found.room:
             _log.info("nothing to do: %s holds a ready group", store.paths.folder_666)
             return Tick(ExitCode.OK, "nothing to do", resting=True)
         first = Action(Act.WRITE, Step.CONTENT, "a new generation begins")
-        if why := over_caps(self._spending, store.documents)(first.step):
+        if why := begin_held(self._mode, video_mock=self._settings.modes.video_mock):
+            return _waiting(Action(Act.WAIT, first.step, why))
+        if why := self._over(first.step):
             return _waiting(capped(first, why))
+        self.worked = True
         self._flag.raise_()
         generation_id = new_id(self._clock.now(), taken_ids(store))
         begin(store, generation_id)

@@ -7,9 +7,12 @@ At the end is what every command of the story sets up with them: keys, the bucke
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
+from retake.alerts.settings import ALERTS, AlertSettings, secrets_written, unknown_channels
 from retake.bucket import Bucket, LeaseTerms, open_bucket
+from retake.degraded.settings import MODES, ModeSettings
 from retake.errors import SettingsError
 from retake.foreign_text import shown
 from retake.keys import Keys, read_keys
@@ -191,6 +194,8 @@ SECTIONS = {
     "WORKFLOW": schema_of(Workflow),
     "RETRYING": SHARED["RETRYING"],
     "BREAKER": SHARED["BREAKER"],
+    "ALERTS": ALERTS,
+    "MODES": MODES,
     "PRICES": schema_of(Prices),
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
@@ -222,6 +227,8 @@ class Settings(NamedTuple):
     workflow: Workflow = Workflow()
     retrying: RetryingSettings = RetryingSettings()
     breaker: BreakerSettings = BreakerSettings()
+    alerts: AlertSettings = AlertSettings()
+    modes: ModeSettings = ModeSettings()
     prices: Prices = Prices()
     image: ImageSettings = ImageSettings()
     video: VideoSettings = VideoSettings()
@@ -251,6 +258,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         workflow=workflow,
         retrying=found["RETRYING"],
         breaker=found["BREAKER"],
+        alerts=found["ALERTS"],
+        modes=found["MODES"],
         prices=found["PRICES"],
         image=found["IMAGE_GENERATION"],
         video=found["VIDEO"],
@@ -258,7 +267,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         warnings=file.warnings,
         channels=found["CHANNELS"],
     )
-    file.check(_contradictions(settings))
+    file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
     return settings
 
 
@@ -294,6 +303,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"API_KEYS.midjourney.endpoint: found {shown(endpoint)}, allowed: null or an address of "
             f"API_KEYS.midjourney.provider ({provider})"
         )
+    yield from unknown_channels(settings.alerts)
     del paths["prompts"]
     for name, place in paths.items():
         for other, folder in paths.items():
@@ -303,13 +313,15 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
-    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second."""
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second. No
+    channel is told of its alerts."""
     base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
     return settings._replace(
         midjourney=settings.midjourney._replace(
             endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
             task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
         ),
+        alerts=settings.alerts._replace(channels=(), escalate=()),
         runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
         workflow=settings.workflow._replace(runway_polling_interval=min(1, settings.workflow.runway_polling_interval)),
@@ -337,6 +349,10 @@ def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settin
 
         for warning in settings.warnings:
             getLogger(__name__).warning("%s", warning)
+    if settings.alerts.channels:
+        from retake.logs import mask
+
+        mask(environ.get(channel.env, "") for channel in settings.alerts.channels)
     url = environ.get(SANDBOX_VARIABLE)
     return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
 

@@ -279,6 +279,11 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
     return dropped.updated(status=Status.TIMED_OUT_MOCK_NEEDED.value)
 
 
+def video_mocked(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """Let a mock take the place of the video that is not ordered. The picture, which is paid for, goes into it."""
+    return doc.without("last_error").updated(generation=False, status=Status.TIMED_OUT_MOCK_NEEDED.value)
+
+
 def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
     """Do without the result of the failed step: a mock takes its place. The error stays on record."""
     entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.error.raw or None}

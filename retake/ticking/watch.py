@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from logging import getLogger
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from retake.alerts.conditions import Facts, Look, degraded, look
+from retake.alerts.conditions import PipelineFacts, Findings, degraded, look
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import Mode, ModeState, decoded, mode_at
 from retake.degraded.settings import ModeSettings
 from retake.errors import RetakeError, StateError
+from retake.exit_codes import ExitCode
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
 if TYPE_CHECKING:
     from retake.alerts.delivery import Sender
@@ -27,13 +29,22 @@ _log = getLogger(__name__)
 KEY = "alerts/state.json"
 """The one document that each tick reads for alerts and mode."""
 
-AfterWork = Callable[[Mode], Sequence[Look]]
+AfterWork = Callable[[Mode], Sequence[Findings]]
 """What follows work (figures, breakers, the automatic mode): returns what is wrong with what all share."""
 
 
-def nothing_after(mode: Mode) -> Sequence[Look]:
+def nothing_after(mode: Mode) -> Sequence[Findings]:
     """Do nothing after work."""
     return ()
+
+
+class WatchedRunner(Protocol):
+    """Runs ticks of one pipeline, and tells what the last one found."""
+
+    def tick(self, orders: Orders) -> Tick: ...
+    def facts(self) -> PipelineFacts | None: ...
+    @property
+    def worked(self) -> bool: ...
 
 
 class TickWatch:
@@ -57,7 +68,7 @@ class TickWatch:
         self._settings, self._modes, self._bucket, self._clock = settings, modes, bucket, clock
         self._environ, self._after_work, self._report = environ, after_work, report
         self._lock = Lock()
-        self._looks: list[Look] = []
+        self._looks: list[Findings] = []
         self._worked = False
         self._raw: Mapping[str, Any] = {}
         self._mode = Mode()
@@ -68,9 +79,11 @@ class TickWatch:
         """The mode that holds since `begin`."""
         return self._mode
 
-    def begin(self) -> None:
-        """Read the document, and start to send what waits. Raises StorageError, and StateError where the mode cannot be
-        known, since it limits what may be paid for."""
+    def begin(self, *, send: bool = True) -> None:
+        """Read the document, and with `send` start to send what waits.
+
+        Raises StorageError, and StateError where the mode cannot be known, since it limits what may be paid for.
+        """
         self._looks, self._worked = [], False
         try:
             self._raw = self._read()
@@ -79,12 +92,40 @@ class TickWatch:
             _log.critical("no alert is raised or sent: %s", error)
             self._raw, state = {}, self._mode_itself()
         self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
-        if any(self._due(it) for it in self._channels()):
+        if send and any(self._due(it) for it in self._channels()):
             self._send()
 
-    def saw(self, pipeline: str, exit_code: int, facts: Facts | None, *, worked: bool) -> None:
+    def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
+        """Run one tick of a pipeline, from `begin` to `end`. Raises what the tick raises."""
+        self.begin()
+        try:
+            return self.observed(pipeline, runner, orders)
+        finally:
+            self.end()
+
+    def observed(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
+        """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
+        exit_code: int = ExitCode.BUG
+        try:
+            tick = runner.tick(orders)
+            exit_code = tick.exit_code
+        except RetakeError as error:
+            misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
+            exit_code = ExitCode.OK if misspelt else error.exit_code
+            raise
+        except KeyboardInterrupt:
+            exit_code = ExitCode.INTERRUPTED
+            raise
+        else:
+            return tick
+        finally:
+            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked)
+
+    def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool) -> None:
         """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
         whether the tick changed anything."""
+        if facts is None and exit_code == ExitCode.OK:
+            return  # somebody else is at work
         now = stamp(self._clock.now())
         found = look(pipeline, exit_code, facts, now, self._settings.failures_before_warning)
         with self._lock:
@@ -116,12 +157,12 @@ class TickWatch:
 
         return ModeStore(self._bucket, self._clock).read()
 
-    def _something(self, looks: Sequence[Look]) -> bool:
+    def _something(self, looks: Sequence[Findings]) -> bool:
         """Return whether anything is wrong, was wrong lately, or waits to be sent."""
         on_record = self._raw.get("alerts") or self._raw.get("ended") or any(it.get("queue") for it in self._channels())
         return bool(on_record) or any(it.found for it in looks)
 
-    def _evaluate(self, looks: Sequence[Look]) -> None:
+    def _evaluate(self, looks: Sequence[Findings]) -> None:
         from retake.alerts.board import Board
         from retake.alerts.evaluation import evaluated
         from retake.alerts.store import BoardStore
@@ -171,10 +212,10 @@ class TickWatch:
             return True
         return all(self._clock.now() >= it for it in times)
 
-    def _degraded(self) -> Look:
+    def _degraded(self) -> Findings:
         mode = self._mode
         wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
-        return Look("", frozenset({"degraded"}), wrong)
+        return Findings("", frozenset({"degraded"}), wrong)
 
     def _reports_due(self) -> list[str]:
         wanted = {it for channel in self._settings.channels for it in channel.reports}
@@ -184,3 +225,11 @@ class TickWatch:
 
         done = self._raw.get("reports")
         return due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, self._clock.now())
+
+
+def _facts(runner: WatchedRunner) -> PipelineFacts | None:
+    try:
+        return runner.facts()
+    except Exception:  # noqa: BLE001  a bug here must not take the place of what the tick raised
+        _log.exception("what the tick found cannot be told: this is a bug in Retake")
+        return None
