@@ -6,9 +6,9 @@ from logging import getLogger
 from threading import Thread
 
 from retake.alerts.board import Board, QueuedMessage
-from retake.alerts.message import SendResult, Message, SendOutcome
+from retake.alerts.message import Message, SendOutcome, SendResult
 from retake.alerts.outbox import Claim, Claimed, claimed, released
-from retake.alerts.settings import AlertSettings, AlertChannel
+from retake.alerts.settings import AlertChannel, AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import Clock
 from retake.errors import RetakeError

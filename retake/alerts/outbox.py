@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import NamedTuple
 
-from retake.alerts.board import Board, QueuedMessage, Outbox
-from retake.alerts.message import SendResult, SendOutcome
+from retake.alerts.board import Board, Outbox, QueuedMessage
+from retake.alerts.message import SendOutcome, SendResult
 from retake.alerts.settings import AlertSettings
 from retake.clock import parse_stamp, stamp
 

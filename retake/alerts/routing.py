@@ -5,10 +5,10 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from retake.alerts.board import Alert, QueuedMessage, Outbox
+from retake.alerts.board import Alert, Outbox, QueuedMessage
 from retake.alerts.hours import zone_of
 from retake.alerts.message import AlertEvent
-from retake.alerts.settings import AlertSettings, AlertChannel
+from retake.alerts.settings import AlertChannel, AlertSettings
 from retake.alerts.wording import fields, text, title
 from retake.clock import stamp
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from retake.alerts.conditions import PipelineFacts, FailedGeneration, StepFailures, UnknownOutcome
+from retake.alerts.conditions import FailedGeneration, PipelineFacts, StepFailures, UnknownOutcome
 from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
 from retake.story.decision import held_until, vendor_of_step

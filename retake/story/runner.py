@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from retake.alerts.conditions import PipelineFacts, Findings
+from retake.alerts.conditions import Findings, PipelineFacts
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.degraded.mode import Mode

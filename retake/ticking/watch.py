@@ -11,7 +11,7 @@ from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from retake.alerts.conditions import PipelineFacts, Findings, degraded, look
+from retake.alerts.conditions import Findings, PipelineFacts, degraded, look
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
