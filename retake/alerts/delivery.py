@@ -8,7 +8,7 @@ from threading import Thread
 from retake.alerts.board import Board, QueuedMessage
 from retake.alerts.message import Message, SendOutcome, SendResult
 from retake.alerts.outbox import Claim, Claimed, claimed, released
-from retake.alerts.settings import AlertChannel, AlertSettings
+from retake.alerts.settings import AlertChannel, AlertSettings, needs_secret
 from retake.alerts.store import BoardStore
 from retake.clock import Clock
 from retake.errors import RetakeError
@@ -34,16 +34,15 @@ class Sender:
         self._send = send
         self._threads: list[Thread] = []
 
-    def start(self, only: str | None = None) -> int:
-        """Claim the channels that are due (`only` that one) and begin to send; return how many. Raises StateError,
-        StorageError.
+    def start(self) -> list[str]:
+        """Claim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
 
         The threads die with the process: a channel that hangs does not hold its exit.
         """
         now = self._clock.now()
 
         def claim(board: Board) -> tuple[Board, Claimed]:
-            made = claimed(board, self._settings, now, only)
+            made = claimed(board, self._settings, now)
             return made.board, made
 
         made = self._store.change(claim)
@@ -53,7 +52,7 @@ class Sender:
             thread = Thread(target=self._work, args=(it,), name=f"alerts-{it.channel}", daemon=True)
             thread.start()
             self._threads.append(thread)
-        return len(made.claims)
+        return [it.channel for it in made.claims]
 
     def wait(self, seconds: float) -> bool:
         """Wait until all has been sent, `seconds` at most; return whether it has."""
@@ -82,19 +81,20 @@ class Sender:
             left = ends - time.monotonic()
             if left <= 0:
                 break
-            outcome = results[delivery.id] = self._sent(channel, delivery, left)
+            outcome = results[delivery.id] = self.send(channel, message_of(delivery), left, delivery.done)
             if outcome.how is not SendResult.DELIVERED:
                 _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
             if outcome.how is SendResult.FAILED:
                 break
         return results
 
-    def _sent(self, channel: AlertChannel, delivery: QueuedMessage, seconds: float) -> SendOutcome:
+    def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> SendOutcome:
+        """Send one message now, for `seconds` at most. Never raises."""
         secret = self._environ.get(channel.env, "").strip()
         if not secret and needs_secret(channel):
             return SendOutcome(SendResult.FAILED, f"{channel.env} is not set")
         try:
-            return self._sending()(channel, secret, message_of(delivery), seconds, delivery.done)
+            return self._sending()(channel, secret, message, seconds, done)
         except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not keep the others from telling
             return SendOutcome(SendResult.FAILED, f"a bug in Retake: {type(error).__name__}")
 
@@ -104,11 +104,6 @@ class Sender:
 
             self._send = send
         return self._send
-
-
-def needs_secret(channel: AlertChannel) -> bool:
-    """Return whether the channel cannot be used without its secret: a mail server may take mail from anybody."""
-    return channel.kind != "email" or channel.options.get("user") is not None
 
 
 def message_of(delivery: QueuedMessage) -> Message:

@@ -41,8 +41,8 @@ def due(outbox: Outbox, now: datetime) -> bool:
     return bool(outbox.queue) and all(now >= it for it in times)
 
 
-def claimed(board: Board, settings: AlertSettings, now: datetime, only: str | None = None) -> Claimed:
-    """Claim each channel that is due (`only` that one)."""
+def claimed(board: Board, settings: AlertSettings, now: datetime) -> Claimed:
+    """Claim each channel that is due."""
     names = {it.name for it in settings.channels}
     channels, claims, dropped = dict(board.channels), [], []
     for name, outbox in board.channels.items():
@@ -51,7 +51,7 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, only: str | No
         young = tuple(it for it in outbox.queue if now - parse_stamp(it.at) < _KEPT)
         dropped += [it for it in outbox.queue if it not in young]
         outbox = channels[name] = outbox._replace(queue=young)
-        if due(outbox, now) and only in (None, name):
+        if due(outbox, now):
             claims.append(Claim(name, young))
             until = _stamp_after(now, settings.timeout_seconds)
             channels[name] = _failed(outbox, settings, now, _NO_ANSWER)._replace(sending_until=until)
@@ -71,6 +71,19 @@ def released(
         if outcome:
             outbox = _ended(outbox, delivery, outcome, settings, now)
     return board._replace(channels={**board.channels, channel: outbox})
+
+
+def tested(board: Board, outcomes: Mapping[str, SendOutcome], now: datetime) -> Board:
+    """Return the board after a message was sent to try channels, by name: what was delivered shows that it works."""
+    channels = dict(board.channels)
+    for name, outcome in outcomes.items():
+        outbox = channels.get(name, Outbox())
+        if outcome.how is SendResult.DELIVERED:
+            outbox = Outbox(outbox.queue, outbox.sending_until, last_delivered_at=stamp(now))
+        elif outcome.how is SendResult.REFUSED:
+            outbox = outbox._replace(last_error=outcome.why, refused_at=stamp(now))
+        channels[name] = outbox
+    return board._replace(channels=channels)
 
 
 def _ended(

@@ -179,6 +179,18 @@ class AlertSettings(NamedTuple):
 ALERTS = schema_of(AlertSettings)
 
 
+def needs_secret(channel: AlertChannel) -> bool:
+    """Return whether the channel cannot be used without its secret: a mail server may take mail from anybody."""
+    return channel.kind != "email" or channel.options.get("user") is not None
+
+
+def missing_secrets(settings: AlertSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the channels whose secret is not in the environment: their names, and the variables."""
+    for it in settings.channels:
+        if needs_secret(it) and not environ.get(it.env, "").strip():
+            yield it.name, it.env
+
+
 def unknown_channels(settings: AlertSettings) -> Iterator[str]:
     """Yield a fault for each channel that ALERTS.escalate names and ALERTS.channels does not have."""
     names = [it.name for it in settings.channels]

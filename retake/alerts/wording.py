@@ -21,8 +21,13 @@ def title(alert: Alert, event: AlertEvent = AlertEvent.TRIGGER) -> str:
 
 
 def text(alert: Alert, web_url: str | None) -> str:
+    """Return what a message says below its title, several lines."""
+    return "\n".join(f"{name}: {value}" for name, value in lines(alert, web_url))
+
+
+def lines(alert: Alert, web_url: str | None) -> list[tuple[str, str]]:
     """Return where it is, what went wrong, since when and how often, what happens by itself, and what can be done."""
-    lines = [
+    told = [
         ("Level", alert.level),
         ("Where", _where(alert)),
         ("Error", _error(alert)),
@@ -31,7 +36,7 @@ def text(alert: Alert, web_url: str | None) -> str:
         ("Command", alert.command if alert.active else ""),
         ("Link", link(alert.id, web_url) or ""),
     ]
-    return "\n".join(f"{name}: {value}" for name, value in lines if value)
+    return [(name, value) for name, value in told if value]
 
 
 def link(alert_id: str, web_url: str | None) -> str | None:

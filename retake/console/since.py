@@ -27,6 +27,17 @@ def read_since(
         raise click.BadParameter(f"{text!r} is no time; {way}.", ctx, param) from None
 
 
+def read_span(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
+    """Return the seconds of a length of time ("90s", "30m", "24h", "7d", "1w"). A callback of click. Raises
+    click.BadParameter."""
+    if value is None:
+        return None
+    span = _AGO.fullmatch(value.strip())
+    if span is None or int(span[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no length of time; say 90s, 30m, 24h, 7d or 1w.", ctx, param)
+    return float(int(span[1]) * _UNITS[span[2]])
+
+
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:
     """Return the moment that is meant, at `now`. What lies before all time is the beginning of it."""
     if isinstance(since, datetime):

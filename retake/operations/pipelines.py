@@ -26,6 +26,7 @@ class Terms(NamedTuple):
     patience_s: float  # seconds after which a held lease is suspect
     alerts: AlertSettings = AlertSettings()
     modes: ModeSettings = ModeSettings()
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
 
 
 class Operations:

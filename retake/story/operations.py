@@ -81,6 +81,7 @@ def open_operations(
         patience_s=2 * workflow.script_timeout_seconds,
         alerts=settings.alerts,
         modes=settings.modes,
+        missing_secrets=settings.missing_secrets,
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()

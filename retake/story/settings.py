@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from retake.alerts.settings import ALERTS, AlertSettings, secrets_written, unknown_channels
+from retake.alerts.settings import ALERTS, AlertSettings, missing_secrets, secrets_written, unknown_channels
 from retake.bucket import Bucket, LeaseTerms, open_bucket
 from retake.degraded.settings import MODES, ModeSettings
 from retake.errors import SettingsError
@@ -234,6 +234,7 @@ class Settings(NamedTuple):
     video: VideoSettings = VideoSettings()
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
 
 
@@ -259,6 +260,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         retrying=found["RETRYING"],
         breaker=found["BREAKER"],
         alerts=found["ALERTS"],
+        missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
         modes=found["MODES"],
         prices=found["PRICES"],
         image=found["IMAGE_GENERATION"],
