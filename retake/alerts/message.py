@@ -26,6 +26,12 @@ class Message(NamedTuple):
     title: str  # one line
     text: str  # several lines, the title not among them
     fields: Mapping[str, Any]  # of the alert as `alerts list --json` has it; of a report its figures
+    link: str | None = None  # to the alert on the dashboard
+
+    @property
+    def headline(self) -> str:
+        """The title with the level before it: "[CRITICAL] Everything has stopped"."""
+        return f"[{self.level.upper()}] {self.title}" if self.level else self.title
 
 
 class How(StrEnum):

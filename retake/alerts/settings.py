@@ -27,8 +27,8 @@ REPORTS = ("daily", "weekly")
 """The reports that a channel can take."""
 
 
-def _read_chat(value: Any) -> str:
-    return str(value) if type(value) is int else str(TEXT.read(value))
+def _read_chat(value: Any) -> int | str:
+    return value if type(value) is int else str(TEXT.read(value))
 
 
 _CHAT = Rule('number, or text such as "@name"', _read_chat)
@@ -88,6 +88,11 @@ class Channel(NamedTuple):
     resolved: bool  # whether it is told of the end
     reports: tuple[str, ...]
     options: Mapping[str, Any]
+
+    @property
+    def needs_secret(self) -> bool:
+        """Whether it sends nothing while the variable `env` is not set: all do but e-mail without signing in."""
+        return self.kind != "email" or self.options["user"] is not None
 
 
 def _channel(kind: str) -> Schema:
