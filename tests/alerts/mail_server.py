@@ -103,8 +103,9 @@ class _Session:
                 line = self._lines.readline().decode("latin-1").rstrip("\r\n")
                 if not line:
                     return False
+                verb, space, rest = line.partition(" ")
+                verb, line = verb.upper(), f"{verb.upper()}{space}{rest}"
                 self._server.commands.append(line)
-                verb = line.split(" ")[0].upper()
                 if verb == "STARTTLS" and self._server.reply(line, "220 go ahead") == "220 go ahead":
                     return self._say("220 go ahead")
                 going = self._answer(verb, line) and verb != "QUIT"

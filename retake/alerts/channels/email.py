@@ -83,6 +83,7 @@ class _Session(smtplib.SMTP):
         # With no name given, smtplib asks a name server for one. The time is up before that of each read, which ends a
         # thread that was left behind.
         super().__init__(local_hostname="localhost", timeout=sending.timeout_s + _BEHIND_S)
+        self._host = self._options["host"]  # the name that STARTTLS verifies; smtplib sets it only if it connects above
 
     def deliver(self, mail: EmailMessage) -> dict[str, tuple[int, bytes]]:
         """Send `mail`, and return the recipients that were refused, if some were not."""
@@ -185,6 +186,8 @@ def _how(code: int) -> How:
 
 
 def _reply(code: int, text: Any) -> str:
+    if code < 0:
+        return "the answer is not that of a mail server"
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
     return f"{code}: {words}"
 
