@@ -238,6 +238,11 @@ class _Everything(logging.Handler):
         self.lines.append(f"{record.name} {record.getMessage()} {record.exc_info}")
 
 
+def odd_headers(connection: socket.socket, _stop: threading.Event) -> None:
+    """Answer with a line that is no header, of which urllib3 warns with the whole URL."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nno header at all\r\nContent-Length: 0\r\n\r\n")
+
+
 @every_kind
 def test_nothing_is_logged_above_debug_and_no_exception_gets_out(service: ScriptedVendor, kind: str) -> None:
     kept, root = _Everything(), logging.getLogger()
@@ -245,7 +250,7 @@ def test_nothing_is_logged_above_debug_and_no_exception_gets_out(service: Script
     root.addHandler(kept)
     root.setLevel(logging.INFO)
     try:
-        for act in (says(200, {}), says(500, {}), cut):
+        for act in (says(200, {}), says(500, {}), cut, odd_headers):
             service.script = [act]
             sent(kind, service.url)
         sent(kind, closed_port())
