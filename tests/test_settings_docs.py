@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from written import as_written
 
 from retake.keys import KEYS
 from retake.settings.reader import ENVIRONMENT
@@ -22,8 +23,9 @@ DECLARED = {
 }
 
 
-def written(default: object) -> str:
-    return json.dumps(str(default) if isinstance(default, PictureSize) else default)
+def written(declared: Field) -> str:
+    default = declared.default
+    return json.dumps(str(default) if isinstance(default, PictureSize) else as_written(declared))
 
 
 def test_the_page_has_every_setting_and_no_other() -> None:
@@ -33,7 +35,7 @@ def test_the_page_has_every_setting_and_no_other() -> None:
 @pytest.mark.parametrize(("key", "declared"), DECLARED.items(), ids=list(DECLARED))
 def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: Field) -> None:
     default, allowed, meaning = ROWS[key]
-    assert default == f"`{written(declared.default)}`"
+    assert default == f"`{written(declared)}`"
     assert allowed == declared.rule.allowed
     assert meaning.startswith(f"{declared.meaning}.")
 

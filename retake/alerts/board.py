@@ -70,6 +70,7 @@ class QueuedMessage(NamedTuple):
     text: str
     fields: Mapping[str, Any]
     done: tuple[str, ...] = ()  # recipients that have it already
+    link: str | None = None  # to the alert on the dashboard
 
 
 class Outbox(NamedTuple):

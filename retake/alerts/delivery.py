@@ -6,16 +6,16 @@ from logging import getLogger
 from threading import Thread
 
 from retake.alerts.board import Board, QueuedMessage
-from retake.alerts.message import Message, SendOutcome, SendResult
-from retake.alerts.outbox import Claim, Claimed, claimed, released
-from retake.alerts.settings import AlertChannel, AlertSettings, needs_secret
+from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.outbox import SendClaim, SendClaims, claimed, released
+from retake.alerts.settings import AlertChannel, AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import Clock
 from retake.errors import RetakeError
 
 _log = getLogger(__name__)
 
-Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], SendOutcome]
+Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], Sent]
 """Sends one message: channel, secret, message, the longest time in seconds, the recipients that have it already."""
 
 
@@ -35,13 +35,13 @@ class Sender:
         self._threads: list[Thread] = []
 
     def start(self) -> list[str]:
-        """Claim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
+        """SendClaim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
 
         The threads die with the process: a channel that hangs does not hold its exit.
         """
         now = self._clock.now()
 
-        def claim(board: Board) -> tuple[Board, Claimed]:
+        def claim(board: Board) -> tuple[Board, SendClaims]:
             made = claimed(board, self._settings, now)
             return made.board, made
 
@@ -62,7 +62,7 @@ class Sender:
         self._threads = [it for it in self._threads if it.is_alive()]
         return not self._threads
 
-    def _work(self, claim: Claim) -> None:
+    def _work(self, claim: SendClaim) -> None:
         results = self._results(claim)
         now = self._clock.now()
         try:
@@ -72,35 +72,35 @@ class Sender:
                 "it could not be saved what the channel %s was sent; it may be sent again: %s", claim.channel, error
             )
 
-    def _results(self, claim: Claim) -> dict[str, SendOutcome]:
+    def _results(self, claim: SendClaim) -> dict[str, Sent]:
         """Send the messages of a claim in their order, until one fails or the time of the claim is over."""
         channel = next(it for it in self._settings.channels if it.name == claim.channel)
-        results: dict[str, SendOutcome] = {}
+        results: dict[str, Sent] = {}
         ends = time.monotonic() + self._settings.timeout_seconds
         for delivery in claim.deliveries:
             left = ends - time.monotonic()
             if left <= 0:
                 break
             outcome = results[delivery.id] = self.send(channel, message_of(delivery), left, delivery.done)
-            if outcome.how is not SendResult.DELIVERED:
+            if outcome.how is not Ending.DELIVERED:
                 _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
-            if outcome.how is SendResult.FAILED:
+            if outcome.how is Ending.FAILED:
                 break
         return results
 
-    def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> SendOutcome:
+    def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> Sent:
         """Send one message now, for `seconds` at most. Never raises."""
         secret = self._environ.get(channel.env, "").strip()
-        if not secret and needs_secret(channel):
-            return SendOutcome(SendResult.FAILED, f"{channel.env} is not set")
+        if not secret and channel.needs_secret:
+            return Sent(Ending.FAILED, f"{channel.env} is not set")
         try:
             return self._sending()(channel, secret, message, seconds, done)
         except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not keep the others from telling
-            return SendOutcome(SendResult.FAILED, f"a bug in Retake: {type(error).__name__}")
+            return Sent(Ending.FAILED, f"a bug in Retake: {type(error).__name__}")
 
     def _sending(self) -> Send:
         if self._send is None:
-            from retake.alerts.channels import send
+            from retake.alerts.channels.sending import send
 
             self._send = send
         return self._send
@@ -109,4 +109,4 @@ class Sender:
 def message_of(delivery: QueuedMessage) -> Message:
     """Return what the channel is given of a delivery."""
     it = delivery
-    return Message(it.event, it.at, it.subject_id, it.id, it.level, it.title, it.text, it.fields)
+    return Message(it.event, it.at, it.subject_id, it.id, it.level, it.title, it.text, it.fields, it.link)

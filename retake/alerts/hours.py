@@ -15,21 +15,33 @@ def _text(value: Any) -> str:
     raise ValueError(value)
 
 
-def _read_days(value: Any) -> frozenset[int]:
+def _read_days(value: Any) -> str:
+    days_of(text := _text(value))
+    return text
+
+
+def days_of(text: str) -> frozenset[int]:
+    """Return the days that a text such as "mon-fri" or "mon,wed" names; Monday is 0. Raises ValueError."""
     found: set[int] = set()
-    for part in filter(None, (it.strip().lower() for it in _text(value).split(","))):
+    for part in filter(None, (it.strip().lower() for it in text.split(","))):
         first, _, last = part.partition("-")
         start, end = WEEK.index(first), WEEK.index(last or first)
         found |= {day % 7 for day in range(start, end + 1 + (7 if end < start else 0))}
     return frozenset(found)
 
 
-def _read_clock_time(value: Any) -> int:
-    hour, colon, minute = _text(value).partition(":")
+def _read_clock_time(value: Any) -> str:
+    minutes_of(text := _text(value))
+    return text
+
+
+def minutes_of(text: str) -> int:
+    """Return the minutes since midnight of a time of day, "00:00" to "24:00". Raises ValueError."""
+    hour, colon, minute = text.partition(":")
     shaped = len(hour) == 2 == len(minute) and (hour + minute).isascii() and (hour + minute).isdigit()
     if colon and shaped and int(minute) < 60 and 60 * int(hour) + int(minute) <= DAY_MINUTES:
         return 60 * int(hour) + int(minute)
-    raise ValueError(value)
+    raise ValueError(text)
 
 
 def _read_timezone(value: Any) -> str:
@@ -38,31 +50,25 @@ def _read_timezone(value: Any) -> str:
 
 
 DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_days)
-"""Reads days as numbers, Monday is 0."""
-
 CLOCK_TIME = Rule('a time of day, "00:00" to "24:00"', _read_clock_time)
-"""Reads a time of day as minutes since midnight."""
-
 TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe/Berlin"', _read_timezone)
 
 
 class WorkingHours(NamedTuple):
-    """Days (Monday is 0) and times of day in minutes since midnight.
+    """Days and times of day, as they are written. Hours that end before they begin go across midnight, and belong to
+    the day on which they begin."""
 
-    Hours that end before they begin go across midnight, and belong to the day on which they begin.
-    """
-
-    days: frozenset[int] = frozenset(range(5))
-    start: int = 9 * 60
-    end: int = 18 * 60
+    days: str = "mon-fri"
+    start: str = "09:00"
+    end: str = "18:00"
 
     def hold(self, local: datetime) -> bool:
         """Return whether `local`, a time in the zone of the settings, is within them."""
-        minute, day = 60 * local.hour + local.minute, local.weekday()
-        if self.start < self.end:
-            return day in self.days and self.start <= minute < self.end
-        evening = day in self.days and minute >= self.start
-        return evening or ((day - 1) % 7 in self.days and minute < self.end)
+        minute, day, days = 60 * local.hour + local.minute, local.weekday(), days_of(self.days)
+        start, end = minutes_of(self.start), minutes_of(self.end)
+        if start < end:
+            return day in days and start <= minute < end
+        return (day in days and minute >= start) or ((day - 1) % 7 in days and minute < end)
 
 
 def zone_of(name: str) -> tzinfo:

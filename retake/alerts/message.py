@@ -26,20 +26,26 @@ class Message(NamedTuple):
     title: str  # one line
     text: str  # several lines, the title not among them
     fields: Mapping[str, Any]  # of the alert as `alerts list --json` has it; of a report its figures
+    link: str | None = None  # to the alert on the dashboard
+
+    @property
+    def headline(self) -> str:
+        """The title with the level before it: "[CRITICAL] Everything has stopped"."""
+        return f"[{self.level.upper()}] {self.title}" if self.level else self.title
 
 
-class SendResult(StrEnum):
-    """SendResult a try to send a message ended."""
+class Ending(StrEnum):
+    """Ending a try to send a message ended."""
 
     DELIVERED = "delivered"
     REFUSED = "refused"  # sending it again would change nothing
     FAILED = "failed"  # it is sent again
 
 
-class SendOutcome(NamedTuple):
-    """SendResult a try ended. `why` names what was answered, never a URL: secrets stand in some."""
+class Sent(NamedTuple):
+    """Ending a try ended. `why` names what was answered, never a URL: secrets stand in some."""
 
-    how: SendResult
+    how: Ending
     why: str = ""
     retry_after_s: float | None = None  # what the channel asked for
     done: tuple[str, ...] = ()  # the recipients that have it already, where each is sent one of its own

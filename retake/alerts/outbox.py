@@ -11,7 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from retake.alerts.board import Board, Outbox, QueuedMessage
-from retake.alerts.message import SendOutcome, SendResult
+from retake.alerts.message import Ending, Sent
 from retake.alerts.settings import AlertSettings
 from retake.clock import parse_stamp, stamp
 
@@ -20,18 +20,18 @@ _KEPT = timedelta(days=7)
 _NO_ANSWER = "the sender ended before there was an answer"
 
 
-class Claim(NamedTuple):
+class SendClaim(NamedTuple):
     """The messages of one channel that its sender sends, in their order."""
 
     channel: str
     deliveries: tuple[QueuedMessage, ...]
 
 
-class Claimed(NamedTuple):
+class SendClaims(NamedTuple):
     """The claims that were made."""
 
     board: Board
-    claims: tuple[Claim, ...]
+    claims: tuple[SendClaim, ...]
     dropped: tuple[QueuedMessage, ...]  # too old to be of use
 
 
@@ -41,8 +41,8 @@ def due(outbox: Outbox, now: datetime) -> bool:
     return bool(outbox.queue) and all(now >= it for it in times)
 
 
-def claimed(board: Board, settings: AlertSettings, now: datetime) -> Claimed:
-    """Claim each channel that is due."""
+def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
+    """SendClaim each channel that is due."""
     names = {it.name for it in settings.channels}
     channels, claims, dropped = dict(board.channels), [], []
     for name, outbox in board.channels.items():
@@ -52,15 +52,13 @@ def claimed(board: Board, settings: AlertSettings, now: datetime) -> Claimed:
         dropped += [it for it in outbox.queue if it not in young]
         outbox = channels[name] = outbox._replace(queue=young)
         if due(outbox, now):
-            claims.append(Claim(name, young))
+            claims.append(SendClaim(name, young))
             until = _stamp_after(now, settings.timeout_seconds)
             channels[name] = _failed(outbox, settings, now, _NO_ANSWER)._replace(sending_until=until)
-    return Claimed(board._replace(channels=channels), tuple(claims), tuple(dropped))
+    return SendClaims(board._replace(channels=channels), tuple(claims), tuple(dropped))
 
 
-def released(
-    board: Board, channel: str, results: Mapping[str, SendOutcome], settings: AlertSettings, now: datetime
-) -> Board:
+def released(board: Board, channel: str, results: Mapping[str, Sent], settings: AlertSettings, now: datetime) -> Board:
     """Release a channel with how the messages of its claim ended, by their ids."""
     outbox = board.channels.get(channel)
     if outbox is None:
@@ -73,29 +71,27 @@ def released(
     return board._replace(channels={**board.channels, channel: outbox})
 
 
-def tested(board: Board, outcomes: Mapping[str, SendOutcome], now: datetime) -> Board:
+def tested(board: Board, outcomes: Mapping[str, Sent], now: datetime) -> Board:
     """Return the board after a message was sent to try channels, by name: what was delivered shows that it works."""
     channels = dict(board.channels)
     for name, outcome in outcomes.items():
         outbox = channels.get(name, Outbox())
-        if outcome.how is SendResult.DELIVERED:
+        if outcome.how is Ending.DELIVERED:
             outbox = Outbox(outbox.queue, outbox.sending_until, last_delivered_at=stamp(now))
-        elif outcome.how is SendResult.REFUSED:
+        elif outcome.how is Ending.REFUSED:
             outbox = outbox._replace(last_error=outcome.why, refused_at=stamp(now))
         channels[name] = outbox
     return board._replace(channels=channels)
 
 
-def _ended(
-    outbox: Outbox, delivery: QueuedMessage, outcome: SendOutcome, settings: AlertSettings, now: datetime
-) -> Outbox:
+def _ended(outbox: Outbox, delivery: QueuedMessage, outcome: Sent, settings: AlertSettings, now: datetime) -> Outbox:
     rest = tuple(it for it in outbox.queue if it.id != delivery.id)
     match outcome.how:
-        case SendResult.DELIVERED:
+        case Ending.DELIVERED:
             return Outbox(rest, last_error=outcome.why or None, last_delivered_at=stamp(now))
-        case SendResult.REFUSED:
+        case Ending.REFUSED:
             return outbox._replace(queue=rest, failures=0, last_error=outcome.why, refused_at=stamp(now))
-        case SendResult.FAILED:
+        case Ending.FAILED:
             queue = tuple(it._replace(done=outcome.done) if it.id == delivery.id else it for it in outbox.queue)
             return _failed(outbox._replace(queue=queue), settings, now, outcome.why, outcome.retry_after_s)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from retake.alerts.board import Board
-from retake.alerts.hours import WEEK, last_due, zone_of
+from retake.alerts.hours import WEEK, last_due, minutes_of, zone_of
 from retake.alerts.routing import queued_report
 from retake.alerts.settings import AlertSettings
 from retake.clock import stamp
@@ -22,7 +22,7 @@ def due_reports(wanted: Collection[str], done: Mapping[str, str], settings: Aler
 def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
     """Return the last time at which a report was due."""
     weekday = WEEK.index(settings.report_day) if kind == "weekly" else None
-    return last_due(now, zone_of(settings.timezone), settings.report_at, weekday)
+    return last_due(now, zone_of(settings.timezone), minutes_of(settings.report_at), weekday)
 
 
 def with_report(

@@ -9,7 +9,7 @@ from retake.alerts.board import Alert, Outbox, QueuedMessage
 from retake.alerts.hours import zone_of
 from retake.alerts.message import AlertEvent
 from retake.alerts.settings import AlertChannel, AlertSettings
-from retake.alerts.wording import fields, text, title
+from retake.alerts.wording import fields, link, text, title
 from retake.clock import stamp
 
 
@@ -61,8 +61,17 @@ def queued(
     now: datetime,
 ) -> dict[str, Outbox]:
     """Return the channels with a message about the alert in the queues of `names`."""
+    told, at = fields(alert, web_url), stamp(now)
     message = QueuedMessage(
-        "", event, stamp(now), alert.id, alert.level, title(alert, event), text(alert, web_url), fields(alert, web_url)
+        "",
+        event,
+        at,
+        alert.id,
+        alert.level,
+        title(alert, event),
+        text(alert, web_url),
+        told,
+        link=link(alert.id, web_url),
     )
     return {**channels, **{name: _joined(channels.get(name, Outbox()), message, name) for name in names}}
 

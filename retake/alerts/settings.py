@@ -35,8 +35,8 @@ REPORTS = ("daily", "weekly")
 """The reports that a channel can take."""
 
 
-def _read_chat(value: Any) -> str:
-    return str(value) if type(value) is int else str(TEXT.read(value))
+def _read_chat(value: Any) -> int | str:
+    return value if type(value) is int else str(TEXT.read(value))
 
 
 _CHAT = Rule('number, or text such as "@name"', _read_chat)
@@ -97,6 +97,11 @@ class AlertChannel(NamedTuple):
     reports: tuple[str, ...]
     options: Mapping[str, Any]
 
+    @property
+    def needs_secret(self) -> bool:
+        """Whether it sends nothing while the variable `env` is not set: all do but e-mail without signing in."""
+        return self.kind != "email" or self.options["user"] is not None
+
 
 def _channel(kind: str) -> Schema:
     env, defaults, own = _KINDS[kind]
@@ -130,11 +135,9 @@ WORKING_HOURS = OneTable(
     Schema(
         _working_hours,
         {
-            "days": Field(DAYS, 'the days: "mon-fri", "mon,wed", "" for none', DAYS.read("mon-fri")),
-            "from": Field(CLOCK_TIME, "when they begin, HH:MM", CLOCK_TIME.read("09:00")),
-            "to": Field(
-                CLOCK_TIME, 'when they end, HH:MM; "24:00" is midnight; before "from": across midnight', 18 * 60
-            ),
+            "days": Field(DAYS, 'the days: "mon-fri", "mon,wed", "" for none', "mon-fri"),
+            "from": Field(CLOCK_TIME, "when they begin, HH:MM", "09:00"),
+            "to": Field(CLOCK_TIME, 'when they end, HH:MM, to "24:00"; earlier than `from`: the next day', "18:00"),
         },
     )
 )
@@ -166,7 +169,7 @@ class AlertSettings(NamedTuple):
     working_hours: WorkingHours = field(
         WORKING_HOURS, "the working hours: `days`, `from`, `to`", default=WorkingHours()
     )
-    report_at: int = field(CLOCK_TIME, "when the daily report is due, HH:MM", default=7 * 60)
+    report_at: str = field(CLOCK_TIME, "when reports are due, HH:MM", default="07:00")
     report_day: str = field(
         choice("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "the day of the weekly report", default="mon"
     )
@@ -179,15 +182,10 @@ class AlertSettings(NamedTuple):
 ALERTS = schema_of(AlertSettings)
 
 
-def needs_secret(channel: AlertChannel) -> bool:
-    """Return whether the channel cannot be used without its secret: a mail server may take mail from anybody."""
-    return channel.kind != "email" or channel.options.get("user") is not None
-
-
 def missing_secrets(settings: AlertSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the channels whose secret is not in the environment: their names, and the variables."""
     for it in settings.channels:
-        if needs_secret(it) and not environ.get(it.env, "").strip():
+        if it.needs_secret and not environ.get(it.env, "").strip():
             yield it.name, it.env
 
 

@@ -21,7 +21,7 @@ _SCHEDULE = TableList(
     Schema(
         _scheduled,
         {
-            "days": Field(DAYS, "the days on which it begins", DAYS.read("mon-sun")),
+            "days": Field(DAYS, "the days on which it begins", "mon-sun"),
             "from": Field(CLOCK_TIME, "when it begins"),
             "to": Field(CLOCK_TIME, "when it ends"),
             "mode": Field(whole(0, 3), "the mode"),

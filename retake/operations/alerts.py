@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from retake.alerts.board import Alert, Board
 from retake.alerts.delivery import Send, Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
-from retake.alerts.message import AlertEvent, Message, SendOutcome, SendResult
+from retake.alerts.message import AlertEvent, Ending, Message, Sent
 from retake.alerts.outbox import tested
-from retake.alerts.settings import LEVELS, AlertChannel, needs_secret
+from retake.alerts.settings import LEVELS, AlertChannel
 from retake.alerts.store import BoardStore
 from retake.alerts.wording import fields
 from retake.clock import stamp
@@ -24,12 +24,12 @@ class ChannelTest(NamedTuple):
     """How a message to a channel ended that was sent to try it."""
 
     channel: AlertChannel
-    outcome: SendOutcome
+    outcome: Sent
     seconds: float
 
     @property
     def delivered(self) -> bool:
-        return self.outcome.how is SendResult.DELIVERED
+        return self.outcome.how is Ending.DELIVERED
 
 
 class AlertPanel:
@@ -120,7 +120,7 @@ class AlertPanel:
         self._store.change(lambda board: (tested(board, outcomes, now), None))
         return found
 
-    def _try(self, channel: AlertChannel) -> SendOutcome:
+    def _try(self, channel: AlertChannel) -> Sent:
         sender = Sender(self._store, self._settings, self._environ, self._clock, self._send)
         at = stamp(self._clock.now())
         alert = Alert(
@@ -138,7 +138,7 @@ class AlertPanel:
         text = f"The channel {channel.name} works. Nothing is wrong."
         message = Message(AlertEvent.TRIGGER, at, alert.id, alert.id, alert.level, alert.title, text, told)
         outcome = sender.send(channel, message, self._settings.timeout_seconds)
-        if channel.kind == "pagerduty" and outcome.how is SendResult.DELIVERED:
+        if channel.kind == "pagerduty" and outcome.how is Ending.DELIVERED:
             return sender.send(channel, message._replace(event=AlertEvent.RESOLVE), self._settings.timeout_seconds)
         return outcome
 
@@ -154,7 +154,7 @@ class AlertPanel:
 
 def _channel(channel: AlertChannel, board: Board, environ: Mapping[str, str]) -> dict[str, Any]:
     box = board.channels.get(channel.name)
-    missing = needs_secret(channel) and not environ.get(channel.env, "").strip()
+    missing = channel.needs_secret and not environ.get(channel.env, "").strip()
     return {
         "name": channel.name,
         "kind": channel.kind,

@@ -226,10 +226,13 @@ class TableList:
 
     def __init__(self, schema: "Schema | SchemaChoice", *, may_be_empty: bool = False) -> None:
         self.schema, self.may_be_empty = schema, may_be_empty
+        self.allowed = "a list of tables" if may_be_empty else "a list of tables, not empty"
 
 
 class OneTable:
     """A rule for one table, read by `schema`."""
+
+    allowed = "an object {…}"
 
     def __init__(self, schema: "Schema | SchemaChoice") -> None:
         self.schema = schema
@@ -240,6 +243,8 @@ class NamedTables:
 
     `named(value, name)` returns a table's value with its name in it. The names are checked by `name`.
     """
+
+    allowed = "an object {…} of objects, by name"
 
     def __init__(self, schema: "Schema | SchemaChoice", named: Callable[[Any, str], Any], name: Rule) -> None:
         self.schema, self.named, self.name = schema, named, name
@@ -323,7 +328,7 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
     rule = declared.rule
     if value is None:
         if declared.default is REQUIRED:
-            faults.append(f"{path}: missing, allowed: {_allowed(rule)}")
+            faults.append(f"{path}: missing, allowed: {rule.allowed}")
         return declared.default
     if isinstance(rule, TableList) and isinstance(value, list) and (value or rule.may_be_empty):
         return tuple(read_table(rule.schema, it, f"{path}[{number}]", faults) for number, it in enumerate(value, 1))
@@ -335,7 +340,7 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         with suppress(ValueError):
             return rule.read(value)
     found = "something else" if isinstance(rule, Rule) and rule.hidden else shown(value)
-    faults.append(f"{path}: found {found}, allowed: {_allowed(rule)}")
+    faults.append(f"{path}: found {found}, allowed: {rule.allowed}")
     return declared.default
 
 
@@ -402,11 +407,3 @@ def _chosen(
     known = [choices.key, *(key for schema in choices.schemas.values() for key in schema.fields)]
     faults.extend(unknown_key_faults(rest, known, path))
     return None, rest
-
-
-def _allowed(rule: Rule | TableList | OneTable | NamedTables) -> str:
-    if isinstance(rule, Rule):
-        return rule.allowed
-    if isinstance(rule, TableList):
-        return "a list of tables" if rule.may_be_empty else "a list of tables, not empty"
-    return "an object {…}"

@@ -10,13 +10,13 @@ from retake.logs import bind
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.decision import FETCH_SCRIPT, Act
 from retake.story.inprocess import InProcessScripts
-from retake.story.runner import StoryRunner, story_breakers, story_watch
+from retake.story.runner import StoryRunner, story_breakers
 from retake.story.settings import Settings, part_of, pipeline_of
 from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
-from retake.ticking.process import exit_code_of
+from retake.ticking.process import exit_code_of, owner
 from retake.ticking.tick import Ledgers, ScriptResult, Scripts
 from retake.ticking.watch import TickWatch
 
@@ -33,12 +33,11 @@ def tick_channels(
     bucket: Bucket,
     scripts: ScriptsOfChannels,
     clock: Clock,
-    owner: str,
-    watch: TickWatch | None = None,
+    watch: TickWatch,
 ) -> int:
     """Run one tick of each channel, `channel_concurrency` at a time; return the most severe exit code."""
-    watch = watch or story_watch(settings, bucket, clock, {})
-    ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, owner)
+    name = owner()
+    ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, name)
 
     def tick(channel: str) -> int:
         part, pipeline = part_of(bucket, settings, channel), pipeline_of(channel)
@@ -48,7 +47,7 @@ def tick_channels(
             PollsInProcess(settings, keys, part, clock, scripts.of(channel)),
             keys,
             clock,
-            owner=owner,
+            owner=name,
             pipeline=pipeline,
             ledgers=ledgers,
             breakers=breakers,

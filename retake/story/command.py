@@ -108,7 +108,7 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
 
         scripts.stopping()  # only the main thread can answer signals, and channels tick in others
         watch = story_watch(settings, bucket, SystemClock(), environ)
-        return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner(), watch)
+        return tick_channels(settings, keys, bucket, scripts, SystemClock(), watch)
     channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
     watch = story_watch(settings, bucket, SystemClock(), environ)
     tick = _OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts, watch)

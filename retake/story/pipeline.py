@@ -40,7 +40,7 @@ from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, Midjo
 from retake.story.facts import story_facts, tellable
 from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
 from retake.story.settings import Settings, Workflow
-from retake.story.spending import known, over_caps
+from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.tidy import tidy, tidy_plan
 from retake.ticking.tick import Orders, ScriptResult, Scripts, Tick
@@ -100,7 +100,8 @@ class StoryPipeline:
         self.worked = False  # whether anything was done
         self._mode = mode
         self._was_read = self._interrupted = False
-        self._interrupted_at = self._capped = ""
+        self._interrupted_at = ""
+        self._over = CapWatch(spending, store)
         self._finished = 0
 
     def read(self) -> None:
@@ -115,11 +116,6 @@ class StoryPipeline:
     def decide(self) -> Action:
         action = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
         return under_mode(action, self._mode, video_mock=self._settings.modes.video_mock)
-
-    def _over(self, step: Step) -> str:
-        """Return why the caps hold a paid call of the step back, or ""; what they said last is told by `facts`."""
-        self._capped = over_caps(self._spending, self._store.documents)(step)
-        return self._capped
 
     def log_fields(self, action: Action) -> dict[str, str | None]:
         documents = self._store.documents
@@ -154,7 +150,12 @@ class StoryPipeline:
                 store.save_midjourney(transitions.retried(doc))
                 return Tick(ExitCode.OK, action.why)
             case Act.FINISH:
-                return self._finish()
+                finish(store, self._clock.now())
+                self._finished += 1
+                _log.info("the generation is finished")
+                if self._finished == self._settings.workflow.max_tasks_per_run:
+                    return Tick(ExitCode.OK, "the generation is finished", "done")
+                store.read()
             case Act.DEAD_LETTER:
                 return _dead_letter(store, self._clock.now(), self._settings.workflow.max_failed_in_a_row)
             case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
@@ -192,7 +193,7 @@ class StoryPipeline:
             return None
         documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
         error = tellable(self._store, documents.midjourney.error)
-        return story_facts(documents, limits, now, error, capped=self._capped, interrupted=self._interrupted_at)
+        return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
 
     def obey(self, orders: Orders) -> None:
         """From the first order that is carried out, the tick is the operator's."""
@@ -242,15 +243,6 @@ class StoryPipeline:
         store.read()
         _log.info("%s", first.why, extra={"generation_id": generation_id})
         return None
-
-    def _finish(self) -> Tick | None:
-        finish(self._store, self._clock.now())
-        self._finished += 1
-        _log.info("the generation is finished")
-        if self._finished < self._settings.workflow.max_tasks_per_run:
-            self._store.read()
-            return None
-        return Tick(ExitCode.OK, "the generation is finished", "done")
 
 
 def _check_keys(keys: Keys, *vendors: str | None) -> None:

@@ -12,6 +12,7 @@ from retake.story.settings import Settings
 
 if TYPE_CHECKING:
     from retake.paid.caps import Known
+    from retake.story.store import DocumentStore
 
 _log = getLogger(__name__)
 
@@ -42,6 +43,18 @@ def over_caps(spending: Spending, documents: Documents) -> Callable[[Step], str]
     """Return the function that tells `decide` why a cap forbids a paid call. Calling it may read the bucket; it raises
     StateError, StorageError."""
     return lambda step: spending.over(known(documents.midjourney), step)
+
+
+class CapWatch:
+    """`over_caps` of the documents in a store as they are when it is called; it keeps what it said last in `said`."""
+
+    def __init__(self, spending: Spending, store: "DocumentStore") -> None:
+        self.said = ""
+        self._spending, self._store = spending, store
+
+    def __call__(self, step: Step) -> str:
+        self.said = over_caps(self._spending, self._store.documents)(step)
+        return self.said
 
 
 def known(doc: MidjourneyDocument) -> "Known":

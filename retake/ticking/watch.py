@@ -5,7 +5,8 @@ imported, read or written besides.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
 from threading import Lock
@@ -36,6 +37,51 @@ AfterWork = Callable[[Mode], Sequence[Findings]]
 def nothing_after(mode: Mode) -> Sequence[Findings]:
     """Do nothing after work."""
     return ()
+
+
+class BoardDocument:
+    """The board as it was read, without loading what understands all of it (`retake.alerts.board`)."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+
+    @classmethod
+    def read(cls, bucket: Bucket) -> "BoardDocument":
+        """Raises StateError, StorageError."""
+        try:
+            value = json.loads(bucket.read(KEY)[0])
+        except NotFound:
+            value = {}
+        except (ValueError, RecursionError) as error:
+            raise StateError(f"{KEY}: not JSON ({error}). Mend it or remove it") from error
+        if not isinstance(value, dict):
+            raise StateError(f"{KEY}: the whole document is no object. Mend it or remove it")
+        return cls(value)
+
+    @property
+    def wants_a_look(self) -> bool:
+        """Whether anything was wrong lately, or waits to be sent."""
+        waiting = any(it.get("queue") for it in self._channels())
+        return bool(self.raw.get("alerts") or self.raw.get("ended") or waiting)
+
+    def due(self, now: datetime) -> bool:
+        """Return whether a message waits that may be sent now."""
+        return any(_due(it, now) for it in self._channels())
+
+    def _channels(self) -> list[Mapping[str, Any]]:
+        channels = self.raw.get("channels")
+        found = channels.values() if isinstance(channels, dict) else ()
+        return [it for it in found if isinstance(it, dict)]
+
+
+def _due(channel: Mapping[str, Any], now: datetime) -> bool:
+    if not channel.get("queue"):
+        return False
+    try:
+        times = [parse_stamp(channel[name]) for name in ("sending_until", "next_at") if channel.get(name)]
+    except (ValueError, TypeError):
+        return True
+    return all(now >= it for it in times)
 
 
 class WatchedRunner(Protocol):
@@ -70,7 +116,7 @@ class TickWatch:
         self._lock = Lock()
         self._looks: list[Findings] = []
         self._worked = False
-        self._raw: Mapping[str, Any] = {}
+        self._document = BoardDocument({})
         self._mode = Mode()
         self._sender: Sender | None = None
 
@@ -86,13 +132,13 @@ class TickWatch:
         """
         self._looks, self._worked = [], False
         try:
-            self._raw = self._read()
-            state = decoded(self._raw.get("mode"))
+            self._document = BoardDocument.read(self._bucket)
+            state = decoded(self._document.raw.get("mode"))
         except (ValueError, AttributeError, StateError) as error:
             _log.critical("no alert is raised or sent: %s", error)
-            self._raw, state = {}, self._mode_itself()
+            self._document, state = BoardDocument({}), self._mode_itself()
         self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
-        if send and any(self._due(it) for it in self._channels()):
+        if send and self._document.due(self._clock.now()):
             self._send()
 
     def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
@@ -133,34 +179,25 @@ class TickWatch:
             self._worked = self._worked or worked or exit_code != 0
 
     def end(self) -> None:
-        """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises a RetakeError:
-        what could not be saved is found again by the next tick."""
-        try:
-            self._end()
-        except RetakeError as error:
-            _log.error("alerts could not be brought up to date; the next tick does so: %s", error)
-
-    def _end(self) -> None:
-        shared = [*self._after_work(self._mode)] if self._worked or self._mode.by == "auto" else []
-        looks = [*self._looks, *shared, self._degraded()]
-        for kind in self._reports_due():
-            if self._report:
-                self._report(kind, self._clock.now())
-                self._raw = self._read()
-        if self._something(looks):
-            self._evaluate(looks)
-        if self._sender:
-            self._sender.wait(self._settings.tick_wait_seconds)
+        """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
+        saved is found again by the next tick."""
+        shared: list[Findings] = []
+        with _tolerant("what all pipelines share could not be looked at"):
+            if self._worked or self._mode.by == "auto":
+                shared += self._after_work(self._mode)
+        with _tolerant("a report could not be made"):
+            self._make_reports()
+        with _tolerant("alerts could not be brought up to date"):
+            looks = [*self._looks, *shared, self._degraded()]
+            if self._document.wants_a_look or any(it.found for it in looks):
+                self._evaluate(looks)
+            if self._sender:
+                self._sender.wait(self._settings.tick_wait_seconds)
 
     def _mode_itself(self) -> ModeState:
         from retake.degraded.store import ModeStore
 
         return ModeStore(self._bucket, self._clock).read()
-
-    def _something(self, looks: Sequence[Findings]) -> bool:
-        """Return whether anything is wrong, was wrong lately, or waits to be sent."""
-        on_record = self._raw.get("alerts") or self._raw.get("ended") or any(it.get("queue") for it in self._channels())
-        return bool(on_record) or any(it.found for it in looks)
 
     def _evaluate(self, looks: Sequence[Findings]) -> None:
         from retake.alerts.board import Board
@@ -185,46 +222,21 @@ class TickWatch:
             self._sender = Sender(store, self._settings, self._environ, self._clock)
         self._sender.start()
 
-    def _read(self) -> Mapping[str, Any]:
-        try:
-            value = json.loads(self._bucket.read(KEY)[0])
-        except NotFound:
-            return {}
-        except (ValueError, RecursionError) as error:
-            raise StateError(
-                f"{KEY}: not JSON ({error}). Mend it or remove it; the mode is in mode/state.json"
-            ) from error
-        if not isinstance(value, dict):
-            raise StateError(f"{KEY}: the whole document is no object. Mend it or remove it")
-        return value
-
-    def _channels(self) -> list[Mapping[str, Any]]:
-        channels = self._raw.get("channels")
-        found = channels.values() if isinstance(channels, dict) else ()
-        return [it for it in found if isinstance(it, dict)]
-
-    def _due(self, channel: Mapping[str, Any]) -> bool:
-        if not channel.get("queue"):
-            return False
-        try:
-            times = [parse_stamp(channel[name]) for name in ("sending_until", "next_at") if channel.get(name)]
-        except (ValueError, TypeError):
-            return True
-        return all(self._clock.now() >= it for it in times)
-
     def _degraded(self) -> Findings:
         mode = self._mode
         wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
         return Findings("", frozenset({"degraded"}), wrong)
 
-    def _reports_due(self) -> list[str]:
+    def _make_reports(self) -> None:
         wanted = {it for channel in self._settings.channels for it in channel.reports}
         if not wanted or not self._report:
-            return []
+            return
         from retake.alerts.reports import due_reports
 
-        done = self._raw.get("reports")
-        return due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, self._clock.now())
+        done, now = self._document.raw.get("reports"), self._clock.now()
+        for kind in due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, now):
+            self._report(kind, now)
+            self._document = BoardDocument.read(self._bucket)
 
 
 def _facts(runner: WatchedRunner) -> PipelineFacts | None:
@@ -233,3 +245,14 @@ def _facts(runner: WatchedRunner) -> PipelineFacts | None:
     except Exception:  # noqa: BLE001  a bug here must not take the place of what the tick raised
         _log.exception("what the tick found cannot be told: this is a bug in Retake")
         return None
+
+
+@contextmanager
+def _tolerant(what: str) -> Iterator[None]:
+    """Log what goes wrong: neither alerts nor figures take the place of how a tick ended."""
+    try:
+        yield
+    except RetakeError as error:
+        _log.error("%s; the next tick does so: %s", what, error)
+    except Exception:  # noqa: BLE001  a bug here must not fail a tick
+        _log.exception("%s: this is a bug in Retake", what)

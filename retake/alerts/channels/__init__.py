@@ -1,10 +1,8 @@
-"""The kinds of channels. Each file speaks one service's protocol; none is imported before a message is due."""
+"""Kinds of channels, one file each; none is imported before one of its messages is due.
 
-from retake.alerts.message import Message, SendOutcome
-from retake.alerts.settings import AlertChannel
+    sending.py        sends one message once: `send`
+    post.py           an HTTP request, and what its answer means for the message
+    slack.py, email.py, pagerduty.py, sms.py, telegram.py, webhook.py, apprise_urls.py
 
-
-def send(
-    channel: AlertChannel, secret: str, message: Message, timeout_s: float, done: tuple[str, ...] = ()
-) -> SendOutcome:
-    raise NotImplementedError
+Each kind has `send(sending) -> Sent`. It raises nothing for what the network or the service does.
+"""
