@@ -37,7 +37,7 @@ def send(sending: Sending) -> Outcome:
         return Outcome(How.REFUSED, "one of the channel's addresses (from, to) is not a mail address")
     try:
         tls = None if sending.channel.options["security"] == "none" else trusted()
-        refused = within(sending.timeout_s, lambda cutter: _Session(cutter, sending, tls).deliver(mail))
+        refused = within(sending.timeout_s, lambda cutter: _MailSession(cutter, sending, tls).deliver(mail))
     except SettingsError as error:
         return Outcome(How.FAILED, str(error))
     except Overdue:
@@ -74,7 +74,7 @@ def _id_of(delivery_id: str) -> str:
     return delivery_id if plain else sha256(delivery_id.encode("utf-8", "replace")).hexdigest()
 
 
-class _Session(smtplib.SMTP):
+class _MailSession(smtplib.SMTP):
     """One connection to the mail server, which `cutter` can cut. `tls` is None for one that is not encrypted."""
 
     def __init__(self, cutter: Cutter, sending: Sending, tls: ssl.SSLContext | None) -> None:

@@ -21,7 +21,7 @@ def send(sending: Sending) -> Outcome:
     for recipient in options["to"]:
         if recipient in sending.done:
             continue
-        left_s = end_s - time.monotonic()
+        left_s = round(end_s - time.monotonic(), 2)
         if left_s <= 0:
             outcomes[recipient] = Outcome(How.FAILED, "no time was left")
             continue
