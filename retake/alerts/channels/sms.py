@@ -15,7 +15,7 @@ _LEAST_TEXT = 160  # that a link leaves
 def send(sending: Sending) -> Outcome:
     """Send it to each recipient that does not have it yet; all of them share the time."""
     options, end_s = sending.channel.options, time.monotonic() + sending.timeout_s
-    url = f"{options['endpoint'].rstrip('/')}/2010-04-01/Accounts/{quote(options['account'], safe='')}/Messages.json"
+    url = f"{options['endpoint']}/2010-04-01/Accounts/{quote(options['account'], safe='')}/Messages.json"
     headers, text = basic(options["account"], sending.secret), body_of(sending.message)
     outcomes = {}
     for recipient in options["to"]:
