@@ -76,10 +76,10 @@ class MailServer:
         with connection, suppress(OSError, ValueError):
             if self._implicit and self._tls:
                 with self._tls.wrap_socket(connection, server_side=True) as secured:
-                    _Session(self, secured, encrypted=True).run(greeting=True)
-            elif _Session(self, connection, encrypted=False).run(greeting=True) and self._tls:
+                    _Conversation(self, secured, encrypted=True).run(greeting=True)
+            elif _Conversation(self, connection, encrypted=False).run(greeting=True) and self._tls:
                 with self._tls.wrap_socket(connection, server_side=True) as secured:
-                    _Session(self, secured, encrypted=True).run(greeting=False)
+                    _Conversation(self, secured, encrypted=True).run(greeting=False)
 
     def reply(self, command: str, usual: str) -> Reply:
         return self.replies.get(command, self.replies.get(command.split(" ")[0], usual))
@@ -88,7 +88,7 @@ class MailServer:
         return [it for it in self._offers if it != "STARTTLS" or (self._tls and not encrypted)]
 
 
-class _Session:
+class _Conversation:
     """One side of a conversation. `run` returns true if STARTTLS comes next."""
 
     def __init__(self, server: MailServer, connection: socket.socket, *, encrypted: bool) -> None:

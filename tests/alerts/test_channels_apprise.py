@@ -125,12 +125,13 @@ print(lines.getvalue())
 
 
 def test_apprise_logs_nothing(service: ScriptedVendor) -> None:
-    service.script = [says(200), says(500)]
-    urls = [url_of(service), url_of(service), url_of(closed_port()), f"nosuch://{SECRET}", "json://:a:b@/x"]
+    odd = b"HTTP/1.1 200 OK\r\nno header\r\n\r\n"
+    service.script = [says(200), says(500), lambda connection, _: connection.sendall(odd)]
+    urls = [*[url_of(service)] * 3, url_of(closed_port()), f"nosuch://{SECRET}", "json://:a:b@/x"]
     ran = subprocess.run([sys.executable, "-c", CHATTER, *urls], capture_output=True, text=True, check=True, timeout=60)
     assert SECRET not in ran.stdout + ran.stderr
     assert "apprise" not in ran.stdout
-    assert len(service.seen) == 2
+    assert len(service.seen) == 3
 
 
 def test_the_text_is_no_markup_for_a_service_that_takes_html(service: ScriptedVendor) -> None:

@@ -82,6 +82,16 @@ def test_it_is_the_same_at_each_try() -> None:
     assert first.data == second.data
 
 
+def test_names_and_domains_beyond_ascii() -> None:
+    with MailServer() as server:
+        mail, parsed = sent(
+            server, **{"from": "Größe <retake@müller.example>", "to": ['"Ann, B" <ann@müller.example>']}
+        )
+    assert mail.recipients == ("ann@xn--mller-kva.example",)
+    assert parsed["From"] == "Größe <retake@xn--mller-kva.example>"
+    assert parsed["Message-ID"] == "<d-0001@xn--mller-kva.example>"
+
+
 def test_a_report_has_no_level() -> None:
     with MailServer() as server:
         _, parsed = sent(server, REPORT)
@@ -137,6 +147,7 @@ def test_any_id_makes_a_message_id(delivery_id: str) -> None:
         {"from": "a b c@d e"},
         {"from": f"retake@{'a' * 70}.example"},
         {"to": ["ann@people.example", "x"]},
+        {"to": ["größe@people.example"]},
         {"to": ["ann@people.example\nRCPT TO:<eve@evil.example>"]},
     ],
 )

@@ -63,11 +63,7 @@ ANSWERS: dict[str, tuple[Act, Ending, str]] = {
     "503": (says(503), Ending.FAILED, "503"),
     "a cut connection": (cut, Ending.FAILED, "the connection was cut"),
     "a cut answer": (cut_midway, Ending.FAILED, "the connection was cut"),
-    "no HTTP": (
-        lambda connection, _: connection.sendall(b"220 hello\r\n"),
-        Ending.FAILED,
-        "the connection was cut",
-    ),
+    "no HTTP": (lambda connection, _: connection.sendall(b"220 hello\r\n"), Ending.FAILED, "the connection was cut"),
 }
 
 
@@ -108,7 +104,7 @@ def test_a_try_has_an_end(service: ScriptedVendor, kind: str, act: Act) -> None:
     outcome = sent(kind, service.url, timeout_s=0.3)
     assert time.monotonic() - begun < 2.0
     assert outcome.how is Ending.FAILED
-    assert outcome.why.startswith("no answer within 0.")
+    assert outcome.why == "no answer within 0.3 s"
 
 
 def drips_head(connection: socket.socket, stop: threading.Event) -> None:

@@ -56,7 +56,7 @@ def mail_of(sending: Sending) -> EmailMessage:
     mail["To"] = tuple(map(_address, options["to"]))
     mail["Subject"] = message.headline
     mail["Date"] = format_datetime(parse_stamp(message.at))
-    mail["Message-ID"] = f"<{_id_of(message.delivery_id)}@{sender.domain.encode('idna').decode()}>"
+    mail["Message-ID"] = f"<{_id_of(message.delivery_id)}@{sender.domain}>"
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.text, charset="utf-8")
     return mail
@@ -64,9 +64,10 @@ def mail_of(sending: Sending) -> EmailMessage:
 
 def _address(text: str) -> Address:
     name, address = parseaddr(text)
-    if "@" not in address or not text.isprintable():
+    local, _, domain = address.rpartition("@")
+    if not local or not text.isprintable():
         raise ValueError("no address")
-    return Address(name, addr_spec=address)
+    return Address(name, addr_spec=f"{local}@{domain.encode('idna').decode()}")
 
 
 def _id_of(delivery_id: str) -> str:

@@ -1,6 +1,5 @@
 """An HTTP request of a channel, and what its answer means for the message."""
 
-import logging
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,14 +14,6 @@ from retake.vendors.route import check_route
 
 ANSWER_LIMIT = 64 * 2**10  # bytes; a longer answer is judged by its status alone
 _PASSING = (408, 429)  # the refusals that may pass
-
-
-def _quotes_no_url(record: logging.LogRecord) -> bool:
-    return "url=" not in str(record.msg)
-
-
-# Of an answer whose headers are malformed urllib3 warns, with the whole URL: a secret, for some kinds.
-logging.getLogger("urllib3.connection").addFilter(_quotes_no_url)
 
 
 def judged(reply: Reply, reason: str = "") -> Sent:

@@ -1,5 +1,6 @@
 """Sends one message through one channel, once, and says how that ended."""
 
+import logging
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -18,6 +19,14 @@ LONGEST_WAIT_S = 3600.0
 WHY_LIMIT = 200  # characters
 _MODULES = {"apprise": "apprise_urls"}  # a module "apprise" beside the library of that name would mislead readers
 _SEPARATORS = re.compile(r"[\s/:?&=@#,;]+")
+
+
+def _quotes_no_url(record: logging.LogRecord) -> bool:
+    return "url=" not in str(record.msg)
+
+
+# Of an answer whose headers are malformed urllib3 warns, with the whole URL: a secret, for some kinds.
+logging.getLogger("urllib3.connection").addFilter(_quotes_no_url)
 
 
 class Sending(NamedTuple):

@@ -15,13 +15,13 @@ _LEAST_TEXT = 160  # that a link leaves
 def send(sending: Sending) -> Sent:
     """Send it to each recipient that does not have it yet; all of them share the time."""
     options, end_s = sending.channel.options, time.monotonic() + sending.timeout_s
-    url = f"{options['endpoint'].rstrip('/')}/2010-04-01/Accounts/{quote(options['account'], safe='')}/Messages.json"
+    url = f"{options['endpoint']}/2010-04-01/Accounts/{quote(options['account'], safe='')}/Messages.json"
     headers, text = basic(options["account"], sending.secret), body_of(sending.message)
     outcomes = {}
     for recipient in options["to"]:
         if recipient in sending.done:
             continue
-        left_s = end_s - time.monotonic()
+        left_s = round(end_s - time.monotonic(), 2)
         if left_s <= 0:
             outcomes[recipient] = Sent(Ending.FAILED, "no time was left")
             continue

@@ -21,7 +21,7 @@ def send(sending: Sending) -> Sent:
         "text": shortened(f"{message.title}\n\n{message.text}".strip(), TEXT_LIMIT),
         "link_preview_options": {"is_disabled": True},  # Telegram would fetch the links in the text
     }
-    return post(sending, f"{options['endpoint'].rstrip('/')}/bot{token}/sendMessage", _judge, json=body)
+    return post(sending, f"{options['endpoint']}/bot{token}/sendMessage", _judge, json=body)
 
 
 def _judge(reply: Reply) -> Sent:
