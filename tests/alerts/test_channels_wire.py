@@ -12,7 +12,7 @@ from notices import FIELDS, LINK, MESSAGE, REPORT, channel
 from scripted_vendor import ScriptedVendor, cut, says
 
 from retake.alerts.channels import pagerduty, sms
-from retake.alerts.channels.sending import combined, length, send, shortened, without_secret
+from retake.alerts.channels.sending import Sending, combined, length, send, shortened, without_secret
 from retake.alerts.channels.slack import TEXT_LIMIT
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
@@ -313,6 +313,10 @@ def test_parts_of_a_secret_are_masked_too() -> None:
         assert part.lower() not in masked.lower()
     assert without_secret("a b c", "") == "a b c"
     assert without_secret("the code is abc", "abc") == "the code is …"
+
+
+def test_a_try_is_shown_without_its_secret() -> None:
+    assert repr(Sending(channel("slack"), "https://hooks.example/T0", MESSAGE, 1.0)) == "Sending('it', 'd-0001')"
 
 
 def test_no_kind_is_imported_before_a_message_is_due() -> None:

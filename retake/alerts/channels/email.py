@@ -20,8 +20,8 @@ from retake.errors import SettingsError
 from retake.vendors.http import Cutter, Overdue, within
 from retake.vendors.route import trusted
 
-_BEHIND_S = 5.0
 ANSWER_LIMIT = 64 * 2**10  # bytes, of all replies of the server in one session
+_BEHIND_S = 5.0
 _SEVEN_BITS = SMTP.clone(cte_type="7bit")  # not every server takes eight
 _PLAIN_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 

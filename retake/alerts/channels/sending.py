@@ -38,6 +38,10 @@ class Sending(NamedTuple):
     timeout_s: float  # for the whole try
     done: tuple[str, ...] = ()  # the recipients that have it already
 
+    def __repr__(self) -> str:
+        """Name the message without the secret."""
+        return f"Sending({self.channel.name!r}, {self.message.delivery_id!r})"
+
 
 def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float, done: tuple[str, ...] = ()) -> Sent:
     """Send `message` once, within `timeout_s` seconds.
@@ -58,7 +62,7 @@ def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float,
         outcome.how,
         quote(without_secret(outcome.why, secret), limit=WHY_LIMIT),
         None if wait_s is None else min(max(wait_s, 0.0), LONGEST_WAIT_S),
-        outcome.done or done if failed else (),
+        (outcome.done or done) if failed else (),
     )
 
 
