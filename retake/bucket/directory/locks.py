@@ -266,7 +266,7 @@ def _describe_record(path: str, name: str) -> str:
 
 
 def _last_holder(path: str) -> tuple[str, str]:
-    """Return since when and by whom the lease is held, by the record in the file."""
+    """Return when the lease was taken and who took it, as recorded in the file."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
     since, _, owner = words.partition(" ")
