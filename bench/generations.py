@@ -101,12 +101,12 @@ def timed(work: Callable[[], object]) -> float:
 
 def generate(bucket: CountingBucket) -> None:
     """One tick, from nothing under way to a finished generation."""
-    settings, vendors, studio = Settings(), FakeVendors(), FakeMedia()
+    settings, vendors, media = Settings(), FakeVendors(), FakeMedia()
 
     def context(lease: Lease) -> StepContext:
         store = DocumentStore(bucket, settings.paths, lease, SystemClock())
         store.read()
-        return StepContext(settings, store, vendors, studio, SystemClock())
+        return StepContext(settings, store, vendors, media, SystemClock())
 
     scripts = InProcessScripts(context, prompts())
     tick = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench").tick()

@@ -79,3 +79,12 @@ def pytest_collection_finish() -> None:
     if QUICK:  # only now have the folders loaded profiles of their own
         settings.register_profile("quick", settings.default, max_examples=5)
         settings.load_profile("quick")
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shell script in ffmpeg's place, to be written by the test."""
+    script = tmp_path / "ffmpeg.sh"
+    script.touch(mode=0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
+    return script

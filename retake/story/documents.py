@@ -237,7 +237,7 @@ class MidjourneyDocument(_Document):
 
     @property
     def cancelled(self) -> dict[str, Any] | None:
-        """By whom and when, where it ended because somebody did not want it any more."""
+        """Who cancelled the generation, and when; None if nobody did."""
         return self.raw.get("cancelled") or None
 
     @property

@@ -312,7 +312,7 @@ def runs(world: World) -> list[Run]:
 
 
 def transitions(world: World, run: Run) -> list[tuple[str, str]]:
-    """Each state that the run came to, and by whom."""
+    """Each state that the run came to, and who moved it there."""
     events = BucketLedger(world.bucket, world.clock).events(run.run_id)
     return [(event.payload["status"], event.payload["actor"]) for event in events if event.kind == CHANGED]
 

@@ -30,7 +30,9 @@ class HolderProcess(NamedTuple):
 
 
 def holding(path: str) -> list[HolderProcess]:
-    """Return the processes that hold the exclusive lock on `path`, by id: other users' only where permissions allow."""
+    """Return the processes that hold the exclusive lock on `path`, sorted by id. Those of other users are found only if
+    this process may look at them.
+    """
     try:
         wanted = os.stat(path)
         pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
@@ -122,7 +124,7 @@ def take(path: str, name: str, owner: str, clock: Clock, mode: int = PRIVATE) ->
 
 
 def current_holder(path: str) -> Holder | None:
-    """Return who has `path` locked, or None. Raises OSError.
+    """Return the holder of the lock on `path`, or None. Raises OSError.
 
     Only the kernel knows, and the way to ask is to try: this takes a shared lock for an instant, and a process that
     tries to take the lease in that instant finds it held.
@@ -145,7 +147,7 @@ def current_holder(path: str) -> Holder | None:
 
 
 def describe_holders(path: str, name: str) -> str:
-    """Return a sentence on which living processes have `path` locked and what to do about it."""
+    """Return a sentence that names the living processes with a lock on `path` and says what to do about them."""
     found, (since, owner) = holding(path), _last_holder(path)
     taken = f"the lease {name!r} was taken by {owner} at {since}"
     if not found:
@@ -266,7 +268,7 @@ def _describe_record(path: str, name: str) -> str:
 
 
 def _last_holder(path: str) -> tuple[str, str]:
-    """Return since when and by whom the lease is held, by the record in the file."""
+    """Return when the lease was taken and who took it, as recorded in the file."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
     since, _, owner = words.partition(" ")
