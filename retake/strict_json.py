@@ -38,7 +38,7 @@ def encode(value: Any) -> bytes:
 def as_stored(value: Any) -> Any:
     """Return a copy of `value` as a document would give it back. Raises ValueError for what is not JSON."""
     try:
-        return json.loads(encode(value))
+        return parse(encode(value))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
 
