@@ -6,15 +6,17 @@
 
 A lock has no expiry, since nobody can tell a slow holder from a dead one: a write waits for it and then fails, and only
 a read gets through once it is old. An owner that takes a lock again after its own crash has it at once, in place of
-what it held before. So each owner is one worker, with a name that it keeps when it is started again.
+what it held before. So each owner is one worker, with a name that it keeps when it is started again, and with one
+`Locks`. A lock is as good as the store's compare-and-set (see `retake.retrying.state_store`).
 """
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from logging import getLogger
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from retake.attempts import repeating
@@ -39,35 +41,41 @@ class LockTimeout(RobotError):
 class LockHold(NamedTuple):
     """A lock as one owner holds it."""
 
-    token: str  # different each time it is taken
+    owner: str
     since: datetime
+
+
+Holds = Mapping[str, LockHold]
+"""By token, which is different each time that a lock is taken."""
 
 
 class LockState(NamedTuple):
     """Who holds a lock."""
 
-    writers: Mapping[str, LockHold] = {}  # by owner, at most one
-    readers: Mapping[str, LockHold] = {}  # by owner
+    writers: Holds = MappingProxyType({})
+    readers: Holds = MappingProxyType({})
     version: int = 0  # how often it was taken for writing
 
-    def others(self, owner: str, *, writes: bool) -> list[LockHold]:
-        """Return the holds that keep `owner` from writing or reading."""
-        holds = [*self.writers.items(), *(self.readers.items() if writes else ())]
-        return [hold for holder, hold in holds if holder != owner]
+    def without(self, ends: Callable[[str, LockHold], bool]) -> "LockState":
+        """Return the state without the holds that end, by token and hold."""
+        writers, readers = (
+            {token: hold for token, hold in holds.items() if not ends(token, hold)}
+            for holds in (self.writers, self.readers)
+        )
+        return LockState(writers, readers, self.version)
 
 
 class Locks:
     """The locks in `store`. Waits up to `wait_s` seconds; reads get through a lock that is `break_after_s` old.
 
-    An owner may read within its own write, write within its own read, and take what it holds once more. Every method
-    may raise StateError, StorageError.
+    An owner may take what it holds once more, and read within its own write or write within its own read, in the same
+    thread. Every method may raise StateError, StorageError.
     """
 
     def __init__(self, store: StateStore, clock: Clock, *, wait_s: float = 60, break_after_s: float = 90) -> None:
         self._store, self._clock = store, clock
         self._wait_s, self._break_after_s = wait_s, break_after_s
-        self._held: dict[tuple[str, str, bool], int] = {}
-        self._guard = threading.Lock()
+        self._alive: dict[str, int] = {}  # the thread of each token
 
     @contextmanager
     def write(self, name: str, owner: str) -> Iterator[int]:
@@ -82,9 +90,8 @@ class Locks:
     def read(self, name: str, owner: str) -> Iterator[int]:
         """Hold the lock with other readers, and return its version.
 
-        Where every hold of a writer is `break_after_s` old the reader gets through beside it, and may read what is half
-        written; it is logged. A later version tells that there has been another writer. Raises LockTimeout after
-        `wait_s`.
+        Beside a writer whose hold is `break_after_s` old the reader gets through, and may read what is half written;
+        that is logged. A later version tells that there has been another writer. Raises LockTimeout after `wait_s`.
         """
         with self._hold(name, owner, writes=False) as version:
             yield version
@@ -95,85 +102,73 @@ class Locks:
 
     def release(self, name: str, owner: str) -> None:
         """End all holds of `owner`, by order of an operator who knows that it is dead."""
-        self._cell(name).change(lambda state: (_without(state, owner, None), None))
+        self._cell(name).change(lambda state: (state.without(lambda token, hold: hold.owner == owner), None))
 
     @contextmanager
     def _hold(self, name: str, owner: str, *, writes: bool) -> Iterator[int]:
-        nested = self._entered((name, owner, writes), 1) > 1
-        token, version = None, 0
+        token = os.urandom(8).hex()
+        self._alive[token] = threading.get_ident()
         try:
-            if nested:
-                version = self.holders(name).version
-            else:
-                token = os.urandom(8).hex()
-                version = self._taken(name, owner, token, writes=writes)
-            yield version
+            yield self._taken(name, owner, token, writes=writes)
         except BaseException:
-            if token:
-                self._let_go(name, owner, token)
+            try:
+                self._end(name, token)
+            except RetakeError as error:  # the exception that is on its way matters more
+                _log.error("%s still has the lock %s, it could not be released: %s", owner, name, error)
             raise
         else:
-            if token:
-                self._cell(name).change(lambda state: (_without(state, owner, token), None))
+            self._end(name, token)
         finally:
-            self._entered((name, owner, writes), -1)
-
-    def _entered(self, what: tuple[str, str, bool], change: int) -> int:
-        """Return how often this owner is inside this lock, after a change of that number."""
-        with self._guard:
-            self._held[what] = count = self._held.get(what, 0) + change
-            if not count:
-                del self._held[what]
-            return count
+            del self._alive[token]
 
     def _taken(self, name: str, owner: str, token: str, *, writes: bool) -> int:
         """Wait for the lock, take it, and return its version. Raises LockTimeout."""
         deadline = self._clock.now() + timedelta(seconds=self._wait_s)
-        state = LockState()
+        others: list[LockHold] = []
         for pause_s in repeating(*LOOK_AGAIN_S):
             now = self._clock.now()
             try:
-                state, taken = self._tried(name, owner, LockHold(token, now), writes=writes)
-            except Conflict:  # many others want it too
-                taken = False
-            if taken:
-                return state.version
+                version, others = self._tried(name, token, LockHold(owner, now), writes=writes)
+            except Conflict:  # many want it
+                version = None
+            if version is not None:
+                return version
             left_s = (deadline - now).total_seconds()
             if left_s <= 0:
                 break
-            self._clock.sleep(min(pause_s, left_s, *self._until_broken(state, owner, now, writes=writes)))
-        raise LockTimeout(_refusal(name, owner, state, self._wait_s, writes=writes))
+            broken_in_s = [self._break_after_s - _age_s(it, now) for it in others if not writes]
+            self._clock.sleep(min([pause_s, left_s, *(it for it in broken_in_s if it > 0)]))
+        who = ", ".join(f"{it.owner} since {exact_stamp(it.since)}" for it in others) or "others were faster"
+        raise LockTimeout(
+            f"{name} was locked for {self._wait_s:g} s: {who}. Try again later; if the holder is dead, have it take "
+            "the lock again, or end its hold with Locks.release"
+        )
 
-    def _tried(self, name: str, owner: str, hold: LockHold, *, writes: bool) -> tuple[LockState, bool]:
-        """Take the lock if that is allowed now; return its state, and whether it was taken."""
+    def _tried(self, name: str, token: str, new: LockHold, *, writes: bool) -> tuple[int | None, list[LockHold]]:
+        """Take the lock if that is allowed now; return its version (None: not taken), and who else holds it."""
+        thread = threading.get_ident()
 
-        inside = (name, owner, not writes) in self._held
+        def step(state: LockState) -> tuple[LockState, tuple[int | None, list[LockHold]]]:
+            alive = dict(self._alive)
+            rest = state.without(lambda it, hold: hold.owner == new.owner and it not in alive)  # it died with these
+            held = [*rest.writers.items(), *(rest.readers.items() if writes else ())]
+            others = [hold for it, hold in held if hold.owner != new.owner or alive[it] != thread]
+            if others and (writes or any(_age_s(it, new.since) < self._break_after_s for it in others)):
+                return state, (None, others)
+            if writes:
+                rest = rest._replace(writers={**rest.writers, token: new}, version=rest.version + 1)
+            else:
+                rest = rest._replace(readers={**rest.readers, token: new})
+            return rest, (rest.version, others)
 
-        def step(state: LockState) -> tuple[LockState, tuple[LockState, bool]]:
-            others = state.others(owner, writes=writes)
-            if others and (writes or any(_age_s(it, hold.since) < self._break_after_s for it in others)):
-                return state, (state, False)
-            new = _with(state if inside else _without(state, owner, None), owner, hold, writes=writes)
-            return new, (new, True)
+        version, others = self._cell(name).change(step)
+        if version is not None and others:
+            writer = others[0]
+            _log.warning("%s reads %s beside %s, who has been writing since %s", new.owner, name, *writer)
+        return version, others
 
-        state, taken = self._cell(name).change(step)
-        if taken and (broken := state.others(owner, writes=writes)):
-            age_s = max(_age_s(it, hold.since) for it in broken)
-            _log.warning("%s reads %s although it has been locked for writing for %.0f s", owner, name, age_s)
-        return state, taken
-
-    def _until_broken(self, state: LockState, owner: str, now: datetime, *, writes: bool) -> list[float]:
-        """Return the seconds until a reader gets through, if it ever does."""
-        others = [] if writes else state.others(owner, writes=False)
-        left = [self._break_after_s - _age_s(it, now) for it in others]
-        return [max(left)] if left and max(left) > 0 else []
-
-    def _let_go(self, name: str, owner: str, token: str) -> None:
-        """Release the lock while an exception is on its way, which matters more than one of the store."""
-        try:
-            self._cell(name).change(lambda state: (_without(state, owner, token), None))
-        except RetakeError as error:
-            _log.error("%s still has the lock %s, it could not be released: %s", owner, name, error)
+    def _end(self, name: str, token: str) -> None:
+        self._cell(name).change(lambda state: (state.without(lambda it, hold: it == token), None))
 
     def _cell(self, name: str) -> StateCell[LockState]:
         return StateCell(self._store, state_name("lock", name), _decoded, _encoded)
@@ -183,33 +178,9 @@ def _age_s(hold: LockHold, now: datetime) -> float:
     return (now - hold.since).total_seconds()
 
 
-def _with(state: LockState, owner: str, hold: LockHold, *, writes: bool) -> LockState:
-    if writes:
-        return state._replace(writers={**state.writers, owner: hold}, version=state.version + 1)
-    return state._replace(readers={**state.readers, owner: hold})
-
-
-def _without(state: LockState, owner: str, token: str | None) -> LockState:
-    """Return the state without the hold of that token; with None, without all holds of `owner`."""
-
-    def rest(holds: Mapping[str, LockHold]) -> Mapping[str, LockHold]:
-        return {it: hold for it, hold in holds.items() if it != owner or token not in (None, hold.token)}
-
-    return state._replace(writers=rest(state.writers), readers=rest(state.readers))
-
-
-def _refusal(name: str, owner: str, state: LockState, wait_s: float, *, writes: bool) -> str:
-    holds = [*state.writers.items(), *(state.readers.items() if writes else ())]
-    who = ", ".join(f"{it} since {exact_stamp(hold.since)}" for it, hold in holds if it != owner)
-    return (
-        f"{name} was locked for {wait_s:g} s: {who or 'others were faster'}. Try again later; "
-        "if the holder is dead, have it take the lock again, or end its hold with Locks.release"
-    )
-
-
 def _encoded(state: LockState) -> Raw:
-    def held(holds: Mapping[str, LockHold]) -> dict[str, Any]:
-        return {owner: {"token": hold.token, "since": exact_stamp(hold.since)} for owner, hold in holds.items()}
+    def held(holds: Holds) -> dict[str, Any]:
+        return {token: {"owner": hold.owner, "since": exact_stamp(hold.since)} for token, hold in holds.items()}
 
     return {"writers": held(state.writers), "readers": held(state.readers), "version": state.version}
 
@@ -219,11 +190,11 @@ def _decoded(raw: Raw | None) -> LockState:
         return LockState()
     try:
         writers, readers = (
-            {owner: LockHold(str(it["token"]), parse_stamp(it["since"])) for owner, it in raw[name].items()}
+            {token: LockHold(str(it["owner"]), parse_stamp(it["since"])) for token, it in raw[name].items()}
             for name in ("writers", "readers")
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"writers or readers: are no owners with token and time ({error})") from error
+        raise ValueError(f"writers or readers: are no holds with owner and time ({error})") from error
     if type(version := raw.get("version")) is not int:
         raise ValueError(f"version: {version!r} is no number")
     return LockState(writers, readers, version)

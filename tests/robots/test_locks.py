@@ -49,13 +49,17 @@ def hold(locks: Locks, kind: str, name: str, owner: str) -> ExitStack:
     return stack
 
 
+def owners(locks: Locks, kind: str) -> list[str]:
+    return [hold.owner for hold in getattr(locks.holders("length"), kind).values()]
+
+
 # --- who gets it ----------------------------------------------------------------------------------------------------
 
 
 def test_readers_share_it_and_a_writer_has_it_alone(opened: Open, clock: FakeClock) -> None:
     ours, theirs = Locks(opened(), clock, wait_s=0), Locks(opened(), clock, wait_s=0)
     with ours.read("length", "a"), theirs.read("length", "b"):
-        assert list(ours.holders("length").readers) == ["a", "b"]
+        assert owners(ours, "readers") == ["a", "b"]
         for owner in ("a", "c"):
             with pytest.raises(LockTimeout), theirs.write("length", owner):
                 raise AssertionError
@@ -116,7 +120,7 @@ def test_a_read_gets_through_once_the_lock_is_90_seconds_old(
     else:
         with locks.read("length", "b") as version:
             assert (passed(clock), version) == (through, 1)
-            assert list(locks.holders("length").writers) == ["a"]  # it still has it
+            assert owners(locks, "writers") == ["a"]  # it still has it
     writing.close()
     assert not locks.holders("length").writers
 
@@ -134,7 +138,7 @@ def test_a_write_never_gets_through_however_old_the_lock_is(opened: Open, clock:
     locks.release("length", "a")  # somebody has made sure that it is dead
     with locks.write("length", "b"):
         dead.close()
-        assert list(locks.holders("length").writers) == ["b"]
+        assert owners(locks, "writers") == ["b"]
 
 
 def test_the_times_are_those_that_are_given() -> None:
@@ -176,6 +180,28 @@ def test_an_owner_may_take_what_it_holds_once_more_and_keeps_it_until_the_last_e
             pass
 
 
+def test_two_threads_of_one_owner_exclude_one_another(clock: FakeClock) -> None:
+    locks, ended = Locks(MemoryStateStore(), clock, wait_s=5), list[object]()
+
+    def work(kind: str) -> None:
+        try:
+            with hold(locks, kind, "length", "a"):
+                ended.append("through")
+        except LockTimeout as error:
+            ended.append(error.code)
+
+    for held, wanted in (("write", "write"), ("write", "read"), ("read", "write"), ("read", "read")):
+        with hold(locks, held, "length", "a"):
+            other = threading.Thread(target=work, args=(wanted,))
+            other.start()
+            other.join(30)
+            with pytest.raises(LockTimeout):
+                hold(locks, "write", "length", "b")
+    assert ended == ["ERR_TEMPORARY_LOCK_TIMEOUT"] * 3 + ["through"]
+    with locks.write("length", "b"):
+        pass
+
+
 def test_of_two_readers_none_may_begin_to_write(clock: FakeClock) -> None:
     locks = Locks(MemoryStateStore(), clock)
     with locks.read("length", "a"), locks.read("length", "b"):
@@ -193,7 +219,7 @@ def test_who_died_with_it_has_it_at_once_and_then_it_is_free(
     dead = hold(Locks(opened(), clock), held, "length", "a")
     with hold(Locks(opened(), clock), again, "length", "a"):
         dead.close()  # the late end of an earlier hold ends no later one
-        assert "a" in getattr(Locks(opened(), clock).holders("length"), {"read": "readers", "write": "writers"}[again])
+        assert "a" in owners(Locks(opened(), clock), {"read": "readers", "write": "writers"}[again])
     with Locks(opened(), clock).write("length", "b"):
         assert passed(clock) == 0
 
@@ -239,7 +265,7 @@ def test_any_text_can_be_the_name(opened: Open, clock: FakeClock, name: str) -> 
 
 def test_a_document_without_sense_is_told_and_left_as_it_is(clock: FakeClock) -> None:
     states = MemoryStateStore()
-    for raw in ({"writers": []}, {"writers": {}, "readers": {"a": {"token": "x", "since": "noon"}}, "version": 1}):
+    for raw in ({"writers": []}, {"writers": {}, "readers": {"a": {"owner": "x", "since": "noon"}}, "version": 1}):
         states.change("lock.length", lambda _, raw=raw: (raw, None))
         with pytest.raises(StateError, match="left as it is"):
             hold(Locks(states, clock), "read", "length", "a")
