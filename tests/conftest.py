@@ -20,6 +20,7 @@ SEARCHES = {
     "test_crash_sweep",
     "test_ledger_bucket_crash",
     "test_ledger_histories",
+    "test_robot_crashes",
     "test_simulation",
     "test_walk",
 }

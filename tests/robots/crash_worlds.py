@@ -1,5 +1,6 @@
 """Programs over a bucket that die at every operation of theirs, and are started again."""
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Protocol
@@ -37,18 +38,23 @@ class World(Protocol):
         ...
 
 
+PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "7"))
+
+
 def sweep(make: Callable[[], World]) -> int:
-    """Let the program die before and after each operation, and in the second go again; return how often it died."""
-    died = 0
-    for first in _ways_to_die(make):
-        for second in [None, *_ways_to_die(make, first)]:
-            deaths = [first, second] if second else [first]
+    """Let the program die before and after each operation, and in its second go again, at every PAIRS_EVERYth point.
+
+    Return how often the first go died.
+    """
+    ways = list(_ways_to_die(make))
+    for number, first in enumerate(ways):
+        seconds = list(_ways_to_die(make, first))[number % PAIRS_EVERY :: PAIRS_EVERY]
+        for deaths in [[first], *([first, second] for second in seconds)]:
             world, store, clock = _after(make, *deaths)
             process = Process(store, clock)
             world.work(process)
             world.check(process, len(deaths))
-            died += 1
-    return died
+    return len(ways)
 
 
 def _ways_to_die(make: Callable[[], World], *before: Fault) -> Iterator[Fault]:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crash_worlds import Process, sweep
 
 from retake.clock import FakeClock
 from retake.errors import ErrorClass, LeaseLost, RobotError, Stopped, StorageError
@@ -179,36 +178,3 @@ def test_a_buffer_that_is_away_is_told_before_a_lower_store_is_tried(clock: Fake
     assert second.kept == {}
     with pytest.raises(ValueError, match="not JSON"):
         over(places, MemoryStateStore(), clock).put("a", object())
-
-
-# --- deaths ---------------------------------------------------------------------------------------------------------
-
-
-class Measuring:
-    """Robot 9, which stores metrics while the first store is away, and then again. It never repeats what died."""
-
-    def __init__(self) -> None:
-        self.first, self.second = Place("InfluxDB"), Place("Redis")
-        self.plan: list[tuple[str, int, bool]] = [("a", 1, True), ("b", 1, True), ("a", 2, False)]
-        self.taken: dict[str, int] = {}  # what a put returned for, the newest by key
-        self.tried: dict[str, int] = {}
-
-    def work(self, process: Process) -> None:
-        def at(place: Place) -> tuple[str, Callable[[str, Any], object]]:
-            return place.name, lambda key, value: process.effect(place.name, lambda: place.put(key, value))
-
-        stores = Stores([at(self.first), at(self.second)], buffer=process.states, clock=process.clock)
-        while self.plan:
-            key, value, self.first.away = self.plan.pop(0)
-            self.tried[key] = value
-            stores.put(key, value)
-            self.taken[key] = value
-        stores.sync()
-
-    def check(self, process: Process, deaths: int) -> None:
-        for key, value in self.taken.items():
-            assert self.first.kept[key] in (value, self.tried[key])
-
-
-def test_a_death_at_any_point_loses_no_value_that_a_store_took() -> None:
-    assert sweep(Measuring) > 700

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_worlds import Process, sweep
 
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import FakeClock, SystemClock, exact_stamp
@@ -270,35 +269,6 @@ def test_a_document_without_sense_is_told_and_left_as_it_is(clock: FakeClock) ->
         with pytest.raises(StateError, match="left as it is"):
             hold(Locks(states, clock), "read", "length", "a")
         assert states.read("lock.length") == raw
-
-
-# --- deaths ---------------------------------------------------------------------------------------------------------
-
-
-class Writing:
-    """Robot 6, which sets a value under a lock."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind, self.inside, self.ended = kind, 0, 0
-
-    def work(self, process: Process) -> None:
-        with hold(Locks(process.states, process.clock), self.kind, "length", "robot 6"):
-            process.effect("set", self.enter)
-        self.ended += 1
-
-    def enter(self) -> None:
-        self.inside += 1
-
-    def check(self, process: Process, deaths: int) -> None:
-        assert self.ended == 1
-        assert 1 <= self.inside <= deaths + 1
-        with Locks(process.states, process.clock).write("length", "another"):
-            assert passed(process.clock) == 0
-
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-def test_a_death_at_any_point_leaves_no_lock_that_its_owner_does_not_have_at_once(kind: str) -> None:
-    assert sweep(lambda: Writing(kind)) > 50
 
 
 # --- at the same time -----------------------------------------------------------------------------------------------

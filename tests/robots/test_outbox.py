@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from crash_worlds import Process, sweep
 
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash
@@ -137,31 +136,6 @@ def test_no_document_grows_with_what_was_delivered_long_ago(clock: FakeClock) ->
         Outbox(states, clock).deliver(sent.append)
     assert len(sent) == 200
     assert max(len(repr(states.read(name))) for name in states.names()) < 300
-
-
-# --- deaths ---------------------------------------------------------------------------------------------------------
-
-
-class Linking:
-    """Robot 8, which puts messages and delivers them."""
-
-    def __init__(self) -> None:
-        self.sent: list[object] = []
-
-    def work(self, process: Process) -> None:
-        outbox = Outbox(process.states, process.clock)
-        for name in "ab":
-            outbox.put(name, name)
-        outbox.deliver(lambda message: process.effect("send", lambda: self.sent.append(message)))
-
-    def check(self, process: Process, deaths: int) -> None:
-        assert list(dict.fromkeys(self.sent)) == ["a", "b"]  # all of them, in order
-        assert len(self.sent) <= 2 + deaths
-        assert Outbox(process.states, process.clock).deliver(nothing) == 0
-
-
-def test_a_death_at_any_point_loses_no_message_and_repeats_at_most_the_one_under_way() -> None:
-    assert sweep(Linking) > 1000
 
 
 # --- two at the same time -------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crash_worlds import Process, sweep
 
 from retake.bucket import Conflict
 from retake.clock import FakeClock
@@ -202,47 +201,3 @@ def test_progress_that_makes_no_sense_is_told_and_left_as_it_is(clock: FakeClock
     with pytest.raises(StateError, match="left as it is"):
         Saga(states, clock).run("link-7", links.steps)
     assert (states.read("saga.link-7"), links.log) == (raw, [])
-
-
-# --- deaths ---------------------------------------------------------------------------------------------------------
-
-
-class Linking:
-    """Robot 8, which links by a saga of two steps; the last one fails, or not. Effects may come before a death."""
-
-    def __init__(self, fails: str | None) -> None:
-        self.fails, self.log, self.there = fails, list[str](), set[str]()
-
-    def work(self, process: Process) -> None:
-        def step(name: str) -> Step:
-            def do() -> None:
-                if name == self.fails:
-                    raise RobotError(CIRCULAR, "a → b → a")
-                process.effect(f"do {name}", lambda: self.there.add(name))
-                self.log.append(f"do {name}")
-
-            def undo() -> None:
-                process.effect(f"undo {name}", lambda: self.there.discard(name))
-                self.log.append(f"undo {name}")
-
-            return Step(name, do, undo)
-
-        saga = Saga(process.states, process.clock)
-        if not self.fails:
-            saga.run("link-7", [step(name) for name in "ab"])
-            return
-        with pytest.raises(RobotError) as caught:
-            saga.run("link-7", [step(name) for name in "abc"])
-        assert caught.value.code == CIRCULAR
-
-    def check(self, process: Process, deaths: int) -> None:
-        assert self.there == (set() if self.fails else {"a", "b"})
-        for name in "ab":
-            assert 1 <= self.log.count(f"do {name}") <= deaths + 1
-        undone = [it for it in self.log if it.startswith("undo")]
-        assert not undone if not self.fails else undone[-1] == "undo a"
-
-
-@pytest.mark.parametrize("fails", [None, "c"])
-def test_a_death_at_any_point_leaves_a_saga_that_is_done_or_undone_in_the_end(fails: str | None) -> None:
-    assert sweep(lambda: Linking(fails)) > 400

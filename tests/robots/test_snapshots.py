@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_worlds import Process, sweep
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,37 +223,3 @@ def test_whatever_the_state_it_comes_back_and_a_changed_byte_never_changes_it(st
     data[cut % len(data)] = byte
     bucket.write(key, bytes(data), ANY)
     assert snapshots.restore() in (state, None)
-
-
-# --- deaths ---------------------------------------------------------------------------------------------------------
-
-
-class Measuring:
-    """Robot 9, which takes snapshots in two places."""
-
-    def __init__(self) -> None:
-        self.taken = self.tried = 0
-
-    def work(self, process: Process) -> None:
-        here, there = process.bucket.part("here/"), process.bucket.part("there/")
-        snapshots = Snapshots(here, "kpi/", process.clock, replicas=[there])
-        found = snapshots.restore()
-        assert (found or 0) in range(self.taken, self.tried + 1)
-        while self.taken < 2:
-            self.tried = self.taken + 1
-            snapshots.take(self.tried)
-            assert snapshots.restore() == self.tried
-            self.taken = self.tried
-            process.clock.sleep(300)
-
-    def check(self, process: Process, deaths: int) -> None:
-        places = [process.bucket.part("here/"), process.bucket.part("there/")]
-        both = Snapshots(places[0], "kpi/", process.clock, replicas=places[1:])
-        assert both.restore() == 2
-        process.clock.sleep(300)
-        assert both.take(3)  # what one of them missed, the next makes up for
-        assert [Snapshots(place, "kpi/", process.clock).restore() for place in places] == [3, 3]
-
-
-def test_a_death_at_any_point_loses_no_snapshot_that_was_taken() -> None:
-    assert sweep(Measuring) > 500
