@@ -73,7 +73,7 @@ class QueuedMessage(NamedTuple):
     link: str | None = None  # to the alert on the dashboard
 
 
-class Outbox(NamedTuple):
+class ChannelQueue(NamedTuple):
     """The queue of one channel, and how its last deliveries ended."""
 
     queue: tuple[QueuedMessage, ...] = ()
@@ -93,7 +93,7 @@ class Board(NamedTuple):
     """
 
     alerts: Mapping[str, Alert] = {}
-    channels: Mapping[str, Outbox] = {}
+    channels: Mapping[str, ChannelQueue] = {}
     ended: tuple[Alert, ...] = ()
     reports: Mapping[str, str] = {}
     mode: Mapping[str, Any] | None = None
@@ -107,7 +107,7 @@ def decoded(raw: Mapping[str, Any] | None) -> Board:
     """Read a board. Raises ValueError, which names the field."""
     raw = raw or {}
     alerts = [decoded_alert(it) for it in _list(raw, "alerts")]
-    channels = {name: _outbox(it, f"channels.{name}") for name, it in _object(raw, "channels").items()}
+    channels = {name: _queue(it, f"channels.{name}") for name, it in _object(raw, "channels").items()}
     ended = tuple(decoded_alert(it) for it in _list(raw, "ended"))
     mode = raw.get("mode")
     if mode is not None and not isinstance(mode, dict):
@@ -119,7 +119,7 @@ def encoded(board: Board) -> dict[str, Any]:
     """Return the board as JSON has it."""
     return {
         "alerts": [encoded_alert(it) for it in board.alerts.values()],
-        "channels": {name: _encoded_outbox(it) for name, it in board.channels.items()},
+        "channels": {name: _encoded_queue(it) for name, it in board.channels.items()},
         "ended": [encoded_alert(it) for it in board.ended],
         "reports": dict(board.reports),
         "mode": board.mode,
@@ -143,10 +143,10 @@ def encoded_alert(alert: Alert) -> dict[str, Any]:
     return {**_without_defaults(alert), "seen": dict(alert.seen)}
 
 
-def _outbox(raw: Any, where: str) -> Outbox:
-    values = _known(raw, Outbox._fields, where)
+def _queue(raw: Any, where: str) -> ChannelQueue:
+    values = _known(raw, ChannelQueue._fields, where)
     queue = tuple(_delivery(it, f"{where}.queue") for it in _list(values, "queue"))
-    return Outbox(**{**values, "queue": queue})
+    return ChannelQueue(**{**values, "queue": queue})
 
 
 def _delivery(raw: Any, where: str) -> QueuedMessage:
@@ -157,7 +157,7 @@ def _delivery(raw: Any, where: str) -> QueuedMessage:
         raise ValueError(f"{where}: {error}") from error
 
 
-def _encoded_outbox(outbox: Outbox) -> dict[str, Any]:
+def _encoded_queue(outbox: ChannelQueue) -> dict[str, Any]:
     return {**_without_defaults(outbox), "queue": [_without_defaults(it) for it in outbox.queue]}
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import NamedTuple
 
-from retake.alerts.board import Board, Outbox, QueuedMessage
+from retake.alerts.board import Board, ChannelQueue, QueuedMessage
 from retake.alerts.message import Ending, Sent
 from retake.alerts.settings import AlertSettings
 from retake.clock import parse_stamp, stamp
@@ -35,7 +35,7 @@ class SendClaims(NamedTuple):
     dropped: tuple[QueuedMessage, ...]  # too old to be of use
 
 
-def due(outbox: Outbox, now: datetime) -> bool:
+def due(outbox: ChannelQueue, now: datetime) -> bool:
     """Return whether a channel has something to send that may be sent now."""
     times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
     return bool(outbox.queue) and all(now >= it for it in times)
@@ -75,20 +75,22 @@ def tested(board: Board, outcomes: Mapping[str, Sent], now: datetime) -> Board:
     """Return the board after a message was sent to try channels, by name: what was delivered shows that it works."""
     channels = dict(board.channels)
     for name, outcome in outcomes.items():
-        outbox = channels.get(name, Outbox())
+        outbox = channels.get(name, ChannelQueue())
         if outcome.how is Ending.DELIVERED:
-            outbox = Outbox(outbox.queue, outbox.sending_until, last_delivered_at=stamp(now))
+            outbox = ChannelQueue(outbox.queue, outbox.sending_until, last_delivered_at=stamp(now))
         elif outcome.how is Ending.REFUSED:
             outbox = outbox._replace(last_error=outcome.why, refused_at=stamp(now))
         channels[name] = outbox
     return board._replace(channels=channels)
 
 
-def _ended(outbox: Outbox, delivery: QueuedMessage, outcome: Sent, settings: AlertSettings, now: datetime) -> Outbox:
+def _ended(
+    outbox: ChannelQueue, delivery: QueuedMessage, outcome: Sent, settings: AlertSettings, now: datetime
+) -> ChannelQueue:
     rest = tuple(it for it in outbox.queue if it.id != delivery.id)
     match outcome.how:
         case Ending.DELIVERED:
-            return Outbox(rest, last_error=outcome.why or None, last_delivered_at=stamp(now))
+            return ChannelQueue(rest, last_error=outcome.why or None, last_delivered_at=stamp(now))
         case Ending.REFUSED:
             return outbox._replace(queue=rest, failures=0, last_error=outcome.why, refused_at=stamp(now))
         case Ending.FAILED:
@@ -97,8 +99,8 @@ def _ended(outbox: Outbox, delivery: QueuedMessage, outcome: Sent, settings: Ale
 
 
 def _failed(
-    outbox: Outbox, settings: AlertSettings, now: datetime, why: str, retry_after_s: float | None = None
-) -> Outbox:
+    outbox: ChannelQueue, settings: AlertSettings, now: datetime, why: str, retry_after_s: float | None = None
+) -> ChannelQueue:
     pause_s = min(
         settings.retry_seconds * 2.0 ** min(outbox.failures, 30), max(_LONGEST_PAUSE_S, settings.retry_seconds)
     )

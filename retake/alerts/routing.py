@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from retake.alerts.board import Alert, Outbox, QueuedMessage
+from retake.alerts.board import Alert, ChannelQueue, QueuedMessage
 from retake.alerts.hours import zone_of
 from retake.alerts.message import AlertEvent
 from retake.alerts.settings import AlertChannel, AlertSettings
@@ -53,13 +53,13 @@ def recipients(event: AlertEvent, alert: Alert, settings: AlertSettings, now: da
 
 
 def queued(
-    channels: Mapping[str, Outbox],
+    channels: Mapping[str, ChannelQueue],
     event: AlertEvent,
     alert: Alert,
     names: Iterable[str],
     web_url: str | None,
     now: datetime,
-) -> dict[str, Outbox]:
+) -> dict[str, ChannelQueue]:
     """Return the channels with a message about the alert in the queues of `names`."""
     told, at = fields(alert, web_url), stamp(now)
     message = QueuedMessage(
@@ -73,24 +73,24 @@ def queued(
         told,
         link=link(alert.id, web_url),
     )
-    return {**channels, **{name: _joined(channels.get(name, Outbox()), message, name) for name in names}}
+    return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), message, name) for name in names}}
 
 
 def queued_report(
-    channels: Mapping[str, Outbox],
+    channels: Mapping[str, ChannelQueue],
     report_id: str,
     words: str,
     figures: Mapping[str, Any],
     names: Iterable[str],
     at: str,
-) -> dict[str, Outbox]:
+) -> dict[str, ChannelQueue]:
     """Return the channels with a report in the queues of `names`."""
     first, _, rest = words.partition("\n")
     message = QueuedMessage("", AlertEvent.REPORT, at, report_id, None, first, rest.strip("\n"), figures)
-    return {**channels, **{name: _joined(channels.get(name, Outbox()), message, name) for name in names}}
+    return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), message, name) for name in names}}
 
 
-def _joined(outbox: Outbox, message: QueuedMessage, channel: str) -> Outbox:
+def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> ChannelQueue:
     """Add a message to a queue. Of one alert at most its beginning, one repeat, one acknowledgement and its end wait:
     a channel that is away for days must not make the document grow."""
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
