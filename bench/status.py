@@ -14,10 +14,10 @@ from bench.table import markdown
 from retake.bucket import open_bucket
 from retake.clock import FakeClock, SystemClock
 from retake.runs import Ledger, open_ledger
-from retake.runs.bucket_names import ended_key, run_key, segment_of, task_key
+from retake.runs.bucket_index import ended_key, segment_of, task_key
 from retake.runs.database import open_database
 from retake.runs.run import RunRequest, Transition, moved, new_run
-from retake.runs.run_document import new_document
+from retake.runs.run_document import new_document, run_key
 from retake.runs.states import Trigger
 
 RUNS = 100_000

@@ -45,6 +45,11 @@ def stamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def exact_stamp(moment: datetime) -> str:
+    """Return `moment` as `stamp` does, with microseconds: for states whose times are compared."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def parse_stamp(text: str) -> datetime:
     """Return the time in `text` (ISO 8601; UTC if it has no zone). Raises ValueError."""
     moment = datetime.fromisoformat(text)

@@ -35,6 +35,14 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, indent=2).encode() + b"\n"
 
 
+def as_stored(value: Any) -> Any:
+    """Return a copy of `value` as a document would give it back. Raises ValueError for what is not JSON."""
+    try:
+        return parse(encode(value))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from error
+
+
 def well_formed(value: Any) -> Any:
     """Return `value` with lone surrogates, which no UTF-8 file can hold, replaced by "?"."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))

@@ -20,6 +20,7 @@ SEARCHES = {
     "test_crash_sweep",
     "test_ledger_bucket_crash",
     "test_ledger_histories",
+    "test_robot_crashes",
     "test_simulation",
     "test_walk",
 }
@@ -36,7 +37,13 @@ PROCESSES = {
     "test_bucket_s3_processes",
     "test_breaker_b2",
     "test_breaker_shared",
+    "test_cache",
     "test_caps",
+    "test_channels_apprise",
+    "test_channels_email",
+    "test_channels_http",
+    "test_channels_sandbox",
+    "test_channels_wire",
     "test_command",
     "test_console_acting",
     "test_console_doctor",
@@ -45,14 +52,18 @@ PROCESSES = {
     "test_examples",
     "test_extras",
     "test_full_disk",
+    "test_fallback",
     "test_ledger_clouds",
     "test_ledger_contract",
     "test_ledger_database",
     "test_ledger_sql",
     "test_ledger_tables",
+    "test_locks",
     "test_make",
     "test_migrations",
+    "test_outbox",
     "test_postgres",
+    "test_saga",
     "test_term",
     "test_text_is_read_in_linear_time",
     "test_time_limit",
@@ -74,3 +85,12 @@ def pytest_collection_finish() -> None:
     if QUICK:  # only now have the folders loaded profiles of their own
         settings.register_profile("quick", settings.default, max_examples=5)
         settings.load_profile("quick")
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shell script in ffmpeg's place, to be written by the test."""
+    script = tmp_path / "ffmpeg.sh"
+    script.touch(mode=0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
+    return script

@@ -40,6 +40,15 @@ ANSWERS = {
     "breaker show": ["answer_breaker_show"],
     "breaker probe": ["answer_breaker_change"],
     "breaker reset": ["answer_breaker_change"],
+    "alerts list": ["answer_alerts_list"],
+    "alerts show": ["answer_alerts_show"],
+    "alerts ack": ["answer_alerts_change"],
+    "alerts close": ["answer_alerts_change"],
+    "alerts test": ["answer_alerts_test"],
+    "alerts deliver": ["answer_alerts_deliver"],
+    "mode show": ["answer_mode_show"],
+    "mode set": ["answer_mode_change"],
+    "mode auto": ["answer_mode_change"],
 }
 """The schemas of what each command answers with --json, where it does not fail."""
 

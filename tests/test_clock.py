@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.clock import FakeClock, SystemClock, parse_stamp, stamp
+from retake.clock import FakeClock, SystemClock, exact_stamp, parse_stamp, stamp
 
 
 def test_the_system_clock_is_utc_and_knows_the_time() -> None:
@@ -59,6 +59,14 @@ def test_the_ways_to_write_one_moment(text: str) -> None:
 def test_what_names_no_moment_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_stamp(text)
+
+
+@pytest.mark.parametrize("microsecond", [0, 1, 999_999])
+def test_an_exact_stamp_reads_back_as_its_moment(microsecond: int) -> None:
+    moment = datetime(2026, 1, 1, 3, 0, 0, microsecond, timezone(timedelta(hours=3)))
+    assert exact_stamp(moment).startswith("2026-01-01T00:00:00")
+    assert exact_stamp(moment).endswith("Z")
+    assert parse_stamp(exact_stamp(moment)) == moment
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.timezones()))

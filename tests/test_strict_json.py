@@ -5,7 +5,7 @@ import pytest
 
 from retake.document_schema import InvalidDocument
 from retake.story.documents import parse_gen, parse_midjourney, parse_public
-from retake.strict_json import DEEPEST, parse, what_is_wrong
+from retake.strict_json import DEEPEST, as_stored, parse, what_is_wrong
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": null}]}'])
@@ -21,6 +21,21 @@ def test_nesting_has_an_end() -> None:
     for levels in (DEEPEST + 2, 100_000):
         with pytest.raises(ValueError, match="nested"):
             parse("[" * levels + "]" * levels)
+
+
+def test_a_value_comes_back_as_a_document_has_it() -> None:
+    value = {"a": (1, 2.5, None), "é": "\ud800", 3: [True]}
+    stored = as_stored(value)
+    assert stored == {"a": [1, 2.5, None], "é": "\ud800", "3": [True]}
+    deepest: Any = []
+    for _ in range(DEEPEST):
+        deepest = [deepest]
+    assert as_stored(deepest) == deepest
+    circle: list[Any] = []
+    circle.append(circle)
+    for no_json in (object(), {"a": {1}}, {b"a": 1}, circle, [deepest], {1: "one", "1": "another"}):
+        with pytest.raises(ValueError):
+            as_stored(no_json)
 
 
 @pytest.mark.parametrize("text", ["", "{", b"\xff", "1" * 5000])

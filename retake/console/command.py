@@ -26,6 +26,8 @@ ACTING = {
     "unlock": "Free a lease whose holder is gone.",
     "dead-letters": "What failed for good: list, show, requeue, drop.",
     "breaker": "The circuit breakers: show, probe, reset.",
+    "alerts": "What is wrong: list, show, ack, close, test, deliver.",
+    "mode": "The degraded mode: show, set, auto.",
 }
 """The commands that change something, under the lease."""
 

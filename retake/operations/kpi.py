@@ -16,10 +16,9 @@ from retake.kpi.metrics import Metrics, render, replace_file
 from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.pipelines import Operations
-from retake.paid.caps import CAPS
-from retake.paid.day_book import decoded
+from retake.paid.caps import CAPS, decoded
 from retake.retrying.dead_letters import DeadLetters
-from retake.runs.bucket_names import tag_of
+from retake.runs.bucket_index import tag_of
 from retake.runs.history import Fingerprint, fingerprint, open_history
 from retake.strict_json import parse
 

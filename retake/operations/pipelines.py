@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
 from retake.clock import Clock
+from retake.degraded.settings import ModeSettings
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
@@ -23,6 +25,9 @@ class Terms(NamedTuple):
     concurrency: int  # pipelines that are looked at at the same time
     patience_s: float  # seconds after which a held lease is suspect
     kpi: KpiSettings = KpiSettings()
+    alerts: AlertSettings = AlertSettings()
+    modes: ModeSettings = ModeSettings()
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
 
 
 class Operations:

@@ -14,8 +14,7 @@ from retake.errors import ErrorRecord, RetakeError, StateError
 from retake.exit_codes import ExitCode
 from retake.operations.attempts import StepAttempt
 from retake.operations.finding import Finding
-from retake.paid.caps import Today
-from retake.paid.day_book import Known
+from retake.paid.caps import Known, Today
 from retake.runs.run import Run
 
 

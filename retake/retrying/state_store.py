@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from retake import strict_json
 from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
+from retake.bucket.contract import is_key
 from retake.clock import Clock
 from retake.errors import StateError
 
@@ -164,6 +165,19 @@ class StateCell(Generic[S]):
             return self._decode(raw)
         except ValueError as error:
             raise unreadable(self._states.where(self._name), str(error)) from error
+
+
+def state_name(kind: str, text: str) -> str:
+    """Return the name of a state of this kind about `text`, which may be any text: an id, a key, a path.
+
+    It is KIND.TEXT where a key can hold that, so that people find the document, and otherwise KIND.~ with a digest.
+    """
+    from hashlib import sha256
+
+    name = f"{kind}.{text}"
+    if "/" in name or text.startswith("~") or not is_key(f"{name}.json"):
+        return f"{kind}.~{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return name
 
 
 def unreadable(where: str, what: str) -> StateError:

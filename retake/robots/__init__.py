@@ -18,6 +18,14 @@ read_only.py        the mode in which a creator only looks items up
 compensation.py     Unconfirmed: items created but not yet confirmed, and when they are rolled back
 batch.py            Batches: many items created in few calls, each at most once
 batch_plan.py       pure: the next step of a batch, and what follows from an answer
+degraded.py         may_run: which robots run in which degraded mode
+cache.py            Cache: earlier results, for the time while there are no new ones
+locks.py            Locks: many readers or one writer, shared by processes
+outbox.py           Outbox: messages that are delivered at least once, in their order
+saga.py             Saga: steps that are undone if one of them fails
+snapshots.py        Snapshots: copies of a state in several buckets, and the newest that is whole
+fallback.py         Stores: a value goes to the first store that takes it, and to the first of all later
+backlog.py          Backlog: what waits in a state store, of outbox and fallback stores
 step_validation.py  grid, validate: whether a number lies on a grid of steps
 """
 

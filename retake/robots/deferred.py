@@ -6,10 +6,10 @@ to time asks what is due.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from retake.clock import Clock, parse_stamp
+from retake.clock import Clock, exact_stamp, parse_stamp
 from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.idempotency import key_of
 
@@ -102,11 +102,11 @@ def encoded(known: Mapping[str, Deferred]) -> Raw:
         it.key: {
             "correlation_id": it.correlation_id,
             "input_data": it.input_data,
-            "due_at": _exact(it.due_at),
-            "since": _exact(it.since),
+            "due_at": exact_stamp(it.due_at),
+            "since": exact_stamp(it.since),
             "times": it.times,
             "code": it.code,
-            "taken_until": _exact(it.taken_until) if it.taken_until else None,
+            "taken_until": exact_stamp(it.taken_until) if it.taken_until else None,
         }
         for it in known.values()
     }
@@ -132,8 +132,3 @@ def _deferred(key: str, value: Any) -> Deferred:
 
 def _moment(value: Any) -> datetime | None:
     return None if value is None else parse_stamp(value)
-
-
-def _exact(moment: datetime) -> str:
-    """Return ISO 8601 with microseconds, so that nothing is due too early."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -12,6 +12,7 @@ from retake.retrying.policy import Retry
 from retake.retrying.state_store import StateStore
 from retake.robots.action_sink import ActionSink, Record
 from retake.robots.deferred import Deferrals
+from retake.robots.degraded import FULL
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 from retake.robots.recovery import follow_ups_of, steps_after
@@ -34,11 +35,12 @@ class Ports(NamedTuple):
     clock: Clock
     random: Callable[[], float]  # 0 … 1, for the jitter
     sink: ActionSink
-    states: StateStore | None = None  # of breakers, modes, deferred work; None: the robot's own memory
+    states: StateStore | None = None  # of breakers, modes, deferred work, cached results; None: the robot's own memory
     owner: str = "robot"  # the caller as people see it ("host:pid")
     stop: Callable[[], bool] | None = None  # asked before each attempt and every second of a wait
     noted: Callable[[Record], None] = lambda record: None  # called for each failed attempt that is repeated
     corrections: Mapping[str, Correction] = MappingProxyType({})  # by the class B code that they fix
+    mode: Callable[[], int] = lambda: FULL  # returns the degraded mode, 0 to 3 (degraded.py)
     ledger: "Ledger | None" = None  # on which each piece of work is a run of the pipeline "robot/ID"
 
 

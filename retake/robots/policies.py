@@ -17,8 +17,7 @@ from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
-from retake.settings.rules import TEXT
-from retake.settings.schema import Schema, SchemaChoice, closest, read_table, unknown_key_faults
+from retake.settings.schema import TEXT, Schema, SchemaChoice, closest, read_table, unknown_key_faults
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""
@@ -45,15 +44,15 @@ class RobotPolicy(NamedTuple):
     recovery: sections.RecoverySteps | None = None
     escalation: sections.Escalation | None = None
     breaker: sections.NamedBreaker | None = None
-    cache: sections.Cache | None = None
+    cache: sections.CacheRules | None = None
     idempotency: sections.Idempotency | None = None
     compensation: sections.Compensation | None = None
     batch: sections.Batch | None = None
-    locks: sections.Locks | None = None
+    locks: sections.LockRules | None = None
     validation: sections.Validation | None = None
     consistency: sections.Consistency | None = None
-    stores: sections.Stores | None = None
-    snapshots: sections.Snapshots | None = None
+    stores: sections.StoreOrder | None = None
+    snapshots: sections.SnapshotRules | None = None
 
 
 _TEXTS = ("id", "name", "role")
@@ -186,7 +185,7 @@ def _contradictions(filled: Mapping[str, Any]) -> Iterator[str]:
     if ("batch" in filled) != ("item_retry" in filled):
         has, lacks = ("batch", "item_retry") if "batch" in filled else ("item_retry", "batch")
         yield f"{lacks}: missing, allowed: a table, since there is [{has}]"
-    locks: sections.Locks | None = filled.get("locks")
+    locks: sections.LockRules | None = filled.get("locks")
     if locks and locks.break_after_s < locks.wait_s:
         yield f"locks.break_after_s: found {locks.break_after_s}, allowed: no less than locks.wait_s, {locks.wait_s}"
     actions = [it.do for it in filled["last_failure"].actions]

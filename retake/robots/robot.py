@@ -18,13 +18,16 @@ from retake.retrying.breaker import Breaker
 from retake.retrying.guard import Call, End, Guard, GuardResult, Tried
 from retake.retrying.state_store import MemoryStateStore
 from retake.robots import batch, creation, step_validation
+from retake.robots.cache import Cache
 from retake.robots.deferred import Deferrals, Deferred
+from retake.robots.degraded import RobotDegraded, may_run
 from retake.robots.execution import Execution, Failure, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy, keyed
 from retake.robots.read_only import ReadOnly
 from retake.robots.run_record import RobotRun
+from retake.robots.sections import CACHED_BY_DEFAULT
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -36,9 +39,10 @@ DONE_BY_BATCHES = frozenset({Do.CONTINUE_WITH_REST, Do.SPLIT_BATCH})
 class Result(NamedTuple, Generic[T]):
     """The result of a piece of work."""
 
-    value: T | None  # None where it failed; of a batch always the report
+    value: T | None  # None where it failed and nothing is cached; of a batch always the report
     failures: tuple[Failure, ...]  # empty where it succeeded; only a batch can have more than one
     attempts: int  # calls that were made
+    cached_age_s: float | None = None  # of a value of an earlier time, which is for reading only
 
     @property
     def done(self) -> bool:
@@ -51,7 +55,11 @@ class Result(NamedTuple, Generic[T]):
 
 
 class Robot:
-    """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`."""
+    """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`.
+
+    Whatever it is asked to do, it raises RobotDegraded (ERR_TEMPORARY_DEGRADED) before any call where it may not run in
+    the mode that `ports.mode()` returns.
+    """
 
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
@@ -69,8 +77,13 @@ class Robot:
         input_data: Mapping[str, Any] | None = None,
         validate: Callable[[], None] | None = None,
         partly_done: Callable[[], bool] = lambda: False,
+        cache_key: str | None = None,
     ) -> Result[T]:
         """Do one piece of work, with the repeats that the policy allows, and return its result.
+
+        With a `cache_key` a value (JSON) is kept under it, for all robots with the same states. If the work fails later
+        with an error of a class that the policy's [cache] names (class A, for 24 hours, where it has none), the result
+        has the failure, and that value and its age in `cached_age_s`.
 
         `validate()` is called before the repeat that the policy names; a CodedError of it is a failure of that repeat.
         `partly_done()` is asked after the last failure; if it is true, the compensation of the policy comes before the
@@ -87,9 +100,24 @@ class Robot:
                 validate()
             return work(call)
 
+        self._check_mode()
         execution = self._execution(correlation_id, input_data)
         with execution.run.ending():
-            return self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
+            result = self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
+        return result if cache_key is None else self._cached(cache_key, result)
+
+    def _cached(self, key: str, result: Result[T]) -> Result[T]:
+        """Keep the value, or add an earlier one to a failure. A fault of the cache is only logged."""
+        rules = self.policy.cache or CACHED_BY_DEFAULT
+        cache = Cache(self._states, self._ports.clock, rules.ttl_s)
+        try:
+            if result.done:
+                cache.put(key, result.value)
+            elif result.failures[0].error.error_class in rules.classes and (found := cache.get(key)):
+                return result._replace(value=found[0], cached_age_s=found[1])
+        except (RetakeError, ValueError) as error:
+            _log.error("%s: the cached value of %s is not used or not renewed: %s", self.policy.id, key, error)
+        return result
 
     def _ended(
         self, execution: Execution, outcome: GuardResult[T], partly_done: Callable[[], bool] = lambda: False
@@ -115,6 +143,7 @@ class Robot:
         If this process dies, the work is due again an hour later, so `work` may be begun a second time. Raises what
         `run` raises, and StateError, StorageError; work that was not done stays due.
         """
+        self._check_mode()
         taken = (self.deferrals.take(it.key) for it in self.due())  # each taken just before it is done
         return [(it, self._run_again(it, work, validate)) for it in taken if it]
 
@@ -150,6 +179,7 @@ class Robot:
         """
         if (rules := self.policy.validation) is None:
             raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
+        self._check_mode()
         execution = self._execution(correlation_id, input_data)
 
         def judged(call: Call) -> step_validation.StepVerdict:
@@ -179,6 +209,7 @@ class Robot:
         the item's idempotency key where the policy has `key_from = "item"`; otherwise it is made from the data. Raises
         Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
         """
+        self._check_mode()
         execution = self._execution(correlation_id, data)
         creator = self.creator(parts, execution.observe)
         try:
@@ -211,6 +242,7 @@ class Robot:
         Items that failed with the same error are one failure. Raises Stopped, and ValueError for a robot whose policy
         has no batches.
         """
+        self._check_mode()
         ports = self._ports
         batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
         run = self._run(correlation_id)
@@ -228,6 +260,12 @@ class Robot:
             failures.append(execution.failed(error))
         run.done()
         return Result(report, tuple(failures), report.statistics.tally.calls)
+
+    def _check_mode(self) -> None:
+        """Raise RobotDegraded where the robot may not run in the present mode."""
+        mode = self._ports.mode()
+        if not may_run(self.policy.id, mode):
+            raise RobotDegraded(self.policy.id, mode)
 
     def _guard(self, observe: Callable[[Tried], None]) -> Guard:
         ports, retry = self._ports, self.policy.retry

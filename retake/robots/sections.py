@@ -10,8 +10,21 @@ from retake.errors import ErrorClass
 from retake.retrying.breaker import BreakerPolicy
 from retake.robots.follow_ups import ACTIONS, CLASSES, CODES, FollowUp
 from retake.robots.recovery import STEPS, RecoveryStep
-from retake.settings.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
-from retake.settings.schema import Field, Schema, TableList, field, schema_of
+from retake.settings.schema import (
+    PATIENCE,
+    SECONDS,
+    TEXT,
+    YES_OR_NO,
+    Field,
+    Rule,
+    Schema,
+    TableList,
+    choice,
+    field,
+    from_zero,
+    schema_of,
+    whole,
+)
 
 
 class LastFailure(NamedTuple):
@@ -54,12 +67,16 @@ _BREAKER = Schema(
 )
 
 
-class Cache(NamedTuple):
+class CacheRules(NamedTuple):
     """Earlier results that are used while there are no new ones."""
 
     ttl_s: float = field(SECONDS, "seconds for which a result may be used")
     classes: tuple[ErrorClass, ...] = field(CLASSES, "the classes of errors after which it is")
     read_only: bool = field(YES_OR_NO, "whether it may only be read, not used to create or change anything")
+
+
+CACHED_BY_DEFAULT = CacheRules(86400, (ErrorClass.TEMPORARY,), read_only=True)
+"""For a robot whose policy has no [cache], and which is given a key to keep its results under."""
 
 
 class Idempotency(NamedTuple):
@@ -87,7 +104,7 @@ class Batch(NamedTuple):
     split_after: tuple[str, ...] = field(CODES, "after these errors the batch is repeated in two halves")
 
 
-class Locks(NamedTuple):
+class LockRules(NamedTuple):
     """What is done about a lock that another holds."""
 
     wait_s: float = field(PATIENCE, "seconds to wait for it")
@@ -120,7 +137,7 @@ class Consistency(NamedTuple):
     saga: bool = field(YES_OR_NO, "each step of a long transaction has a compensation")
 
 
-class Stores(NamedTuple):
+class StoreOrder(NamedTuple):
     """Where results are stored: in the first store that accepts them."""
 
     primary: str = field(TEXT, "the main store")
@@ -134,7 +151,7 @@ class Stores(NamedTuple):
         return self.primary, self.secondary, self.emergency
 
 
-class Snapshots(NamedTuple):
+class SnapshotRules(NamedTuple):
     """Copies to recover from."""
 
     every_s: float = field(SECONDS, "seconds between two snapshots")
@@ -147,14 +164,14 @@ SECTIONS = {
     "recovery": schema_of(RecoverySteps),
     "escalation": schema_of(Escalation),
     "breaker": _BREAKER,
-    "cache": schema_of(Cache),
+    "cache": schema_of(CacheRules),
     "idempotency": schema_of(Idempotency),
     "compensation": schema_of(Compensation),
     "batch": schema_of(Batch),
-    "locks": schema_of(Locks),
+    "locks": schema_of(LockRules),
     "validation": schema_of(Validation),
     "consistency": schema_of(Consistency),
-    "stores": schema_of(Stores),
-    "snapshots": schema_of(Snapshots),
+    "stores": schema_of(StoreOrder),
+    "snapshots": schema_of(SnapshotRules),
 }
 """By the name of the table in the file."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from retake.settings.rules import (
+from retake.settings.schema import (
     BUCKET_URL,
     ENDPOINT,
     LEDGER_URL,
@@ -11,11 +11,13 @@ from retake.settings.rules import (
     TEXT,
     UMASK,
     YES_OR_NO,
+    Schema,
     between,
     choice,
+    field,
+    schema_of,
     whole,
 )
-from retake.settings.schema import Schema, field, schema_of
 
 
 class StorageSettings(NamedTuple):

@@ -11,9 +11,8 @@ import pytest
 from kpi_ledgers import A, B, C, Place
 
 from retake.bucket import ANY, Bucket
-from retake.bucket.counting import CountingBucket
 from retake.bucket.memory import MemoryBucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import CountingBucket, Wrapper
 from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, micros

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from together import begin_together
 
 from retake.bucket import ANY, Conflict
 from retake.bucket.directory import DirectoryBucket
@@ -18,7 +19,7 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock, SystemClock
 from retake.errors import StateError, StorageError
-from retake.retrying.state_store import BucketStateStore, MemoryStateStore, Raw, StateCell, StateStore
+from retake.retrying.state_store import BucketStateStore, MemoryStateStore, Raw, StateCell, StateStore, state_name
 
 Open = Callable[[], StateStore]
 
@@ -149,6 +150,21 @@ def test_a_name_leads_nowhere_else(name: str) -> None:
     assert bucket.list("") == []
 
 
+@pytest.mark.parametrize("text", ["length", "АППИУС", "document 7", "a.b", "A", "x" * 200])
+def test_the_name_of_a_state_shows_what_it_is_about(text: str) -> None:
+    assert state_name("lock", text) == f"lock.{text}"
+
+
+def test_any_text_leads_to_a_name_of_its_own(opened: Open) -> None:
+    states, texts = opened(), ["a/b", "a", "b", "~", "~a", "..", "", "a\\b", "\0", "\ud800", "x" * 300, "x" * 301]
+    texts.append(state_name("lock", "a/b").removeprefix("lock."))
+    names = [state_name("lock", text) for text in texts]
+    for name in names:
+        states.change(name, add_one)
+    assert set(states.names()) == set(names)
+    assert len(set(names)) == len(texts)
+
+
 def test_a_cell_that_does_not_change_is_not_written() -> None:
     bucket = FailingBucket(MemoryBucket())
     cell = StateCell(BucketStateStore(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
@@ -225,16 +241,6 @@ def test_of_several_processes_that_change_a_state_none_loses_its_change(tmp_path
         begin_together(processes)
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert json.loads((tmp_path / "bucket/states/a.json").read_bytes()) == {"count": 75}
-
-
-def begin_together(processes: list[subprocess.Popen[str]]) -> None:
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
 
 
 def test_a_state_of_one_name_is_not_anothers(opened: Open) -> None:

@@ -7,7 +7,7 @@ import pytest
 from protocol_robots import POLICIES, RecordingSink
 
 from retake.bucket.memory import MemoryBucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import Wrapper
 from retake.clock import FakeClock
 from retake.errors import RobotError, Stopped, StorageError
 from retake.robots.batch import BatchItem, BatchParts

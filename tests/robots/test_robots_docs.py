@@ -2,25 +2,35 @@
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from protocol_robots import POLICIES
 
-from retake.clock import SystemClock
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock, SystemClock
+from retake.errors import RobotError
+from retake.retrying.guard import Call
 from retake.retrying.policy import RetryPolicy
+from retake.retrying.state_store import MemoryStateStore
+from retake.robots import saga
 from retake.robots.action_sink import RecordingSink
+from retake.robots.degraded import may_run
 from retake.robots.execution import Ports
+from retake.robots.fallback import Stores
 from retake.robots.follow_ups import ACTIONS, FILTER, Do
+from retake.robots.locks import Locks
+from retake.robots.outbox import Outbox
 from retake.robots.policies import POLICIES as POLICIES_FOLDER
 from retake.robots.policies import PolicyError, RobotPolicy, load_policies
 from retake.robots.recovery import STEPS, StepName
 from retake.robots.repeats import REPEATS
 from retake.robots.robot import Result, Robot
 from retake.robots.sections import SECTIONS
-from retake.settings.rules import Rule
-from retake.settings.schema import Field, Schema
+from retake.robots.snapshots import Snapshots
+from retake.settings.schema import Field, Rule, Schema
 
 PAGE = (Path(__file__).parents[2] / "docs" / "robots.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
@@ -115,9 +125,45 @@ def test_no_row_is_about_something_that_is_not_there() -> None:
 def test_the_example_works_as_it_stands() -> None:
     example = PAGE.partition("```python\n")[2].partition("```")[0]
     given: dict[str, Any] = {it.__name__: it for it in (load_policies, Robot, Ports, SystemClock, random)}
+    given |= {"random": random, "saga": saga}
     given |= {"sink": RecordingSink(), "work": lambda call: f"attempt {call.attempt}"}
     exec(example, given)  # noqa: S102  our own page
     assert given["result"] == Result("attempt 1", (), 1)
+
+
+def test_the_examples_of_the_pieces_work_as_they_stand() -> None:
+    section = PAGE.partition("\n## Pieces for the work\n")[2].partition("\n## ")[0]
+    examples = [it.partition("```")[0] for it in section.split("```python\n")[1:]]
+    assert len(examples) == section.count("\n### ") == 6
+    influx, clock, log = [ConnectionError("away")], FakeClock(), list[str]()
+
+    def influx_put(key: str, value: object) -> None:
+        if influx:
+            raise influx[0]
+
+    def fail(call: Call) -> None:
+        raise RobotError("ERR_TEMPORARY_API_TIMEOUT", "no answer")
+
+    given: dict[str, Any] = {it.__name__: it for it in (load_policies, Robot, Ports)}
+    given |= {it.__name__: it for it in (Locks, Outbox, Snapshots, Stores)}
+    given |= {name: partial(log.append, name) for name in ("reserve", "release", "link", "unlink")}
+    given |= {"store": MemoryStateStore(), "bucket": MemoryBucket(), "elsewhere": MemoryBucket(), "clock": clock}
+    given |= {"random": random, "saga": saga}
+    given |= {"sink": RecordingSink(), "fetch": lambda call: {"length": 12}, "fail": fail}
+    given |= {"influx_put": influx_put, "redis_put": lambda key, value: None, "influx_is_back": influx.clear}
+    for example in examples:
+        exec(example, given)  # noqa: S102  our own page
+    assert given["result"].cached_age_s == pytest.approx(3612, abs=0.15 * 12)
+    assert log == ["reserve", "link"]
+    assert given["version"] == 1
+
+
+@pytest.mark.parametrize("mode", range(4))
+def test_the_table_of_modes_has_the_robots_that_run(mode: int) -> None:
+    (line,) = (line for line in PAGE.splitlines() if line.startswith(f"| {mode}, "))
+    running = [robot for robot in POLICIES if may_run(robot, mode)]
+    expected = {len(POLICIES): "all", 0: "none"}.get(len(running), ", ".join(f"`{robot}`" for robot in running))
+    assert line.split(" | ")[1].removesuffix(" |") == expected
 
 
 def test_the_faults_that_it_shows_are_what_the_loader_says(tmp_path: Path) -> None:

@@ -1,0 +1,129 @@
+"""An outbox: messages that are delivered at least once, in their order (docs/protocol.md, section "NR.NSI.8").
+
+    outbox = Outbox(store, clock)
+    outbox.put("link-7", {"stock": 1, "scrap": 2})    # together with the change that it is about
+    outbox.deliver(post)                              # from time to time, from any process
+
+`put` a message before the change that it tells of is finished, and repeat both after a crash: the id makes it one
+message. There are no timers: a program that runs from time to time delivers.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from retake.clock import Clock, exact_stamp, parse_stamp
+from retake.errors import RetakeError
+from retake.retrying.state_store import Raw, StateCell, StateStore
+from retake.robots.backlog import Backlog, BacklogItem
+
+CLAIM_S = 60.0
+"""Seconds for which a delivery keeps others from delivering, renewed between messages. A process of this machine that
+died is noticed at once, one of another machine after this time."""
+
+_log = getLogger(__name__)
+_delivering: set[str] = set()
+"""The deliveries that are under way in this process."""
+
+
+class OutboxClaim(NamedTuple):
+    """The right to deliver."""
+
+    by: str  # "host:pid#9f3c…", different for each delivery
+    until: datetime
+
+
+class Outbox:
+    """The messages in `store`. Every method may raise StateError, StorageError."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._backlog = Backlog(store, "outbox", clock)
+        self._claim = StateCell(store, "outbox-claim", _decoded, _encoded)
+        self._clock = clock
+
+    def put(self, id: str, message: Any) -> bool:  # noqa: A002  the name that callers use
+        """Keep `message` until it is delivered and return True, or return False for a known id.
+
+        An id is known for ever, also after its message was delivered. Raises ValueError for a message that is not JSON.
+        """
+        return self._backlog.put(id, message, replace=False)
+
+    def deliver(self, send: Callable[[Any], object]) -> int:
+        """Call `send(message)` for each message that waits, in the order of `put`, and return how many were delivered.
+
+        It stops at the first that fails: the exception is logged, the message and those after it wait for the next
+        call. A message is sent a second time if this process dies, or its claim runs out, before its delivery is on
+        record. While another delivers nothing is sent and 0 is returned. Raises Stopped and LeaseLost of `send`.
+        """
+        if not self._backlog.keys():
+            return 0
+        me = f"{os.uname().nodename}:{os.getpid()}#{os.urandom(4).hex()}"
+        _delivering.add(me)
+        try:
+            return self._delivered(me, send) if self._claimed(me) else 0
+        finally:
+            _delivering.discard(me)
+
+    def _delivered(self, me: str, send: Callable[[Any], object]) -> int:
+        renew_at = self._clock.now() + timedelta(seconds=CLAIM_S / 2)
+
+        def hand_over(item: BacklogItem) -> None:
+            nonlocal renew_at
+            if self._clock.now() >= renew_at:
+                if not self._claimed(me):
+                    raise RetakeError("another has taken over the delivery")
+                renew_at = self._clock.now() + timedelta(seconds=CLAIM_S / 2)
+            send(item.value)
+
+        try:
+            return self._backlog.drain(hand_over)
+        finally:
+            self._release(me)
+
+    def _claimed(self, me: str) -> bool:
+        """Take the claim, or renew it; return False where another delivery is under way."""
+        now = self._clock.now()
+
+        def step(claim: OutboxClaim | None) -> tuple[OutboxClaim | None, bool]:
+            if claim and claim.by != me and claim.until > now and _is_under_way(claim.by):
+                return claim, False
+            return OutboxClaim(me, now + timedelta(seconds=CLAIM_S)), True
+
+        return self._claim.change(step)
+
+    def _release(self, me: str) -> None:
+        try:
+            self._claim.change(lambda claim: (None if claim and claim.by == me else claim, None))
+        except RetakeError as error:  # it runs out by itself
+            _log.warning("the claim of a delivery could not be released: %s", error)
+
+
+def _is_under_way(who: str) -> bool:
+    """Return False if the delivery has certainly ended. Of another machine's nothing is known."""
+    host, _, process = who.partition("#")[0].rpartition(":")
+    if host != os.uname().nodename or not process.isdecimal():
+        return True
+    if int(process) == os.getpid():
+        return who in _delivering
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _encoded(claim: OutboxClaim | None) -> Raw:
+    return {"by": claim.by, "until": exact_stamp(claim.until)} if claim else {}
+
+
+def _decoded(raw: Raw | None) -> OutboxClaim | None:
+    if not raw:
+        return None
+    try:
+        return OutboxClaim(str(raw["by"]), parse_stamp(raw["until"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"is no claim ({error})") from error

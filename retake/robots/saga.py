@@ -1,0 +1,177 @@
+"""Sagas: steps that are done one after another, and undone if one of them fails (docs/protocol.md, section "NR.NSI.8").
+
+    saga = Saga(store, clock)
+    saga.run("link-7", [Step("reserve", reserve, release), Step("link", link, unlink)])
+
+Before a step begins that is on record, so after a crash `run` goes on where it was. Whether the step that was under way
+took effect is unknown then: it is done again, and if it fails now it is undone too. So `do` and `undo` have to be
+repeatable, and `undo` must bear that there is nothing to undo.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from retake.bucket import Conflict
+from retake.clock import Clock, exact_stamp
+from retake.errors import CodedError, LeaseLost, OutcomeUnknown, RobotError, Stopped, class_of
+from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
+from retake.robots.backlog import in_words
+
+_log = getLogger(__name__)
+
+FAILED = "ERR_CRITICAL_SAGA_FAILED"
+"""The code of a saga whose step raised an error that has none: a bug, which a person has to see."""
+
+
+class SagaStep(NamedTuple):
+    """One step. Both functions may be called again."""
+
+    name: str  # different from that of the other steps, and the same after a restart
+    do: Callable[[], object]
+    undo: Callable[[], object]
+
+
+Step = SagaStep
+"""The name for callers that import the module: `saga.Step`."""
+
+
+class SagaUndone(RobotError):
+    """A step had failed before this process took the saga up; what was done is undone now. It has the error's code."""
+
+
+class SagaPhase(StrEnum):
+    """How far a saga is."""
+
+    NEW = "new"
+    DOING = "doing"
+    UNDOING = "undoing"
+    DONE = "done"
+    UNDONE = "undone"  # running it again begins anew
+
+
+class SagaState(NamedTuple):
+    """The progress of a saga."""
+
+    phase: SagaPhase = SagaPhase.NEW
+    done: tuple[str, ...] = ()  # steps that are done, in their order; while undoing those that are yet to be undone
+    under_way: str | None = None  # the step that has begun
+    code: str | None = None  # of the error that led to undoing
+    message: str | None = None
+    by: str = ""  # of the call of `run` that is at it; another one that takes over has another
+
+
+class Saga:
+    """Sagas whose progress is in `store`."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    def run(self, saga_id: str, steps: Sequence[SagaStep]) -> None:
+        """Do the steps that are not done yet, in their order.
+
+        If one raises an error, what was done is undone, the last step first, and the error is raised; run again, the
+        saga begins anew. A saga that is done does nothing. After a crash it goes on, also with undoing, and then raises
+        SagaUndone. An error of `undo` is raised at once: run again, the saga goes on with that step. Stopped and
+        LeaseLost undo nothing: the saga goes on when it is run again.
+
+        Raises ValueError for steps that do not fit what is on record, Conflict where another process has taken the saga
+        over, StateError and StorageError.
+        """
+        names = [step.name for step in steps]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the saga {saga_id} has two steps of the same name: {', '.join(names)}")
+        _SagaRun(self._store, self._clock, saga_id, {step.name: step for step in steps}).run()
+
+
+class _SagaRun:
+    """One call of `Saga.run`."""
+
+    def __init__(self, store: StateStore, clock: Clock, saga_id: str, steps: dict[str, SagaStep]) -> None:
+        self._id, self._steps, self._clock = saga_id, steps, clock
+        self._cell = StateCell(store, state_name("saga", saga_id), _decoded, self._encoded)
+        self._me = os.urandom(8).hex()
+        self._state = SagaState()
+
+    def run(self) -> None:
+        state = self._cell.get()
+        if strangers := sorted({*state.done, state.under_way or ""} - {"", *self._steps}):
+            raise ValueError(f"the saga {self._id} has begun steps that it is not given: {', '.join(strangers)}")
+        if state.phase is SagaPhase.DONE:
+            return
+        if state.phase is SagaPhase.UNDOING:
+            self._begin(state)
+            self._undo()
+            code = state.code or FAILED
+            raise SagaUndone(code, f"{state.message or code} (the saga {self._id} is undone)")
+        self._begin(state if state.phase is SagaPhase.DOING else SagaState(SagaPhase.DOING))
+        self._do(in_doubt=self._state.under_way)
+
+    def _begin(self, state: SagaState) -> None:
+        """Take the saga over, so that another process that was at it stops before its next step."""
+        self._state = state._replace(by=self._me)
+        self._cell.change(lambda _: (self._state, None))
+
+    def _do(self, in_doubt: str | None) -> None:
+        for name, step in self._steps.items():
+            if name in self._state.done:
+                continue
+            if self._state.under_way != name:
+                self._save(under_way=name)
+            try:
+                step.do()
+            except (Stopped, LeaseLost):
+                raise
+            except Exception as error:
+                self._failed(name, error, in_doubt=name == in_doubt or isinstance(error, OutcomeUnknown))
+                raise
+            self._state = self._state._replace(done=(*self._state.done, name), under_way=None)
+        self._save(phase=SagaPhase.DONE)
+
+    def _failed(self, name: str, error: Exception, *, in_doubt: bool) -> None:
+        """Undo what was done. A step that may have been done counts as done."""
+        code = str(error.code) if isinstance(error, CodedError) else FAILED
+        done = (*self._state.done, name) if in_doubt else self._state.done
+        _log.warning("the saga %s is undone, since %s failed: %s", self._id, name, in_words(error))
+        self._save(phase=SagaPhase.UNDOING, done=done, under_way=None, code=code, message=in_words(error))
+        self._undo()
+
+    def _undo(self) -> None:
+        while self._state.done:
+            *rest, last = self._state.done
+            self._steps[last].undo()
+            if rest:
+                self._save(done=tuple(rest))
+            else:
+                self._state = self._state._replace(done=())
+        self._save(phase=SagaPhase.UNDONE)
+
+    def _save(self, **changes: Any) -> None:
+        """Save the progress. Raises Conflict where another process has taken the saga over."""
+        self._state = new = self._state._replace(**changes)
+
+        def step(now: SagaState) -> tuple[SagaState, None]:
+            if now.by != self._me:
+                raise Conflict(f"another process has taken over the saga {self._id}; run it again to see how it ended")
+            return new, None
+
+        self._cell.change(step)
+
+    def _encoded(self, state: SagaState) -> Raw:
+        return {"id": self._id, **state._asdict(), "done": list(state.done), "at": exact_stamp(self._clock.now())}
+
+
+def _decoded(raw: Raw | None) -> SagaState:
+    if raw is None:
+        return SagaState()
+    try:
+        phase, done = SagaPhase(raw["phase"]), [str(name) for name in raw["done"]]
+        under_way, code, message = (
+            None if raw[it] is None else str(raw[it]) for it in ("under_way", "code", "message")
+        )
+        class_of(code or FAILED)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"is no progress of a saga ({error})") from error
+    return SagaState(phase, tuple(done), under_way, code, message, str(raw.get("by", "")))
