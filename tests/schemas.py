@@ -26,6 +26,7 @@ ANSWERS = {
     "runs": ["answer_runs"],
     "show": ["answer_show"],
     "spend": ["answer_spend", "answer_spend_latest_day"],
+    "kpi": ["answer_kpi"],
     "report": ["answer_report"],
     "doctor": ["answer_doctor"],
     "retry": ["answer_order", "answer_order_run", "answer_several"],

@@ -13,10 +13,11 @@ READING = {
     "runs": "The runs, the last changed first.",
     "show": "All that happened to one run, in its order.",
     "spend": "What was paid: by day, step and generation.",
+    "kpi": "How well it works: success, retries, levels.",
     "report": "The incident report of one run, as Markdown.",
     "doctor": "Check everything that a generation needs.",
 }
-"""The commands that change nothing, but for `spend --latest-day`."""
+"""The commands that change nothing, but for `spend --latest-day` and the snapshots of `kpi`."""
 
 ACTING = {
     "retry": "Retry what failed, or a held call, now.",

@@ -11,7 +11,7 @@ from retake.degraded.settings import ModeSettings
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
-from retake.settings.shared import BreakerSettings
+from retake.settings.shared import BreakerSettings, KpiSettings
 
 _T = TypeVar("_T")
 
@@ -27,6 +27,7 @@ class Terms(NamedTuple):
     alerts: AlertSettings = AlertSettings()
     modes: ModeSettings = ModeSettings()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
+    kpi: KpiSettings = KpiSettings()
 
 
 class Operations:

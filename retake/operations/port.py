@@ -85,6 +85,7 @@ class PipelineState(NamedTuple):
     idle: bool = False  # the next tick would change nothing
     interrupted: bool = False  # a tick is under way, or ended before its time
     failed_in_a_row: int | None = None
+    stopped: bool = False  # too many failed in a row: nothing is begun until a person acts
     today: Today | None = None  # the day's spending as this pipeline sees it
     needs: tuple[str, ...] = ()  # what a person has to do, a sentence each
     notes: tuple[str, ...] = ()  # worth knowing

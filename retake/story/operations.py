@@ -82,6 +82,7 @@ def open_operations(
         alerts=settings.alerts,
         modes=settings.modes,
         missing_secrets=settings.missing_secrets,
+        kpi=settings.kpi,
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()

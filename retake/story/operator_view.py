@@ -120,6 +120,7 @@ class _View(NamedTuple):
             idle=self.waits,
             interrupted=self.documents.public.processing_lock,
             failed_in_a_row=gen.failed_in_a_row,
+            stopped=not name and gen.failed_in_a_row >= self.limits.max_failed_in_a_row,
             today=today,
             needs=tuple(self._needs()),
             notes=tuple(_lacking(gen.warned)),

@@ -39,6 +39,7 @@ from retake.settings.schema import (
 from retake.settings.shared import (
     SHARED,
     BreakerSettings,
+    KpiSettings,
     MidjourneySettings,
     OpenaiSettings,
     RetryingSettings,
@@ -161,7 +162,7 @@ class VideoSettings(NamedTuple):
     runway_ratio: str = field(RATIO, "shape of a Runway video, in pixels", default="1280:720")
 
 
-RESERVED = ("breakers", "caps")
+RESERVED = ("alerts", "breakers", "caps", "kpi", "mode")
 """Folders at the root of the bucket that all channels share: no channel can have their names."""
 
 
@@ -180,7 +181,11 @@ def _read_channels(value: Any) -> tuple[str, ...]:
 
 
 CHANNELS = Field(
-    Rule('list of different names (letters, digits, "-", "_", "."), other than "breakers" and "caps"', _read_channels),
+    Rule(
+        'list of different names (letters, digits, "-", "_", "."), other than "alerts", "breakers", "caps", "kpi" and '
+        '"mode"',
+        _read_channels,
+    ),
     "the pipelines that one tick serves",
     default=(),
 )
@@ -196,6 +201,7 @@ SECTIONS = {
     "BREAKER": SHARED["BREAKER"],
     "ALERTS": ALERTS,
     "MODES": MODES,
+    "KPI": SHARED["KPI"],
     "PRICES": schema_of(Prices),
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
@@ -229,6 +235,7 @@ class Settings(NamedTuple):
     breaker: BreakerSettings = BreakerSettings()
     alerts: AlertSettings = AlertSettings()
     modes: ModeSettings = ModeSettings()
+    kpi: KpiSettings = KpiSettings()
     prices: Prices = Prices()
     image: ImageSettings = ImageSettings()
     video: VideoSettings = VideoSettings()
@@ -262,6 +269,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         alerts=found["ALERTS"],
         missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
         modes=found["MODES"],
+        kpi=found["KPI"],
         prices=found["PRICES"],
         image=found["IMAGE_GENERATION"],
         video=found["VIDEO"],
