@@ -26,11 +26,19 @@ def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
 
 
 def with_report(
-    board: Board, kind: str, words: str, figures: Mapping[str, object], settings: AlertSettings, now: datetime
+    board: Board,
+    kind: str,
+    words: str,
+    figures: Mapping[str, object],
+    settings: AlertSettings,
+    now: datetime,
+    *,
+    again: bool = False,
 ) -> Board:
-    """Return the board with a report in the queues of the channels that take it, once for each time it is due."""
+    """Return the board with a report in the queues of the channels that take it, once for each time it is due; with
+    `again` also if it was there already."""
     due = stamp(due_at(kind, settings, now))
-    if board.reports.get(kind) == due:
+    if board.reports.get(kind) == due and not again:
         return board
     names = [it.name for it in settings.channels if kind in it.reports]
     channels = queued_report(board.channels, f"{kind}-{due[:10]}", words, figures, names, stamp(now))

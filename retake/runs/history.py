@@ -18,8 +18,8 @@ from zlib import crc32
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import StateError
-from retake.runs.bucket_documents import RunDocuments
 from retake.runs.bucket_index import ENDED, ended, read_tally
+from retake.runs.bucket_ledger import RunDocuments
 from retake.runs.run import CHANGED, ERROR, STEP_DONE, Event
 from retake.runs.run_document import MOST_EVENTS, RunDocument, events_in, run_key
 from retake.runs.states import FINAL, RunStatus
@@ -111,7 +111,7 @@ def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
 
 class BucketHistory:
     """The history of the ledger in `bucket`: its segments are those of the names of runs that have ended (see
-    `retake.runs.bucket_tally`). Runs that have not ended are read each time, as in every look at such a ledger."""
+    `retake.runs.bucket_index`). Runs that have not ended are read each time, as in every look at such a ledger."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket

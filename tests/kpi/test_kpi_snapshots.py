@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 from kpi_ledgers import A, B, C, Place
-from retake.bucket.counting import CountingBucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import CountingBucket
+from retake.bucket.wrappers import Wrapper
 
 from retake.bucket import ANY, Bucket
 from retake.bucket.memory import MemoryBucket
