@@ -110,7 +110,7 @@ class Linking:
 
 @pytest.mark.parametrize("fails", [None, "c"])
 def test_a_death_at_any_point_leaves_a_saga_that_is_done_or_undone_in_the_end(fails: str | None) -> None:
-    assert sweep(lambda: Linking(fails)) > 20
+    assert sweep(lambda: Linking(fails)) >= 20
 
 
 class Reserving:
