@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 from retake.bucket import Bucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import Wrapper
 
 T = TypeVar("T")
 

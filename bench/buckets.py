@@ -18,14 +18,13 @@ from bench.pipelines import MANAGER, environment, full, waiting
 from bench.servers import Store, server
 from bench.table import markdown
 from retake.bucket import ANY, Bucket, Lease, open_bucket
+from retake.bucket.b2.bucket import parse_url
 from retake.bucket.b2.price import DOLLARS, FREE_A_DAY, by_class
-from retake.bucket.b2.url import parse_url
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
-from retake.story.environment import SANDBOX_KEYS
 from retake.story.runner import StoryRunner
-from retake.story.settings import Settings, sandboxed
-from retake.ticking.scripts import ScriptResult
+from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
+from retake.ticking.tick import ScriptResult
 
 ROUNDS = 6
 ROUND_S = 0.4  # of ticks, and then as many by the bare client

@@ -12,14 +12,13 @@ from typing import NamedTuple
 from bench.pipelines import ROOT, full, published
 from bench.table import markdown
 from retake.bucket import Lease
-from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import SystemClock
 from retake.story.content import Prompt, load_prompts
-from retake.story.environment import SANDBOX_KEYS
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
-from retake.story.settings import Settings
+from retake.story.settings import SANDBOX_KEYS, Settings
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.testing import FakeMedia, FakeVendors
@@ -102,12 +101,12 @@ def timed(work: Callable[[], object]) -> float:
 
 def generate(bucket: CountingBucket) -> None:
     """One tick, from nothing under way to a finished generation."""
-    settings, vendors, studio = Settings(), FakeVendors(), FakeMedia()
+    settings, vendors, media = Settings(), FakeVendors(), FakeMedia()
 
     def context(lease: Lease) -> StepContext:
         store = DocumentStore(bucket, settings.paths, lease, SystemClock())
         store.read()
-        return StepContext(settings, store, vendors, studio, SystemClock())
+        return StepContext(settings, store, vendors, media, SystemClock())
 
     scripts = InProcessScripts(context, prompts())
     tick = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench").tick()

@@ -7,16 +7,15 @@ from pathlib import Path
 from bench.pipelines import ROOT, full, waiting
 from bench.table import markdown
 from retake.bucket import Bucket, Lease
-from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import load_prompts
-from retake.story.environment import SANDBOX_KEYS
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
-from retake.story.settings import Settings, sandboxed
+from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 

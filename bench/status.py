@@ -1,4 +1,4 @@
-"""What one look costs after years of work: `python -m retake status` on a hundred thousand runs."""
+"""What one look costs after years of work: `python -m retake status`, and `kpi`, on a hundred thousand runs."""
 
 import json
 import sys
@@ -14,35 +14,43 @@ from bench.table import markdown
 from retake.bucket import open_bucket
 from retake.clock import FakeClock, SystemClock
 from retake.runs import Ledger, open_ledger
-from retake.runs.bucket_names import ended_key, run_key, segment_of, task_key
+from retake.runs.bucket_index import ended_key, segment_of, task_key
 from retake.runs.database import open_database
 from retake.runs.run import RunRequest, Transition, moved, new_run
-from retake.runs.run_document import new_document
+from retake.runs.run_document import new_document, run_key
 from retake.runs.states import Trigger
 
 RUNS = 100_000
 A_DAY = 500  # of them
 MEDIAN_OF = 7
+WINDOW = "3650d"
 
 
 def status_table(folder: Path) -> str:
     full(folder / "bucket")
     bare = cost([sys.executable, "-c", "pass"], environment(folder), MEDIAN_OF)
-    rows = [("python3 -c pass", bare), ("in the bucket, a directory", in_bucket(folder))]
+    found = {"in the bucket, a directory": looked_at(in_bucket(folder))}
     with servers(folder) as places:
-        rows += [(f"in {name}", in_database(folder, urls[0])) for name, urls in places.items()]
-    title = f"`python -m retake status` with {RUNS:,} runs on the ledger, as a whole process; medians of {MEDIAN_OF}."
+        found |= {f"in {name}": looked_at(in_database(folder, urls[0])) for name, urls in places.items()}
+    status = [("python3 -c pass", *shown(bare, bare)), *((name, *shown(it[0], bare)) for name, it in found.items())]
+    kpi = [
+        (f"{name}, {how}", *shown(spent, bare))
+        for name, it in found.items()
+        for how, spent in zip(("--rebuild", "with a snapshot"), it[1:], strict=True)
+    ]
     head = ("100,000 runs", "CPU s", "× bare Python", "wall s", "peak MB")
-    return markdown(title, head, [(name, *shown(spent, bare)) for name, spent in rows])
+    title = f"`python -m retake status` with {RUNS:,} runs on the ledger, as a whole process; medians of {MEDIAN_OF}."
+    about = f"`python -m retake kpi --window {WINDOW}` with the same runs, all of them in the window."
+    return "\n\n".join((markdown(title, head, status), markdown(about, head, kpi)))
 
 
-def in_bucket(folder: Path) -> Cost:
+def in_bucket(folder: Path) -> Mapping[str, str]:
     """Some 500 a day; the last one ends by the ledger itself, which counts those before it."""
     for number in range(RUNS):
         put(folder / "bucket", number, datetime.now(UTC) - timedelta(days=(RUNS - number) / A_DAY))
     bucket = open_bucket(f"file:{folder}/bucket")
     lived(open_ledger(None, bucket, FakeClock(datetime.now(UTC))))
-    return looked_at(environment(folder / "bucket"))
+    return environment(folder / "bucket")
 
 
 def put(bucket: Path, number: int, at: datetime) -> None:
@@ -61,7 +69,7 @@ def put(bucket: Path, number: int, at: datetime) -> None:
         path.write_bytes(data)
 
 
-def in_database(folder: Path, url: str) -> Cost:
+def in_database(folder: Path, url: str) -> Mapping[str, str]:
     ledger = open_ledger(url, open_bucket(f"file:{folder}/bucket"), SystemClock())
     database = open_database(url, read_only=False)
     grown(database, RUNS)
@@ -73,7 +81,7 @@ def in_database(folder: Path, url: str) -> Cost:
     settings["STORAGE"] = {**settings.get("STORAGE", {}), "ledger": url}
     config = folder / "config.json"
     config.write_text(json.dumps(settings))
-    return looked_at({**environment(folder / "bucket"), "RETAKE_CONFIG": str(config)})
+    return {**environment(folder / "bucket"), "RETAKE_CONFIG": str(config)}
 
 
 def lived(ledger: Ledger) -> None:
@@ -82,5 +90,9 @@ def lived(ledger: Ledger) -> None:
     ledger.move(run, Trigger.COMPLETED, actor="bench")
 
 
-def looked_at(environ: Mapping[str, str]) -> Cost:
-    return cost([sys.executable, "-m", "retake", "status"], {**environ, "PYTHONPATH": str(ROOT)}, MEDIAN_OF)
+def looked_at(environ: Mapping[str, str]) -> tuple[Cost, Cost, Cost]:
+    """What `status` costs, `kpi --rebuild`, and `kpi` with the snapshot of that."""
+    retake, environ = [sys.executable, "-m", "retake"], {**environ, "PYTHONPATH": str(ROOT)}
+    kpi = [*retake, "kpi", "--window", WINDOW]
+    status = cost([*retake, "status"], environ, MEDIAN_OF)
+    return status, cost([*kpi, "--rebuild"], environ, 1), cost(kpi, environ, MEDIAN_OF)

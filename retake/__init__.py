@@ -2,16 +2,9 @@
 
 Only the failed step is taken again, a bounded number of times; nothing is paid for twice; nothing is lost.
 
-The rooms, from the top down (imports point down only):
-
-    story/     text → picture → upscale → video, driven by cron, its state in a bucket
-    sandbox/   stand-ins of the vendors over HTTP on loopback, with failures to order
-    ─────────
-    vendors/   one client a vendor; each maps its vendor's errors to the classes of errors.py
-    media/     real pictures and videos: placeholder, mock, sizing
-    bucket/    where state lives, and the lease
-    settings/  the settings file: what it may hold, and the strict reader
-    errors.py  keys.py  logs.py  clock.py
+The packages and what each may import are in docs/architecture.md; imports point down only. To begin reading:
+story/decision.py (what comes next), ticking/tick.py (one tick), paid/guard.py (one paid call), bucket/contract.py
+(where state lives).
 """
 
 __version__ = "0.2.0"

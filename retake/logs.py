@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -32,7 +32,11 @@ _CHATTY = ("asyncio", "b2sdk", "boto3", "botocore", "httpcore", "httpx", "PIL", 
 """Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
+_SHORTEST_SECRET = 6
 _HIDDEN = "…"
+
+_masked: set[str] = set()
+"""Secrets that `mask` has added."""
 
 
 def setup_logging(
@@ -66,6 +70,14 @@ def bind(**fields: Any) -> Iterator[None]:
         yield
     finally:
         _bound.reset(token)
+
+
+def mask(values: Iterable[str]) -> None:
+    """Mask these secrets too, in every record from now on: their variables' names do not mark them as secrets."""
+    _masked.update(value.strip() for value in values if len(value.strip()) >= _SHORTEST_SECRET)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _Handler):
+            handler.remask()
 
 
 def alert(code: str, message: str, /, **fields: Any) -> None:
@@ -117,7 +129,12 @@ class _Handler(logging.Handler):
         self._stream = stream
         self._human = human
         self._colour = stream is not None and human and _has_colours(stream, environ)
-        self._secrets = _secrets(environ)
+        self._environ = environ
+        self.remask()
+
+    def remask(self) -> None:
+        """Take up the secrets that are known now."""
+        self._secrets = _secrets(self._environ)
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._stream is None:
@@ -219,8 +236,10 @@ def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
     """Return a pattern for each secret in `environ`, also as quoted in Python, JSON or a URL, or None."""
     forms = set()
     for name, value in environ.items():
-        if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= 6:
+        if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= _SHORTEST_SECRET:
             forms |= _forms(value) | _forms(value.strip())
+    for value in _masked:
+        forms |= _forms(value)
     if not forms:
         return None
     return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))

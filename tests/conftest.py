@@ -39,6 +39,11 @@ PROCESSES = {
     "test_breaker_shared",
     "test_cache",
     "test_caps",
+    "test_channels_apprise",
+    "test_channels_email",
+    "test_channels_http",
+    "test_channels_sandbox",
+    "test_channels_wire",
     "test_command",
     "test_console_acting",
     "test_console_doctor",
@@ -80,3 +85,12 @@ def pytest_collection_finish() -> None:
     if QUICK:  # only now have the folders loaded profiles of their own
         settings.register_profile("quick", settings.default, max_examples=5)
         settings.load_profile("quick")
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shell script in ffmpeg's place, to be written by the test."""
+    script = tmp_path / "ffmpeg.sh"
+    script.touch(mode=0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
+    return script

@@ -26,6 +26,7 @@ ANSWERS = {
     "runs": ["answer_runs"],
     "show": ["answer_show"],
     "spend": ["answer_spend", "answer_spend_latest_day"],
+    "kpi": ["answer_kpi"],
     "report": ["answer_report"],
     "doctor": ["answer_doctor"],
     "retry": ["answer_order", "answer_order_run", "answer_several"],
@@ -39,6 +40,15 @@ ANSWERS = {
     "breaker show": ["answer_breaker_show"],
     "breaker probe": ["answer_breaker_change"],
     "breaker reset": ["answer_breaker_change"],
+    "alerts list": ["answer_alerts_list"],
+    "alerts show": ["answer_alerts_show"],
+    "alerts ack": ["answer_alerts_change"],
+    "alerts close": ["answer_alerts_change"],
+    "alerts test": ["answer_alerts_test"],
+    "alerts deliver": ["answer_alerts_deliver"],
+    "mode show": ["answer_mode_show"],
+    "mode set": ["answer_mode_change"],
+    "mode auto": ["answer_mode_change"],
 }
 """The schemas of what each command answers with --json, where it does not fail."""
 

@@ -1,4 +1,4 @@
-"""The command `retake`: what it hands to whom, and that a tick stays light."""
+"""The command `retake`: what it passes on to which program, and that a tick stays light."""
 
 import os
 import re

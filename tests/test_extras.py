@@ -1,4 +1,5 @@
-"""What a URL says whose libraries are not installed: one line with what to install, and exit code 78."""
+"""What is not installed is named, with how to install it: a URL of the settings ends with exit code 78, a channel's
+message waits."""
 
 import json
 import os
@@ -8,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from retake.alerts.channels.sending import send
+from retake.alerts.message import AlertEvent, Ending, Message
+from retake.alerts.settings import AlertChannel
 from retake.bucket import open_bucket
 from retake.clock import FakeClock
 from retake.errors import SettingsError
@@ -23,7 +27,7 @@ URLS = {
 }
 
 
-@pytest.fixture(params=EXTRAS)
+@pytest.fixture(params=URLS)
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of an extra whose module cannot be imported."""
     extra: str = request.param
@@ -47,12 +51,22 @@ def test_a_url_without_its_libraries_names_what_to_install(missing: str, tmp_pat
     )
 
 
+def test_a_channel_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert EXTRAS.keys() - URLS.keys() == {"apprise"}
+    monkeypatch.setitem(sys.modules, EXTRAS["apprise"], None)
+    channel = AlertChannel("phone", "apprise", "APPRISE_URL", (), "any", (), True, (), {})
+    message = Message(AlertEvent.TRIGGER, "2026-11-22T08:00:00Z", "a", "d", "error", "title", "text", {})
+    outcome = send(channel, "json://127.0.0.1", message, 10.0)
+    assert outcome.how is Ending.FAILED
+    assert outcome.why.endswith("needs apprise, which is not installed: pip install 'retake[apprise]'")
+
+
 BUCKET = ("tick", "tick --dry-run", "status", "status --json", "fetch")
 LEDGER = ("tick", "runs", "runs --json")
 COMMANDS = {"b2": BUCKET, "s3": BUCKET, "postgres": LEDGER}
 
 
-@pytest.mark.parametrize(("extra", "command"), [(extra, it) for extra in EXTRAS for it in COMMANDS[extra]])
+@pytest.mark.parametrize(("extra", "command"), [(extra, it) for extra in URLS for it in COMMANDS[extra]])
 def test_a_command_ends_with_78_and_no_traceback(tmp_path: Path, extra: str, command: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.json").write_text(json.dumps(URLS[extra]))

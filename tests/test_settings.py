@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from written import as_written
 
 from retake.errors import SettingsError
-from retake.settings.rules import PictureSize
+from retake.settings.schema import PictureSize, read_field
 from retake.settings.shared import MidjourneySettings, StorageSettings
 from retake.story.settings import SECTIONS, Settings, Workflow, load_settings, sandboxed
 
@@ -116,9 +117,10 @@ def test_each_section_of_the_file_reaches_its_own_attribute(load: Load) -> None:
 
 def test_every_default_is_allowed_and_read_as_itself() -> None:
     for section in SECTIONS.values():
-        for rule, _, default in section.fields.values():
-            if default is not None:
-                assert rule.read(list(default) if isinstance(default, PictureSize) else default) == default
+        for name, declared in section.fields.items():
+            faults: list[str] = []
+            assert read_field(declared, as_written(declared), name, faults) == declared.default
+            assert faults == []
 
 
 def test_a_value_of_the_file_takes_the_place_of_the_default(load: Load) -> None:

@@ -27,7 +27,8 @@ def test_what_is_no_list_of_channels_is_an_error(tmp_path: Path, value: Any) -> 
         load(tmp_path, {"CHANNELS": value})
 
 
-@pytest.mark.parametrize("name", ["caps", "breakers", "Caps"])
+@pytest.mark.parametrize("name", ["caps", "breakers", "Caps", "alerts", "kpi", "mode", "KPI"])
 def test_no_channel_is_called_like_a_folder_that_all_of_them_share(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SettingsError, match=r'CHANNELS: found .*, allowed: list .* other than "breakers" and "caps"'):
+    others = '"alerts", "breakers", "caps", "kpi" and "mode"'
+    with pytest.raises(SettingsError, match=rf"CHANNELS: found .*, allowed: list .* other than {others}"):
         load(tmp_path, {"CHANNELS": ["north", name]})

@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from written import as_written
 
 from retake.keys import KEYS
 from retake.settings.reader import ENVIRONMENT
-from retake.settings.rules import PictureSize
-from retake.settings.schema import Field
+from retake.settings.schema import Field, PictureSize
 from retake.story.settings import CHANNELS, SECTIONS, load_settings
 
 ROOT = Path(__file__).parents[1]
@@ -23,8 +23,9 @@ DECLARED = {
 }
 
 
-def written(default: object) -> str:
-    return json.dumps(str(default) if isinstance(default, PictureSize) else default)
+def written(declared: Field) -> str:
+    default = declared.default
+    return json.dumps(str(default) if isinstance(default, PictureSize) else as_written(declared))
 
 
 def test_the_page_has_every_setting_and_no_other() -> None:
@@ -34,7 +35,7 @@ def test_the_page_has_every_setting_and_no_other() -> None:
 @pytest.mark.parametrize(("key", "declared"), DECLARED.items(), ids=list(DECLARED))
 def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: Field) -> None:
     default, allowed, meaning = ROWS[key]
-    assert default == f"`{written(declared.default)}`"
+    assert default == f"`{written(declared)}`"
     assert allowed == declared.rule.allowed
     assert meaning.startswith(f"{declared.meaning}.")
 

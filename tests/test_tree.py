@@ -16,11 +16,40 @@ TESTS = sorted(ROOT.glob("tests/**/*.py"))
 
 GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__", "__main__"} | {"data", "settings"}
 BELOW = {
-    "console": {"story", "operations", "robots", "ticking", "runs", "paid", "retrying", "vendors", "bucket"},
-    "operations": {"ticking", "runs", "paid", "retrying", "vendors", "bucket"},
-    "story": {"operations", "sandbox", "vendors", "media", "ticking", "runs", "paid", "retrying", "bucket"},
-    "ticking": {"runs", "paid", "retrying", "bucket"},
+    "console": {
+        "story",
+        "operations",
+        "alerts",
+        "degraded",
+        "kpi",
+        "robots",
+        "ticking",
+        "runs",
+        "paid",
+        "retrying",
+        "vendors",
+        "bucket",
+    },
+    "operations": {"ticking", "alerts", "degraded", "kpi", "runs", "paid", "retrying", "vendors", "bucket"},
+    "story": {
+        "operations",
+        "alerts",
+        "degraded",
+        "kpi",
+        "sandbox",
+        "vendors",
+        "media",
+        "ticking",
+        "runs",
+        "paid",
+        "retrying",
+        "bucket",
+    },
+    "ticking": {"alerts", "degraded", "runs", "paid", "retrying", "bucket"},
+    "kpi": {"runs", "retrying", "media", "bucket"},
     "paid": {"retrying", "bucket"},
+    "degraded": {"alerts", "retrying", "bucket"},
+    "alerts": {"vendors", "retrying", "bucket"},
     "robots": {"runs", "retrying", "bucket"},
     "runs": {"retrying", "bucket"},
     "retrying": {"bucket"},
@@ -174,10 +203,10 @@ def test_the_console_reaches_the_story_from_few_places() -> None:
         if room(module) == "story"
     }
     assert users == {
-        ("command_context.py", "retake.story.environment"),
+        ("command_context.py", "retake.story.settings"),
         ("command_context.py", "retake.story.operations"),
         ("command_context.py", "retake.story.settings"),
-        ("doctor.py", "retake.story.environment"),
+        ("doctor.py", "retake.story.settings"),
         ("doctor.py", "retake.story.operator_checks"),
     }
 

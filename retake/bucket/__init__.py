@@ -20,8 +20,9 @@ from retake.bucket.contract import (
     LeaseTerms,
     NotFound,
     Room,
+    check_key,
+    check_prefix,
 )
-from retake.bucket.keys import check_key, check_prefix
 from retake.errors import SettingsError
 
 __all__ = [
@@ -58,7 +59,7 @@ def open_bucket(
     `s3://BUCKET/PREFIX?endpoint=URL&region=NAME` is a place in a store that speaks S3's protocol.
 
     With `dead_mans_switch` the kernel ends this process when a lease that it took has expired: see
-    retake.bucket.kill_timer. A directory's leases do not expire. `umask` is what files and folders of a directory
+    retake.bucket.claims.lease. A directory's leases do not expire. `umask` is what files and folders of a directory
     withhold from other users; `follow_links` allows its folders to be symbolic links.
 
     Raises SettingsError for a URL that names no bucket, or one whose libraries are not installed.
@@ -72,7 +73,7 @@ def open_bucket(
         from retake.extras import require
 
         require("s3", "STORAGE.url: a bucket on S3")
-        from retake.bucket.kill_timer import no_kill_timer, set_kill_timer
+        from retake.bucket.claims.lease import no_kill_timer, set_kill_timer
         from retake.bucket.s3 import S3Bucket
 
         return S3Bucket(url, lease_terms=lease_terms, kill_timer=set_kill_timer if dead_mans_switch else no_kill_timer)
@@ -80,8 +81,8 @@ def open_bucket(
         from retake.extras import require
 
         require("b2", "STORAGE.url: a bucket on B2")
-        from retake.bucket.b2.url import open_b2
-        from retake.bucket.kill_timer import no_kill_timer, set_kill_timer
+        from retake.bucket.b2.bucket import open_b2
+        from retake.bucket.claims.lease import no_kill_timer, set_kill_timer
 
         return open_b2(url, lease_terms=lease_terms, kill_timer=set_kill_timer if dead_mans_switch else no_kill_timer)
     raise SettingsError(

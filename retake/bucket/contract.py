@@ -15,10 +15,11 @@ A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases
         lease.release()
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from retake.errors import StorageError
 
@@ -201,3 +202,82 @@ class LeaseTerms(NamedTuple):
     ttl_s: float = 120.0  # without a renewal
     skew_s: float = 30.0  # by how much two clocks of the store may differ, including the rounding of its time stamps
     margin_s: float = 5.0  # how long before the end its holder stops
+
+
+def check_key(key: str) -> str:
+    """Return `key` if every backend can hold it. Raises ValueError.
+
+    Keys are relative paths with "/" between their parts. No part may be empty, "." or "..", or begin with ".retake":
+    backends keep their own objects there. Backslashes, control characters and lone surrogates are not allowed. A key
+    has at most 900 bytes of UTF-8, a part at most 250.
+
+    The lengths and characters are B2's rules (`validate_b2_file_name` in b2sdk), which are the strictest: a directory
+    allows 255 bytes a part.
+    """
+    parts = key.split("/")
+    if any(part in ("", ".", "..") or part.startswith(".retake") for part in parts):
+        raise ValueError(f"not a key: {key!r}")
+    plain = key.isascii() and key.isprintable()  # as nearly all are: a listing of 100,000 checks each
+    if "\\" in key or (not plain and any(it < " " or it == "\x7f" or "\ud800" <= it <= "\udfff" for it in key)):
+        raise ValueError(f"not a key: {key!r}")
+    if len(key.encode()) > 900 or any(len(part.encode()) > 250 for part in parts):
+        raise ValueError(f"not a key: {key!r} (too long)")
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` if a key can begin with it. Raises ValueError."""
+    try:
+        return check_key(prefix)
+    except ValueError:
+        return check_key(f"{prefix}x")[:-1]
+
+
+def is_key(name: str) -> bool:
+    """Whether `check_key` accepts `name`."""
+    try:
+        check_key(name)
+    except ValueError:
+        return False
+    return True
+
+
+class UnlimitedRoom:
+    """A `Room` that reserves nothing. `write` writes to the room's key in the bucket."""
+
+    def __init__(self, write: Callable[[bytes, str | Expect], str]) -> None:
+        self.write = write
+
+    def release(self) -> None:
+        """Do nothing: nothing was reserved."""
+
+
+@runtime_checkable
+class SharedWrites(Protocol):
+    """What a bucket offers besides the contract, for an object that a program without Retake's locks writes too.
+
+    One document needs it, config_public.json, which the publisher writes. Every backend offers it, and
+    tests/bucket/contract.py checks it with the rest:
+
+        shared_writes(bucket).replace(key, data, version, aside=f"{key}.displaced-0")
+    """
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        """Write like `Bucket.write`, without losing anything that a program without our locks writes meanwhile.
+
+        Such a program can write between any two of our steps. So the write is an exchange: if what it displaced is not
+        what was expected, that is put back immediately, and Conflict is raised. Everything of the other program's that
+        was displaced, however briefly, is then kept under the key `aside` or one that begins with it, even if it was
+        put back: a program that read our `data` in between may write that back, without what was added before.
+
+        A successful call leaves nothing under `aside`. A crash leaves what was displaced, or `data` itself, or nothing:
+        merge it before you delete it. Raises Conflict if `aside` exists. Only the holder of the lease may call this.
+        """
+        ...
+
+
+def shared_writes(bucket: Bucket) -> SharedWrites:
+    """Return `bucket` as one that can replace shared objects. Raises TypeError if it cannot."""
+    if not isinstance(bucket, SharedWrites):
+        raise TypeError(f"{bucket.url}: {type(bucket).__name__} cannot replace objects that other programs write too")
+    return bucket

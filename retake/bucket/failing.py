@@ -20,7 +20,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 from retake.bucket import Bucket, Lease
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import Wrapper
 from retake.errors import StorageError
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from retake.bucket import (
     check_key,
     check_prefix,
 )
-from retake.bucket.room import UnlimitedRoom
+from retake.bucket.contract import UnlimitedRoom
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost
 
@@ -184,7 +184,7 @@ class MemoryBucket:
             self.store.put(target, self.store.get(source).data)
 
     def part(self, prefix: str) -> Bucket:
-        from retake.bucket.prefixed import PrefixedBucket
+        from retake.bucket.wrappers import PrefixedBucket
 
         return PrefixedBucket(self, prefix)
 

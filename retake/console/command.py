@@ -13,10 +13,11 @@ READING = {
     "runs": "The runs, the last changed first.",
     "show": "All that happened to one run, in its order.",
     "spend": "What was paid: by day, step and generation.",
+    "kpi": "How well it works: success, retries, levels.",
     "report": "The incident report of one run, as Markdown.",
     "doctor": "Check everything that a generation needs.",
 }
-"""The commands that change nothing, but for `spend --latest-day`."""
+"""The commands that change nothing, but for `spend --latest-day` and the snapshots of `kpi`."""
 
 ACTING = {
     "retry": "Retry what failed, or a held call, now.",
@@ -25,6 +26,8 @@ ACTING = {
     "unlock": "Free a lease whose holder is gone.",
     "dead-letters": "What failed for good: list, show, requeue, drop.",
     "breaker": "The circuit breakers: show, probe, reset.",
+    "alerts": "What is wrong: list, show, ack, close, test, deliver.",
+    "mode": "The degraded mode: show, set, auto.",
 }
 """The commands that change something, under the lease."""
 

@@ -8,9 +8,8 @@ from retake.clock import Clock, SystemClock
 from retake.keys import Keys
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
-from retake.story.environment import CHANNEL_VARIABLE, part_of, read_settings
 from retake.story.operations import open_operations
-from retake.story.settings import Settings
+from retake.story.settings import CHANNEL_VARIABLE, Settings, part_of, settings_and_keys
 
 
 class CommandContext:
@@ -35,7 +34,7 @@ class CommandContext:
     @cached_property
     def _read(self) -> tuple[Settings, Keys]:
         _, settings, keys = self._given
-        return (settings, keys or Keys()) if settings else read_settings(self.environ, warn=False)
+        return (settings, keys or Keys()) if settings else settings_and_keys(self.environ, warn=False)
 
     @property
     def settings(self) -> Settings:

@@ -13,11 +13,11 @@ from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.finding import Finding, Verdict, of_error, ok, warn
-from retake.operations.host_checks import disk_checks, key_checks, settings_checks
+from retake.operations.host_checks import alert_checks, disk_checks, key_checks, settings_checks
 from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
 from retake.operations.words import count
-from retake.story.environment import SANDBOX_VARIABLE
 from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
+from retake.story.settings import SANDBOX_VARIABLE
 
 _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verdict.FAULT: ("fault", Tone.BAD)}
 
@@ -47,6 +47,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
         return
     yield from settings_checks(settings.source, settings.warnings)
     yield from key_checks(keys, context.environ, SANDBOX_VARIABLE)
+    yield from alert_checks(len(settings.alerts.channels), settings.missing_secrets)
     yield prompts_check(settings)
     yield from disk_checks(settings.storage.url, settings.workflow.channel_concurrency if settings.channels else 0)
     yield ffmpeg_check(settings)

@@ -18,8 +18,8 @@ from retake.runs.states import RunStatus
 @console_command("show")
 @click.argument("run", metavar="RUN")
 def command(context: CommandContext, run: str) -> Answer:
-    """Show all that happened to a run: when, what, by whom, which attempt, and what went wrong; its files; what was
-    paid.
+    """Show the history of a run: what happened and when, who did it, at which attempt, and what went wrong; the run's
+    files; what was paid for.
 
     RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are shown.
     """

@@ -17,14 +17,35 @@ def read_since(
     text = (value or "").strip()
     if value is None:
         return None
-    if ago := _AGO.fullmatch(text):
-        return timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+    if (ago := _length(text)) is not None:
+        return ago
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
         way = "say how long ago (90s, 30m, 2h, 2d, 1w), or a date (2026-01-31, 2026-01-31T12:00)"
         raise click.BadParameter(f"{text!r} is no time; {way}.", ctx, param) from None
+
+
+def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> timedelta | None:
+    """Return the length of time ("90m", "24h", "7d") that an option's value means: more than nothing, and ten years at
+    most. A callback of click. Raises click.BadParameter."""
+    if value is None:
+        return None
+    length = _length(value.strip())
+    if length is None or not timedelta() < length <= LONGEST_WINDOW:
+        raise click.BadParameter(
+            f"{value.strip()!r} is no length of time; say how long (90s, 90m, 24h, 7d, 4w), at most 3650d.", ctx, param
+        )
+    return length
+
+
+LONGEST_WINDOW = timedelta(days=3650)
+
+
+def _length(text: str) -> timedelta | None:
+    found = _AGO.fullmatch(text)
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
 
 
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:

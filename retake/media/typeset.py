@@ -123,6 +123,34 @@ def draw(target: ImageDraw.ImageDraw, setting: Setting, centre: tuple[float, flo
         baseline += LEADING * setting.size
 
 
+def line_width(text: str, size: int) -> float:
+    """Return the width of `text` on one line, in pixels."""
+    return _width(settable(text)) * size
+
+
+def shortened(text: str, size: int, room: float) -> str:
+    """Return `text`, cut so that it is at most `room` pixels wide on one line."""
+    if line_width(text, size) <= room:
+        return text
+    low, high = 0, min(len(text), LONGEST)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if line_width(f"{text[:middle]}…", size) <= room else (low, middle - 1)
+    return f"{text[:low].rstrip()}…"
+
+
+def draw_line(
+    target: ImageDraw.ImageDraw, text: str, place: tuple[float, float], size: int, fill: tuple[int, int, int]
+) -> None:
+    """Draw `text` on one line, its left end and its baseline at `place`."""
+    x, baseline = place
+    for line in in_drawing_order([settable(text)]):
+        for name, run in _runs(line):
+            face = font(name, size)
+            target.text((x, baseline), run, fill=fill, font=face, anchor="ls")
+            x += face.getlength(run)
+
+
 @lru_cache(maxsize=32)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
     """Return the font `name` at `size` pixels."""

@@ -5,6 +5,7 @@
 
 Views, each with its JSON document:
     status.py   runs.py   report.py (history, incident report)   spend.py   letters.py   breakers.py
+    kpi.py (the figures of retake.kpi)
 
 Actions: orders.py (retry, skip, cancel, requeue), breakers.py (probe, reset).
 

@@ -74,7 +74,7 @@ class BreakerView(NamedTuple):
 
     @property
     def prober(self) -> str | None:
-        """Who has a probe under way; None if nobody, or nothing was heard of it for too long."""
+        """The owner of the probe under way; None if there is none, or if its result is overdue."""
         probe = self.state.probe
         if probe is None or self.now >= probe.since + timedelta(seconds=self.policy.probe_s):
             return None

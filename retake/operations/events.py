@@ -1,7 +1,8 @@
 """The names by which pipelines tell the ledger, and so operators, what happened and who did it."""
 
-STEP_DONE = "run.step.done"
-"""The event of a step's result: {step, task_id?, seen_at_utc, text}."""
+from retake.runs.run import STEP_DONE
+
+__all__ = ["CRON", "OPERATOR", "RECOVERY", "REMARK", "STEP_DONE"]
 
 REMARK = "run.note"
 """The event of whatever else is worth knowing: {code, …, seen_at_utc, text}."""

@@ -46,6 +46,16 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
             )
 
 
+def alert_checks(channels: int, missing: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield whether alerts reach somebody. `missing` are the channels that lack their secret, and its variable."""
+    if not channels:
+        yield ok("alerts", "no channel is told: ALERTS.channels is empty")
+    for name, env in missing:
+        yield warn(f"alerts {name}", f"{env} is not set: no alert reaches this channel", "put it in the environment")
+    if channels > len(missing):
+        yield ok("alerts", f"{channels - len(missing)} of {channels} channels have their secrets", channels=channels)
+
+
 def disk_checks(storage_url: str, channels: int) -> Iterator[Finding]:
     """Check where videos are made and kept. `channels` is how many are ticked at the same time."""
     yield _room("temporary folder", tempfile.gettempdir())

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
 from retake.clock import Clock
+from retake.degraded.settings import ModeSettings
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
-from retake.settings.shared import BreakerSettings
+from retake.settings.shared import BreakerSettings, KpiSettings
 
 _T = TypeVar("_T")
 
@@ -22,6 +24,10 @@ class Terms(NamedTuple):
     script_timeout_s: float
     concurrency: int  # pipelines that are looked at at the same time
     patience_s: float  # seconds after which a held lease is suspect
+    alerts: AlertSettings = AlertSettings()
+    modes: ModeSettings = ModeSettings()
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
+    kpi: KpiSettings = KpiSettings()
 
 
 class Operations:

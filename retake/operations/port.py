@@ -14,8 +14,7 @@ from retake.errors import ErrorRecord, RetakeError, StateError
 from retake.exit_codes import ExitCode
 from retake.operations.attempts import StepAttempt
 from retake.operations.finding import Finding
-from retake.paid.caps import Today
-from retake.paid.day_book import Known
+from retake.paid.caps import Known, Today
 from retake.runs.run import Run
 
 
@@ -86,6 +85,7 @@ class PipelineState(NamedTuple):
     idle: bool = False  # the next tick would change nothing
     interrupted: bool = False  # a tick is under way, or ended before its time
     failed_in_a_row: int | None = None
+    stopped: bool = False  # too many failed in a row: nothing is begun until a person acts
     today: Today | None = None  # the day's spending as this pipeline sees it
     needs: tuple[str, ...] = ()  # what a person has to do, a sentence each
     notes: tuple[str, ...] = ()  # worth knowing

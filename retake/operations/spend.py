@@ -8,8 +8,7 @@ from retake.operations.bills import Call, total_usd, unsure
 from retake.operations.pipelines import Operations
 from retake.operations.port import Bill, OperatedPipeline, Refusal
 from retake.operations.words import read_moment, usd
-from retake.paid.caps import Today
-from retake.paid.day_book import DayBook
+from retake.paid.caps import DayBook, Today
 
 
 class SpendReport(NamedTuple):

@@ -10,8 +10,7 @@ from retake.errors import RetakeError, StateError
 from retake.operations.breakers import BreakerStates, vendor_off
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, PipelineState
-from retake.paid.caps import Today
-from retake.paid.day_book import Sums
+from retake.paid.caps import Sums, Today
 from retake.retrying.dead_letters import DEAD_LETTERS
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
@@ -113,6 +112,9 @@ def _notes(state: PipelineState, holder: Holder | None, operations: Operations) 
     if state.interrupted and not holder:
         notes.append("the last tick did not come to its end; the next one goes on from what is on record")
     notes += state.notes
+    notes += [
+        f"no alert reaches the channel {name}: {env} is not set" for name, env in operations.terms.missing_secrets
+    ]
     if state.today and state.today.doubt:
         notes.append(f"today's spending is {state.today.doubt}")
     return notes

@@ -1,5 +1,6 @@
 """What paid calls come to, whoever makes them.
 
-day_book.py   what a day has cost and what is set aside: values in, values out
+guard.py      one paid call, made safely; the journal and the budget that a pipeline implements for it
 caps.py       the book of the day in the bucket, for every channel and machine: reserve before a call, settle after it
+spending.py   what one pipeline spends, held against the caps
 """

@@ -12,8 +12,7 @@ from retake.clock import Clock
 from retake.errors import RetakeError
 
 if TYPE_CHECKING:
-    from retake.paid.caps import Caps, Reservation, Today
-    from retake.paid.day_book import Known
+    from retake.paid.caps import Caps, Known, Reservation, Today
 
 _log = getLogger(__name__)
 
@@ -60,10 +59,10 @@ class Spending:
         """Return what the day has cost so far. Raises StateError, StorageError."""
         return self.caps().today(self.pipeline, known)
 
-    def over(self, known: "Callable[[], Known]", step: str) -> str:
+    def over(self, known: "Known", step: str) -> str:
         """Return why a paid call of the step must not be made now, or "". The bucket is read only where there is a cap.
         Raises StateError, StorageError."""
-        return self.today(known()).over(self.price(step)) if self.capped else ""
+        return self.today(known).over(self.price(step)) if self.capped else ""
 
     def reserve(self, known: "Known", step: str) -> "Reservation":
         """Set the price of a call of the step aside. Raises CapReached, StateError, StorageError: nothing may be paid

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from retake import strict_json
 from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
-from retake.bucket.keys import is_key
+from retake.bucket.contract import is_key
 from retake.clock import Clock
 from retake.errors import StateError
 

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from retake.errors import CodedError, ErrorClass, escalate, retry_in
-from retake.settings.rules import PATIENCE, TEXT, Rule, choice, none_or, several, whole
-from retake.settings.schema import Field, Schema, SchemaChoice
+from retake.settings.schema import PATIENCE, TEXT, Field, Rule, Schema, SchemaChoice, choice, none_or, several, whole
 
 
 class Do(StrEnum):

@@ -17,8 +17,7 @@ from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
-from retake.settings.rules import TEXT
-from retake.settings.schema import Schema, SchemaChoice, closest, read_table, unknown_key_faults
+from retake.settings.schema import TEXT, Schema, SchemaChoice, closest, read_table, unknown_key_faults
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from retake.errors import CodedError, ErrorClass
 from retake.retrying.policy import RetryPolicy
 from retake.robots.follow_ups import FILTER, Do, FollowUp, Level, When, when
-from retake.settings.rules import YES_OR_NO
-from retake.settings.schema import Field, Schema, SchemaChoice
+from retake.settings.schema import YES_OR_NO, Field, Schema, SchemaChoice
 
 
 class StepName(StrEnum):

@@ -13,8 +13,19 @@ from retake.errors import class_of
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Intervals, Linear, TwoPhase
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.robots.follow_ups import CLASSES, CODES
-from retake.settings.rules import PATIENCE, SECONDS, TEXT, Rule, above_zero, from_zero, none_or, whole
-from retake.settings.schema import Field, Schema, SchemaChoice
+from retake.settings.schema import (
+    PATIENCE,
+    SECONDS,
+    TEXT,
+    Field,
+    Rule,
+    Schema,
+    SchemaChoice,
+    above_zero,
+    from_zero,
+    none_or,
+    whole,
+)
 
 UNBOUNDED = "unbounded"
 

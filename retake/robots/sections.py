@@ -10,8 +10,21 @@ from retake.errors import ErrorClass
 from retake.retrying.breaker import BreakerPolicy
 from retake.robots.follow_ups import ACTIONS, CLASSES, CODES, FollowUp
 from retake.robots.recovery import STEPS, RecoveryStep
-from retake.settings.rules import PATIENCE, SECONDS, TEXT, YES_OR_NO, Rule, choice, from_zero, whole
-from retake.settings.schema import Field, Schema, TableList, field, schema_of
+from retake.settings.schema import (
+    PATIENCE,
+    SECONDS,
+    TEXT,
+    YES_OR_NO,
+    Field,
+    Rule,
+    Schema,
+    TableList,
+    choice,
+    field,
+    from_zero,
+    schema_of,
+    whole,
+)
 
 
 class LastFailure(NamedTuple):

@@ -1,4 +1,4 @@
-"""The interface of a ledger of runs, and what a store implements to be one.
+"""The interface of a ledger of runs, what a store implements to be one, and opening one.
 
 `Ledger` validates its arguments, so that all stores refuse the same values; a store derives from it and implements the
 methods of `LedgerStore`, whose arguments have been checked.
@@ -7,11 +7,16 @@ methods of `LedgerStore`, whose arguments have been checked.
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from retake.errors import SettingsError, redact
 from retake.runs import validation
 from retake.runs.run import Event, Note, Run, RunRequest, Transition, UnknownRun, is_run_id
 from retake.runs.states import RunStatus, Trigger
+
+if TYPE_CHECKING:
+    from retake.bucket import Bucket, Lease
+    from retake.clock import Clock
 
 MOST_LISTED = 2**31 - 1
 """The most runs in one list: the largest LIMIT that every database takes."""
@@ -201,3 +206,30 @@ def _known(run: Run) -> Run:
 
 def _may_have_runs(pipeline: str | None) -> bool:
     return pipeline is None or validation.is_column(pipeline)
+
+
+def open_ledger(
+    url: str | None, bucket: "Bucket", clock: "Clock", *, lease: "Lease | None" = None, read_only: bool = False
+) -> Ledger:
+    """Open the ledger that `url` names; None means the bucket itself, under "runs/".
+
+    "sqlite:PATH" is a file on this machine; "postgresql://USER@HOST:PORT/DATABASE" is a server, whose password libpq
+    finds in PGPASSWORD or ~/.pgpass. Tables are created and migrated when the ledger is opened. With `read_only`
+    nothing is created or changed.
+
+    A ledger in the bucket makes its changes under `lease`; without one it takes a lease of its own for each change.
+
+    Raises SettingsError for a URL that names no ledger, StorageError, and StateError for tables of a newer version.
+    """
+    if url is None:
+        from retake.runs.bucket_ledger import BucketLedger
+
+        return BucketLedger(bucket, clock, lease=lease)
+    if url.startswith(("sqlite:", "postgresql:")):
+        from retake.runs.sql_ledger import open_sql_ledger
+
+        return open_sql_ledger(url, clock, read_only=read_only)
+    named = redact(url)
+    raise SettingsError(
+        f"STORAGE.ledger: {named!r} names no ledger; use sqlite:PATH or postgresql://USER@HOST/DATABASE"
+    )

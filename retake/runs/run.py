@@ -20,6 +20,9 @@ CHANGED = "run.status.changed"
 ERROR = "run.error"
 """The event that holds the standard error record of a failure, written together with its transition."""
 
+STEP_DONE = "run.step.done"
+"""The event of a step's result: {step, task_id?, seen_at_utc, text}."""
+
 BY_WORKER = "worker"
 """The actor when a worker changes its own run. A run that anyone else interrupts has lost its worker."""
 

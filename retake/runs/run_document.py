@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from retake.clock import parse_stamp
 from retake.errors import StateError
-from retake.runs.bucket_names import run_key, segment_key
 from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event, Run, run_id_of
 from retake.runs.states import RunStatus
 
@@ -32,6 +31,14 @@ DROPPED = "run.events.dropped"
 
 KEPT = (CHANGED, ERROR, "run.result", "run.step.")
 """Prefixes of the kinds of events that are never dropped."""
+
+
+def run_key(run_id: str) -> str:
+    return f"runs/{run_id}.json"
+
+
+def segment_key(run_id: str, segment: str) -> str:
+    return f"runs/events/{run_id}/{segment}.json"
 
 
 class RunDocument(NamedTuple):

@@ -16,7 +16,8 @@ _FAULTS = {
 _GRAMMAR = f"""\b
 An order is KIND[#CALLS]=FAULT, such as upscale#1-2=500. Kinds:
   {", ".join(KINDS[:7])}
-  {", ".join(KINDS[7:])}
+  {", ".join(KINDS[7:11])}
+  {", ".join(KINDS[11:])}
 
 \b
 Faults:

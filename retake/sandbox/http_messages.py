@@ -45,6 +45,13 @@ class Request:
         return self.json if isinstance(self.json, dict) else {}
 
     @property
+    def form(self) -> dict[str, str]:
+        """The fields of a form in the body."""
+        if self.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            return dict(parse_qsl(self.body.decode("utf-8", "replace")))
+        return {}
+
+    @property
     def api_key(self) -> str:
         return self.headers.get("x-api-key", "").strip()
 
@@ -59,8 +66,8 @@ class Request:
         return self.headers.get("content-type", "").startswith("application/json") and bool(self.fields)
 
     def summary(self) -> Any:
-        """Return what is recorded of the request: its JSON without image bytes and secrets, or its query."""
-        return _redacted(self.json) if self.body else dict(self.query)
+        """Return what is recorded of the request: its form, its JSON without image bytes and secrets, or its query."""
+        return self.form or (_redacted(self.json) if self.body else dict(self.query))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from retake.calls import Parts, Span, meets, parse_parts
 KINDS = (
     *("imagine", "upscale", "fetch", "runway", "poll", "chat", "download"),
     *("histories", "organization", "account", "models"),
+    *("slack", "pagerduty", "sms", "telegram", "webhook"),
 )
 CREATING = ("imagine", "upscale", "runway")  # calls that start a task
 

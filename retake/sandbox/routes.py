@@ -5,7 +5,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from retake.sandbox import chat, legnext, piapi, runway
+from retake.sandbox import chat, legnext, notices, piapi, runway
 from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import VendorFault
 from retake.sandbox.task_service import ApiCall
@@ -61,6 +61,10 @@ LEGNEXT = VendorApi(legnext.error, attrgetter("api_key"))
 RUNWAY = VendorApi(runway.error, attrgetter("bearer_token"), check=runway.check_version)
 CHAT = VendorApi(chat.error, attrgetter("bearer_token"), chat.quota)
 FILES = VendorApi(plain_error)
+SLACK = VendorApi(notices.slack_error)
+PAGERDUTY = VendorApi(notices.pagerduty_error)
+TWILIO = VendorApi(notices.sms_error, notices.basic_credentials)
+TELEGRAM = VendorApi(notices.telegram_error)
 
 _ID = r"([0-9A-Za-z-]+)"
 ROUTES = (
@@ -78,6 +82,11 @@ ROUTES = (
     Route("GET", "/runway/v1/organization", "organization", RUNWAY, runway.organization),
     Route("POST", "/openai/v1/chat/completions", "chat", CHAT, chat.complete),
     Route("GET", "/openai/v1/models", "models", CHAT, chat.models),
+    Route("POST", r"/slack/services/.+", "slack", SLACK, notices.slack),
+    Route("POST", "/pagerduty/v2/enqueue", "pagerduty", PAGERDUTY, notices.pagerduty),
+    Route("POST", rf"/twilio/2010-04-01/Accounts/{_ID}/Messages\.json", "sms", TWILIO, notices.sms),
+    Route("POST", r"/telegram/bot[^/]+/sendMessage", "telegram", TELEGRAM, notices.telegram),
+    Route("POST", r"/webhook(?:/.*)?", "webhook", FILES, lambda _: Response(200, {})),
     Route("GET", rf"/files/{_ID}/([0-9a-z]+\.(?:png|mp4))", "download", FILES, send_file),
 )
 

@@ -12,8 +12,7 @@ from typing import Any
 from retake.errors import SettingsError
 from retake.foreign_text import plain, shown
 from retake.keys import written_down
-from retake.settings.rules import BUCKET_URL
-from retake.settings.schema import Field, Schema, read_field, read_fields, unknown_keys
+from retake.settings.schema import BUCKET_URL, Field, Schema, read_field, read_fields, unknown_keys
 from retake.strict_json import parse
 
 DEFAULT_FILE = "config/config.json"

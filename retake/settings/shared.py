@@ -1,8 +1,8 @@
-"""The sections that the settings of every pipeline share: the bucket, the vendors, retry delays and breakers."""
+"""The sections that the settings of every pipeline share: the bucket, the vendors, retry delays, breakers, figures."""
 
 from typing import NamedTuple
 
-from retake.settings.rules import (
+from retake.settings.schema import (
     BUCKET_URL,
     ENDPOINT,
     LEDGER_URL,
@@ -11,11 +11,13 @@ from retake.settings.rules import (
     TEXT,
     UMASK,
     YES_OR_NO,
+    Schema,
     between,
     choice,
+    field,
+    schema_of,
     whole,
 )
-from retake.settings.schema import Schema, field, schema_of
 
 
 class StorageSettings(NamedTuple):
@@ -93,6 +95,23 @@ class BreakerSettings(NamedTuple):
     open_seconds: float = field(SECONDS, "seconds without calls to the vendor before one call probes it", default=60)
 
 
+class KpiSettings(NamedTuple):
+    """The figures of runs: which count, and where they are kept."""
+
+    window_seconds: float = field(
+        SECONDS,
+        "seconds that alerts, metrics and, without --window, the command kpi look back",
+        default=86400,
+    )
+    min_runs: int = field(whole(1, 1_000_000), "runs that must have ended before the rates count", default=10)
+    snapshot_seconds: float = field(SECONDS, "seconds between two snapshots of what was counted", default=300)
+    textfile: str | None = field(
+        TEXT,
+        "file for Prometheus that each tick with something to do replaces; null is none",
+        default=None,
+    )
+
+
 SHARED: dict[str, Schema] = {
     "STORAGE": schema_of(StorageSettings),
     "API_KEYS.midjourney": schema_of(MidjourneySettings),
@@ -100,5 +119,6 @@ SHARED: dict[str, Schema] = {
     "API_KEYS.openai": schema_of(OpenaiSettings),
     "RETRYING": schema_of(RetryingSettings),
     "BREAKER": schema_of(BreakerSettings),
+    "KPI": schema_of(KpiSettings),
 }
 """By where they stand in the file."""

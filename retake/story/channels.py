@@ -9,17 +9,16 @@ from retake.keys import Keys
 from retake.logs import bind
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.decision import FETCH_SCRIPT, Act
-from retake.story.environment import part_of, pipeline_of
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_breakers
-from retake.story.settings import Settings
+from retake.story.settings import Settings, part_of, pipeline_of
 from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
-from retake.ticking.ledgers import Ledgers
-from retake.ticking.process import exit_code_of
-from retake.ticking.scripts import ScriptResult, Scripts
+from retake.ticking.process import exit_code_of, owner
+from retake.ticking.tick import Ledgers, ScriptResult, Scripts
+from retake.ticking.watch import TickWatch
 
 
 class ScriptsOfChannels(Protocol):
@@ -29,10 +28,16 @@ class ScriptsOfChannels(Protocol):
 
 
 def tick_channels(
-    settings: Settings, keys: Keys, bucket: Bucket, scripts: ScriptsOfChannels, clock: Clock, owner: str
+    settings: Settings,
+    keys: Keys,
+    bucket: Bucket,
+    scripts: ScriptsOfChannels,
+    clock: Clock,
+    watch: TickWatch,
 ) -> int:
     """Run one tick of each channel, `channel_concurrency` at a time; return the most severe exit code."""
-    ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, owner)
+    name = owner()
+    ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, name)
 
     def tick(channel: str) -> int:
         part, pipeline = part_of(bucket, settings, channel), pipeline_of(channel)
@@ -42,17 +47,22 @@ def tick_channels(
             PollsInProcess(settings, keys, part, clock, scripts.of(channel)),
             keys,
             clock,
-            owner=owner,
+            owner=name,
             pipeline=pipeline,
             ledgers=ledgers,
             breakers=breakers,
             spending=story_spending(settings, bucket, clock, pipeline),
             unflagged=(Act.FETCH,),
+            mode=lambda: watch.mode,
         )
         with bind(channel=channel):
-            return exit_code_of(lambda: runner.tick().exit_code)
+            return exit_code_of(lambda: watch.observed(pipeline, runner).exit_code)
 
-    return worst(each(settings.channels, tick, settings.workflow.channel_concurrency))
+    watch.begin()
+    try:
+        return worst(each(settings.channels, tick, settings.workflow.channel_concurrency))
+    finally:
+        watch.end()
 
 
 class PollsInProcess:

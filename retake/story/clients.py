@@ -1,12 +1,54 @@
-"""The clients and media tools that the settings name. Each SDK is loaded when it is first needed."""
+"""The vendors' clients and the media tools that a step uses, and those that the settings name. Each SDK is loaded when
+it is first needed."""
 
 from logging import getLogger
+from typing import Protocol
 
 from retake.keys import Keys, missing_keys
 from retake.story.settings import Settings
 from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
 
 _log = getLogger(__name__)
+
+
+class Vendors(Protocol):
+    """The clients, each made (and its SDK loaded) when it is first asked for."""
+
+    def midjourney(self) -> Midjourney: ...
+
+    def video_generator(self) -> VideoGenerator: ...
+
+    def writer(self) -> ChatModel: ...
+
+    def downloader(self) -> Downloader: ...
+
+
+class MediaTools(Protocol):
+    """Pictures and videos made or inspected on this machine. Everything raises MediaError for what it cannot read."""
+
+    def sized(self, picture: bytes) -> bytes:
+        """Return the picture as a PNG of the configured size."""
+        ...
+
+    def quarters(self, grid: bytes) -> list[bytes]:
+        """Return the four pictures of a 2 × 2 grid."""
+        ...
+
+    def data_uri(self, picture: bytes) -> str:
+        """Return the picture as a data URI that every vendor takes."""
+        ...
+
+    def placeholder(self, topic: str) -> bytes:
+        """Return a PNG of the configured size with the topic on it."""
+        ...
+
+    def mock_video(self, picture: bytes) -> bytes:
+        """Return an MP4 of the configured length, made of the picture."""
+        ...
+
+    def check_video(self, video: bytes) -> str:
+        """Return what is doubtful about the video, or "". Raises MediaError for what is no video at all."""
+        ...
 
 
 class RealVendors:

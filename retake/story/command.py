@@ -19,21 +19,21 @@ from retake.foreign_text import one_line
 from retake.keys import Keys
 from retake.logs import setup_logging
 from retake.story.decision import CONTENT_SCRIPT, FETCH_SCRIPT, MEDIA_SCRIPT
-from retake.story.environment import (
+from retake.story.pipeline import Observer
+from retake.story.runner import StoryRunner, story_breakers, story_watch, unobserved
+from retake.story.settings import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
+    Settings,
     open_storage,
     part_of,
     pipeline_of,
-    read_settings,
+    settings_and_keys,
 )
-from retake.story.pipeline import Observer
-from retake.story.runner import StoryRunner, story_breakers, unobserved
-from retake.story.settings import Settings
 from retake.story.spending import story_spending
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal, owner
-from retake.ticking.scripts import ScriptResult
-from retake.ticking.tick import Orders
+from retake.ticking.tick import Orders, ScriptResult, Tick
+from retake.ticking.watch import TickWatch
 
 if TYPE_CHECKING:
     from retake.sandbox import Sandbox
@@ -99,7 +99,7 @@ def _manage(folder: str | None, options: Options) -> int:
 
 
 def _with_settings(folder: str | None, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
-    settings, keys = read_settings(environ, warn=True)
+    settings, keys = settings_and_keys(environ, warn=True)
     many = bool(settings.channels) and not options.channel and not options.about_one
     bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
     scripts = _LazyScripts(folder, settings.workflow.script_timeout_seconds, environ)
@@ -107,16 +107,19 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
         from retake.story.channels import tick_channels
 
         scripts.stopping()  # only the main thread can answer signals, and channels tick in others
-        return tick_channels(settings, keys, bucket, scripts, SystemClock(), owner())
+        watch = story_watch(settings, bucket, SystemClock(), environ)
+        return tick_channels(settings, keys, bucket, scripts, SystemClock(), watch)
     channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
-    tick = _OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts)
+    watch = story_watch(settings, bucket, SystemClock(), environ)
+    tick = _OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts, watch)
     if options.until_done and not options.dry_run:
         return _until_done(options, tick, sandbox)
     runner = tick.runner()
     if options.dry_run:
+        watch.begin(send=False)
         print("\n".join(map(one_line, runner.dry_run())))  # noqa: T201 (what was asked for)
         return ExitCode.OK
-    return runner.tick(options.orders).exit_code
+    return tick.watch.tick(tick.pipeline, runner, options.orders).exit_code
 
 
 class _OneTick(NamedTuple):
@@ -127,13 +130,18 @@ class _OneTick(NamedTuple):
     bucket: Bucket  # all of it
     channel: str | None
     scripts: "_LazyScripts"
+    watch: TickWatch
+
+    @property
+    def pipeline(self) -> str:
+        return pipeline_of(self.channel)
 
     @property
     def part(self) -> Bucket:
         return part_of(self.bucket, self.settings, self.channel)
 
     def runner(self, observe: Observer = unobserved) -> StoryRunner:
-        clock, pipeline, name = SystemClock(), pipeline_of(self.channel), owner()
+        clock, name = SystemClock(), owner()
         return StoryRunner(
             self.settings,
             self.part,
@@ -141,10 +149,11 @@ class _OneTick(NamedTuple):
             self.keys,
             clock,
             owner=name,
-            pipeline=pipeline,
+            pipeline=self.pipeline,
             breakers=story_breakers(self.settings, self.bucket, clock, name),
-            spending=story_spending(self.settings, self.bucket, clock, pipeline),
+            spending=story_spending(self.settings, self.bucket, clock, self.pipeline),
             observe=observe,
+            mode=lambda: self.watch.mode,
         )
 
 
@@ -156,7 +165,11 @@ def _until_done(options: Options, tick: _OneTick, sandbox: "Sandbox | None") -> 
     clock, stopping = SystemClock(), tick.scripts.stopping()
     with Watch(tick.settings, tick.part, clock, terminal=is_terminal()) as watch:
         runner = tick.runner(watch.observe)
-        exit_code = until_done(runner.tick, options.orders, interval, clock, lambda: stopping.count > 0)
+
+        def run_tick(orders: Orders) -> Tick:
+            return tick.watch.tick(tick.pipeline, runner, orders)
+
+        exit_code = until_done(run_tick, options.orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
     return exit_code
 

@@ -30,16 +30,19 @@ After an error that only a person can fix (class C), an action that would run a 
 `critical_retry_minutes` have passed. Tasks in flight come before results in hand: while an upscale is in flight the
 results of the imagine are kept, and must not start a second one.
 
+A degraded mode holds some actions back, and mode 1 may put a mock in the place of a video (`under_mode`).
+
 This is the only place that says what comes next. The tick carries out an Action itself or runs the script that does
 (`script_of`), and the script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
 counting that only a tick does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.exit_codes import ExitCode
 from retake.story.documents import (
     FAILED_STEP,
@@ -55,9 +58,6 @@ from retake.story.documents import (
 )
 from retake.story.settings import Workflow
 
-if TYPE_CHECKING:
-    from retake.paid.caps import Today
-
 
 class Act(StrEnum):
     """What a tick can do."""
@@ -69,6 +69,7 @@ class Act(StrEnum):
     RECONCILE = "find out what became of a paid call"
     RETRY = "grant one more attempt"
     SUBSTITUTE = "fall back to a mock: no attempt is left"
+    MOCK_VIDEO = "let a mock take the place of the video"
     FAIL = "give up: no attempt is left"
     MAKE_MOCK = "make the mock"
     FINISH = "finish: all files are there"
@@ -138,7 +139,12 @@ def script_of(action: Action) -> str | None:
 
 def vendor_of(action: Action) -> str | None:
     """Return the vendor that the action calls, or None."""
-    return _VENDORS.get(action.step) if script_of(action) else None
+    return vendor_of_step(action.step) if script_of(action) else None
+
+
+def vendor_of_step(step: Step) -> str | None:
+    """Return the vendor of a step, or None."""
+    return _VENDORS.get(step)
 
 
 def paid_step(action: Action) -> Step | None:
@@ -146,17 +152,16 @@ def paid_step(action: Action) -> Step | None:
     return PAYS.get(action.act)
 
 
-def decide(
-    documents: Documents,
-    limits: Workflow,
-    now: datetime,
-    prices: Mapping[Step, float] | None = None,
-    today: "Today | None" = None,
-) -> Action:
+def uncapped(step: Step) -> str:
+    """Return "": no cap is kept."""
+    return ""
+
+
+def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable[[Step], str] = uncapped) -> Action:
     """Return the next action. Total: every parsed set of documents has one.
 
-    `prices` are US dollars of one paid call of each step, `today` is what the day has cost; without both the caps are
-    not looked at.
+    `over(step)` returns why a cap forbids a paid call of the step now, or "". It is called only for an action that
+    pays, since it may read the bucket; what it raises is raised.
     """
     doc = documents.midjourney
     if documents.gen.generation_id is None:
@@ -167,8 +172,8 @@ def decide(
         why = f"a person is needed, tried again at {until:%H:%M} UTC: {doc.error.message}"
         return Action(Act.WAIT, action.step, why, ExitCode.CONFIG, until)
     paying = paid_step(action)
-    over = today.over(prices[paying]) if prices and paying and today else ""
-    return capped(action, over) if over else action
+    why = over(paying) if paying else ""
+    return capped(action, why) if why else action
 
 
 def next_step(documents: Documents) -> Action:
@@ -177,9 +182,38 @@ def next_step(documents: Documents) -> Action:
     return _reconcile(call) if call else _work(documents)
 
 
-def capped(action: Action, over: str) -> Action:
-    """Return the WAIT that takes the place of an action which a cap holds back; `over` says which cap and why."""
-    return Action(Act.WAIT, action.step, over, ExitCode.TRY_LATER)
+def capped(action: Action, why: str) -> Action:
+    """Return the WAIT that takes the place of an action which a cap holds back; `why` says which cap."""
+    return Action(Act.WAIT, action.step, why, ExitCode.TRY_LATER)
+
+
+def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
+    """Return what is done of an action in a degraded mode: a WAIT where the mode holds it back, and a mock in the place
+    of a video that mode 1 does not order, with `video_mock`. For BEGIN see `begin_held`.
+
+    The RETRY of a step that pays is held back too, or attempts would be used up without a call.
+    """
+    if not holds_back(action, mode.mode):
+        return action
+    if mode.mode == REDUCED and video_mock:
+        return Action(Act.MOCK_VIDEO, Step.RUNWAY, mode.title)
+    return Action(Act.WAIT, action.step, f"{mode.title} holds it back: {action.act}")
+
+
+def holds_back(action: Action, mode: int) -> bool:
+    """Return whether a degraded mode, 0 to 3, holds the action back."""
+    if mode == FULL or action.act is Act.WAIT:
+        return False
+    step = action.step if action.act is Act.RETRY else paid_step(action)
+    if mode == REDUCED:
+        return step is Step.RUNWAY
+    return mode == EMERGENCY or step in PAYS.values()
+
+
+def begin_held(mode: Mode, *, video_mock: bool) -> str:
+    """Return why a degraded mode begins no generation, or ""."""
+    held = mode.mode >= MINIMAL or (mode.mode == REDUCED and not video_mock)
+    return f"{mode.title} begins nothing" if held else ""
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:

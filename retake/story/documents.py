@@ -170,6 +170,11 @@ class GenDocument(_Document):
         return int(self.raw.get("failed_in_a_row") or 0)
 
     @property
+    def last_failure(self) -> dict[str, Any]:
+        """The last generation that failed: its id, the step, and what alerts need of its error."""
+        return dict(self.raw.get("last_failure") or {})
+
+    @property
     def warned(self) -> list[str]:
         """Published ids about whose missing files a warning was given already."""
         return list(self.raw.get("warned") or [])
@@ -232,7 +237,7 @@ class MidjourneyDocument(_Document):
 
     @property
     def cancelled(self) -> dict[str, Any] | None:
-        """By whom and when, where it ended because somebody did not want it any more."""
+        """Who cancelled the generation, and when; None if nobody did."""
         return self.raw.get("cancelled") or None
 
     @property

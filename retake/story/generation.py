@@ -20,6 +20,9 @@ DEAD_LETTERS = "dead_letters/"
 SPEND = "spend/"
 """Which paid calls a generation made, a document each."""
 
+_OF_FAILURES = ("failed_in_a_row", "last_failure")
+_KEPT_OF_AN_ERROR = ("error_id", "timestamp", "error_class", "error_code", "message")
+
 
 def new_id(now: datetime, taken: Container[str]) -> str:
     """Return YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
@@ -52,14 +55,16 @@ def finish(store: DocumentStore, now: datetime) -> None:
     assert generation_id is not None
     _save_spend(store, generation_id, "done", now)
     store.save_midjourney(transitions.clean(store.documents.midjourney))
-    store.save_gen(store.documents.gen.without("failed_in_a_row").updated(generation_id=None))
+    store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=None))
 
 
 def dead_letter(store: DocumentStore, now: datetime) -> int:
     """Keep everything of a failed generation as a dead letter; return how many failed in a row by now. One that was
     cancelled does not count as failed."""
+    from retake.story.facts import tellable
+
     gen, doc = store.documents.gen, store.documents.midjourney
-    generation_id = gen.generation_id
+    generation_id, told = gen.generation_id, tellable(store, doc.error)
     assert generation_id is not None
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
@@ -80,8 +85,13 @@ def dead_letter(store: DocumentStore, now: datetime) -> int:
     for key in copies.values():
         store.lease.check()
         store.bucket.delete(key)
-    failed = gen.failed_in_a_row + (not doc.cancelled)
-    store.save_gen(gen.updated(generation_id=None, **({"failed_in_a_row": failed} if failed else {})))
+    if doc.cancelled:
+        store.save_gen(gen.updated(generation_id=None))
+        return gen.failed_in_a_row
+    error = {key: it for key, it in told.raw.items() if key in _KEPT_OF_AN_ERROR}
+    failure = {"generation_id": generation_id, "step": doc.present_step.value, "error": error or None}
+    failed = gen.failed_in_a_row + 1
+    store.save_gen(gen.updated(generation_id=None, failed_in_a_row=failed, last_failure=failure))
     return failed
 
 
@@ -106,7 +116,7 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
-    store.save_gen(gen.without("failed_in_a_row").updated(generation_id=generation_id))
+    store.save_gen(gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
     _letters(store).remove(generation_id, REQUEUED)
 
 

@@ -6,10 +6,9 @@ from logging import getLogger
 from retake.bucket import Lease
 from retake.errors import RetakeError
 from retake.story.content import Prompt, write_content
-from retake.story.fetch import fetch
-from retake.story.media import make_media
+from retake.story.media import fetch, make_media
 from retake.story.step_context import StepContext
-from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import ScriptResult
 
 _log = getLogger(__name__)
 

@@ -1,6 +1,7 @@
-"""generate_media.py: the picture, its upscale, the video; or, when the vendors were given up on, the mock.
+"""generate_media.py: the picture, its upscale, the video; or, when the vendors were given up on, the mock. One run
+carries out one action of the decision.
 
-One run carries out one action of the decision.
+fetch_media.py: ask Midjourney once how the task in flight stands.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,17 +9,17 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import Code, LinkExpired, PollFailed, Refused, StateError, VendorError
+from retake.errors import CapReached, Code, LinkExpired, PollFailed, Refused, SettingsError, StateError, VendorError
 from retake.media import MediaError
-from retake.paid.guard import HOLD
+from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
-from retake.story.documents import Results, Status, Step
-from retake.story.journal import conclude
-from retake.story.pick import pick
-from retake.story.step_context import StepContext
+from retake.story.documents import UPSCALE, Results, Status, Step
+from retake.story.step_context import PickJournal, StepContext, conclude
 
 _log = getLogger(__name__)
+
+_QUESTION = "Which of these four pictures is the best first frame of a video?"
 
 
 def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False) -> None:
@@ -40,6 +41,34 @@ def make_media(context: StepContext, generation_id: str, *, use_mock: bool = Fal
         _log.info("nothing to do for %s here; next: %s (%s)", generation_id, action.act, action.why)
 
 
+def fetch(context: StepContext) -> None:
+    """Ask once. Done: the results are saved and the task is cleared. Still running: only the counter of failed polls
+    changes.
+
+    Raises PollFailed where there is no usable answer, TaskFailed where the task ended as failed; the document says so
+    before.
+    """
+    doc = context.store.documents.midjourney
+    if next_step(context.store.documents).act is not Act.FETCH or doc.task is None:
+        _log.info("no Midjourney task is in flight: nothing to fetch")
+        return
+    task, about = doc.task, {"step": doc.task.task_type, "task_id": doc.task.task_id}
+    try:
+        state = context.vendors.midjourney().fetch(task.task_id)
+    except PollFailed as error:
+        raise context.fail(Status.MJ_FETCH_FAILED, error) from error
+    if state.failure:
+        record = context.record(state.failure, transitions.ordered_by(task))
+        conclude(context.store, transitions.picture_task_failed(doc, record), state.failure)
+        raise state.failure
+    if state.result is not None:
+        context.store.save_midjourney(transitions.picture_delivered(doc, state.result))
+        _log.info("the %s is there", task.task_type, extra=about)
+        return
+    context.store.save_midjourney(transitions.picture_still_awaited(doc, context.clock.now()))
+    _log.info("still waiting for the %s (%s)", task.task_type, state.progress or "running", extra=about)
+
+
 # --- the picture ------------------------------------------------------------------------------------------------
 
 
@@ -52,10 +81,61 @@ def _order_pictures(context: StepContext) -> None:
 
 def _order_upscale(context: StepContext) -> None:
     results = _results(context)
-    index = pick(context, results)
+    index = _picked(context, results)
     midjourney = context.vendors.midjourney()
     facts = {"origin_task_id": results.task_id, "index": index}
     _pay(context, Step.UPSCALE, facts, lambda: midjourney.upscale(results.task_id, index))
+
+
+def _picked(context: StepContext, results: Results) -> int:
+    """Return which of the four pictures is upscaled, 1–4: the first, or the one that the chat API chooses
+    (IMAGE_GENERATION.pick).
+
+    The choice is a paid call like any other, but its answer is not worth a second one: on any trouble the first picture
+    is taken, and a choice that was begun is never made again.
+    """
+    if context.settings.image.pick != "vision":
+        return 1
+    if results.picked is None:
+        _choose(context, results)
+        results = context.store.documents.midjourney.results or results
+    return results.picked or 1
+
+
+def _choose(context: StepContext, results: Results) -> None:
+    journal = PickJournal(context.store, context.clock)
+    guard = PaidCallGuard(
+        journal,
+        context.budget,
+        lease=context.store.lease,
+        clock=context.clock,
+        process=context.process,
+        call_timeout_s=context.settings.workflow.call_timeout_seconds,
+        on_unknown=DROP,
+    )
+    try:
+        pictures, writer = _pictures(context, results), context.vendors.writer()
+        guard.call(Step.CONTENT, {}, lambda: writer.choose(_QUESTION, pictures))
+    except CapReached:
+        return
+    except (VendorError, SettingsError, MediaError, KeyError) as error:  # SettingsError: no key
+        _log.warning("the choice of a picture failed (%s): the first is taken", error)
+        if not isinstance(error, VendorError) or not journal.ended:  # nothing was asked
+            journal.not_made()
+        return
+    doc = context.store.documents.midjourney
+    index = doc.results and doc.results.picked
+    _log.info("picture %s of 4 was chosen", index, extra={"step": Step.UPSCALE.value})
+
+
+def _pictures(context: StepContext, results: Results) -> list[str]:
+    """Return the four pictures as links, or as data URIs cut from their grid."""
+    singles = results.task_result.get("temporary_image_urls") or []
+    if len(singles) == 4:
+        return list(singles)
+    most = context.settings.workflow.max_picture_bytes
+    grid = context.vendors.downloader().download(results.task_result["image_url"], most)
+    return [context.media.data_uri(quarter) for quarter in context.media.quarters(grid)]
 
 
 def _pay(context: StepContext, step: Step, facts: Mapping[str, Any], ask: Callable[[], str]) -> None:
@@ -184,18 +264,33 @@ def _without_video(context: StepContext, status: Status, polls_failed: int, erro
 
 
 def make_mock(context: StepContext) -> None:
-    """Make a placeholder picture where there is none, and a video of the picture on this machine. Raises MediaError."""
+    """Make a video of the picture on this machine, and a placeholder where there is no picture. Raises MediaError."""
     store, generation_id = context.store, context.generation_id
     key = store.file_key(generation_id, "png")
-    if "png" in store.files(generation_id):
-        picture = store.bucket.read(key)[0]
-    else:
+    picture = _picture_at_hand(context)
+    if picture is None:
         content = store.read_object(store.file_key(generation_id, "json")) or {}
         picture = context.media.placeholder(str(content.get("topic") or generation_id))
         store.save_file(key, picture)
     store.save_file(store.file_key(generation_id, "mp4"), context.media.mock_video(picture))
     store.save_midjourney(transitions.video_delivered(store.documents.midjourney))
     _log.info("the mock is saved", extra={"step": Step.MOCK.value})
+
+
+def _picture_at_hand(context: StepContext) -> bytes | None:
+    """Return the picture that is saved, or else the one that was paid for, if it can be downloaded now."""
+    results = context.store.documents.midjourney.results
+    if results is None or results.task_type != UPSCALE or "png" in context.store.files(context.generation_id):
+        key = context.store.file_key(context.generation_id, "png")
+        return context.store.bucket.read(key)[0] if "png" in context.store.files(context.generation_id) else None
+    try:
+        url, most = str(results.task_result.get("image_url")), context.settings.workflow.max_picture_bytes
+        picture = context.media.sized(context.vendors.downloader().download(url, most))
+    except (PollFailed, MediaError) as error:
+        _log.warning("the picture cannot be downloaded (%s): a placeholder takes its place", error)
+        return None
+    context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
+    return picture
 
 
 def _content(context: StepContext, status: Status, field: str) -> dict[str, Any]:

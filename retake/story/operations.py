@@ -28,19 +28,19 @@ from retake.operations.port import (
 from retake.paid.caps import Today
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
+from retake.story.decision import uncapped
 from retake.story.documents import Documents, Step, safe_id
-from retake.story.environment import LEASE, open_storage, part_of, pipeline_of
 from retake.story.generation import DEAD_LETTERS, SPEND
 from retake.story.operator_actions import OperatorActions
 from retake.story.operator_checks import document_checks
 from retake.story.operator_rules import next_tick
 from retake.story.operator_view import held_call, step_attempt, story_state
 from retake.story.prices import prices
-from retake.story.settings import SECTIONS, FilePaths, Settings
+from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
-from retake.ticking.ledgers import Ledgers
 from retake.ticking.process import owner
+from retake.ticking.tick import Ledgers
 
 _PICTURE = frozenset({Step.IMAGINE, Step.UPSCALE, Step.RUNWAY})
 _RECOVERED_BY: Mapping[str, frozenset[str]] = {
@@ -79,6 +79,10 @@ def open_operations(
         script_timeout_s=workflow.script_timeout_seconds,
         concurrency=workflow.channel_concurrency,
         patience_s=2 * workflow.script_timeout_seconds,
+        alerts=settings.alerts,
+        modes=settings.modes,
+        missing_secrets=settings.missing_secrets,
+        kpi=settings.kpi,
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()
@@ -200,7 +204,9 @@ class StoryOperations:
             today = spending.today(known(documents.midjourney)) if spending.capped else None
         except RetakeError:
             today = None
-        return next_tick(documents, self._settings.workflow, self._clock.now(), prices(self._settings), today)
+        usd = prices(self._settings)
+        over = (lambda step: today.over(usd[step])) if today else uncapped
+        return next_tick(documents, self._settings.workflow, self._clock.now(), over)
 
 
 def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:

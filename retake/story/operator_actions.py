@@ -16,15 +16,13 @@ from retake.operations.port import Refusal, Verb
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
-from retake.story.environment import LEASE
 from retake.story.generation import DEAD_LETTERS, dead_letter, kept_document, requeue
 from retake.story.operator_rules import GenerationPlan, plan
-from retake.story.public_list import ProcessingFlag
 from retake.story.run_mirror import RunMirror
-from retake.story.settings import Settings
-from retake.story.store import DocumentStore
+from retake.story.settings import LEASE, Settings
+from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.transitions import requeued
-from retake.ticking.ledgers import Ledgers
+from retake.ticking.tick import Ledgers
 
 
 class OperatorActions:

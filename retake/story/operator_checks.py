@@ -13,7 +13,7 @@ from retake.errors import ErrorClass, RetakeError, SettingsError, VendorError
 from retake.exit_codes import ExitCode
 from retake.keys import Keys
 from retake.operations.finding import Finding, fault, named, of_error, ok, warn
-from retake.settings.rules import PictureSize
+from retake.settings.schema import PictureSize
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import KEYS, checked, load_prompts, prompts_file
 from retake.story.documents import Documents
@@ -40,8 +40,8 @@ def ffmpeg_check(settings: Settings) -> Finding:
         video=settings.video._replace(mock_duration=0.2, mock_fps=10),
     )
     try:
-        studio = LocalMedia(small)
-        doubtful = studio.check_video(studio.mock_video(studio.placeholder("doctor")))
+        media = LocalMedia(small)
+        doubtful = media.check_video(media.mock_video(media.placeholder("doctor")))
     except RetakeError as error:
         return of_error("ffmpeg", error, "without it no mock is made and no video is checked")
     if doubtful:

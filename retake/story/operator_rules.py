@@ -19,18 +19,15 @@ Nothing here takes a lease or writes: operator_actions.py carries out what is pl
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide
+from retake.story.decision import Act, Action, decide, uncapped
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 from retake.story.settings import Workflow
-
-if TYPE_CHECKING:
-    from retake.paid.caps import Today
 
 
 class Situation(StrEnum):
@@ -78,11 +75,9 @@ def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> G
     return _PLANS[verb](documents, limits, now)
 
 
-def next_tick(
-    documents: Documents, limits: Workflow, now: datetime, prices: Mapping[Step, float], today: "Today | None" = None
-) -> str:
-    """Return what the next tick will do, in words. `today` is what the day has cost; without it no cap is looked at."""
-    action = decide(documents, limits, now, prices, today)
+def next_tick(documents: Documents, limits: Workflow, now: datetime, over: Callable[[Step], str] = uncapped) -> str:
+    """Return what the next tick will do, in words. `over` is that of `decide`."""
+    action = decide(documents, limits, now, over)
     if action.act is Act.WAIT:
         return f"the next tick waits: {why(action)}"
     return f"the next tick: {action.act} ({why(action)})"

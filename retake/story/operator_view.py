@@ -8,14 +8,14 @@ from retake.errors import ErrorRecord, StateError
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import PipelineState, Waiting
 from retake.paid.caps import Today
-from retake.story.beginning import tidy_plan
-from retake.story.decision import Act, Action, decide, vendor_of
+from retake.story.decision import Act, Action, decide, uncapped, vendor_of
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
 from retake.story.prices import prices
 from retake.story.settings import Settings, Workflow
 from retake.story.spending import known
 from retake.story.store import DocumentStore
+from retake.story.tidy import tidy_plan
 
 OPERATOR = "the operator"
 
@@ -80,10 +80,10 @@ def story_state(
         told = "stops at the invalid document"
         return PipelineState("unreadable", readable=False, next_tick=told, today=seen, needs=(str(error),))
     seen = book and book.seen_by(name, known(documents.midjourney))
-    action = decide(documents, settings.workflow, now, prices(settings), seen)
-    return _View(documents, action, settings.workflow).state(
-        seen, _next_tick(store, action, seen.over(prices(settings)[Step.CONTENT]) if seen else "", vendor_off)
-    )
+    usd = prices(settings)
+    over = (lambda step: seen.over(usd[step])) if seen else uncapped
+    action = decide(documents, settings.workflow, now, over)
+    return _View(documents, action, settings.workflow).state(seen, _next_tick(store, action, over, vendor_off))
 
 
 class _View(NamedTuple):
@@ -120,6 +120,7 @@ class _View(NamedTuple):
             idle=self.waits,
             interrupted=self.documents.public.processing_lock,
             failed_in_a_row=gen.failed_in_a_row,
+            stopped=not name and gen.failed_in_a_row >= self.limits.max_failed_in_a_row,
             today=today,
             needs=tuple(self._needs()),
             notes=tuple(_lacking(gen.warned)),
@@ -165,8 +166,10 @@ def _lacking(warned: list[str]) -> list[str]:
     return [f"published, and lacking files: {', '.join(warned[:10])}{more}"] if warned else []
 
 
-def _next_tick(store: DocumentStore, action: Action, over_cap: str, vendor_off: Callable[[str], str]) -> str:
-    """What the next tick does. `over_cap` says why nothing new can be paid for, if so."""
+def _next_tick(
+    store: DocumentStore, action: Action, over: Callable[[Step], str], vendor_off: Callable[[str], str]
+) -> str:
+    """Return what the next tick does, in words. `over` is that of `decide`."""
 
     def off(action: Action) -> str:
         vendor = vendor_of(action)
@@ -175,7 +178,7 @@ def _next_tick(store: DocumentStore, action: Action, over_cap: str, vendor_off: 
     if action.act is Act.WAIT:
         return f"waits: {why(action)}"
     if action.act is Act.BEGIN:
-        return _beginning(store, over_cap, off(Action(Act.WRITE, Step.CONTENT, "")))
+        return _beginning(store, over(Step.CONTENT), off(Action(Act.WRITE, Step.CONTENT, "")))
     if alone := off(action):
         return f"waits: {alone}; due then: {action.act} ({why(action)})"
     return f"{action.act} ({why(action)})"

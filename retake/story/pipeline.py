@@ -2,46 +2,64 @@
 
 Nothing is decided here (see decision.py), and no vendor is called: what asks or pays is done by the scripts, which run
 one at a time. The order of writes within an action is chosen for the crash in between.
+
+Below the pipeline are how a script's end is understood (`ScriptRun`), and what the operator orders on the command line
+(--resume, --resolve, --retake), which is carried out before the tick goes on.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator, Mapping
 from datetime import datetime
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Lease
-from retake.clock import Clock
-from retake.errors import ErrorRecord
+from retake.clock import Clock, stamp
+from retake.degraded.mode import Mode
+from retake.errors import Code, ErrorRecord, PollFailed, StateError, escalate
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert
 from retake.paid.spending import Spending
 from retake.story import transitions
-from retake.story.beginning import begin_or_wait
-from retake.story.decision import Act, Action, capped, decide, paid_step, vendor_of
-from retake.story.documents import Documents, MidjourneyDocument, Step
-from retake.story.generation import dead_letter, finish
-from retake.story.orders import carry_out, check
-from retake.story.public_list import ProcessingFlag
-from retake.story.script_run import ScriptRun
-from retake.story.settings import Settings
-from retake.story.spending import known
-from retake.story.store import DocumentStore
-from retake.ticking.scripts import Scripts
-from retake.ticking.tick import Orders, Tick
+from retake.story.decision import (
+    ASK_TO_RESOLVE,
+    FETCH_SCRIPT,
+    Act,
+    Action,
+    begin_held,
+    capped,
+    decide,
+    held_until,
+    paid_step,
+    script_of,
+    under_mode,
+    vendor_of,
+)
+from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
+from retake.story.facts import story_facts, tellable
+from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
+from retake.story.settings import Settings, Workflow
+from retake.story.spending import CapWatch, known
+from retake.story.store import DocumentStore, ProcessingFlag
+from retake.story.tidy import tidy, tidy_plan
+from retake.ticking.tick import Orders, ScriptResult, Scripts, Tick
 from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
 
+_log = getLogger(__name__)
+
+
 Observer = Callable[[Documents, Action], None]
 
-_log = getLogger(__name__)
 
 _GIVEN_UP: dict[Act, Callable[[MidjourneyDocument], MidjourneyDocument]] = {
     Act.FAIL: transitions.exhausted,
     Act.SUBSTITUTE: transitions.mock_instead,
     Act.TIME_OUT: transitions.mock_instead,
+    Act.MOCK_VIDEO: transitions.video_mocked,
 }
 
 
@@ -66,6 +84,7 @@ class StoryPipeline:
         open_mirror: "Callable[[], RunMirror]",
         observe: Observer,
         unflagged: Container[Act],
+        mode: Mode,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -78,21 +97,25 @@ class StoryPipeline:
         self._flag = ProcessingFlag(store)
         self._scripts = ScriptRun(settings, store, lease, scripts, clock, spending)
         self._mirror: RunMirror | None = None  # opened with the first generation that is under way
-        self._interrupted = False
+        self.worked = False  # whether anything was done
+        self._mode = mode
+        self._was_read = self._interrupted = False
+        self._interrupted_at = ""
+        self._over = CapWatch(spending, store)
         self._finished = 0
 
     def read(self) -> None:
         self._store.read()
+        self._was_read = True
         self._interrupted = self._flag.was_up = self._store.documents.public.processing_lock
+        self._interrupted_at = stamp(self._clock.now()) if self._interrupted else ""
         if self._interrupted:
             _log.warning("the last tick did not come to its end; this one goes on from what is on record")
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:
-        action = decide(self._store.documents, self._settings.workflow, self._clock.now())
-        step = paid_step(action)
-        over = self._spending.over(lambda: known(self._store.documents.midjourney), step) if step else ""
-        return capped(action, over) if over else action
+        action = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
+        return under_mode(action, self._mode, video_mock=self._settings.modes.video_mock)
 
     def log_fields(self, action: Action) -> dict[str, str | None]:
         documents = self._store.documents
@@ -107,16 +130,17 @@ class StoryPipeline:
         if action.act is not Act.WAIT:
             _check_keys(self._keys, vendor_of(action))
         self._sync(action)
-        return waiting(action) if action.act is Act.WAIT else None
+        return _waiting(action) if action.act is Act.WAIT else None
 
     vendor = staticmethod(vendor_of)
 
     def off(self, action: Action, breaker: VendorOff) -> Tick:
-        return waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
+        return _waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
 
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
             return self._begin()
+        self.worked = True
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -126,10 +150,15 @@ class StoryPipeline:
                 store.save_midjourney(transitions.retried(doc))
                 return Tick(ExitCode.OK, action.why)
             case Act.FINISH:
-                return self._finish()
+                finish(store, self._clock.now())
+                self._finished += 1
+                _log.info("the generation is finished")
+                if self._finished == self._settings.workflow.max_tasks_per_run:
+                    return Tick(ExitCode.OK, "the generation is finished", "done")
+                store.read()
             case Act.DEAD_LETTER:
                 return _dead_letter(store, self._clock.now(), self._settings.workflow.max_failed_in_a_row)
-            case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
+            case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
                 _log.error("%s: %s", action.act, action.why)
                 store.save_midjourney(_GIVEN_UP[action.act](doc))
             case Act.LOWER_FLAG | Act.RAISE_FLAG:
@@ -158,6 +187,14 @@ class StoryPipeline:
     def close(self) -> None:
         self._flag.lower()
 
+    def facts(self) -> PipelineFacts | None:
+        """Return what the tick tells alerts, or None where the documents could not be read."""
+        if not self._was_read:
+            return None
+        documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
+        error = tellable(self._store, documents.midjourney.error)
+        return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
+
     def obey(self, orders: Orders) -> None:
         """From the first order that is carried out, the tick is the operator's."""
         check(orders, self._store)
@@ -185,22 +222,27 @@ class StoryPipeline:
         self._interrupted = False
 
     def _begin(self) -> Tick | None:
-        def over() -> str:
-            return self._spending.over(lambda: known(self._store.documents.midjourney), Step.CONTENT)
-
-        def check_keys() -> None:
+        """Tidy up and begin a generation; return the tick's result where there is no room, or no money, for one."""
+        store, found = self._store, tidy_plan(self._store)
+        if found.room:
             _check_keys(self._keys, "midjourney", "runway", "openai")
-
-        return begin_or_wait(self._store, self._flag, self._clock.now(), check_keys, over)
-
-    def _finish(self) -> Tick | None:
-        finish(self._store, self._clock.now())
-        self._finished += 1
-        _log.info("the generation is finished")
-        if self._finished < self._settings.workflow.max_tasks_per_run:
-            self._store.read()
-            return None
-        return Tick(ExitCode.OK, "the generation is finished", "done")
+        tidy(store, self._flag, found)
+        self.worked = bool(found.moves)
+        if not found.room:
+            _log.info("nothing to do: %s holds a ready group", store.paths.folder_666)
+            return Tick(ExitCode.OK, "nothing to do", resting=True)
+        first = Action(Act.WRITE, Step.CONTENT, "a new generation begins")
+        if why := begin_held(self._mode, video_mock=self._settings.modes.video_mock):
+            return _waiting(Action(Act.WAIT, first.step, why))
+        if why := self._over(first.step):
+            return _waiting(capped(first, why))
+        self.worked = True
+        self._flag.raise_()
+        generation_id = new_id(self._clock.now(), taken_ids(store))
+        begin(store, generation_id)
+        store.read()
+        _log.info("%s", first.why, extra={"generation_id": generation_id})
+        return None
 
 
 def _check_keys(keys: Keys, *vendors: str | None) -> None:
@@ -223,7 +265,157 @@ def _dead_letter(store: DocumentStore, now: datetime, most_failed: int) -> Tick:
     return Tick(ExitCode.FAILED, why, "failed")
 
 
-def waiting(action: Action) -> Tick:
+def _waiting(action: Action) -> Tick:
     """Return the tick's result of a WAIT, and log it."""
-    _log.log(40 if action.exit_code else 20, "%s", action.why)
+    log = _log.error if action.exit_code else _log.info
+    log("%s", action.why)
     return Tick(action.exit_code, action.why, resting=action.until is None, until=action.until)
+
+
+_TOLD = (ExitCode.BAD_STATE, ExitCode.TRY_LATER, ExitCode.CONFIG)
+"""Exit codes with which a script says by itself, in its log, why it did nothing."""
+
+
+class ScriptRun:
+    """Runs the scripts of one tick."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: DocumentStore,
+        lease: Lease,
+        scripts: Scripts,
+        clock: Clock,
+        spending: Spending,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._lease = lease
+        self._scripts = scripts
+        self._clock = clock
+        self._spending = spending
+
+    def run(self, action: Action) -> Tick | None:
+        """Run the script that carries the action out; return the tick's result, or None to go on."""
+        before = self._store.documents
+        script, arguments = _command(action, before.gen.generation_id or "")
+        _log.info("%s: %s", action.act, action.why, extra={"attempt": before.midjourney.retries_of(action.step) + 1})
+        ended = self._scripts.run(script, arguments, self._lease)
+        self._lease.check()
+        doc = self._store.read().midjourney
+        if paid_step(action) or action.act is Act.RECONCILE:
+            self._spending.heal(known(doc)) if ended.exit_code else self._spending.settle(known(doc))
+        if ended.stopped:
+            return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick goes on")
+        if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
+            return Tick(ExitCode.OK, "waiting for Midjourney")
+        if ended.exit_code == 0 and self._store.documents != before:
+            return None
+        told = ended.exit_code in _TOLD and not ended.timed_out
+        if told and doc == before.midjourney and action.act is not Act.MAKE_MOCK:
+            return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
+        return self._failed(action, ended, doc, before)
+
+    def _failed(self, action: Action, ended: ScriptResult, doc: MidjourneyDocument, before: Documents) -> Tick | None:
+        if action.act is Act.MAKE_MOCK:
+            doc = self._store.save_midjourney(transitions.mock_failed(doc))
+            return Tick(ExitCode.TRY_LATER, f"the mock failed {doc.retries_of(Step.MOCK)} times")
+        held = doc.pending and doc.pending.outcome  # without one, the script died in the call
+        recorded = doc != before.midjourney and (
+            held or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
+        )
+        if doc.status is Status.TASK_FAILED_MAX_RETRIES:
+            return None
+        if not recorded:
+            doc = self._died(action.act, ended, doc)
+        exit_code = ExitCode.CONFIG if doc.error.critical and not doc.pending else ExitCode.TRY_LATER
+        return Tick(exit_code, f"{doc.present_step}: {doc.error.message}")
+
+    def _died(self, act: Act, ended: ScriptResult, doc: MidjourneyDocument) -> MidjourneyDocument:
+        """Save the failure of a script that hung or died, and could not say so itself."""
+        seconds = self._settings.workflow.script_timeout_seconds
+        how = f"was still running after {seconds} s" if ended.timed_out else f"ended with exit code {ended.exit_code}"
+        error = PollFailed(Code.SCRIPT_DIED, f"the script {how}; its last lines in the log say more")
+        _log.error("%s", error)
+        if doc.pending and act is not Act.RECONCILE:  # what became of the call is found out in the next tick
+            return doc
+        from random import random
+
+        from retake.story.retry_policy import StepFailure, failure_record
+
+        failure = StepFailure.of(doc, doc.present_step, error, self._clock.now())
+        if doc.pending:
+            failure = failure._replace(retries=doc.pending.failed_reconciles)
+        record = failure_record(self._settings, failure, self._store.documents.gen.generation_id or "", random)
+        if doc.pending:
+            return self._reconcile_failed(doc, record)
+        return self._store.save_midjourney(transitions.failed(doc, FAILURE_STATUS[failure.step], record))
+
+    def _reconcile_failed(self, doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+        """Save that reconciling a paid call has failed; once too often, and the call is held for the operator."""
+        assert doc.pending is not None
+        if doc.pending.failed_reconciles < self._settings.workflow.max_retries:
+            return self._store.save_midjourney(transitions.reconcile_failed(doc, record))
+        record = {**record, "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
+        doc = self._store.save_midjourney(transitions.call_held(transitions.reconcile_failed(doc, record), record))
+        times = doc.pending.failed_reconciles if doc.pending else 0
+        why = f"finding out what became of the call failed {times} times"
+        alert("outcome_unknown", f"{doc.present_step}: {why}: {ASK_TO_RESOLVE}", step=doc.present_step.value)
+        return doc
+
+
+def _same_task(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
+    """Compare by id: an answered poll may have dated the task."""
+    return doc.task is not None and before.task is not None and doc.task.task_id == before.task.task_id
+
+
+def _command(action: Action, generation_id: str) -> tuple[str, list[str]]:
+    script = script_of(action)
+    assert script is not None, f"no script carries out {action.act}"
+    if script == FETCH_SCRIPT:
+        return script, []
+    mock = ["--use-mock"] if action.act is Act.MAKE_MOCK else []
+    return script, ["--generation_id", generation_id, *mock]
+
+
+def check(orders: Orders, store: DocumentStore) -> None:
+    """Raises StateError for orders that make no sense as things stand, before anything is changed."""
+    if orders.resolve and store.documents.midjourney.pending is None:
+        raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+
+
+def carry_out(
+    orders: Orders, store: DocumentStore, flag: ProcessingFlag, limits: Workflow, now: datetime
+) -> Iterator[tuple[str, str]]:
+    """Carry the orders out; yield the code and the words of each that is done, for the ledger."""
+    if orders.resume:
+        flag.raise_()
+        _resume(store, limits, now)
+        yield "resume", "resumed by the operator"
+    if orders.retake:
+        flag.raise_()
+        requeue(store, orders.retake)
+        store.read()
+        yield "retake", f"generation {orders.retake} is requeued from its dead letter"
+    if orders.resolve:
+        flag.raise_()
+        step = _resolve(store, limits, retry=orders.resolve == "retry")
+        yield "resolve", f"the operator says: {orders.resolve} the {step} call"
+
+
+def _resume(store: DocumentStore, limits: Workflow, now: datetime) -> None:
+    doc = store.documents.midjourney
+    store.save_gen(store.documents.gen.without("failed_in_a_row"))
+    if held_until(doc, limits):
+        store.save_midjourney(transitions.hold_lifted(doc))
+    elif doc.error.retry_at and now < doc.error.retry_at:
+        store.save_midjourney(transitions.wait_lifted(doc))
+
+
+def _resolve(store: DocumentStore, limits: Workflow, *, retry: bool) -> Step:
+    doc = store.documents.midjourney
+    assert doc.pending is not None
+    mock = limits.on_exhausted == "mock" and "json" in store.documents.files
+    resolved = transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
+    store.save_midjourney(resolved)
+    return doc.pending.step

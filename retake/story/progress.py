@@ -59,7 +59,7 @@ def told(documents: Documents, action: Action) -> str | None:
     match action.act:
         case Act.RETRY:
             return f"{action.step} failed: {message}\n{action.why}: retried"
-        case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT:
+        case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
             return f"{action.act}: {action.why}\n{message}".rstrip()
         case Act.RECONCILE:
             return f"{action.why}: the vendor is asked"

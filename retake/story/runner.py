@@ -1,25 +1,26 @@
 """Runs ticks of one story pipeline, and says what a tick would do."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from retake.alerts.conditions import Findings, PipelineFacts
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
+from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.paid.spending import Spending
-from retake.story.beginning import tidy_plan
-from retake.story.decision import Act, Action, capped, decide, paid_step
+from retake.story.decision import Act, Action, begin_held, decide, under_mode
 from retake.story.documents import Documents, Step
-from retake.story.environment import LEASE
 from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
-from retake.story.settings import Settings
-from retake.story.spending import known, story_spending
+from retake.story.settings import LEASE, Settings
+from retake.story.spending import over_caps, story_spending
 from retake.story.store import DocumentStore
-from retake.ticking.ledgers import Ledgers
-from retake.ticking.scripts import Scripts
-from retake.ticking.tick import NO_ORDERS, Orders, Tick, TickRunner
+from retake.story.tidy import tidy_plan
+from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
 from retake.ticking.vendor_breakers import VendorBreakers
+from retake.ticking.watch import TickWatch
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
@@ -48,6 +49,7 @@ class StoryRunner:
         spending: Spending | None = None,
         observe: Observer = unobserved,
         unflagged: Container[Act] = (),
+        mode: Callable[[], Mode] = Mode,
     ) -> None:
         self._settings = settings
         self._bucket = bucket
@@ -61,13 +63,25 @@ class StoryRunner:
         self._spending = spending or story_spending(settings, bucket, clock, pipeline)
         self._observe = observe
         self._unflagged = unflagged
+        self._mode = mode
+        self._opened: StoryPipeline | None = None
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again."""
+        self._opened = None
         return TickRunner(self._bucket, LEASE, self._owner, self._open, self._breakers).tick(orders)
 
+    def facts(self) -> PipelineFacts | None:
+        """Return what the last tick tells alerts, or None where another one was at work or the state is not known."""
+        return self._opened.facts() if self._opened else None
+
+    @property
+    def worked(self) -> bool:
+        """Whether the last tick did anything."""
+        return self._opened is not None and self._opened.worked
+
     def _open(self, lease: Lease) -> StoryPipeline:
-        return StoryPipeline(
+        self._opened = StoryPipeline(
             self._settings,
             DocumentStore(self._bucket, self._settings.paths, lease, self._clock),
             lease,
@@ -78,7 +92,9 @@ class StoryRunner:
             open_mirror=lambda: self._mirror(lease),
             observe=self._observe,
             unflagged=self._unflagged,
+            mode=self._mode(),
         )
+        return self._opened
 
     def _mirror(self, lease: Lease) -> "RunMirror":
         from retake.operations.events import CRON
@@ -91,17 +107,15 @@ class StoryRunner:
         """Return what a tick would do, in words; nothing is changed."""
         store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
         documents = store.read()
-        over: Callable[[Step], str] = lambda step: self._spending.over(lambda: known(documents.midjourney), step)  # noqa: E731
-        action = decide(documents, self._settings.workflow, self._clock.now())
-        step = paid_step(action)
-        if step and (why := over(step)):
-            action = capped(action, why)
+        over = over_caps(self._spending, documents)
+        mode, mock = self._mode(), self._settings.modes.video_mock
+        action = under_mode(decide(documents, self._settings.workflow, self._clock.now(), over), mode, video_mock=mock)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
-            why = over(Step.CONTENT) if plan.room else ""
+            why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), taken_ids(store))}"
             first = f"would begin nothing: {why}" if why else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
@@ -111,3 +125,21 @@ class StoryRunner:
 def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> VendorBreakers:
     """Return the vendors' breakers. `bucket` is the whole bucket, whatever the channel."""
     return VendorBreakers(settings.breaker, bucket, clock, owner, settings.workflow.script_timeout_seconds)
+
+
+def story_watch(settings: Settings, bucket: Bucket, clock: Clock, environ: Mapping[str, str]) -> TickWatch:
+    """Return what surrounds ticks of stories: mode and alerts. `bucket` is the whole bucket, whatever the channel."""
+
+    def after_work(mode: Mode) -> Sequence[Findings]:
+        from retake.operations.after_work import after_work
+        from retake.story.operations import open_operations
+
+        return after_work(open_operations(settings, clock, bucket=bucket), mode)
+
+    def report(kind: str, now: datetime) -> None:
+        from retake.operations.reports import send_report
+        from retake.story.operations import open_operations
+
+        send_report(open_operations(settings, clock, bucket=bucket), kind, now)
+
+    return TickWatch(settings.alerts, settings.modes, bucket, clock, environ, after_work=after_work, report=report)

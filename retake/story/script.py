@@ -11,7 +11,7 @@ from retake.clock import SystemClock
 from retake.exit_codes import ExitCode
 from retake.logs import bind, setup_logging
 from retake.story.clients import LocalMedia, RealVendors
-from retake.story.environment import CHANNEL_VARIABLE, LEASE, open_storage, part_of, pipeline_of, read_settings
+from retake.story.settings import CHANNEL_VARIABLE, LEASE, open_storage, part_of, pipeline_of, settings_and_keys
 from retake.story.spending import known, story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
@@ -30,7 +30,7 @@ def run_script(work: Callable[[StepContext], None], channel: str | None = None) 
 
 def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> int:
     handed = environ.get(LEASE_VARIABLE)
-    settings, keys = read_settings(environ, warn=not handed)
+    settings, keys = settings_and_keys(environ, warn=not handed)
     channel = environ.get(CHANNEL_VARIABLE)
     whole, clock = open_storage(settings), SystemClock()
     bucket, spending = part_of(whole, settings, channel), story_spending(settings, whole, clock, pipeline_of(channel))
@@ -100,6 +100,6 @@ def media(generation_id: str, use_mock: bool, channel: str | None) -> None:
 @_channel
 def fetch(channel: str | None) -> None:
     """Ask Midjourney once about the task in flight. Done: its results are saved. Still running: nothing changes."""
-    from retake.story.fetch import fetch as ask
+    from retake.story.media import fetch as ask
 
     sys.exit(run_script(ask, channel))

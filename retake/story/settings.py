@@ -2,14 +2,22 @@
 
 Each setting is declared once, as a field of its section: name, type, rule, meaning and default. Reading and checking a
 file, and the test that compares docs/settings.md with the code, derive from that.
+
+At the end is what every command of the story sets up with them: keys, the bucket, the part of a channel.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
+from retake.alerts.settings import ALERTS, AlertSettings, missing_secrets, secrets_written, unknown_channels
+from retake.bucket import Bucket, LeaseTerms, open_bucket
+from retake.degraded.settings import MODES, ModeSettings
+from retake.errors import SettingsError
 from retake.foreign_text import shown
+from retake.keys import Keys, read_keys
 from retake.settings.reader import DEFAULT_FILE, read_settings
-from retake.settings.rules import (
+from retake.settings.schema import (
     FOLDER,
     KEY,
     PATIENCE,
@@ -18,17 +26,20 @@ from retake.settings.rules import (
     SIZE,
     TEXT,
     USD,
+    Field,
     PictureSize,
     Rule,
     above_zero,
     choice,
+    field,
     from_zero,
+    schema_of,
     whole,
 )
-from retake.settings.schema import Field, field, schema_of
 from retake.settings.shared import (
     SHARED,
     BreakerSettings,
+    KpiSettings,
     MidjourneySettings,
     OpenaiSettings,
     RetryingSettings,
@@ -151,7 +162,7 @@ class VideoSettings(NamedTuple):
     runway_ratio: str = field(RATIO, "shape of a Runway video, in pixels", default="1280:720")
 
 
-RESERVED = ("breakers", "caps")
+RESERVED = ("alerts", "breakers", "caps", "kpi", "mode")
 """Folders at the root of the bucket that all channels share: no channel can have their names."""
 
 
@@ -170,7 +181,11 @@ def _read_channels(value: Any) -> tuple[str, ...]:
 
 
 CHANNELS = Field(
-    Rule('list of different names (letters, digits, "-", "_", "."), other than "breakers" and "caps"', _read_channels),
+    Rule(
+        'list of different names (letters, digits, "-", "_", "."), other than "alerts", "breakers", "caps", "kpi" and '
+        '"mode"',
+        _read_channels,
+    ),
     "the pipelines that one tick serves",
     default=(),
 )
@@ -184,6 +199,9 @@ SECTIONS = {
     "WORKFLOW": schema_of(Workflow),
     "RETRYING": SHARED["RETRYING"],
     "BREAKER": SHARED["BREAKER"],
+    "ALERTS": ALERTS,
+    "MODES": MODES,
+    "KPI": SHARED["KPI"],
     "PRICES": schema_of(Prices),
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
@@ -215,11 +233,15 @@ class Settings(NamedTuple):
     workflow: Workflow = Workflow()
     retrying: RetryingSettings = RetryingSettings()
     breaker: BreakerSettings = BreakerSettings()
+    alerts: AlertSettings = AlertSettings()
+    modes: ModeSettings = ModeSettings()
+    kpi: KpiSettings = KpiSettings()
     prices: Prices = Prices()
     image: ImageSettings = ImageSettings()
     video: VideoSettings = VideoSettings()
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
 
 
@@ -244,6 +266,10 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         workflow=workflow,
         retrying=found["RETRYING"],
         breaker=found["BREAKER"],
+        alerts=found["ALERTS"],
+        missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
+        modes=found["MODES"],
+        kpi=found["KPI"],
         prices=found["PRICES"],
         image=found["IMAGE_GENERATION"],
         video=found["VIDEO"],
@@ -251,7 +277,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         warnings=file.warnings,
         channels=found["CHANNELS"],
     )
-    file.check(_contradictions(settings))
+    file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
     return settings
 
 
@@ -287,6 +313,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"API_KEYS.midjourney.endpoint: found {shown(endpoint)}, allowed: null or an address of "
             f"API_KEYS.midjourney.provider ({provider})"
         )
+    yield from unknown_channels(settings.alerts)
     del paths["prompts"]
     for name, place in paths.items():
         for other, folder in paths.items():
@@ -296,14 +323,81 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
-    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second."""
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second. No
+    channel is told of its alerts."""
     base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
     return settings._replace(
         midjourney=settings.midjourney._replace(
             endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
             task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
         ),
+        alerts=settings.alerts._replace(channels=(), escalate=()),
         runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
         workflow=settings.workflow._replace(runway_polling_interval=min(1, settings.workflow.runway_polling_interval)),
     )
+
+
+LEASE = "story"
+"""The name of the pipeline's lease in its bucket."""
+
+SANDBOX_VARIABLE = "RETAKE_SANDBOX_URL"
+"""The environment variable that points every vendor at a sandbox."""
+
+CHANNEL_VARIABLE = "RETAKE_CHANNEL"
+"""The environment variable that names the channel to a script."""
+
+SANDBOX_KEYS = Keys("sandbox", "key_sandbox", "sandbox")
+
+
+def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settings, Keys]:
+    """Return the settings and keys, pointed at the sandbox where the environment says so: its keys are never real ones.
+    Raises SettingsError."""
+    settings = load_settings(environ)
+    if warn and settings.warnings:
+        from logging import getLogger
+
+        for warning in settings.warnings:
+            getLogger(__name__).warning("%s", warning)
+    if settings.alerts.channels:
+        from retake.logs import mask
+
+        mask(environ.get(channel.env, "") for channel in settings.alerts.channels)
+    url = environ.get(SANDBOX_VARIABLE)
+    return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
+
+
+def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucket:
+    """Open the bucket that the settings name. With the switch, the kernel ends this process when its lease runs out."""
+    workflow = settings.workflow
+    ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
+    skew = min(30.0, ttl / 4) if skew is None else skew
+    storage = settings.storage
+    return open_bucket(
+        storage.url,
+        lease_terms=LeaseTerms(ttl_s=ttl, skew_s=skew, margin_s=min(5.0, ttl / 24)),
+        dead_mans_switch=dead_mans_switch,
+        umask=int(storage.umask, 8),
+        follow_links=storage.follow_links,
+    )
+
+
+def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
+    """Return the part of the bucket that the channel's pipeline lives in; all of it where there are no channels.
+
+    Raises SettingsError for a channel that is not one of CHANNELS, or for none where one must be named.
+    """
+    if not settings.channels and not channel:
+        return bucket
+    if channel not in settings.channels:
+        if not settings.channels:
+            raise SettingsError(f"{channel!r} is named as the channel, but the settings have no CHANNELS: leave it out")
+        what = f"{channel!r} is none of the" if channel else "this is about one of the"
+        named = ", ".join(settings.channels)
+        raise SettingsError(f"{what} CHANNELS ({named}): name it by --channel NAME, or in {CHANNEL_VARIABLE}")
+    return bucket.part(f"{channel}/")
+
+
+def pipeline_of(channel: str | None) -> str:
+    """Return what the runs of a channel's pipeline are called on the ledger."""
+    return f"story/{channel}" if channel else "story"

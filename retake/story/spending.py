@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.paid.spending import Spending
-from retake.story.documents import MidjourneyDocument, Step
+from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.settings import Settings
 
 if TYPE_CHECKING:
-    from retake.paid.day_book import Known
+    from retake.paid.caps import Known
+    from retake.story.store import DocumentStore
 
 _log = getLogger(__name__)
 
@@ -38,9 +39,27 @@ def _price(settings: Settings) -> Callable[[str], float]:
     return price
 
 
+def over_caps(spending: Spending, documents: Documents) -> Callable[[Step], str]:
+    """Return the function that tells `decide` why a cap forbids a paid call. Calling it may read the bucket; it raises
+    StateError, StorageError."""
+    return lambda step: spending.over(known(documents.midjourney), step)
+
+
+class CapWatch:
+    """`over_caps` of the documents in a store as they are when it is called; it keeps what it said last in `said`."""
+
+    def __init__(self, spending: Spending, store: "DocumentStore") -> None:
+        self.said = ""
+        self._spending, self._store = spending, store
+
+    def __call__(self, step: Step) -> str:
+        self.said = over_caps(self._spending, self._store.documents)(step)
+        return self.said
+
+
 def known(doc: MidjourneyDocument) -> "Known":
     """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
-    from retake.paid.day_book import Fate, Known
+    from retake.paid.caps import Fate, Known
 
     raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend
     spent = (spend.day, round(spend.settled + spend.reserved, 6))

@@ -5,11 +5,15 @@ over 555/ to 444/, one a pair of folders, only into a folder without a ready gro
 """
 
 from collections.abc import Iterable, Mapping
+from logging import getLogger
 from typing import NamedTuple
 
 from retake.bucket import Bucket
 from retake.errors import StorageError
-from retake.story.documents import GROUP, safe_id
+from retake.story.documents import GROUP, PublicDocument, safe_id
+from retake.story.store import DocumentStore, ProcessingFlag
+
+_log = getLogger(__name__)
 
 
 class Folders(NamedTuple):
@@ -132,3 +136,51 @@ def _ready(folder: Groups) -> list[str]:
 
 def _move(source: str, target: str, generation_id: str, suffix: str) -> FileMove:
     return FileMove(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}")
+
+
+def tidy_plan(store: DocumentStore) -> TidyPlan:
+    """Return what tidying up would do."""
+    paths, gen = store.paths, store.documents.gen
+    folders = Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
+    staged = {folder: groups((entry.key for entry in store.bucket.list(folder)), folder) for folder in folders.staged}
+    published = store.public.ids
+    archived: dict[str, frozenset[str]] = {}
+    for name in filter(safe_id, published):
+        keys = (entry.key for entry in store.bucket.list(f"{folders.archive}{name}."))
+        archived.update(groups(keys, folders.archive))
+    return plan(published, gen.warned, staged, archived, folders)
+
+
+def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
+    """Carry the plan out, under the lease. Raises LeaseLost, StorageError."""
+    for moves in found.moves:
+        flag.raise_()
+        store.lease.check()
+        carry_out(store.bucket, moves)
+        _log.info("moved %s", ", ".join(f"{move.source} → {move.target}" for move in moves))
+    _warn(store, flag, found)
+    public = store.documents.public
+    if found.archived or list(found.empty) != (public.empty or []):
+        flag.raise_()
+        store.public.publish(lambda doc: _tidied(doc, found))
+
+
+def _warn(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
+    """Warn once about each published id that lacks files."""
+    lacking = {
+        **dict.fromkeys(found.missing, "has no files at all"),
+        **dict.fromkeys(found.incomplete, "lacks a file"),
+    }
+    gen = store.documents.gen
+    for name in lacking:
+        if name not in gen.warned:
+            _log.warning("published id %r %s: it stays on the list", name, lacking[name])
+    if list(lacking) != gen.warned:
+        flag.raise_()
+        gen = store.documents.gen  # raising the flag may have remembered an id in it
+        store.save_gen(gen.updated(warned=list(lacking)) if lacking else gen.without("warned"))
+
+
+def _tidied(doc: PublicDocument, found: TidyPlan) -> PublicDocument:
+    left = [name for name in doc.published if name not in found.archived]
+    return doc.updated(generation_id=left, empty=list(found.empty))

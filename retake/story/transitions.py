@@ -84,7 +84,7 @@ def day_of(now: datetime) -> str:
 
 def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
     """Begin a generation: nothing under way, and an account by which the book of the day tells this document from one
-    that was removed (`retake.paid.day_book`)."""
+    that was removed (`retake.paid.caps`)."""
     if isinstance(_kept(doc).get("account"), str):
         return clean(doc)
     return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
@@ -277,6 +277,11 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Give up on the vendors: a mock is made on this machine."""
     dropped = doc.updated(midjourney_task=None, midjourney_results={}, generation=False).without("runway_task")
     return dropped.updated(status=Status.TIMED_OUT_MOCK_NEEDED.value)
+
+
+def video_mocked(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """Let a mock take the place of the video that is not ordered. The picture, which is paid for, goes into it."""
+    return doc.without("last_error").updated(generation=False, status=Status.TIMED_OUT_MOCK_NEEDED.value)
 
 
 def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:

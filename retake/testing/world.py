@@ -12,16 +12,14 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.paid.spending import Spending
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
-from retake.story.environment import LEASE
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
-from retake.story.settings import Settings
+from retake.story.settings import LEASE, Settings
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.testing.vendors import KEYS, PROMPTS, Died, FakeMedia, FakeVendors
 from retake.ticking.process import Process
-from retake.ticking.scripts import ScriptResult
-from retake.ticking.tick import NO_ORDERS, Orders, Tick
+from retake.ticking.tick import NO_ORDERS, Orders, ScriptResult, Tick
 
 
 class BucketView:

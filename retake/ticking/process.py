@@ -21,12 +21,12 @@ _log = getLogger(__name__)
 
 
 def is_terminal() -> bool:
-    """Return whether a person reads along."""
+    """Return whether stderr is a terminal that a person reads."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def owner() -> str:
-    """Return who asks for a lease, for people: host:pid."""
+    """Return the name under which this process takes leases, for people: host:pid."""
     return f"{os.uname().nodename}:{os.getpid()}"
 
 

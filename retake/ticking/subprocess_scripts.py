@@ -18,7 +18,7 @@ from retake.bucket import Lease
 from retake.exit_codes import ExitCode
 from retake.logs import relay
 from retake.ticking.process import LEASE_VARIABLE
-from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import ScriptResult
 
 _GRACE_S = 5.0  # between asking a script whose time is over to end, and ending it
 _LOOK_S = 0.2  # how often a signal to us is looked for

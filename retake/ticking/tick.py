@@ -1,23 +1,72 @@
 """One tick of a pipeline: take the lease, read and check everything, decide, act, until there is a reason to wait.
 
 The loop knows nothing of what a pipeline does; a pipeline knows nothing of leases held by others, of breakers, or of
-the order in which a tick begins and ends.
+the order in which a tick begins and ends. What a tick needs besides its bucket is here too: the scripts that do the
+work, and the ledgers of the pipelines, each in the pipeline's part of the bucket or in one database that all share.
 """
 
 from collections.abc import Callable
 from datetime import datetime
 from logging import getLogger
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from retake.bucket import Bucket, Lease
+from retake.clock import Clock
 from retake.errors import ErrorRecord, LeaseHeld
 from retake.exit_codes import ExitCode
 from retake.logs import bind
 from retake.ticking.vendor_breakers import VendorBreakers, VendorOff, VendorPermit
 
+if TYPE_CHECKING:
+    from retake.runs import Ledger
+
 _log = getLogger(__name__)
 
 A = TypeVar("A")
+
+
+class ScriptResult(NamedTuple):
+    """How a script ended."""
+
+    exit_code: int  # negative: killed by that signal
+    timed_out: bool = False  # it was still running when its time was over, and was killed
+    stopped: bool = False  # a signal asked us to stop, and it ended because of that
+
+
+class Scripts(Protocol):
+    """The scripts of a pipeline, by whatever means they are run."""
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        """Run the script to its end, under the lease."""
+        ...
+
+
+class Ledgers:
+    """Opens ledgers. `url` is the settings key `STORAGE.ledger`. Thread safe, since channels tick in parallel.
+
+    Ledgers are imported only when needed: an idle tick needs none.
+    """
+
+    def __init__(self, url: str | None, clock: Clock) -> None:
+        self.apart = url is not None  # runs are not in the bucket
+        self._url = url
+        self._clock = clock
+        self._shared: Ledger | None = None
+        self._lock = Lock()
+
+    def of(self, bucket: Bucket, lease: Lease) -> "Ledger":
+        """Return the ledger of the pipeline in `bucket`. A ledger in the bucket makes its changes under `lease`.
+
+        Raises SettingsError, StorageError.
+        """
+        from retake.runs import open_ledger
+
+        if self._url is None:
+            return open_ledger(None, bucket, self._clock, lease=lease)
+        with self._lock:
+            self._shared = self._shared or open_ledger(self._url, bucket, self._clock)
+            return self._shared
 
 
 class Orders(NamedTuple):

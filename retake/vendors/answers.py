@@ -62,12 +62,16 @@ class Reply(NamedTuple):
 
 
 class NoReply(Exception):
-    """No answer arrived. `sent` says whether the vendor may have seen the request."""
+    """No answer arrived. `sent` says whether the vendor may have seen the request.
+
+    `head` is the answer without its body, where one arrived whose body is too large or cannot be decompressed.
+    """
 
     def __init__(self, code: Code, text: str, *, sent: bool) -> None:
         super().__init__(text)
         self.code = code
         self.sent = sent
+        self.head: Reply | None = None
 
 
 def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T:

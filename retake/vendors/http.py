@@ -167,7 +167,7 @@ def exchange(
         adapter = CuttableAdapter(cutter, tls) if session is None else given
         try:
             with adapter.send(prepared, **send) as response:
-                return Reply(response.status_code, response.headers, read_body(response, limit))
+                return _reply(response, limit)
         except _FAILURES as error:
             raise _no_reply(error, url, timeout_s, maybe_sent=cutter.is_open or session is not None) from None
         finally:
@@ -180,6 +180,14 @@ def exchange(
         sent = overdue.sent or session is not None
         late = "no answer" if sent else f"no connection to {bare(url)}"
         raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=sent) from None
+
+
+def _reply(response: requests.Response, limit: int) -> Reply:
+    try:
+        return Reply(response.status_code, response.headers, read_body(response, limit))
+    except NoReply as trouble:
+        trouble.head = Reply(response.status_code, response.headers, b"")
+        raise
 
 
 def _unauthenticated(request: requests.PreparedRequest) -> requests.PreparedRequest:

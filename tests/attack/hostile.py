@@ -3,12 +3,12 @@
 import gzip
 import json
 import socket
-import ssl
 import threading
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
+
+from loopback import LoopbackServer
 
 PATIENCE_S = 20.0
 """How long an act goes on: far longer than any call may last, so that whoever is held by it is seen to be."""
@@ -17,48 +17,18 @@ Act = Callable[[socket.socket, threading.Event], None]
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-class Hostile:
+class Hostile(LoopbackServer):
     """Serves `act` to every connection. `seen` are the first lines of the requests that came."""
 
     def __init__(self, act: Act, *, reads: bool = True) -> None:
         self.seen: list[str] = []
         self._act, self._reads = act, reads
-        self._stop = threading.Event()
-        self._connections: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        super().__init__(PATIENCE_S)
 
-    def close(self) -> None:
-        self._stop.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for connection in self._connections:  # a peer that has left with its window shut is not noticed for a minute
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(PATIENCE_S)
-
-    def _accept(self) -> None:
-        while not self._stop.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._connections.append(connection)
-            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, ssl.SSLError):
-            connection.settimeout(PATIENCE_S)
-            if self._reads:
-                self.seen.append(read_request(connection).partition(b"\r\n")[0].decode("latin-1"))
-            self._act(connection, self._stop)
+    def serve(self, connection: socket.socket, stop: threading.Event) -> None:
+        if self._reads:
+            self.seen.append(read_request(connection).partition(b"\r\n")[0].decode("latin-1"))
+        self._act(connection, stop)
 
 
 def read_request(connection: socket.socket) -> bytes:

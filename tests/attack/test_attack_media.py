@@ -109,7 +109,7 @@ def test_a_picture_bomb_is_refused_before_it_is_unpacked() -> None:
     here = Path(__file__).parent
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        env={"PYTHONPATH": f"{here}:{here.parents[1]}"},
+        env={"PYTHONPATH": f"{here}:{here.parent}:{here.parents[1]}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -153,15 +153,6 @@ def mended(data: bytearray) -> bytearray:
 
 
 # --- ffmpeg -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shell script in ffmpeg's place, to be written by the test."""
-    script = tmp_path / "ffmpeg.sh"
-    script.touch(mode=0o755)
-    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
-    return script
 
 
 def test_ffmpeg_sees_no_key(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ ALLOWED_MB = 120
 def test_a_bomb_takes_no_more_memory_than_an_answer_may(client: type) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, client.__name__],
-        env={"PYTHONPATH": f"{HERE}:{HERE.parents[1]}", "NO_PROXY": "*"},
+        env={"PYTHONPATH": f"{HERE}:{HERE.parent}:{HERE.parents[1]}", "NO_PROXY": "*"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -10,7 +10,7 @@ from b2sdk.v3 import B2Api, InMemoryAccountInfo
 from b2sdk.v3.exception import FileNotPresent
 
 from retake.bucket import Bucket, Conflict
-from retake.bucket.b2.url import parse_url
+from retake.bucket.b2.bucket import parse_url
 
 DOCUMENT = "config/config_public.json"
 ASIDE = f"{DOCUMENT}.displaced-"
@@ -101,7 +101,7 @@ def main(work: str, url: str, name: str, rounds: str) -> None:
     """What the processes of the tests do; their keys are in the environment."""
     import os
 
-    from retake.bucket.b2.url import open_b2
+    from retake.bucket.b2.bucket import open_b2
 
     if work == "append":
         program = Plain(url, os.environ)

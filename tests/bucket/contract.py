@@ -14,7 +14,6 @@ A new backend joins in with one fixture:
 property of the class says so, and the suite asks that; it never asks for the type.
 """
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -23,9 +22,10 @@ import pytest
 from bucket_model import Model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from together import at_once
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound, check_key
-from retake.bucket.shared_writes import shared_writes
+from retake.bucket.contract import shared_writes
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 Connect = Callable[[], Bucket]
@@ -476,24 +476,3 @@ class BucketContract:
 def empty(bucket: Bucket) -> None:
     for entry in bucket.list(""):
         bucket.delete(entry.key)
-
-
-def at_once(calls: list[Callable[[], None]]) -> None:
-    """Run every call in a thread of its own, started together; the first error is raised."""
-    errors: list[Exception] = []
-    gate = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], None]) -> None:
-        try:
-            gate.wait()
-            call()
-        except Exception as error:  # noqa: BLE001  raised again below, in the test's own thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]

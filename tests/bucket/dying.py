@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retake.bucket.directory import flock, rename_exchange
+from retake.bucket.directory import locks, rename_exchange
 from retake.bucket.failing import Crash
 
 CALLS = ("open", "write", "pwrite", "utime", "fsync", "mkdir", "rmdir", "link", "rename", "unlink")
@@ -58,5 +58,5 @@ def dying(number: int = 10**9, when: str = "before", error: Callable[[], BaseExc
         for name in CALLS:
             patch.setattr(os, name, calls.around(name, getattr(os, name)))
         patch.setattr(rename_exchange, "exchange", calls.around("exchange", rename_exchange.exchange))
-        patch.setattr(flock.fcntl, "flock", calls.around("flock", flock.fcntl.flock))
+        patch.setattr(locks.fcntl, "flock", calls.around("flock", locks.fcntl.flock))
         yield calls

@@ -11,16 +11,6 @@ from retake.bucket import ABSENT, ANY, Room
 from retake.bucket.directory import DirectoryBucket
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "bucket"
-
-
-@pytest.fixture
-def bucket(root: Path) -> DirectoryBucket:
-    return DirectoryBucket(str(root))
-
-
 def modes(root: Path, *names: str) -> list[int]:
     return [(root / name).stat().st_mode & 0o777 for name in names]
 

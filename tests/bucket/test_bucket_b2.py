@@ -14,10 +14,10 @@ from b2_world import ASIDE, DOCUMENT, Plain, Watched, ids, publish
 
 from retake.bucket import ABSENT, ANY, Conflict, NotFound
 from retake.bucket.b2 import B2Bucket
+from retake.bucket.b2.bucket import open_b2, parse_url
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.claims import B2ClaimStore
+from retake.bucket.b2.leases import B2ClaimStore
 from retake.bucket.b2.marks import Mark
-from retake.bucket.b2.url import open_b2, parse_url
 from retake.clock import FakeClock
 from retake.errors import LeaseLost, StorageError
 from retake.sandbox.b2 import B2Sandbox

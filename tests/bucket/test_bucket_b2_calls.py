@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from retake.bucket import ABSENT, Bucket, NotFound
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.b2.calls import B2Calls
 from retake.bucket.b2.connection import TRIES
 from retake.bucket.b2.errors import explain
 from retake.bucket.b2.price import DOLLARS, by_class, price_class
-from retake.bucket.b2.url import open_b2
 from retake.clock import FakeClock, SystemClock
 from retake.errors import StorageError
 from retake.sandbox.b2 import B2Sandbox

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from contract import BucketContract, Connect
 
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.sandbox.b2 import B2Sandbox
 
 

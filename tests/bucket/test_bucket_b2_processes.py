@@ -12,7 +12,7 @@ import pytest
 from b2_world import DOCUMENT, Plain, ids, publish
 
 from retake.bucket import ABSENT
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.sandbox.b2 import B2Sandbox
 
 WORLD = Path(__file__).with_name("b2_world.py")

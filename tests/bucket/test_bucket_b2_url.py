@@ -6,8 +6,8 @@ from test_bucket_b2 import _no_orders, bucket, client, now, program, sandbox, ur
 
 from retake.bucket import ABSENT, ANY, open_bucket
 from retake.bucket.b2 import B2Bucket
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.b2.price import by_class
-from retake.bucket.b2.url import open_b2
 from retake.errors import SettingsError
 from retake.sandbox.b2 import B2Sandbox
 

@@ -11,8 +11,8 @@ import pytest
 
 from retake.bucket import LeaseTerms
 from retake.bucket.claims import Claims, LeaseClock, Stamped, break_lease, join, take
+from retake.bucket.claims.lease import set_kill_timer
 from retake.bucket.claims.names import nonce_of, owner_of, place_of
-from retake.bucket.kill_timer import set_kill_timer
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -476,7 +476,7 @@ def test_the_kill_timer_is_set_at_each_renewal_and_cleared_at_the_end(world: Wor
 
 
 def test_the_kill_timer_ends_a_process_that_was_frozen_before_its_next_instruction() -> None:
-    code = "from retake.bucket.kill_timer import *; set_kill_timer(0.3); print('set', flush=True)\nwhile True: pass"
+    code = "from retake.bucket.claims.lease import *; set_kill_timer(0.3); print('set', flush=True)\nwhile True: pass"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"set\n"

@@ -6,11 +6,10 @@ import pytest
 from contract import BucketContract, Connect
 
 from retake.bucket import ABSENT
-from retake.bucket.counting import CountingBucket
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.prefixed import PrefixedBucket
+from retake.bucket.wrappers import CountingBucket, PrefixedBucket
 
 
 @pytest.mark.usefixtures("no_fsync")

@@ -17,16 +17,6 @@ from retake.clock import FakeClock
 from retake.errors import StorageError
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "bucket"
-
-
-@pytest.fixture
-def bucket(root: Path) -> DirectoryBucket:
-    return DirectoryBucket(str(root))
-
-
 def keys(bucket: DirectoryBucket, prefix: str = "") -> list[str]:
     return [entry.key for entry in bucket.list(prefix)]
 

@@ -11,16 +11,6 @@ from retake.bucket.directory import DirectoryBucket
 from retake.errors import StorageError
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "bucket"
-
-
-@pytest.fixture
-def bucket(root: Path) -> DirectoryBucket:
-    return DirectoryBucket(str(root))
-
-
 def keys(bucket: DirectoryBucket) -> list[str]:
     return [entry.key for entry in bucket.list("")]
 

@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
-from retake.bucket.counting import CountingBucket
+from retake.bucket.contract import shared_writes
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.shared_writes import shared_writes
+from retake.bucket.wrappers import CountingBucket
 from retake.errors import LeaseLost, StorageError
 
 

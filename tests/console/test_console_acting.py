@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "cron"))
 
-from cron_buckets import CLOUDS, KINDS, BucketMachine, Place, b2_place, s3_place
+from cron_buckets import CLOUDS, KINDS, BucketMachine, Clouds, bucket_machine, places_in_clouds
 from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, eventually, serving
 from schemas import check_answer, named_in
 
@@ -63,15 +62,8 @@ def vendors() -> Iterator[Vendors]:
 
 
 @pytest.fixture(scope="session")
-def places() -> Iterator[Callable[[str], Place]]:
-    makers: dict[str, Callable[[], Place]] = {}
-    with ExitStack() as stack:
-
-        def place(kind: str) -> Place:
-            if kind not in makers:
-                makers[kind] = stack.enter_context(b2_place() if kind == "b2" else s3_place())
-            return makers[kind]()
-
+def clouds() -> Iterator[Clouds]:
+    with places_in_clouds() as place:
         yield place
 
 
@@ -80,21 +72,12 @@ def machine(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     vendors: Vendors,
-    places: Callable[[str], Place],
+    clouds: Clouds,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BucketMachine]:
-    kind = request.param
     monkeypatch.setenv("NO_PROXY", "*")
-    place = Place(kind, f"file:{tmp_path / 'bucket'}", {}, lambda before: None) if kind == "directory" else places(kind)
-    for name, value in place.environ.items():
-        monkeypatch.setenv(name, value)
-    vendors.as_new()
-    machine = BucketMachine(tmp_path, vendors, place)
-    yield machine
-    vendors.as_new()
-    left = machine.processes()
-    machine.end()
-    assert not left, "processes were left running"
+    with bucket_machine(request.param, tmp_path, vendors, clouds, monkeypatch) as machine:
+        yield machine
 
 
 everywhere = pytest.mark.parametrize("machine", KINDS, indirect=True)

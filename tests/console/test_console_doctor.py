@@ -17,7 +17,7 @@ from retake.bucket import ANY, Entry
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import Wrapper
 from retake.clock import FakeClock, SystemClock
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from acting_world import ID, STATES, World, act
 
-from retake.bucket.prefixed import PrefixedBucket
+from retake.bucket.wrappers import PrefixedBucket
 from retake.console.cancel import command as cancel
 from retake.console.command_context import CommandContext
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter

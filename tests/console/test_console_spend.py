@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from reading_world import World, ask, clear, context_of, shown
 
-from retake.bucket.counting import CountingBucket
+from retake.bucket.wrappers import CountingBucket
 from retake.console.spend import command as spend
 from retake.errors import StateError
 from retake.story.settings import Settings

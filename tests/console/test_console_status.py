@@ -6,8 +6,8 @@ import pytest
 from operator_states import STATES
 from reading_world import World, ask, clear, context_of, shown
 
-from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import stamp
 from retake.console.status import command as status
 from retake.errors import StorageError

@@ -13,7 +13,7 @@ from acting_world import ID, PUBLIC, STATES, World, act, papers, runs
 
 from retake.bucket import Holder
 from retake.bucket.directory import DirectoryBucket
-from retake.bucket.directory.lock_holders import holding
+from retake.bucket.directory.locks import holding
 from retake.bucket.memory import MemoryBucket
 from retake.clock import parse_stamp
 from retake.console.unlock import command as unlock

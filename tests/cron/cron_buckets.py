@@ -8,13 +8,14 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from logging import getLogger
 from pathlib import Path
 from subprocess import Popen
 from typing import Any, NamedTuple
 
+import pytest
 from cron_machine import MANAGER, Machine, Run, Vendors, eventually
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
@@ -83,6 +84,23 @@ def s3_place() -> Iterator[Callable[[], Place]]:
     finally:
         server.stop()
         DomainDispatcherApplication.__call__ = usual
+
+
+Clouds = Callable[[str], Place]
+
+
+@contextmanager
+def places_in_clouds() -> Iterator[Clouds]:
+    """A new place of a kind, on servers that are started when they are first wanted."""
+    makers: dict[str, Callable[[], Place]] = {}
+    with ExitStack() as stack:
+
+        def place(kind: str) -> Place:
+            if kind not in makers:
+                makers[kind] = stack.enter_context(b2_place() if kind == "b2" else s3_place())
+            return makers[kind]()
+
+        yield place
 
 
 class BucketMachine(Machine):
@@ -166,3 +184,20 @@ class BucketMachine(Machine):
             runs.append(self.run(MANAGER))
             assert len(runs) < 20, [(run.exit_code, run.messages[-1:]) for run in runs]
         return runs
+
+
+@contextmanager
+def bucket_machine(
+    kind: str, folder: Path, vendors: Vendors, clouds: Clouds, environ: pytest.MonkeyPatch
+) -> Iterator[BucketMachine]:
+    """A machine with a bucket of that kind; no process of it may be left at the end."""
+    place = Place(kind, f"file:{folder / 'bucket'}", {}, lambda before: None) if kind == "directory" else clouds(kind)
+    for name, value in place.environ.items():
+        environ.setenv(name, value)
+    vendors.as_new()
+    machine = BucketMachine(folder, vendors, place)
+    yield machine
+    vendors.as_new()
+    left = machine.processes()
+    machine.end()
+    assert not left, "processes were left running"

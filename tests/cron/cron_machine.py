@@ -30,6 +30,7 @@ from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock, stamp
 from retake.errors import LeaseHeld
 from retake.sandbox import Pace, RecordedCall, Sandbox
+from retake.testing.vendors import CONTENT
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
 
@@ -46,18 +47,7 @@ KEYS = {
 
 ID = "20260101-0930"
 PUBLIC, GEN, MIDJOURNEY = (f"config/config_{name}.json" for name in ("public", "gen", "midjourney"))
-TEXT = {
-    "generation_id": ID,
-    "topic": "A lighthouse that nobody lit",
-    "short_topic": "Lighthouse",
-    "text": "It stood there all the same.",
-    "sarcasm": {"comment": "Of course it did.", "poll": {"question": "Lit?", "options": ["yes", "no"]}},
-    "script": "The camera climbs.",
-    "first_frame_description": "A lighthouse in fog.",
-    "midjourney_prompt": "a lighthouse in fog",
-    "runway_prompt": "the fog drifts",
-    "created_at": "2026-01-01T09:30:00Z",
-}
+TEXT = {"generation_id": ID, **CONTENT, "created_at": "2026-01-01T09:30:00Z"}
 SMALL = {
     "WORKFLOW": {"runway_polling_interval": 0.05, "runway_polling_timeout": 0.3, "call_timeout_seconds": 20},
     "IMAGE_GENERATION": {"output_size": "320x180"},
@@ -361,6 +351,25 @@ def eventually(look: Callable[[], Any], seconds: float = LONG_S / 2) -> Any:
         assert time.monotonic() < end, "waited for in vain"
         time.sleep(0.01)
     return found
+
+
+def manager_killed_at(machine: Machine, kind: str, *, script_too: bool) -> None:
+    """A manager begins; in the middle of the first call of the kind it is killed. The vendor has carried the call out,
+    and its answer is on the way."""
+    manager = machine.start(MANAGER)
+
+    def kill(call: RecordedCall) -> None:
+        if call.kind == kind and manager.poll() is None:
+            manager.kill()
+            manager.wait()
+            for orphan in machine.processes() if script_too else []:
+                with suppress(ProcessLookupError):
+                    os.kill(orphan, signal.SIGKILL)
+
+    machine.vendors.on_call = kill
+    assert manager.wait(60) == -signal.SIGKILL
+    machine.await_end()
+    machine.vendors.on_call = lambda call: None
 
 
 def in_order(text: str, *parts: str) -> bool:

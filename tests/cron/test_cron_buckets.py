@@ -9,13 +9,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from random import Random
 
 import pytest
-from cron_buckets import CLOUDS, DOCUMENTS, KINDS, BucketMachine, Place, b2_place, s3_place
+from cron_buckets import (
+    CLOUDS,
+    DOCUMENTS,
+    KINDS,
+    BucketMachine,
+    Clouds,
+    bucket_machine,
+    places_in_clouds,
+)
 from cron_machine import LONG_S, MANAGER, PUBLIC, Vendors, eventually
 from PIL import Image
 
@@ -27,20 +34,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 PAID = {"chat": 3, "imagine": 1, "upscale": 1, "runway": 1}
 OVER = {-signal.SIGALRM, 75}  # what a manager whose lease has run out ends with
 
-Clouds = Callable[[str], Place]
-
 
 @pytest.fixture(scope="session")
 def clouds() -> Iterator[Clouds]:
-    """A new place of a kind, on servers that are started when they are first wanted."""
-    makers: dict[str, Callable[[], Place]] = {}
-    with ExitStack() as stack:
-
-        def place(kind: str) -> Place:
-            if kind not in makers:
-                makers[kind] = stack.enter_context(b2_place() if kind == "b2" else s3_place())
-            return makers[kind]()
-
+    with places_in_clouds() as place:
         yield place
 
 
@@ -52,17 +49,8 @@ def machine(
     clouds: Clouds,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BucketMachine]:
-    kind = request.param
-    place = Place(kind, f"file:{tmp_path / 'bucket'}", {}, lambda before: None) if kind == "directory" else clouds(kind)
-    for name, value in place.environ.items():
-        monkeypatch.setenv(name, value)
-    quick_vendors.as_new()
-    machine = BucketMachine(tmp_path, quick_vendors, place)
-    yield machine
-    quick_vendors.as_new()
-    left = machine.processes()
-    machine.end()
-    assert not left, "processes were left running"
+    with bucket_machine(request.param, tmp_path, quick_vendors, clouds, monkeypatch) as machine:
+        yield machine
 
 
 everywhere = pytest.mark.parametrize("machine", KINDS, indirect=True)

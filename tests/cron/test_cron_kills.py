@@ -3,35 +3,13 @@
 import os
 import signal
 import sys
-from contextlib import suppress
 
 import pytest
-from cron_machine import ID, MANAGER, PUBLIC, Machine, eventually
-
-from retake.sandbox import RecordedCall
+from cron_machine import ID, MANAGER, PUBLIC, Machine, eventually, manager_killed_at
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
 PAID = ("imagine", "upscale", "runway")
-
-
-def manager_killed_at(machine: Machine, kind: str, *, script_too: bool) -> None:
-    """A manager begins; in the middle of the first call of the kind it is killed. The vendor has carried the call out,
-    and its answer is on the way."""
-    manager = machine.start(MANAGER)
-
-    def kill(call: RecordedCall) -> None:
-        if call.kind == kind and manager.poll() is None:
-            manager.kill()
-            manager.wait()
-            for orphan in machine.processes() if script_too else []:
-                with suppress(ProcessLookupError):
-                    os.kill(orphan, signal.SIGKILL)
-
-    machine.vendors.on_call = kill
-    assert manager.wait(60) == -signal.SIGKILL
-    machine.await_end()
-    machine.vendors.on_call = lambda call: None
 
 
 def ticks_until_it_ends(machine: Machine) -> list[int]:

@@ -1,21 +1,17 @@
 """What the ledger tells of generations that the real scripts made, and lost, and made after all."""
 
 import json
-import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cron_machine import GEN, ID, MANAGER, PUBLIC, Machine
+from cron_machine import GEN, ID, MANAGER, PUBLIC, Machine, manager_killed_at
 
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.runs import Ledger, open_ledger
 from retake.runs.run import CHANGED, Event
 from retake.runs.states import RunStatus
-from retake.sandbox import RecordedCall
 
 STEPS = ["content", "imagine", "upscale", "runway"]
 
@@ -72,20 +68,7 @@ def test_between_two_ticks_the_run_says_what_it_waits_for(machine: Machine) -> N
 
 def test_a_killed_tick_is_an_interruption_that_recovery_mends(machine: Machine) -> None:
     machine.plant("imagine")
-    manager = machine.start(MANAGER)
-
-    def kill(call: RecordedCall) -> None:
-        if call.kind == "imagine" and manager.poll() is None:
-            manager.kill()
-            manager.wait()
-            for orphan in machine.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(orphan, signal.SIGKILL)
-
-    machine.vendors.on_call = kill
-    assert manager.wait(60) == -signal.SIGKILL
-    machine.await_end()
-    machine.vendors.on_call = lambda call: None
+    manager_killed_at(machine, "imagine", script_too=True)
     assert machine.read(PUBLIC)["processing_lock"] is True
     assert [it["status"] for it in documents(machine)] == ["running"]
     assert machine.tick().exit_code == 0

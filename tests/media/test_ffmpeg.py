@@ -9,15 +9,6 @@ import pytest
 from retake.media import MediaError, ffmpeg
 
 
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shell script in ffmpeg's place, to be written by the test."""
-    script = tmp_path / "ffmpeg.sh"
-    script.touch(mode=0o755)
-    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
-    return script
-
-
 def test_ffmpeg_is_found_and_runs() -> None:
     assert Path(ffmpeg.find()).is_absolute()
     assert "Output #0" in ffmpeg.run(["-f", "lavfi", "-i", "color=d=0.1", "-f", "null", "-"], 20)

@@ -18,17 +18,16 @@ from s3_server import KEYS, moto_server, new_bucket
 from s3_zoo import Animal, ignores_conditions, refuses_conditions, tame, zoo
 
 from retake.bucket import ANY, Bucket
-from retake.bucket.b2.url import open_b2
-from retake.bucket.counting import CountingBucket
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.s3 import S3Bucket
 from retake.bucket.s3.conditions import forget
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock, SystemClock
 from retake.errors import CapReached, StateError, StorageError
-from retake.paid.caps import Caps
-from retake.paid.day_book import Fate, Known, Limits
+from retake.paid.caps import Caps, Fate, Known, Limits
 from retake.sandbox.b2 import B2Sandbox
 
 PAYER = Path(__file__).with_name("payer.py")

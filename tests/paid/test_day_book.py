@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.paid.day_book import DayBook, Fate, Known, Limits, Move, Sums, decoded, encoded
+from retake.paid.caps import DayBook, Fate, Known, Limits, Move, Sums, decoded, encoded
 
 DAY = "2026-01-31"
 OPEN = Sums(0.1, {"a/1": 0.5})

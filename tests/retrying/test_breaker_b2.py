@@ -7,7 +7,7 @@ import pytest
 
 from retake.bucket import ABSENT
 from retake.bucket.b2 import B2Bucket
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.clock import FakeClock
 from retake.errors import RobotError
 from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy, Phase, breakers_of

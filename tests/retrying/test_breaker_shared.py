@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from together import begin_together
 
 from retake.bucket import ANY
 from retake.bucket.directory import DirectoryBucket
@@ -318,13 +319,7 @@ def test_of_several_processes_one_makes_the_probe(scene: Scene, tmp_path: Path) 
 
 def said_at_once(processes: list[subprocess.Popen[str]]) -> list[str]:
     """What each says, having begun together with the others."""
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
+    begin_together(processes)
     return [process.stdout.read().strip() for process in processes if process.stdout is not None]
 
 

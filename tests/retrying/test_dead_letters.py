@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from retake.bucket import ANY, Bucket
-from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.errors import LeaseLost, RobotError, StateError, error_record
 from retake.retrying.dead_letters import DeadLetter, DeadLetters, NoSuchLetter

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from together import begin_together
 
 from retake.bucket import ANY, Conflict
 from retake.bucket.directory import DirectoryBucket
@@ -240,16 +241,6 @@ def test_of_several_processes_that_change_a_state_none_loses_its_change(tmp_path
         begin_together(processes)
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert json.loads((tmp_path / "bucket/states/a.json").read_bytes()) == {"count": 75}
-
-
-def begin_together(processes: list[subprocess.Popen[str]]) -> None:
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
 
 
 def test_a_state_of_one_name_is_not_anothers(opened: Open) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock

@@ -30,8 +30,7 @@ from retake.robots.repeats import REPEATS
 from retake.robots.robot import Result, Robot
 from retake.robots.sections import SECTIONS
 from retake.robots.snapshots import Snapshots
-from retake.settings.rules import Rule
-from retake.settings.schema import Field, Schema
+from retake.settings.schema import Field, Rule, Schema
 
 PAGE = (Path(__file__).parents[2] / "docs" / "robots.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.bucket import ANY, Bucket
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore

@@ -1,10 +1,13 @@
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from postgres import FAST, new_database, or_skipped, server
 
 from retake.runs.sql_ledger import SqlLedger
 
+sys.path.append(str(Path(__file__).parents[1] / "bucket"))  # the stand-ins of the stores
 pytest.register_assert_rewrite("ledger_contract", "ledger_values")
 
 

@@ -20,8 +20,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import TypeVar
 
 import pytest
-from ledger_shapes import a_record, at_once, claimed, in_state, last_changed, step, wait
+from ledger_shapes import a_record, claimed, in_state, last_changed, step, wait
 from ledger_values import ValuesContract
+from together import at_once
 
 from retake.clock import FakeClock, stamp
 from retake.errors import RunError

@@ -1,7 +1,5 @@
-"""Runs in every state, and who asks for them at once: what tests of ledgers begin with."""
+"""Runs in every state, and clients that ask for them at once: what tests of ledgers begin with."""
 
-import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -72,24 +70,3 @@ def last_changed(run: Run) -> tuple[datetime, str]:
 def a_record(clock: FakeClock) -> dict[str, Any]:
     error = Refused(Code.UNAVAILABLE, "503 «занято»")
     return error_record(error, now=clock.now(), robot_id="story", correlation_id="t", retry_count=1)
-
-
-def at_once(calls: list[Callable[[], None]]) -> None:
-    """Run every call in a thread of its own, started together; the first error is raised."""
-    errors: list[Exception] = []
-    gate = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], None]) -> None:
-        try:
-            gate.wait()
-            call()
-        except Exception as error:  # noqa: BLE001  raised again below, in the test's own thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]

@@ -156,7 +156,7 @@ def free_port() -> int:
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """Whom to run it as; None is whoever runs the tests."""
+    """The user that the server runs as; None is the user that runs the tests."""
     if os.geteuid() != 0:
         return None
     known = {user.pw_name: user for user in pwd.getpwall()}

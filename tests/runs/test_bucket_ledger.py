@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from retake.bucket import ANY, Bucket
-from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StateError, StorageError
-from retake.runs import bucket_tally
+from retake.runs import bucket_index
+from retake.runs.bucket_index import ENDED, OPEN, TALLY
 from retake.runs.bucket_ledger import PATIENCE_S, BucketLedger
-from retake.runs.bucket_names import ENDED, OPEN, TALLY, segment_key
 from retake.runs.run import CHANGED, ERROR, Event, Run, StaleRun, UnknownRun
-from retake.runs.run_document import DROPPED, LARGEST_DOCUMENT
+from retake.runs.run_document import DROPPED, LARGEST_DOCUMENT, segment_key
 from retake.runs.states import RunStatus, Trigger
 
 
@@ -392,7 +392,7 @@ def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBuck
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retake.runs.bucket_tally.FULL", 4)
+    monkeypatch.setattr("retake.runs.bucket_index.FULL", 4)
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -456,7 +456,7 @@ def test_a_tally_without_sense_is_counted_anew(bucket: MemoryBucket, clock: Fake
     bucket.write(TALLY, data, ANY)
     assert ledger.counts()[RunStatus.SUCCEEDED] == len(ledger.runs()) == 3
     run_to_end(ledger, "t3")
-    tally = bucket_tally.read_tally(bucket)
+    tally = bucket_index.read_tally(bucket)
     assert tally is not None
     assert ledger.counts()[RunStatus.SUCCEEDED] == 4
 

@@ -8,7 +8,7 @@ from ledger_contract import Connect, LedgerContract
 
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.prefixed import PrefixedBucket
+from retake.bucket.wrappers import PrefixedBucket
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld
 from retake.runs.bucket_ledger import BucketLedger

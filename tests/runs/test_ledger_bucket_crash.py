@@ -17,9 +17,20 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import StorageError
+from retake.runs.bucket_index import (
+    ENDED,
+    OPEN,
+    TALLY,
+    closed_counts,
+    ended,
+    ended_key,
+    open_key,
+    opened,
+    read_tally,
+    tag_of,
+    uncounted,
+)
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.bucket_names import ENDED, OPEN, TALLY, ended, ended_key, open_key, opened, tag_of
-from retake.runs.bucket_tally import closed_counts, read_tally, uncounted
 from retake.runs.run import CHANGED, Run, StaleRun
 from retake.runs.run_document import MOST_EVENTS
 from retake.runs.states import FINAL, START, TRANSITIONS, RunStatus, Trigger

@@ -10,9 +10,9 @@ from itertools import count
 
 import pytest
 from ledger_contract import Connect, LedgerContract
-from moto.server import ThreadedMotoServer
+from s3_server import moto_server
 
-from retake.bucket.b2.url import open_b2
+from retake.bucket.b2.bucket import open_b2
 from retake.bucket.s3 import S3Bucket
 from retake.bucket.s3.client import connect as connect_s3
 from retake.bucket.s3.client import parse_url
@@ -32,13 +32,8 @@ def sandbox() -> Iterator[B2Sandbox]:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
+    with moto_server() as url:
+        yield url
 
 
 TRIED = (

@@ -18,8 +18,9 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from ledger_shapes import at_once, in_state
+from ledger_shapes import in_state
 from sqlalchemy import Connection
+from together import at_once
 
 from retake.clock import FakeClock
 from retake.errors import StateError

@@ -8,7 +8,7 @@ from story_world import FakeVendors, World
 
 from retake.bucket.failing import Crash
 from retake.bucket.memory import MemoryBucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import Wrapper
 from retake.clock import parse_stamp
 
 T = TypeVar("T")

@@ -6,12 +6,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from retake.bucket.memory import MemoryBucket
-from retake.bucket.wrapper import Wrapper
+from retake.bucket.wrappers import Wrapper
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, Event, Run
 from retake.runs.states import FINAL, OPEN, TRANSITIONS, RunStatus
 from retake.story.decision import decide
-from retake.story.prices import prices
 from retake.story.run_mirror import expected
 from retake.story.store import DocumentStore
 
@@ -61,7 +60,7 @@ def check_agreement(world: World) -> None:
     if generation_id is None:
         assert opened == [], "nothing is under way, and yet a run is open"
         return
-    action = decide(documents, world.settings.workflow, world.clock.now(), prices(world.settings))
+    action = decide(documents, world.settings.workflow, world.clock.now())
     run, wanted = ledger.of_task(generation_id)[-1], expected(documents, action)
     assert run.status is wanted.status, f"the run is {run.status}, the documents say {wanted.status}: {action}"
     assert opened in ([], [run])

@@ -7,7 +7,7 @@ from typing import Any
 from story_world import CONTENT, World
 
 from retake.bucket import Lease
-from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import ScriptResult
 
 ID = "20260101-0000"
 PUBLIC, GEN, DOCUMENT = "config/config_public.json", "config/config_gen.json", "config/config_midjourney.json"

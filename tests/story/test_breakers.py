@@ -11,8 +11,7 @@ from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.retrying.breaker import Breaker, BreakerState, breakers_of
 from retake.settings.shared import BreakerSettings
-from retake.ticking.scripts import ScriptResult
-from retake.ticking.tick import Orders, Tick
+from retake.ticking.tick import Orders, ScriptResult, Tick
 from retake.ticking.until_done import until_done
 from retake.ticking.vendor_breakers import VendorBreakers, vendor_policy
 

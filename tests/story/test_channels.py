@@ -7,19 +7,21 @@ import pytest
 import requests
 from story_world import KEYS, PROMPTS, FakeMedia, FakeVendors
 
+from retake.alerts.settings import AlertSettings
 from retake.bucket import ANY, Lease
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.prefixed import PrefixedBucket
+from retake.bucket.wrappers import PrefixedBucket
 from retake.clock import FakeClock
+from retake.degraded.settings import ModeSettings
 from retake.errors import SettingsError
 from retake.sandbox import Pace, Sandbox
 from retake.story.channels import tick_channels
-from retake.story.environment import LEASE, SANDBOX_KEYS, part_of
 from retake.story.inprocess import InProcessScripts
-from retake.story.settings import Settings, sandboxed
+from retake.story.settings import LEASE, SANDBOX_KEYS, Settings, part_of, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
+from retake.ticking.watch import TickWatch
 
 NAMES = ("north", "south", "west")
 
@@ -46,6 +48,10 @@ def settings(**workflow: object) -> Settings:
     return plain._replace(workflow=plain.workflow._replace(**workflow))  # type: ignore[arg-type]
 
 
+def unwatched(bucket: MemoryBucket) -> TickWatch:
+    return TickWatch(AlertSettings(), ModeSettings(), bucket, FakeClock(), {})
+
+
 def document(bucket: MemoryBucket, key: str) -> dict[str, object]:
     return dict(json.loads(bucket.read(key)[0]))
 
@@ -57,11 +63,12 @@ def test_each_channel_has_its_own_documents_and_what_befalls_one_does_not_touch_
     channels.vendors["west"].plan("write", "rejected")
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
         pointed = sandboxed(world, sandbox.url)
-        code = tick_channels(pointed, KEYS, bucket, channels, FakeClock(), "test")
+        code = tick_channels(pointed, KEYS, bucket, channels, FakeClock(), unwatched(bucket))
     assert code == 69, "the gravest"
     assert document(bucket, "south/config/config_midjourney.json")["status"] == "imagine_trigger_failed"
     assert document(bucket, "west/config/config_midjourney.json")["status"] == "task_failed_max_retries"
-    assert not [entry.key for entry in bucket.list("") if not entry.key.startswith(tuple(f"{n}/" for n in NAMES))]
+    shared = [entry.key for entry in bucket.list("") if not entry.key.startswith(tuple(f"{n}/" for n in NAMES))]
+    assert shared == ["alerts/state.json"]
 
 
 def test_polls_run_in_this_process_and_do_not_raise_the_flag() -> None:
@@ -81,7 +88,9 @@ def test_polls_run_in_this_process_and_do_not_raise_the_flag() -> None:
             put(part, "config/config_gen.json", {"generation_id": "20260101-0000"})
             put(part, "config/config_midjourney.json", {"midjourney_task": task, "status": "waiting_for_imagine"})
             put(part, "666/20260101-0000.json", {})
-        assert tick_channels(pointed, SANDBOX_KEYS, bucket, Channels(world, bucket), FakeClock(), "test") == 0
+        assert (
+            tick_channels(pointed, SANDBOX_KEYS, bucket, Channels(world, bucket), FakeClock(), unwatched(bucket)) == 0
+        )
         assert len(sandbox.calls("fetch")) == len(NAMES)
     assert written == []
 
@@ -95,7 +104,7 @@ def test_a_channel_that_another_machine_works_on_is_left_to_it() -> None:
     channels = Channels(world, bucket)
     lease = part_of(bucket, world, "north").lease(LEASE, "another machine")
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
-        tick_channels(sandboxed(world, sandbox.url), KEYS, bucket, channels, FakeClock(), "test")
+        tick_channels(sandboxed(world, sandbox.url), KEYS, bucket, channels, FakeClock(), unwatched(bucket))
     lease.release()
     assert not channels.vendors["north"].billed
     assert channels.vendors["south"].billed["write"] == 1

@@ -7,7 +7,7 @@ from story_world import Heard, World
 
 from retake.errors import PollFailed, RetakeError, TaskFailed
 from retake.story.documents import Status, Step
-from retake.story.fetch import fetch
+from retake.story.media import fetch
 
 ORDERED = "2026-01-01T00:00:00Z"
 PICTURES = {"task_id": "imagine-1", "task_type": "imagine", "task_result": {"image_url": "https://cdn/grid.png"}}

@@ -204,7 +204,9 @@ def test_failed_generations_are_counted_until_one_ends_well() -> None:
     assert dead_lettered()[1] == 1
     world, failed = dead_lettered(failed_in_a_row=4, warned=["x"])
     assert failed == 5
-    assert world.json(GEN) == {"generation_id": None, "failed_in_a_row": 5, "warned": ["x"]}
+    error = {"error_class": "A", "message": "HTTP 500"}
+    last = {"generation_id": ID, "step": "upscale", "error": error}
+    assert world.json(GEN) == {"generation_id": None, "failed_in_a_row": 5, "last_failure": last, "warned": ["x"]}
 
 
 def test_dead_lettering_that_died_is_finished_by_the_next_tick_and_nothing_is_lost() -> None:

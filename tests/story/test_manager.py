@@ -13,7 +13,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseLost, SettingsError, StateError, StorageError
 from retake.keys import Keys
 from retake.story.documents import FAILURE_STATUS, Status, Step
-from retake.ticking.scripts import ScriptResult
+from retake.ticking.tick import ScriptResult
 
 # --- a tick that goes well ------------------------------------------------------------------------------------------
 

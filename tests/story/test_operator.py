@@ -18,7 +18,6 @@ from retake.runs.states import RunStatus
 from retake.story.documents import Documents
 from retake.story.operator_actions import OperatorActions
 from retake.story.operator_rules import GenerationPlan, Situation, next_tick, situation
-from retake.story.prices import prices
 
 VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL)
 CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(VERBS)]
@@ -248,7 +247,7 @@ def test_a_call_under_way_counts_as_billed_when_its_generation_is_cancelled(name
 def test_the_next_tick_after_a_cancel_begins_anew() -> None:
     world = STATES["pictures failed"]()
     _, after = carried_out(world, Verb.CANCEL)
-    told = next_tick(after, world.settings.workflow, world.clock.now(), prices(world.settings))
+    told = next_tick(after, world.settings.workflow, world.clock.now())
     assert told == "the next tick: tidy up and begin a new generation (no generation is under way)"
     world.tick()
     assert world.ended == ["done"]
@@ -313,7 +312,7 @@ def runs(world: World) -> list[Run]:
 
 
 def transitions(world: World, run: Run) -> list[tuple[str, str]]:
-    """Each state that the run came to, and by whom."""
+    """Each state that the run came to, and who moved it there."""
     events = BucketLedger(world.bucket, world.clock).events(run.run_id)
     return [(event.payload["status"], event.payload["actor"]) for event in events if event.kind == CHANGED]
 

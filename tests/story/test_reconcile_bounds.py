@@ -7,8 +7,7 @@ from story_world import Died, Heard, World
 from test_paid_calls import BEFORE, STEPS, before
 
 from retake.bucket import Lease
-from retake.ticking.scripts import ScriptResult
-from retake.ticking.tick import Orders
+from retake.ticking.tick import Orders, ScriptResult
 
 
 class Dying(World):

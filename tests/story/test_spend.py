@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from story_world import Heard, World
 
-from retake.bucket.counting import CountingBucket
 from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.story.documents import Step
 from retake.story.prices import prices

@@ -5,8 +5,10 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from loopback import LoopbackServer
 
 WAIT_S = 5.0  # how long an act may keep a test that forgot it
 
@@ -69,47 +71,18 @@ def drip(connection: socket.socket, stop: threading.Event) -> None:
         connection.sendall(b"x")
 
 
-@dataclass
-class ScriptedVendor:
+class ScriptedVendor(LoopbackServer):
     """Serves `script`, an act a request; a request beyond its end is cut, so that a retry cannot pass unseen."""
 
-    script: list[Act] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.script: list[Act] = []
+        self.seen: list[Seen] = []
+        super().__init__(WAIT_S)
 
-    def __post_init__(self) -> None:
-        self._stop = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._threads: list[threading.Thread] = []
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in (self._accepting, *self._threads):
-            thread.join(WAIT_S)
-
-    def _accept(self) -> None:
-        while not self._stop.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            connection.settimeout(WAIT_S)
-            try:
-                self.seen.append(_read(connection))
-                act = self.script.pop(0) if self.script else cut
-                act(connection, self._stop)
-            except (OSError, ValueError):
-                pass  # the client went away, perhaps without a request: that is its right
+    def serve(self, connection: socket.socket, stop: threading.Event) -> None:
+        self.seen.append(_read(connection))
+        act = self.script.pop(0) if self.script else cut
+        act(connection, stop)
 
 
 def _read(connection: socket.socket) -> Seen:

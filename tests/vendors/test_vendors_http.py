@@ -8,7 +8,7 @@ import pytest
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
-from scripted_vendor import ScriptedVendor, closed_port, drip, says
+from scripted_vendor import Act, ScriptedVendor, closed_port, drip, says
 
 from retake.errors import Code, OutcomeUnknown, Refused
 from retake.vendors import http
@@ -64,6 +64,18 @@ def test_an_answer_without_end_is_left(vendor: ScriptedVendor, monkeypatch: pyte
     vendor.script = [says(200, {"id": "x" * 2000})]
     with pytest.raises(OutcomeUnknown, match="larger than 1,000 bytes"):
         submit(api(), vendor.url)
+
+
+@pytest.mark.parametrize(
+    "act", [says(503, b"x" * 2000, Retry_After="7"), says(503, b"x", Retry_After="7", Content_Encoding="br")]
+)
+def test_of_an_answer_with_an_unusable_body_status_and_headers_are_kept(vendor: ScriptedVendor, act: Act) -> None:
+    vendor.script = [act]
+    with pytest.raises(NoReply) as caught:
+        exchange(None, "POST", vendor.url, timeout_s=5.0, limit=1000)
+    head = caught.value.head
+    assert head is not None
+    assert (head.status, head.headers["Retry-After"], head.body) == (503, "7", b"")
 
 
 def test_a_proxy_that_is_not_there_means_that_nothing_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,9 @@ PIXEL = (
     "data:image/png;base64,"
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+CHANNELS = ("slack", "pagerduty", "sms", "telegram", "webhook")
+"""Calls of channels: tests/alerts/test_channels_sandbox.py looks at them."""
+
 STATUSES = ("400", "401", "403", "408", "409", "429", "500")
 PAGES = ("403-html", "502-html")
 TASK_FAULTS = ("task-failed", "task-rejected", "never-ends")
@@ -149,6 +152,7 @@ def test_every_kind_of_call_is_looked_at() -> None:
         "organization",
         "account",
         "models",
+        *CHANNELS,
     }
 
 

@@ -1,13 +1,135 @@
-"""The leases of a bucket on B2."""
+"""The leases of a bucket on B2, by claims: small files that are never overwritten, and one consistent listing.
 
-from contextlib import AbstractContextManager, nullcontext
+B2 refuses conditional headers on its S3 API (501) and has none on its native one. So claims here are never made by
+create-if-absent, whatever a server answers.
+"""
 
-from retake.bucket import Holder, Lease, LeaseTerms
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from retake.bucket import ANY, Expect, Handover, Holder, Lease, LeaseTerms
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.claims import B2ClaimStore
-from retake.bucket.b2.fencing import Fencing
+from retake.bucket.b2.marks import State
+from retake.bucket.claims.lease import KillTimer
 from retake.bucket.claims.leases import ClaimLeases
-from retake.bucket.kill_timer import KillTimer
+from retake.bucket.claims.store import Claims, Stamped
+from retake.errors import LeaseLost
+
+_SHORT = LeaseTerms(ttl_s=30.0, skew_s=5.0, margin_s=5.0)
+
+_here = threading.Lock()  # writers of one process wait for each other here rather than at B2
+
+
+class Fencing:
+    """The tokens of one client, whose own things are below `place`. Its writes carry that of the latest lease."""
+
+    def __init__(self, calls: B2Calls, place: str) -> None:
+        self._calls = calls
+        self._short = ClaimLeases(lambda: B2ClaimStore(calls, f"{place}writes/"), terms=_SHORT)
+        self._token: int | None = None  # of the lease that we write under
+        self._since = 0.0  # when that was certainly ours, by B2's clock
+
+    def under(self, lease: Lease) -> Lease:
+        """Return `lease`; until it is released, writes carry its token."""
+        self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2's dates are in whole seconds
+        return _FencedLease(lease, self._no_longer_under)
+
+    def token_for(self, state: State) -> int:
+        """Return the token that our next write over `state` carries: without a lease, the highest that is there.
+
+        Raises LeaseLost if a later holder has written. A higher token from before our lease was taken is not a later
+        holder's: it belongs to another lease, or somebody removed the claims and the tokens began anew.
+        """
+        highest = state.best.token if state.best else 0
+        if self._token is None or highest <= self._token:
+            return self._token or highest
+        if state.ours[-1].stamp > self._since:
+            raise LeaseLost(
+                f"a later holder of the lease has written {state.ours[-1].name} (token {highest}, ours is "
+                f"{self._token}): nothing more is written"
+            )
+        return highest
+
+    @contextmanager
+    def alone(self, expect: str | Expect) -> Iterator[None]:
+        """Keep other conditional writes by Retake out of the block: by the lease, or else by a short one."""
+        if self._token is not None or expect is ANY:
+            yield
+            return
+        with _here:
+            lease = self._short.wait("writes", self._calls.left)
+            try:
+                yield
+            finally:
+                lease.release()
+
+    def _no_longer_under(self, token: int) -> None:
+        if self._token == token:
+            self._token = None
+
+
+class _FencedLease:
+    """`lease`; `ended` is called with its token when it is released."""
+
+    def __init__(self, lease: Lease, ended: Callable[[int], None]) -> None:
+        self.token = lease.token
+        self._lease, self._ended = lease, ended
+
+    def check(self) -> None:
+        self._lease.check()
+
+    def left(self) -> float | None:
+        return self._lease.left()
+
+    def handover(self) -> Handover:
+        return self._lease.handover()
+
+    def release(self) -> None:
+        self._ended(self.token)
+        self._lease.release()
+
+
+DEADLINE_S = 15.0  # of one call for the lease, including repetitions and pauses
+
+
+class B2ClaimStore:
+    """A `ClaimStore` below `place` in the bucket of `calls`."""
+
+    conditional = False
+
+    def __init__(self, calls: B2Calls, place: str) -> None:
+        self._calls, self._place = calls, place
+        self._ids: dict[str, set[str]] = {}  # of what we have seen, so that removing it needs no listing
+
+    def claims(self, prefix: str) -> Claims:
+        with self._calls.within(DEADLINE_S):
+            found = self._calls.versions(self._place + prefix)
+        for version in found:
+            self._ids.setdefault(version.name, set()).add(version.id)
+        stamped = tuple(Stamped(it.name.removeprefix(self._place), it.stamp) for it in found if not it.hides)
+        return Claims(stamped, self._calls.date)
+
+    def claim(self, name: str) -> float:
+        """See `ClaimStore.claim`. B2 gives stamps in milliseconds, but orders by seconds only."""
+        with self._calls.within(DEADLINE_S):
+            stored = self._calls.upload(self._place + name, b"", {}, once=True)
+        self._ids.setdefault(stored.name, set()).add(stored.id)
+        return stored.stamp
+
+    def withdraw(self, name: str) -> None:
+        whole = self._place + name
+        with self._calls.within(DEADLINE_S):
+            ids = self._ids.get(whole) or {version.id for version in self._calls.versions_of(whole)}
+            for version_id in ids:
+                self._calls.delete(version_id, whole)
+        self._ids.pop(whole, None)
+
+    def claim_if_absent(self, name: str, nonce: str) -> bool:
+        raise NotImplementedError("B2 has no conditional writes")
+
+    def nonce(self, name: str) -> str | None:
+        raise NotImplementedError("B2 has no conditional writes")
 
 
 class B2Leases:

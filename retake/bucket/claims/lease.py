@@ -1,21 +1,88 @@
 """A lease held by claims: for its holder, and for the scripts of its holder.
 
 It is lost when its claim is gone or ended, or when its deadline has passed. A rival's claim alone does not end it.
+Elapsed time is bounded from both sides; each bound is used where an error costs an attempt, not safety.
+
+The kill timer: the kernel ends this process when its lease has expired. A process that was frozen between checking its
+lease and acting on the answer would act when it wakes, however late. With the timer set, the kernel delivers the signal
+before the process runs one more instruction. The clock of a paused virtual machine stands still, so a pause of the
+whole machine goes unnoticed.
 """
 
 import logging
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from retake.bucket import Handover, LeaseTerms
-from retake.bucket.claims.lease_clock import ClockReading, LeaseClock
 from retake.bucket.claims.names import Stem, highest, last_end, parse
 from retake.bucket.claims.store import Claims, ClaimStore
-from retake.bucket.kill_timer import KillTimer, no_kill_timer
+from retake.clock import Clock, SystemClock
 from retake.errors import LeaseLost, RetakeError, StorageError
 
 _log = logging.getLogger(__name__)
+
+
+KillTimer = Callable[[float], None]
+"""Called with the seconds until the process is to end, which replace what was set before; 0 means never."""
+
+
+def set_kill_timer(seconds: float) -> None:
+    """End this process by SIGALRM after `seconds`, instead of what was set before. 0 clears the timer."""
+    if seconds and signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        with suppress(ValueError):  # only the main thread may, and it is the first to set the timer
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if seconds:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def no_kill_timer(seconds: float) -> None:
+    """Set no timer: for processes that do more than what their lease covers."""
+
+
+class ClockReading(NamedTuple):
+    """One moment, by two clocks, in seconds."""
+
+    monotonic: float
+    wall: float
+
+
+class LeaseClock:
+    """The machine's two clocks.
+
+    `monotonic` runs at the right rate but may stop while the machine is suspended. The time of day does not stop then,
+    but people and programs set it.
+    """
+
+    def __init__(self, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock or SystemClock()
+        self._monotonic = monotonic
+
+    def mark(self) -> ClockReading:
+        """Return this moment."""
+        return ClockReading(self._monotonic(), self._clock.now().timestamp())
+
+    def at_most(self, since: ClockReading) -> float:
+        """Return the seconds since then, or more: for deciding how long we may still act.
+
+        Suspension counts; a clock that is set back does not.
+        """
+        now = self.mark()
+        return max(0.0, now.monotonic - since.monotonic, now.wall - since.wall)
+
+    def at_least(self, since: ClockReading) -> float:
+        """Return the seconds since then, or fewer: for deciding how old somebody else's claim is.
+
+        A clock that is set forward does not count.
+        """
+        return max(0.0, self._monotonic() - since.monotonic)
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
 
 
 class ClaimLease:

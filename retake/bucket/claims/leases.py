@@ -4,11 +4,9 @@ from collections.abc import Callable
 
 from retake.attempts import attempts, repeating
 from retake.bucket import Holder, LeaseTerms, check_key
-from retake.bucket.claims.lease import ClaimLease, JoinedLease
-from retake.bucket.claims.lease_clock import LeaseClock
+from retake.bucket.claims.lease import ClaimLease, JoinedLease, KillTimer, LeaseClock, no_kill_timer
 from retake.bucket.claims.protocol import break_lease, holder, join, take
 from retake.bucket.claims.store import ClaimStore
-from retake.bucket.kill_timer import KillTimer, no_kill_timer
 from retake.clock import Clock, SystemClock
 from retake.errors import LeaseHeld, StorageError
 

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from retake.attempts import attempts
 from retake.bucket import Holder, LeaseTerms
-from retake.bucket.claims.lease import ClaimLease, JoinedLease, store_now
-from retake.bucket.claims.lease_clock import ClockReading, LeaseClock
+from retake.bucket.claims.lease import ClaimLease, ClockReading, JoinedLease, LeaseClock, store_now
 from retake.bucket.claims.names import (
     Record,
     Stem,

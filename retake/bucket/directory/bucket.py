@@ -1,4 +1,4 @@
-"""A bucket in a directory.
+"""A bucket in a directory. A write is a draft on the disk, a short lock, a comparison, and then the name.
 
 An object is a file of the same name. Whatever is not a regular file, or has a name that is not a key, is not part of
 the bucket. Files of other programs are listed too, including dot files: a key may begin with a dot. Symbolic links are
@@ -15,14 +15,28 @@ Files and folders are private to their owner, because state documents hold signe
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
-from retake.bucket import ANY, Bucket, Entry, Expect, NotFound, Room, check_key, check_prefix
-from retake.bucket.directory.disk import NOT_THERE, require_root, storage_errors, version_of
-from retake.bucket.directory.leases import DirectoryLeases
-from retake.bucket.directory.reservation import ReservedFile
-from retake.bucket.directory.tree import Tree
-from retake.bucket.directory.writer import DirectoryWriter
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, NotFound, Room, check_key, check_prefix
+from retake.bucket.directory.disk import (
+    NOT_THERE,
+    Draft,
+    Tree,
+    discard,
+    fill_draft,
+    keep_access,
+    remove_empty,
+    require_root,
+    reserve,
+    stat_file,
+    storage_errors,
+    sync_folder,
+    version_of,
+    write_draft,
+)
+from retake.bucket.directory.locks import DirectoryLeases, unlock, wait_for_lock
 from retake.clock import Clock, SystemClock
 
 # A link is not followed, and opening a pipe must not wait for its writer.
@@ -103,7 +117,7 @@ class DirectoryBucket(DirectoryLeases):
         self.write(check_key(target), self.read(source)[0], ANY)
 
     def part(self, prefix: str) -> Bucket:
-        from retake.bucket.prefixed import PrefixedBucket
+        from retake.bucket.wrappers import PrefixedBucket
 
         return PrefixedBucket(self, prefix)
 
@@ -116,3 +130,124 @@ class DirectoryBucket(DirectoryLeases):
             require_root(self._tree.root)
             self._tree.refuse_links(prefix)
             return sorted(self._tree.walk(prefix, folder))
+
+
+class ReservedFile:
+    """A `Room` in a directory: the file at `path`, whose blocks are allocated already, is filled in place.
+
+    `publish` gives the draft its name in the bucket, if what is there is what is expected, and returns its version.
+    """
+
+    def __init__(self, path: str, publish: Callable[[Draft, str | Expect], str]) -> None:
+        self._path = path
+        self._publish = publish
+
+    def write(self, data: bytes, expect: str | Expect) -> str:
+        """See `Room.write`. Data larger than the room is written all the same if the disk has space for the rest."""
+        with storage_errors(f"write into the room set aside at {self._path}"):
+            return self._publish(fill_draft(self._path, data), expect)
+
+    def release(self) -> None:
+        """Remove the file. After a write it is gone already, or is the object itself."""
+        discard(self._path)
+
+
+class DirectoryWriter:
+    """The writes of one bucket, whose URL `url` is for messages. Every method may raise OSError."""
+
+    def __init__(self, tree: Tree, url: str, clock: Clock, file_mode: int) -> None:
+        self._tree, self._url, self._clock, self._file_mode = tree, url, clock, file_mode
+
+    @contextmanager
+    def draft(self, key: str, data: bytes) -> Iterator[Draft]:
+        """Provide `data` as a file on the disk of the bucket; afterwards it is gone but for the names it was given."""
+        self._tree.make_folders(key)
+        self._tree.make_folders(".retake/")  # for the lock
+        draft = write_draft(self._drafts(key), data, self._file_mode)
+        try:
+            yield draft
+        finally:
+            discard(draft.path)
+
+    def reserve(self, key: str, size: int) -> str:
+        """Return the path of a new file that will become `key`, with `size` bytes allocated."""
+        self._tree.make_folders(key)
+        return reserve(self._drafts(key), size, self._file_mode)
+
+    def publish(self, draft: Draft, key: str, expect: str | Expect) -> str:
+        """Give the draft the name `key` and return its version. Raises Conflict if something else is there."""
+        path = self._tree.path(key)
+        with self._locked():
+            self._compare(key, expect)
+            _rename(draft, path, expect)
+        sync_folder(os.path.dirname(path))  # from here on the name is durable too
+        return draft.version
+
+    def replace(self, draft: Draft, key: str, expect: str | Expect, aside: str) -> str:
+        """Give the draft the name `key` as `SharedWrites.replace` says. Raises Conflict."""
+        path, beside = self._tree.path(key), self._tree.path(aside)
+        self._tree.make_folders(aside)
+        keep_access(draft.path, path)
+        with self._locked():
+            self._compare(aside, ABSENT)
+            self._compare(key, expect)
+            done = _exchange(draft, path, beside, expect)
+        sync_folder(os.path.dirname(path))
+        if not done:
+            sync_folder(os.path.dirname(beside))
+            raise Conflict(f"{key} of {self._url} was written by another program and was left as it is")
+        return draft.version
+
+    def delete(self, key: str) -> None:
+        """Remove the file `key`, if it is still there."""
+        path = self._tree.path(key)
+        self._tree.make_folders(".retake/")  # somebody may have removed it
+        with self._locked():
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return
+        sync_folder(os.path.dirname(path))
+
+    def _drafts(self, key: str) -> str:
+        return self._tree.drafts(key, self._clock.now().timestamp())
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep every other change by Retake, of any process or thread, out of the block."""
+        lock = wait_for_lock(os.path.join(self._tree.own, "writes.lock"), self._clock, self._file_mode)
+        try:
+            yield
+        finally:
+            unlock(lock)
+
+    def _compare(self, key: str, expect: str | Expect) -> None:
+        path = self._tree.path(key)
+        try:
+            found = stat_file(path)
+        except IsADirectoryError:
+            remove_empty(path)
+            found = None
+        version = version_of(found) if found else ABSENT
+        if expect not in (ANY, version):
+            what = "exists already" if expect is ABSENT else "is not what was read"
+            raise Conflict(f"{key} of {self._url} {what}: somebody else wrote it; nothing was changed")
+
+
+def _rename(draft: Draft, path: str, expect: str | Expect) -> None:
+    if expect is not ABSENT:
+        os.rename(draft.path, path)  # one step: readers see the old file or the new one
+        return
+    try:
+        os.link(draft.path, path)  # unlike a rename it fails if another program has just put something there
+    except FileExistsError:
+        raise Conflict(f"{path} has just been created by another program; nothing was changed") from None
+
+
+def _exchange(draft: Draft, path: str, beside: str, expect: str | Expect) -> bool:
+    if isinstance(expect, Expect):
+        _rename(draft, path, expect)
+        return True
+    from retake.bucket.directory.rename_exchange import displace
+
+    return displace(draft.path, path, beside, expect)

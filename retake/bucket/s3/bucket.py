@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, LeaseTerms, Room, check_prefix
-from retake.bucket.keys import is_key
-from retake.bucket.kill_timer import KillTimer, no_kill_timer
-from retake.bucket.room import UnlimitedRoom
+from retake.bucket.claims.lease import KillTimer, no_kill_timer
+from retake.bucket.contract import UnlimitedRoom, is_key
 from retake.bucket.s3.claims import date_of
 from retake.bucket.s3.client import RequestRefused, S3Client, connect, parse_url
 from retake.bucket.s3.conditions import conditions, remove
@@ -89,7 +88,7 @@ class S3Bucket(S3Leases):
         self._objects.copy(source, target)
 
     def part(self, prefix: str) -> Bucket:
-        from retake.bucket.prefixed import PrefixedBucket
+        from retake.bucket.wrappers import PrefixedBucket
 
         return PrefixedBucket(self, prefix)
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from retake.attempts import countdown
 from retake.bucket import Holder, Lease, LeaseTerms, check_key
+from retake.bucket.claims.lease import KillTimer
 from retake.bucket.claims.leases import ClaimLeases
-from retake.bucket.kill_timer import KillTimer
 from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import S3Client, S3Place, connect
 from retake.bucket.s3.conditions import conditions

@@ -1,0 +1,190 @@
+"""The alerts on record and the queues of the channels: one JSON document, `alerts/state.json` at the bucket's root.
+
+It is changed by compare-and-set alone, and is read at the beginning of each tick; so it stays small. An alert that is
+over moves to the document of its day, `alerts/YYYY-MM-DD.json`, where it is kept for thirty days.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from retake.alerts.message import AlertEvent
+
+FOLDER = "alerts/"
+"""The folder of a bucket that holds the board and the days."""
+
+BOARD = "state"
+"""The name of the board in the folder."""
+
+OPEN, ACKNOWLEDGED, RESOLVED = "open", "acknowledged", "resolved"
+
+
+class Alert(NamedTuple):
+    """One alert. Times are ISO 8601, UTC."""
+
+    id: str
+    key: str  # of its cause
+    code: str
+    level: str
+    title: str
+    occurrences: int
+    seen: Mapping[str, str]  # by pipeline that has it: the occurrence counted last; "" is what all share
+    first_at: str
+    last_at: str
+    state: str = OPEN
+    message: str = ""
+    follows: str = ""
+    command: str = ""
+    since: str | None = None
+    generation_id: str | None = None
+    step: str | None = None
+    attempt: str | None = None
+    error_class: str | None = None
+    error_code: str | None = None
+    acknowledged_by: str | None = None
+    closed_at: str | None = None
+    closed_by: str | None = None  # the operator who closed it, while its cause was there still
+    tell_at: str | None = None  # not told yet, and due then
+    told_at: str | None = None  # last
+    told: tuple[str, ...] = ()  # the channels that were told
+    had: tuple[str, ...] = ()  # the pipelines that had it last, once it is over
+
+    @property
+    def active(self) -> bool:
+        return self.state != RESOLVED
+
+    @property
+    def pipelines(self) -> list[str]:
+        """The pipelines that have it, or had it last."""
+        return sorted(filter(None, self.seen)) or list(self.had)
+
+
+class QueuedMessage(NamedTuple):
+    """A message that waits in the queue of a channel."""
+
+    id: str
+    event: AlertEvent
+    at: str
+    subject_id: str
+    level: str | None
+    title: str
+    text: str
+    fields: Mapping[str, Any]
+    done: tuple[str, ...] = ()  # recipients that have it already
+    link: str | None = None  # to the alert on the dashboard
+
+
+class ChannelQueue(NamedTuple):
+    """The queue of one channel, and how its last deliveries ended."""
+
+    queue: tuple[QueuedMessage, ...] = ()
+    sending_until: str | None = None  # somebody sends, until then at the latest
+    next_at: str | None = None  # the last try failed; not before
+    failures: int = 0  # in a row
+    last_error: str | None = None
+    refused_at: str | None = None  # it refused its last delivery
+    last_delivered_at: str | None = None
+
+
+class Board(NamedTuple):
+    """All alerts that are open or ended lately, by the key of their cause, and the channels, by name.
+
+    `ended` are those that are over, and move to the document of their day next. `reports` has the time for which each
+    report was made last. `mode` repeats the state of the degraded mode.
+    """
+
+    alerts: Mapping[str, Alert] = {}
+    channels: Mapping[str, ChannelQueue] = {}
+    ended: tuple[Alert, ...] = ()
+    reports: Mapping[str, str] = {}
+    mode: Mapping[str, Any] | None = None
+
+    def find(self, alert_id: str) -> Alert | None:
+        """Return the alert of that id, or None."""
+        return next((it for it in (*self.alerts.values(), *self.ended) if it.id == alert_id), None)
+
+
+def decoded(raw: Mapping[str, Any] | None) -> Board:
+    """Read a board. Raises ValueError, which names the field."""
+    raw = raw or {}
+    alerts = [decoded_alert(it) for it in _list(raw, "alerts")]
+    channels = {name: _queue(it, f"channels.{name}") for name, it in _object(raw, "channels").items()}
+    ended = tuple(decoded_alert(it) for it in _list(raw, "ended"))
+    mode = raw.get("mode")
+    if mode is not None and not isinstance(mode, dict):
+        raise ValueError("mode: no object")
+    return Board({it.key: it for it in alerts}, channels, ended, dict(_object(raw, "reports")), mode)
+
+
+def encoded(board: Board) -> dict[str, Any]:
+    """Return the board as JSON has it."""
+    return {
+        "alerts": [encoded_alert(it) for it in board.alerts.values()],
+        "channels": {name: _encoded_queue(it) for name, it in board.channels.items()},
+        "ended": [encoded_alert(it) for it in board.ended],
+        "reports": dict(board.reports),
+        "mode": board.mode,
+    }
+
+
+def decoded_alert(raw: Any) -> Alert:
+    """Read an alert. Raises ValueError."""
+    values = _known(raw, Alert._fields, "an alert")
+    try:
+        alert = Alert(**{**values, "seen": dict(values["seen"]), **_tuples(values, "told", "had")})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"an alert: {error}") from error
+    if not all(isinstance(text, str) for text in (alert.id, alert.key, alert.code, alert.first_at, alert.last_at)):
+        raise ValueError("an alert: its id, key, code, first_at and last_at must be texts")
+    return alert
+
+
+def encoded_alert(alert: Alert) -> dict[str, Any]:
+    """Return the alert as JSON has it, without what is at its default."""
+    return {**_without_defaults(alert), "seen": dict(alert.seen)}
+
+
+def _queue(raw: Any, where: str) -> ChannelQueue:
+    values = _known(raw, ChannelQueue._fields, where)
+    queue = tuple(_delivery(it, f"{where}.queue") for it in _list(values, "queue"))
+    return ChannelQueue(**{**values, "queue": queue})
+
+
+def _delivery(raw: Any, where: str) -> QueuedMessage:
+    values = _known(raw, QueuedMessage._fields, where)
+    try:
+        return QueuedMessage(**{**values, "event": AlertEvent(values["event"]), **_tuples(values, "done")})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _encoded_queue(outbox: ChannelQueue) -> dict[str, Any]:
+    return {**_without_defaults(outbox), "queue": [_without_defaults(it) for it in outbox.queue]}
+
+
+def _without_defaults(value: Any) -> dict[str, Any]:
+    defaults = value._field_defaults
+    return {name: it for name, it in value._asdict().items() if name not in defaults or it != defaults[name]}
+
+
+def _tuples(values: Mapping[str, Any], *names: str) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(map(str, values.get(name) or ())) for name in names}
+
+
+def _known(raw: Any, fields: Iterable[str], where: str) -> dict[str, Any]:
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"{where}: no object")  # noqa: TRY004  a fault of the document
+    return {name: raw[name] for name in fields if name in raw}
+
+
+def _list(raw: Mapping[str, Any], key: str) -> list[Any]:
+    value = raw.get(key) or []
+    if not isinstance(value, list):
+        raise ValueError(f"{key}: no list")  # noqa: TRY004  a fault of the document
+    return value
+
+
+def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: no object")  # noqa: TRY004  a fault of the document
+    return value

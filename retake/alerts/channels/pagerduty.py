@@ -1,0 +1,61 @@
+"""PagerDuty, through the Events API v2.
+
+An alert's id is the `dedup_key`, so what is sent twice is one incident there, and what is acknowledged or resolved here
+is so there. A report, if the channel takes any, opens an incident of severity "info" that a person resolves.
+"""
+
+import json
+from typing import Any
+
+from retake.alerts.channels.post import judged, post
+from retake.alerts.channels.sending import Sending, shortened
+from retake.alerts.message import AlertEvent, Message, Sent
+from retake.vendors.answers import Reply, as_dict, joined, parse
+
+SUMMARY_LIMIT = 1024  # characters
+KEY_LIMIT = 255
+DETAILS_LIMIT = 400_000  # bytes; PagerDuty takes no event above 512 KB
+_ACTIONS = {AlertEvent.ACKNOWLEDGE: "acknowledge", AlertEvent.RESOLVE: "resolve"}
+
+
+def send(sending: Sending) -> Sent:
+    """Send one event. An acknowledgement and a resolution need the key alone."""
+    message = sending.message
+    event: dict[str, Any] = {
+        "routing_key": sending.secret,
+        "event_action": _ACTIONS.get(message.event, "trigger"),
+        "dedup_key": message.subject_id[:KEY_LIMIT],
+    }
+    if message.event not in _ACTIONS:
+        event["payload"] = _payload(message)
+        if message.link:
+            event["links"] = [{"href": message.link, "text": "The alert on the dashboard"}]
+    return post(sending, sending.channel.options["endpoint"], _judge, json=event)
+
+
+def _payload(message: Message) -> dict[str, Any]:
+    fields = message.fields
+    payload = {
+        "summary": shortened(message.title, SUMMARY_LIMIT),
+        "source": "retake",
+        "severity": message.level or "info",
+        "timestamp": message.at,
+        "component": fields.get("step"),
+        "group": shortened(", ".join(map(str, fields.get("pipelines") or ())), KEY_LIMIT),
+        "class": fields.get("error_code"),
+        "custom_details": _details(message),
+    }
+    return {key: value for key, value in payload.items() if value}
+
+
+def _details(message: Message) -> dict[str, Any]:
+    details = {"text": message.text, **message.fields}
+    if len(json.dumps(details)) > DETAILS_LIMIT:
+        return {"text": shortened(message.text, DETAILS_LIMIT // 12)}  # JSON may need 12 bytes for a character
+    return details
+
+
+def _judge(reply: Reply) -> Sent:
+    body = as_dict(parse(reply.body))
+    errors = body.get("errors")
+    return judged(reply, joined([body.get("message"), *(errors if isinstance(errors, list) else [])]))

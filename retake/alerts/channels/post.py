@@ -1,0 +1,73 @@
+"""An HTTP request of a channel, and what its answer means for the message."""
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from retake.alerts.channels.sending import Sending
+from retake.alerts.message import Ending, Sent
+from retake.errors import Code, SettingsError
+from retake.vendors.answers import NoReply, Reply, retry_after_s
+from retake.vendors.http import bare, exchange
+from retake.vendors.route import check_route
+
+ANSWER_LIMIT = 64 * 2**10  # bytes; a longer answer is judged by its status alone
+_PASSING = (408, 429)  # the refusals that may pass
+
+
+def judged(reply: Reply, reason: str = "") -> Sent:
+    """Return what an answer means, by its status. `reason` is what the service says about it."""
+    if reply.ok:
+        return Sent(Ending.DELIVERED)
+    why = f"{reply.status}: {reason}" if reason else f"{reply.status}"
+    if reply.status >= 500 or reply.status in _PASSING:
+        return Sent(Ending.FAILED, why, retry_after_s(reply.headers))
+    return Sent(Ending.REFUSED, f"{reply.status}: a redirect, which is not followed" if reply.status < 400 else why)
+
+
+def post(
+    sending: Sending,
+    url: str,
+    judge: Callable[[Reply], Sent] = judged,
+    headers: Mapping[str, str] | None = None,
+    **content: Any,
+) -> Sent:
+    """POST `content`, which is what requests calls `json` or `data`, and return what the answer means.
+
+    A name and a password in the URL become basic authentication. The whole exchange takes `sending.timeout_s` seconds
+    at most. requests quotes URLs in its errors; the outcome does not.
+    """
+    if not url.isprintable() or any(map(str.isspace, url)):
+        return _no_url(sending)
+    try:
+        check_route(url)
+        every = {**_authorization(url), **(headers or {})}
+        timeout_s = sending.timeout_s
+        reply = exchange(None, "POST", url, timeout_s=timeout_s, limit=ANSWER_LIMIT, headers=every, **content)
+    except SettingsError as error:  # proxies and certificates in the environment
+        return Sent(Ending.FAILED, str(error))
+    except NoReply as trouble:
+        if trouble.code is Code.CONFIGURATION:
+            return _no_url(sending)
+        if trouble.head is not None:
+            return judge(trouble.head)
+        return Sent(Ending.FAILED, str(trouble).replace(f" to {bare(url)}", ""))
+    except ValueError:
+        return _no_url(sending)
+    return judge(reply)
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    """Return the header for basic authentication."""
+    return {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode('utf-8', 'replace')).decode()}"}
+
+
+def _authorization(url: str) -> dict[str, str]:
+    parts = urlsplit(url)
+    return basic(unquote(parts.username), unquote(parts.password or "")) if parts.username else {}
+
+
+def _no_url(sending: Sending) -> Sent:
+    endpoint = ", or the channel's endpoint," if "endpoint" in sending.channel.options else ""
+    return Sent(Ending.REFUSED, f"{sending.channel.env}{endpoint} does not make a valid URL")

@@ -1,0 +1,110 @@
+"""Sends one message through one channel, once, and says how that ended."""
+
+import logging
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple
+from urllib.parse import quote as percent_encoded
+from urllib.parse import unquote
+
+from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.settings import AlertChannel
+from retake.foreign_text import one_line, several_lines
+from retake.vendors.answers import SECRET_LENGTH, quote
+
+LONGEST_WAIT_S = 3600.0
+"""A service that asks for more time than this is asked again all the same."""
+
+WHY_LIMIT = 200  # characters
+_MODULES = {"apprise": "apprise_urls"}  # a module "apprise" beside the library of that name would mislead readers
+_SEPARATORS = re.compile(r"[\s/:?&=@#,;]+")
+
+
+def _quotes_no_url(record: logging.LogRecord) -> bool:
+    return "url=" not in str(record.msg)
+
+
+# Of an answer whose headers are malformed urllib3 warns, with the whole URL: a secret, for some kinds.
+logging.getLogger("urllib3.connection").addFilter(_quotes_no_url)
+
+
+class Sending(NamedTuple):
+    """What a kind of channel is given for one try."""
+
+    channel: AlertChannel
+    secret: str
+    message: Message
+    timeout_s: float  # for the whole try
+    done: tuple[str, ...] = ()  # the recipients that have it already
+
+    def __repr__(self) -> str:
+        """Name the message without the secret."""
+        return f"Sending({self.channel.name!r}, {self.message.delivery_id!r})"
+
+
+def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float, done: tuple[str, ...] = ()) -> Sent:
+    """Send `message` once, within `timeout_s` seconds.
+
+    `secret` is the value of the variable `channel.env`, "" if it is not set. `done` is what the outcome of the last
+    try of the same message had. Nothing is raised for what the network or the service does, and the outcome's `why`
+    never holds the secret or a part of it.
+    """
+    secret = secret.strip()
+    if channel.needs_secret and not secret:
+        return Sent(Ending.FAILED, f"{channel.env} is not set", done=done)
+    shown = message._replace(title=one_line(message.title), text=several_lines(message.text))
+    kind = import_module(f"retake.alerts.channels.{_MODULES.get(channel.kind, channel.kind)}")
+    outcome: Sent = kind.send(Sending(channel, secret, shown, timeout_s, done))
+    failed = outcome.how is Ending.FAILED
+    wait_s = outcome.retry_after_s if failed else None
+    return Sent(
+        outcome.how,
+        quote(without_secret(outcome.why, secret), limit=WHY_LIMIT),
+        None if wait_s is None else min(max(wait_s, 0.0), LONGEST_WAIT_S),
+        (outcome.done or done) if failed else (),
+    )
+
+
+def without_secret(text: str, secret: str) -> str:
+    """Return `text` without `secret`, and without the parts of a URL or token that a service may repeat alone."""
+    if not secret or not text:
+        return text
+    parts = {part for part in _SEPARATORS.split(secret) if len(part) >= SECRET_LENGTH} | {secret}
+    forms = {form for part in parts for form in (part, unquote(part), percent_encoded(part, safe="", errors="replace"))}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), "…", text, flags=re.IGNORECASE)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return `text` with at most `limit` UTF-16 code units, the units of SMS and Telegram; "…" ends a cut text."""
+    if length(text) <= limit:
+        return text
+    end = min(len(text), limit - 1)
+    while length(text[:end]) > limit - 1:
+        end -= max(1, (length(text[:end]) - limit + 1) // 2)
+    return text[:end].rstrip() + "…"
+
+
+def length(text: str) -> int:
+    """Return the number of UTF-16 code units: two for a character outside the basic plane, such as most emoji."""
+    return len(text.encode("utf-16-le", "replace")) // 2
+
+
+def combined(outcomes: Mapping[str, Sent], done: tuple[str, ...]) -> Sent:
+    """Return how a message ended that each recipient is sent by itself.
+
+    `outcomes` are by recipient; those in `done` have it from an earlier try. It is sent again while one of them failed
+    in a way that may pass.
+    """
+    failed = [it for it in outcomes.values() if it.how is Ending.FAILED]
+    refused = [it for it in outcomes.values() if it.how is Ending.REFUSED]
+    have = (*done, *(name for name, it in outcomes.items() if it.how is Ending.DELIVERED))
+    troubles = failed + refused
+    why = troubles[0].why if troubles else ""
+    if why and len(outcomes) + len(done) > 1:
+        why = f"{len(troubles)} of {len(outcomes) + len(done)} recipients: {why}"
+    if failed:
+        waits = [it.retry_after_s for it in failed if it.retry_after_s is not None]
+        return Sent(Ending.FAILED, why, max(waits, default=None), have)
+    return Sent(Ending.REFUSED if refused and not have else Ending.DELIVERED, why)

@@ -1,0 +1,343 @@
+"""What is wrong: a pure function of what a pipeline tells of itself, of the breakers, the mode and the channels.
+
+Each condition has a key, which two conditions of the same cause share whatever their pipeline and error code: thousand
+channels whose pictures fail alike are one alert.
+
+An idle tick loads this module.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from retake.clock import stamp
+from retake.errors import ErrorRecord
+from retake.exit_codes import ExitCode
+
+OF_A_TICK = frozenset({"state_unreadable", "bug"})
+"""The codes that a tick's exit code alone decides."""
+
+OF_A_PIPELINE = OF_A_TICK | {
+    "step_failing",
+    "generation_failed",
+    "stopped",
+    "refused",
+    "outcome_unknown",
+    "interrupted",
+    "cap_reached",
+}
+"""The codes that the state of a pipeline decides."""
+
+
+class Condition(NamedTuple):
+    """Something that is wrong now."""
+
+    code: str
+    level: str  # "warning", "error" or "critical"
+    key: str  # of its cause
+    title: str  # one line
+    occurrence: str  # what it occurs by: another one is counted as one more
+    message: str = ""  # what went wrong, in the words of the error
+    follows: str = ""  # what happens by itself
+    command: str = ""  # what a person can type
+    generation_id: str | None = None
+    step: str | None = None
+    attempt: str | None = None  # "3/4"
+    error_class: str | None = None
+    error_code: str | None = None
+    since: str | None = None  # when it began, if that is known; ISO 8601
+
+
+class StepFailures(NamedTuple):
+    """The failed tries of a step since its last result."""
+
+    step: str
+    failed: int
+    most: int  # tries that it has
+    retried: bool  # whether it is tried again
+    error: ErrorRecord = ErrorRecord()
+
+
+class FailedGeneration(NamedTuple):
+    """The generation that ended last, and failed."""
+
+    generation_id: str | None
+    step: str | None
+    error: ErrorRecord
+
+
+class UnknownOutcome(NamedTuple):
+    """A paid call of which nobody knows whether it was carried out; its step has no result yet."""
+
+    step: str
+    held: bool  # for the operator; else it is made again
+    requested_at: str | None
+
+
+class PipelineFacts(NamedTuple):
+    """What a pipeline tells of itself at the end of a tick."""
+
+    item_id: str | None = None  # the generation under way
+    steps: tuple[StepFailures, ...] = ()  # those with failed tries
+    last: FailedGeneration | None = None
+    failed_in_a_row: int = 0
+    stopped: bool = False  # nothing new is begun
+    refused: str | None = None  # the vendor that refuses, or the step, where a class C error waits for a person
+    error: ErrorRecord = ErrorRecord()  # the last failure of the generation under way
+    step: str | None = None  # at which it is
+    unknown: UnknownOutcome | None = None
+    capped: str = ""  # why the cap holds a call back
+    interrupted: str = ""  # when the tick found that the one before it had died; ISO 8601
+
+
+class Findings(NamedTuple):
+    """What was found wrong with one pipeline, or with what all share (`pipeline` is "").
+
+    Of codes that are not in `codes` nothing is known: alerts of theirs stay as they are.
+    """
+
+    pipeline: str
+    codes: frozenset[str]
+    found: tuple[Condition, ...] = ()
+
+
+def look(
+    pipeline: str, exit_code: int, facts: PipelineFacts | None, now: str, failures_before_warning: int
+) -> Findings:
+    """Return what is wrong with a pipeline after its tick. `facts` is None where its state is not known; `now` is the
+    time of the tick, ISO 8601."""
+    found = [*_of_exit_code(exit_code, now)]
+    if facts is None:
+        return Findings(pipeline, OF_A_TICK, tuple(found))
+    found += _of_facts(facts, failures_before_warning, now)
+    if exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
+        found.append(_misconfigured(now))
+    return Findings(pipeline, OF_A_PIPELINE, tuple(found))
+
+
+def _of_exit_code(exit_code: int, now: str) -> Iterator[Condition]:
+    if exit_code == ExitCode.BAD_STATE:
+        yield Condition(
+            "state_unreadable",
+            "critical",
+            "state_unreadable",
+            "A state document is invalid",
+            now,
+            follows="Each tick stops at it; nothing is changed and nothing is paid for.",
+            command="python -m retake doctor",
+        )
+    if exit_code == ExitCode.BUG:
+        yield Condition(
+            "bug",
+            "critical",
+            "bug",
+            "A tick ended with a bug in Retake",
+            now,
+            follows="The next tick goes on from what is on record.",
+            command="python -m retake status",
+        )
+
+
+def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> Iterator[Condition]:
+    for it in facts.steps:
+        if it.failed >= failures_before_warning and it.retried:
+            yield _step_failing(facts, it)
+    if facts.last:
+        yield _generation_failed(facts.last)
+    if facts.stopped:
+        yield _stopped(facts)
+    if facts.refused:
+        yield _refused(facts, facts.refused)
+    if facts.unknown:
+        yield _outcome_unknown(facts, facts.unknown)
+    if facts.interrupted:
+        yield Condition(
+            "interrupted",
+            "warning",
+            "interrupted",
+            "A tick did not come to its end",
+            facts.interrupted,
+            follows="This tick went on from what is on record.",
+            command=_show(facts.item_id),
+            generation_id=facts.item_id,
+            step=facts.step,
+        )
+    if facts.capped:
+        yield Condition(
+            "cap_reached",
+            "warning",
+            "cap_reached",
+            "The daily cap holds a paid call back",
+            now[:10],
+            message=facts.capped,
+            follows="The call is made on the next day, or when the cap is raised.",
+            command="python -m retake spend",
+            generation_id=facts.item_id,
+            step=facts.step,
+        )
+
+
+def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
+    error = it.error
+    found = Condition(
+        "step_failing",
+        "warning",
+        f"step_failing/{it.step}",
+        f"{it.step} fails: {it.failed} tries without a result",
+        error.id or f"{facts.item_id} {it.step} {it.failed}",
+        follows=f"It is tried again, {it.most} times in all.",
+        command=_show(facts.item_id),
+        generation_id=facts.item_id,
+        step=it.step,
+        attempt=f"{it.failed}/{it.most}",
+    )
+    return _because_of(error, found)
+
+
+def _generation_failed(last: FailedGeneration) -> Condition:
+    at = f" at {last.step}" if last.step else ""
+    found = Condition(
+        "generation_failed",
+        "error",
+        f"generation_failed/{last.step or 'unknown'}",
+        f"A generation failed{at}",
+        last.error.id or last.generation_id or "unknown",
+        follows="Everything is kept in dead_letters/; a new generation is begun.",
+        command=f"python -m retake dead-letters requeue {last.generation_id}" if last.generation_id else "",
+        generation_id=last.generation_id,
+        step=last.step,
+    )
+    return _because_of(last.error, found)
+
+
+def _stopped(facts: PipelineFacts) -> Condition:
+    last = facts.last
+    found = Condition(
+        "stopped",
+        "critical",
+        "stopped",
+        f"The last {facts.failed_in_a_row} generations all failed",
+        (last.error.id or last.generation_id if last else None) or str(facts.failed_in_a_row),
+        follows="Nothing new is begun until an operator says so.",
+        command="retake tick --resume",
+        generation_id=last.generation_id if last else None,
+        step=last.step if last else None,
+    )
+    return _because_of(last.error if last else ErrorRecord(), found)
+
+
+def _refused(facts: PipelineFacts, by: str) -> Condition:
+    error = facts.error
+    found = Condition(
+        "refused",
+        "critical",
+        f"refused/{by}",
+        f"{by} needs a person: {error.advice or 'nothing is paid for until the cause is fixed'}",
+        error.id or f"{facts.item_id} {facts.step}",
+        follows="Nothing is paid for meanwhile; the same call is tried again after a while.",
+        command=f"python -m retake retry {facts.item_id}",
+        generation_id=facts.item_id,
+        step=facts.step,
+    )
+    return _because_of(error, found)
+
+
+def _misconfigured(now: str) -> Condition:
+    return Condition(
+        "refused",
+        "critical",
+        "refused/settings",
+        "A key or a setting is missing or wrong",
+        now,
+        follows="Each tick ends with exit code 78 until it is fixed; nothing is paid for.",
+        command="python -m retake doctor",
+    )
+
+
+def _outcome_unknown(facts: PipelineFacts, call: UnknownOutcome) -> Condition:
+    held = "It is held; nothing else of the generation is paid for." if call.held else "It is made again."
+    found = Condition(
+        "outcome_unknown",
+        "error" if call.held else "warning",
+        f"outcome_unknown/{call.step}",
+        f"Nobody can tell whether a paid call for {call.step} was carried out",
+        call.requested_at or f"{facts.item_id} {call.step}",
+        follows=held,
+        command=f"python -m retake retry {facts.item_id}, or skip {facts.item_id}"
+        if call.held
+        else _show(facts.item_id),
+        generation_id=facts.item_id,
+        step=call.step,
+    )
+    return _because_of(facts.error, found)
+
+
+def breaker_open(vendor: str, since: str, why: str) -> Condition:
+    """Return the condition of a vendor whose circuit breaker is not closed."""
+    return Condition(
+        "breaker_open",
+        "warning",
+        f"breaker_open/{vendor}",
+        f"{vendor} has failed too often: its circuit breaker is open",
+        since,
+        message=why,
+        follows="It is not called for a while; then one call probes it.",
+        command=f"python -m retake breaker probe {vendor}",
+        since=since,
+    )
+
+
+def degraded(mode: int, words: str, why: str, since: str) -> Condition:
+    """Return the condition of a degraded mode, 1 to 3. `words` is what it does without."""
+    return Condition(
+        "degraded",
+        ("warning", "error", "critical")[mode - 1],
+        "degraded",
+        f"Degraded mode {mode}: {words}",
+        f"{mode} {since}",
+        message=why,
+        follows="What it holds back waits, and nothing is lost.",
+        command="python -m retake mode show",
+        since=since,
+    )
+
+
+def bad_rates(level: str, what: str) -> Condition:
+    """Return the condition of success or retry rates that are bad. `what` says which, and how bad."""
+    return Condition(
+        "kpi",
+        level,
+        "kpi",
+        "Too many steps fail or are retried",
+        level,
+        message=what,
+        follows="It closes when the rates of the window are good again.",
+        command="python -m retake kpi",
+    )
+
+
+def channel_refused(name: str, why: str, at: str) -> Condition:
+    """Return the condition of a channel that refused its last delivery."""
+    return Condition(
+        "channel_refused",
+        "warning",
+        f"channel_refused/{name}",
+        f"The channel {name} refused an alert",
+        at,
+        message=f"it answered: {why}",
+        follows="What it refused is not sent to it again; the other channels tell.",
+        command=f"python -m retake alerts test {name}",
+        since=at,
+    )
+
+
+def _because_of(error: ErrorRecord, condition: Condition) -> Condition:
+    return condition._replace(
+        error_class=error.error_class.value if error.error_class else None,
+        error_code=error.code,
+        message=error.message,
+        since=stamp(error.at) if error.at else None,
+    )
+
+
+def _show(item_id: str | None) -> str:
+    return f"python -m retake show {item_id}" if item_id else "python -m retake status"

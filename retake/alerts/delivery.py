@@ -1,0 +1,112 @@
+"""Sends what is queued: each channel in a thread of its own, so that one that hangs delays no other."""
+
+import time
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from threading import Thread
+
+from retake.alerts.board import Board, QueuedMessage
+from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.outbox import SendClaim, SendClaims, claimed, released
+from retake.alerts.settings import AlertChannel, AlertSettings
+from retake.alerts.store import BoardStore
+from retake.clock import Clock
+from retake.errors import RetakeError
+
+_log = getLogger(__name__)
+
+Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], Sent]
+"""Sends one message: channel, secret, message, the longest time in seconds, the recipients that have it already."""
+
+
+class Sender:
+    """Sends what is due. `environ` holds the channels' secrets."""
+
+    def __init__(
+        self,
+        store: BoardStore,
+        settings: AlertSettings,
+        environ: Mapping[str, str],
+        clock: Clock,
+        send: Send | None = None,
+    ) -> None:
+        self._store, self._settings, self._environ, self._clock = store, settings, environ, clock
+        self._send = send
+        self._threads: list[Thread] = []
+
+    def start(self) -> list[str]:
+        """SendClaim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
+
+        The threads die with the process: a channel that hangs does not hold its exit.
+        """
+        now = self._clock.now()
+
+        def claim(board: Board) -> tuple[Board, SendClaims]:
+            made = claimed(board, self._settings, now)
+            return made.board, made
+
+        made = self._store.change(claim)
+        for delivery in made.dropped:
+            _log.error("an alert could not be delivered for 7 days and was dropped: %s", delivery.title)
+        for it in made.claims:
+            thread = Thread(target=self._work, args=(it,), name=f"alerts-{it.channel}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return [it.channel for it in made.claims]
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all has been sent, `seconds` at most; return whether it has."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._threads = [it for it in self._threads if it.is_alive()]
+        return not self._threads
+
+    def _work(self, claim: SendClaim) -> None:
+        results = self._results(claim)
+        now = self._clock.now()
+        try:
+            self._store.change(lambda board: (released(board, claim.channel, results, self._settings, now), None))
+        except RetakeError as error:
+            _log.warning(
+                "it could not be saved what the channel %s was sent; it may be sent again: %s", claim.channel, error
+            )
+
+    def _results(self, claim: SendClaim) -> dict[str, Sent]:
+        """Send the messages of a claim in their order, until one fails or the time of the claim is over."""
+        channel = next(it for it in self._settings.channels if it.name == claim.channel)
+        results: dict[str, Sent] = {}
+        ends = time.monotonic() + self._settings.timeout_seconds
+        for delivery in claim.deliveries:
+            left = ends - time.monotonic()
+            if left <= 0:
+                break
+            outcome = results[delivery.id] = self.send(channel, message_of(delivery), left, delivery.done)
+            if outcome.how is not Ending.DELIVERED:
+                _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
+            if outcome.how is Ending.FAILED:
+                break
+        return results
+
+    def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> Sent:
+        """Send one message now, for `seconds` at most. Never raises."""
+        secret = self._environ.get(channel.env, "").strip()
+        if not secret and channel.needs_secret:
+            return Sent(Ending.FAILED, f"{channel.env} is not set")
+        try:
+            return self._sending()(channel, secret, message, seconds, done)
+        except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not keep the others from telling
+            return Sent(Ending.FAILED, f"a bug in Retake: {type(error).__name__}")
+
+    def _sending(self) -> Send:
+        if self._send is None:
+            from retake.alerts.channels.sending import send
+
+            self._send = send
+        return self._send
+
+
+def message_of(delivery: QueuedMessage) -> Message:
+    """Return what the channel is given of a delivery."""
+    it = delivery
+    return Message(it.event, it.at, it.subject_id, it.id, it.level, it.title, it.text, it.fields, it.link)

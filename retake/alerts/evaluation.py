@@ -1,0 +1,176 @@
+"""From the board and what is wrong now to the next board: pure, and the same whoever asks twice.
+
+An alert is open while one of its pipelines has its condition. One that is raised again soon after its end is the same
+one, and is told once that time is over, if it is still open: what comes and goes is told once, not each time.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED, Alert, Board
+from retake.alerts.conditions import Condition, Findings, channel_refused
+from retake.alerts.message import AlertEvent
+from retake.alerts.routing import queued, recipients
+from retake.alerts.settings import LEVELS, AlertSettings
+from retake.clock import parse_stamp, stamp
+
+_OF_CHANNELS = frozenset({"channel_refused"})
+
+
+def evaluated(board: Board, looks: Sequence[Findings], settings: AlertSettings, now: datetime) -> Board:
+    """Return the board after `looks`: what is new is raised, what is gone is closed, what is due is told."""
+    step = _Evaluation(board, settings, now)
+    for look in (*looks, _channels(board, settings)):
+        step.take(look)
+    for alert in step.alerts.values():
+        step.tell_if_due(alert)
+    return step.board()
+
+
+def acknowledged(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
+    """Return the board with an active alert acknowledged: it is not told again unless it grows worse."""
+    step = _Evaluation(board, settings, now)
+    step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by), AlertEvent.ACKNOWLEDGE)
+    return step.board()
+
+
+def closed(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
+    """Return the board with an active alert closed by an operator. It stays closed until its cause occurs once more."""
+    step = _Evaluation(board, settings, now)
+    step.close(alert._replace(closed_by=by))
+    return step.board()
+
+
+def _channels(board: Board, settings: AlertSettings) -> Findings:
+    """What is wrong with the channels themselves."""
+    found = [
+        channel_refused(name, outbox.last_error or "", outbox.refused_at)
+        for name, outbox in board.channels.items()
+        if outbox.refused_at and any(it.name == name for it in settings.channels)
+    ]
+    return Findings("", _OF_CHANNELS, tuple(found))
+
+
+class _Evaluation:
+    """A board that is being changed."""
+
+    def __init__(self, board: Board, settings: AlertSettings, now: datetime) -> None:
+        names = {it.name for it in settings.channels}
+        self._board, self._settings, self._now = board, settings, now
+        self.alerts = dict(board.alerts)
+        self._channels = {name: it for name, it in board.channels.items() if name in names}
+        self._ended = list(board.ended)
+
+    def board(self) -> Board:
+        """Return the board as it is now. What is over leaves it, for the document of the day."""
+        lasting = {key: it for key, it in self.alerts.items() if it.active or it.seen or self._recent(it)}
+        over = [it for key, it in self.alerts.items() if key not in lasting]
+        ended = tuple(self._ended + over)
+        return self._board._replace(alerts=lasting, channels=self._channels, ended=ended)
+
+    def take(self, look: Findings) -> None:
+        """Raise what was found, and take the pipeline out of the alerts whose condition it has no more."""
+        present = {it.key for it in look.found}
+        for alert in [*self.alerts.values()]:
+            if look.pipeline in alert.seen and alert.code in look.codes and alert.key not in present:
+                self._gone(alert, look.pipeline)
+        for condition in look.found:
+            self._raise(condition, look.pipeline)
+
+    def _gone(self, alert: Alert, pipeline: str) -> None:
+        left = {name: it for name, it in alert.seen.items() if name != pipeline}
+        if left or not alert.active:
+            self.alerts[alert.key] = alert._replace(seen=left)
+        else:
+            self.close(alert)  # `seen` says which pipeline had it last
+            self.alerts[alert.key] = self.alerts[alert.key]._replace(seen={}, had=tuple(alert.pipelines))
+
+    def close(self, alert: Alert) -> None:
+        over = alert._replace(state=RESOLVED, closed_at=stamp(self._now), tell_at=None)
+        self.put(over, AlertEvent.RESOLVE if alert.told else None)
+
+    def _raise(self, condition: Condition, pipeline: str) -> None:
+        alert = self.alerts.get(condition.key)
+        if alert is None:
+            self._new(condition, pipeline)
+        elif not alert.active:
+            self._again(alert, condition, pipeline)
+        else:
+            self._more(alert, condition, pipeline)
+
+    def _new(self, condition: Condition, pipeline: str) -> None:
+        at = stamp(self._now)
+        name = sha256(f"{condition.key} {at}".encode()).hexdigest()[:12]
+        about = Alert(name, condition.key, condition.code, condition.level, condition.title, 1, {}, at, at)
+        self.put(_about(about, condition, pipeline), AlertEvent.TRIGGER)
+
+    def _again(self, alert: Alert, condition: Condition, pipeline: str) -> None:
+        if alert.closed_by and alert.seen.get(pipeline) == condition.occurrence:
+            return  # the operator has seen this one
+        if not self._recent(alert):
+            self._ended.append(alert)
+            self._new(condition, pipeline)
+            return
+        quiet_until = stamp(self._closed_at(alert) + timedelta(seconds=self._settings.group_seconds))
+        opened = alert._replace(
+            state=OPEN, closed_at=None, closed_by=None, acknowledged_by=None, tell_at=quiet_until, seen={}, had=()
+        )
+        self._more(opened, condition, pipeline)
+
+    def _more(self, alert: Alert, condition: Condition, pipeline: str) -> None:
+        """One of the pipelines of an active alert has its condition: again, or still."""
+        if alert.seen.get(pipeline) != condition.occurrence:
+            more = alert._replace(occurrences=alert.occurrences + 1, last_at=stamp(self._now))
+            alert = _about(more, condition, pipeline)
+        worse = LEVELS.index(condition.level) > LEVELS.index(alert.level)
+        if worse or set(alert.seen) == {pipeline}:
+            alert = alert._replace(level=condition.level, title=condition.title)
+        if worse:
+            alert = alert._replace(state=OPEN, acknowledged_by=None, tell_at=None)
+        self.put(alert, AlertEvent.TRIGGER if worse else None)
+
+    def tell_if_due(self, alert: Alert) -> None:
+        """Tell what was raised again and stayed open, and tell again what nobody acknowledged."""
+        if alert.tell_at:
+            if self._now >= parse_stamp(alert.tell_at):
+                self.put(alert, AlertEvent.TRIGGER)
+        elif alert.state == OPEN and alert.told_at:
+            again = parse_stamp(alert.told_at) + timedelta(seconds=self._settings.repeat_seconds)
+            if self._now >= again:
+                self.put(alert, AlertEvent.REPEAT)
+
+    def put(self, alert: Alert, event: AlertEvent | None) -> None:
+        """Keep the alert, and queue the event where it goes."""
+        if event:
+            names = recipients(event, alert, self._settings, self._now)
+            if event in (AlertEvent.TRIGGER, AlertEvent.REPEAT):
+                told = (*alert.told, *(it for it in names if it not in alert.told))
+                alert = alert._replace(told=told, told_at=stamp(self._now), tell_at=None)
+            self._channels = queued(self._channels, event, alert, names, self._settings.web_url, self._now)
+            if event is AlertEvent.RESOLVE:
+                alert = alert._replace(told=())
+        self.alerts[alert.key] = alert
+
+    def _recent(self, alert: Alert) -> bool:
+        return self._now < self._closed_at(alert) + timedelta(seconds=self._settings.group_seconds)
+
+    def _closed_at(self, alert: Alert) -> datetime:
+        return parse_stamp(alert.closed_at or alert.last_at)
+
+
+def _about(alert: Alert, condition: Condition, pipeline: str) -> Alert:
+    """Return the alert with what its condition says now."""
+    return alert._replace(
+        seen={**alert.seen, pipeline: condition.occurrence},
+        title=condition.title,
+        message=condition.message,
+        follows=condition.follows,
+        command=condition.command,
+        since=alert.since or condition.since,
+        generation_id=condition.generation_id,
+        step=condition.step,
+        attempt=condition.attempt,
+        error_class=condition.error_class,
+        error_code=condition.error_code,
+    )

@@ -1,0 +1,95 @@
+"""Working hours: which channel takes an alert may depend on the time of day."""
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, NamedTuple
+
+from retake.settings.schema import Rule
+
+WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAY_MINUTES = 24 * 60
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and len(value) <= 64:
+        return value
+    raise ValueError(value)
+
+
+def _read_days(value: Any) -> str:
+    days_of(text := _text(value))
+    return text
+
+
+def days_of(text: str) -> frozenset[int]:
+    """Return the days that a text such as "mon-fri" or "mon,wed" names; Monday is 0. Raises ValueError."""
+    found: set[int] = set()
+    for part in filter(None, (it.strip().lower() for it in text.split(","))):
+        first, _, last = part.partition("-")
+        start, end = WEEK.index(first), WEEK.index(last or first)
+        found |= {day % 7 for day in range(start, end + 1 + (7 if end < start else 0))}
+    return frozenset(found)
+
+
+def _read_clock_time(value: Any) -> str:
+    minutes_of(text := _text(value))
+    return text
+
+
+def minutes_of(text: str) -> int:
+    """Return the minutes since midnight of a time of day, "00:00" to "24:00". Raises ValueError."""
+    hour, colon, minute = text.partition(":")
+    shaped = len(hour) == 2 == len(minute) and (hour + minute).isascii() and (hour + minute).isdigit()
+    if colon and shaped and int(minute) < 60 and 60 * int(hour) + int(minute) <= DAY_MINUTES:
+        return 60 * int(hour) + int(minute)
+    raise ValueError(text)
+
+
+def _read_timezone(value: Any) -> str:
+    zone_of(name := _text(value))
+    return name
+
+
+DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_days)
+CLOCK_TIME = Rule('a time of day, "00:00" to "24:00"', _read_clock_time)
+TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe/Berlin"', _read_timezone)
+
+
+class WorkingHours(NamedTuple):
+    """Days and times of day, as they are written. Hours that end before they begin go across midnight, and belong to
+    the day on which they begin."""
+
+    days: str = "mon-fri"
+    start: str = "09:00"
+    end: str = "18:00"
+
+    def hold(self, local: datetime) -> bool:
+        """Return whether `local`, a time in the zone of the settings, is within them."""
+        minute, day, days = 60 * local.hour + local.minute, local.weekday(), days_of(self.days)
+        start, end = minutes_of(self.start), minutes_of(self.end)
+        if start < end:
+            return day in days and start <= minute < end
+        return (day in days and minute >= start) or ((day - 1) % 7 in days and minute < end)
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone. Raises ValueError. The zone database is loaded only for another zone than UTC."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(name) from error
+
+
+def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = None) -> datetime:
+    """Return the last time, not after `now`, at which the zone's clock showed `minute` (on that day of the week)."""
+    local = now.astimezone(zone)
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    for back in range(9):
+        day = midnight - timedelta(days=back)
+        due = day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)
+        if due <= local and (weekday is None or day.weekday() == weekday):
+            return due.astimezone(UTC)
+    raise AssertionError("a week has seven days")

@@ -1,0 +1,113 @@
+"""The queues of the channels, pure: who sends, what is due, and what becomes of it.
+
+At least once and in order within a channel. A sender claims a channel before it sends and releases it with the result;
+a claim ends by itself, so a sender that died blocks its channel for the time of one delivery at most. What was claimed
+counts as failed until its result is there: a sender that is killed again and again is not tried each minute.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from math import ceil
+from typing import NamedTuple
+
+from retake.alerts.board import Board, ChannelQueue, QueuedMessage
+from retake.alerts.message import Ending, Sent
+from retake.alerts.settings import AlertSettings
+from retake.clock import parse_stamp, stamp
+
+_LONGEST_PAUSE_S = 600.0
+_KEPT = timedelta(days=7)
+_NO_ANSWER = "the sender ended before there was an answer"
+
+
+class SendClaim(NamedTuple):
+    """The messages of one channel that its sender sends, in their order."""
+
+    channel: str
+    deliveries: tuple[QueuedMessage, ...]
+
+
+class SendClaims(NamedTuple):
+    """The claims that were made."""
+
+    board: Board
+    claims: tuple[SendClaim, ...]
+    dropped: tuple[QueuedMessage, ...]  # too old to be of use
+
+
+def due(outbox: ChannelQueue, now: datetime) -> bool:
+    """Return whether a channel has something to send that may be sent now."""
+    times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
+    return bool(outbox.queue) and all(now >= it for it in times)
+
+
+def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
+    """SendClaim each channel that is due."""
+    names = {it.name for it in settings.channels}
+    channels, claims, dropped = dict(board.channels), [], []
+    for name, outbox in board.channels.items():
+        if name not in names:
+            continue
+        young = tuple(it for it in outbox.queue if now - parse_stamp(it.at) < _KEPT)
+        dropped += [it for it in outbox.queue if it not in young]
+        outbox = channels[name] = outbox._replace(queue=young)
+        if due(outbox, now):
+            claims.append(SendClaim(name, young))
+            until = _stamp_after(now, settings.timeout_seconds)
+            channels[name] = _failed(outbox, settings, now, _NO_ANSWER)._replace(sending_until=until)
+    return SendClaims(board._replace(channels=channels), tuple(claims), tuple(dropped))
+
+
+def released(board: Board, channel: str, results: Mapping[str, Sent], settings: AlertSettings, now: datetime) -> Board:
+    """Release a channel with how the messages of its claim ended, by their ids."""
+    outbox = board.channels.get(channel)
+    if outbox is None:
+        return board
+    outbox = outbox._replace(sending_until=None, next_at=None, failures=max(0, outbox.failures - 1))
+    for delivery in outbox.queue:
+        outcome = results.get(delivery.id)
+        if outcome:
+            outbox = _ended(outbox, delivery, outcome, settings, now)
+    return board._replace(channels={**board.channels, channel: outbox})
+
+
+def tested(board: Board, outcomes: Mapping[str, Sent], now: datetime) -> Board:
+    """Return the board after a message was sent to try channels, by name: what was delivered shows that it works."""
+    channels = dict(board.channels)
+    for name, outcome in outcomes.items():
+        outbox = channels.get(name, ChannelQueue())
+        if outcome.how is Ending.DELIVERED:
+            outbox = ChannelQueue(outbox.queue, outbox.sending_until, last_delivered_at=stamp(now))
+        elif outcome.how is Ending.REFUSED:
+            outbox = outbox._replace(last_error=outcome.why, refused_at=stamp(now))
+        channels[name] = outbox
+    return board._replace(channels=channels)
+
+
+def _ended(
+    outbox: ChannelQueue, delivery: QueuedMessage, outcome: Sent, settings: AlertSettings, now: datetime
+) -> ChannelQueue:
+    rest = tuple(it for it in outbox.queue if it.id != delivery.id)
+    match outcome.how:
+        case Ending.DELIVERED:
+            return ChannelQueue(rest, last_error=outcome.why or None, last_delivered_at=stamp(now))
+        case Ending.REFUSED:
+            return outbox._replace(queue=rest, failures=0, last_error=outcome.why, refused_at=stamp(now))
+        case Ending.FAILED:
+            queue = tuple(it._replace(done=outcome.done) if it.id == delivery.id else it for it in outbox.queue)
+            return _failed(outbox._replace(queue=queue), settings, now, outcome.why, outcome.retry_after_s)
+
+
+def _failed(
+    outbox: ChannelQueue, settings: AlertSettings, now: datetime, why: str, retry_after_s: float | None = None
+) -> ChannelQueue:
+    pause_s = min(
+        settings.retry_seconds * 2.0 ** min(outbox.failures, 30), max(_LONGEST_PAUSE_S, settings.retry_seconds)
+    )
+    next_at = _stamp_after(now, pause_s if retry_after_s is None else retry_after_s)
+    return outbox._replace(next_at=next_at, failures=outbox.failures + 1, last_error=why)
+
+
+def _stamp_after(now: datetime, seconds: float) -> str:
+    """Never early: stamps have whole seconds."""
+    return stamp(now + timedelta(seconds=ceil(seconds + now.microsecond / 1e6)))

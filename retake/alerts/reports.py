@@ -1,0 +1,37 @@
+"""When the daily and the weekly report are due."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from retake.alerts.board import Board
+from retake.alerts.hours import WEEK, last_due, minutes_of, zone_of
+from retake.alerts.routing import queued_report
+from retake.alerts.settings import AlertSettings
+from retake.clock import stamp
+
+WINDOWS = {"daily": timedelta(days=1), "weekly": timedelta(days=7)}
+"""What each report looks back on."""
+
+
+def due_reports(wanted: Collection[str], done: Mapping[str, str], settings: AlertSettings, now: datetime) -> list[str]:
+    """Return which of the reports are due: those not made since their last time. `done` has the time for which each was
+    made last."""
+    return [kind for kind in sorted(wanted) if done.get(kind) != stamp(due_at(kind, settings, now))]
+
+
+def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
+    """Return the last time at which a report was due."""
+    weekday = WEEK.index(settings.report_day) if kind == "weekly" else None
+    return last_due(now, zone_of(settings.timezone), minutes_of(settings.report_at), weekday)
+
+
+def with_report(
+    board: Board, kind: str, words: str, figures: Mapping[str, object], settings: AlertSettings, now: datetime
+) -> Board:
+    """Return the board with a report in the queues of the channels that take it, once for each time it is due."""
+    due = stamp(due_at(kind, settings, now))
+    if board.reports.get(kind) == due:
+        return board
+    names = [it.name for it in settings.channels if kind in it.reports]
+    channels = queued_report(board.channels, f"{kind}-{due[:10]}", words, figures, names, stamp(now))
+    return board._replace(channels=channels, reports={**board.reports, kind: due})

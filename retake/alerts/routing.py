@@ -1,0 +1,109 @@
+"""Which channels a message goes to, and how it joins their queues."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from retake.alerts.board import Alert, ChannelQueue, QueuedMessage
+from retake.alerts.hours import zone_of
+from retake.alerts.message import AlertEvent
+from retake.alerts.settings import AlertChannel, AlertSettings
+from retake.alerts.wording import fields, link, text, title
+from retake.clock import stamp
+
+
+def takers(alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
+    """Return the names of the channels that an alert is told to: those that take its level, class and hour; all of them
+    where none does. A channel is not told of itself."""
+    others = [it for it in settings.channels if alert.key != f"channel_refused/{it.name}"]
+    chosen = [it for it in others if _takes(it, alert, settings, now)]
+    return tuple(it.name for it in chosen or others)
+
+
+def _takes(channel: AlertChannel, alert: Alert, settings: AlertSettings, now: datetime) -> bool:
+    if alert.level not in channel.levels or (channel.classes and alert.error_class not in channel.classes):
+        return False
+    if channel.hours == "any":
+        return True
+    working = settings.working_hours.hold(now.astimezone(zone_of(settings.timezone)))
+    return working == (channel.hours == "work")
+
+
+def recipients(event: AlertEvent, alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
+    """Return the names of the channels that an event of an alert goes to.
+
+    A repeat goes where the trigger went, and to `escalate`; an acknowledgement to PagerDuty, which stops paging then;
+    the end to every channel that was told and wants to know of it.
+    """
+    channels = {it.name: it for it in settings.channels}
+    told = [name for name in alert.told if name in channels]
+    match event:
+        case AlertEvent.TRIGGER:
+            return takers(alert, settings, now)
+        case AlertEvent.REPEAT:
+            escalated = [name for name in settings.escalate if name in channels and name not in told]
+            return (*(told or takers(alert, settings, now)), *escalated)
+        case AlertEvent.ACKNOWLEDGE:
+            return tuple(name for name in told if channels[name].kind == "pagerduty")
+        case AlertEvent.RESOLVE:
+            return tuple(name for name in told if channels[name].resolved)
+        case AlertEvent.REPORT:
+            return ()
+
+
+def queued(
+    channels: Mapping[str, ChannelQueue],
+    event: AlertEvent,
+    alert: Alert,
+    names: Iterable[str],
+    web_url: str | None,
+    now: datetime,
+) -> dict[str, ChannelQueue]:
+    """Return the channels with a message about the alert in the queues of `names`."""
+    told, at = fields(alert, web_url), stamp(now)
+    message = QueuedMessage(
+        "",
+        event,
+        at,
+        alert.id,
+        alert.level,
+        title(alert, event),
+        text(alert, web_url),
+        told,
+        link=link(alert.id, web_url),
+    )
+    return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), message, name) for name in names}}
+
+
+def queued_report(
+    channels: Mapping[str, ChannelQueue],
+    report_id: str,
+    words: str,
+    figures: Mapping[str, Any],
+    names: Iterable[str],
+    at: str,
+) -> dict[str, ChannelQueue]:
+    """Return the channels with a report in the queues of `names`."""
+    first, _, rest = words.partition("\n")
+    message = QueuedMessage("", AlertEvent.REPORT, at, report_id, None, first, rest.strip("\n"), figures)
+    return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), message, name) for name in names}}
+
+
+def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> ChannelQueue:
+    """Add a message to a queue. Of one alert at most its beginning, one repeat, one acknowledgement and its end wait:
+    a channel that is away for days must not make the document grow."""
+    waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
+    begins = message.event is AlertEvent.TRIGGER
+    if begins and any(it.event is AlertEvent.TRIGGER for it in waiting):  # told of nothing since: its end never was
+        stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
+    else:
+        stale = {message.event}
+    being_sent = outbox.queue[:1] if outbox.sending_until else ()
+    kept = tuple(
+        it for it in outbox.queue if it in being_sent or it.subject_id != message.subject_id or it.event not in stale
+    )
+    if message.event is AlertEvent.REPEAT and any(it.event is AlertEvent.TRIGGER for it in kept if it in waiting):
+        return outbox
+    source = f"{channel} {message.subject_id} {message.event} {message.at}"
+    return outbox._replace(queue=(*kept, message._replace(id=sha256(source.encode()).hexdigest()[:16])))

@@ -1,0 +1,82 @@
+"""Where the board is kept: a document of the bucket that is changed by compare-and-set, and one for each day."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from retake.alerts.board import BOARD, FOLDER, Alert, Board, decoded, decoded_alert, encoded, encoded_alert
+from retake.bucket import Bucket
+from retake.clock import Clock, stamp
+from retake.retrying.state_store import BucketStateStore, Raw, StateCell, unreadable
+
+T = TypeVar("T")
+
+_KEPT = timedelta(days=30)
+_MOST_A_DAY = 1000
+
+
+class BoardStore:
+    """The board of a bucket, `bucket` being all of it. Every method may raise StateError and StorageError."""
+
+    def __init__(self, bucket: Bucket, clock: Clock) -> None:
+        self._bucket, self._clock = bucket, clock
+        self._states = BucketStateStore(bucket, FOLDER, clock)
+        self._cell = StateCell(self._states, BOARD, decoded, encoded)
+
+    def read(self) -> Board:
+        """Return the board; an empty one where nothing was ever wrong."""
+        return self._cell.get()
+
+    def change(self, step: Callable[[Board], tuple[Board, T]]) -> T:
+        """Replace the board by what `step` makes of it and return the result of `step`. What is over is filed."""
+        ended: tuple[Alert, ...] = ()
+
+        def change(board: Board) -> tuple[Board, T]:
+            nonlocal ended
+            new, result = step(board)
+            ended = new.ended
+            return new, result
+
+        result = self._cell.change(change)
+        if ended:
+            self._file(ended)
+        return result
+
+    def history(self, now: datetime) -> list[Alert]:
+        """Return the alerts that are over, of the last thirty days, the last first."""
+        first = stamp(now - _KEPT)[:10]
+        days = [name for name in self._states.names() if name != BOARD and name >= first]
+        found = [alert for day in days for alert in self._day(day)]
+        return sorted(found, key=lambda it: (it.closed_at or "", it.id), reverse=True)
+
+    def _day(self, day: str) -> list[Alert]:
+        raw = self._states.read(day) or {}
+        try:
+            return [decoded_alert(it) for it in raw.get("alerts") or []]
+        except (ValueError, TypeError) as error:
+            raise unreadable(self._states.where(day), str(error)) from error
+
+    def _file(self, ended: Iterable[Alert]) -> None:
+        """Move alerts to the documents of the days on which they ended; there first, so that a crash loses none."""
+        by_day: dict[str, dict[str, Alert]] = {}
+        for alert in ended:
+            by_day.setdefault((alert.closed_at or alert.last_at)[:10], {})[alert.id] = alert
+        for day, alerts in by_day.items():
+            self._states.change(day, lambda raw, alerts=alerts: (_added(raw, alerts), None))  # type: ignore[misc]
+        filed = {alert.id for alerts in by_day.values() for alert in alerts.values()}
+        self._cell.change(lambda board: (_without(board, filed), None))
+        self._forget(stamp(self._clock.now() - _KEPT)[:10])
+
+    def _forget(self, first: str) -> None:
+        for name in self._states.names():
+            if name[:4].isdigit() and name < first:
+                self._bucket.delete(f"{FOLDER}{name}.json")
+
+
+def _added(raw: Raw | None, alerts: dict[str, Alert]) -> Raw:
+    kept = [it for it in (raw or {}).get("alerts") or [] if it.get("id") not in alerts]
+    return {"alerts": [*kept, *map(encoded_alert, alerts.values())][-_MOST_A_DAY:]}
+
+
+def _without(board: Board, filed: set[str]) -> Board:
+    return board._replace(ended=tuple(it for it in board.ended if it.id not in filed))

@@ -1,0 +1,178 @@
+"""Buckets around a bucket: what wrappers share, one that counts, one under a lease, one below a prefix."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TypeVar
+
+from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
+from retake.bucket.contract import shared_writes
+
+T = TypeVar("T")
+
+
+class _WrappedLeases:
+    """Pass every operation on leases on to `bucket`."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        self.url = bucket.url
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        """Carry out one operation by `call`, and return its result. Subclasses override this.
+
+        `operation` is "read", "write", "replace", "set aside", "list", "delete", "copy", "lease", "holder", "break",
+        "join" or "now". `key` is its key, prefix or lease; for "copy" it is the target.
+        """
+        return call()
+
+    def lease(self, name: str, owner: str) -> Lease:
+        return self.around("lease", name, lambda: self.bucket.lease(name, owner))
+
+    def holder(self, name: str) -> Holder | None:
+        return self.around("holder", name, lambda: self.bucket.holder(name))
+
+    def break_lease(self, name: str, owner: str) -> int:
+        return self.around("break", name, lambda: self.bucket.break_lease(name, owner))
+
+    def join(self, name: str, handed: str) -> Lease:
+        return self.around("join", name, lambda: self.bucket.join(name, handed))
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return self.bucket.alone(name)
+
+
+class Wrapper(_WrappedLeases):
+    """A `Bucket` that passes every operation on to `bucket`, through `around`. Leases are returned as they are."""
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        return self.around("read", key, lambda: self.bucket.read(key))
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.around("write", key, lambda: self.bucket.write(key, data, expect))
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        return self.around("replace", key, lambda: shared_writes(self.bucket).replace(key, data, expect, aside))
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return self.around("set aside", key, lambda: _WrappedRoom(self, key, self.bucket.set_aside(key, size)))
+
+    def delete(self, key: str) -> None:
+        return self.around("delete", key, lambda: self.bucket.delete(key))
+
+    def copy(self, source: str, target: str) -> None:
+        return self.around("copy", target, lambda: self.bucket.copy(source, target))
+
+    def part(self, prefix: str) -> Bucket:
+        return PrefixedBucket(self, prefix)
+
+    def now(self) -> datetime | None:
+        return self.around("now", "", self.bucket.now)
+
+    def list(self, prefix: str) -> list[Entry]:
+        return self.around("list", prefix, lambda: self.bucket.list(prefix))
+
+
+class _WrappedRoom:
+    """Room in the bucket that `wrapper` wraps. A write into it is an operation like any other."""
+
+    def __init__(self, wrapper: Wrapper, key: str, room: Room) -> None:
+        self._wrapper = wrapper
+        self._key = key
+        self._room = room
+
+    def write(self, data: bytes, expect: str | Expect) -> str:
+        return self._wrapper.around("write", self._key, lambda: self._room.write(data, expect))
+
+    def release(self) -> None:
+        self._room.release()
+
+
+_READING = ("read", "list", "lease", "join", "now")
+
+
+class LeasedBucket(Wrapper):
+    """`bucket`, which is only changed under `lease`. Changes raise LeaseLost once the lease is lost."""
+
+    def __init__(self, bucket: Bucket, lease: Lease) -> None:
+        super().__init__(bucket)
+        self._lease = lease
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        if operation not in _READING:
+            self._lease.check()
+        return call()
+
+
+class CountingBucket(Wrapper):
+    """Count the operations on `bucket` by name (see `Wrapper.around`), including those that fail."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket)
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        with self._lock:
+            self.counts[operation] += 1
+        return call()
+
+
+class PrefixedBucket:
+    """`bucket` below `prefix`, which ends in "/". Keys outside the prefix cannot be reached."""
+
+    def __init__(self, bucket: Bucket, prefix: str) -> None:
+        self.bucket = bucket
+        self.url = f"{bucket.url.rstrip('/')}/{prefix.rstrip('/')}"
+        self._prefix = prefix
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        try:
+            return self.bucket.read(self._prefix + key)
+        except NotFound:
+            raise NotFound(key) from None
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.bucket.write(self._prefix + key, data, expect)
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        return shared_writes(self.bucket).replace(self._prefix + key, data, expect, self._prefix + aside)
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return self.bucket.set_aside(self._prefix + key, size)
+
+    def list(self, prefix: str) -> list[Entry]:
+        found = self.bucket.list(self._prefix + prefix)
+        return [entry._replace(key=entry.key.removeprefix(self._prefix)) for entry in found]
+
+    def delete(self, key: str) -> None:
+        self.bucket.delete(self._prefix + key)
+
+    def copy(self, source: str, target: str) -> None:
+        try:
+            self.bucket.copy(self._prefix + source, self._prefix + target)
+        except NotFound:
+            raise NotFound(source) from None
+
+    def part(self, prefix: str) -> Bucket:
+        return PrefixedBucket(self.bucket, self._prefix + prefix)
+
+    def lease(self, name: str, owner: str) -> Lease:
+        return self.bucket.lease(self._prefix + name, owner)
+
+    def holder(self, name: str) -> Holder | None:
+        return self.bucket.holder(self._prefix + name)
+
+    def break_lease(self, name: str, owner: str) -> int:
+        return self.bucket.break_lease(self._prefix + name, owner)
+
+    def join(self, name: str, handed: str) -> Lease:
+        return self.bucket.join(self._prefix + name, handed)
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return self.bucket.alone(self._prefix + name)
+
+    def now(self) -> datetime | None:
+        return self.bucket.now()

@@ -1,0 +1,168 @@
+"""`retake alerts`: what is wrong, who was told, and what an operator does about it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from getpass import getuser
+from typing import Any
+
+import click
+
+from retake.alerts.board import ACKNOWLEDGED, Alert
+from retake.alerts.wording import lines
+from retake.clock import parse_stamp
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone, done_lines
+from retake.console.command_context import CommandContext
+from retake.console.group import CommandGroup
+from retake.console.invocation import CONTEXT, console_command
+from retake.exit_codes import ExitCode
+from retake.operations.alerts import AlertPanel
+from retake.operations.words import ago
+
+TONES = {"warning": Tone.WARN, "error": Tone.BAD, "critical": Tone.BAD}
+
+
+@click.group("alerts", cls=CommandGroup, context_settings=CONTEXT)
+def command() -> None:
+    """Alerts: what is wrong now. Each is open while its cause is there, told to the channels, and closed by itself."""
+
+
+@console_command("list")
+@click.option("--all", "ended", is_flag=True, help="Also those that ended within the last 30 days.")
+def list_alerts(context: CommandContext, ended: bool) -> Answer:
+    """List the alerts, the most severe first, and how the channels stand."""
+    panel = _panel(context)
+    alerts, channels = panel.alerts(ended=ended), panel.channels()
+    document = {"alerts": [panel.document(it) for it in alerts], "channels": channels}
+    now = context.clock.now()
+    blocks: list[Block] = []
+    if alerts:
+        rows: list[list[str | Cell]] = [
+            [
+                Cell(it.id, Tone.STRONG),
+                Cell(it.level, TONES[it.level] if it.active else Tone.FAINT),
+                _state(it),
+                str(it.occurrences),
+                ago(parse_stamp(it.last_at), now),
+                it.title,
+            ]
+            for it in alerts
+        ]
+        blocks.append(Table(("id", "level", "state", "times", "last", "what"), rows, right=("times",), brief=("what",)))
+    else:
+        blocks.append(Sentence("No alert is open.", Tone.GOOD))
+    if channels:
+        blocks += [Heading("channels"), _channels(channels, now)]
+    else:
+        blocks.append(Sentence("No channel is told: ALERTS.channels is empty (docs/alerts.md).", Tone.FAINT))
+    return Answer(document, blocks)
+
+
+@console_command("show")
+@click.argument("alert_id", metavar="ID")
+def show_alert(context: CommandContext, alert_id: str) -> Answer:
+    """Show one alert: where, what, since when, how often, what happens by itself, and what you can do."""
+    panel = _panel(context)
+    alert = panel.find(alert_id)
+    document = {**panel.document(alert), "told": list(alert.told), "closed_at": alert.closed_at}
+    heading = Heading(f"alert {alert.id}: {alert.title}")
+    rows: list[tuple[str, str | Cell]] = [("state", _state(alert))]
+    rows += [(name.lower(), value) for name, value in lines(alert, context.settings.alerts.web_url)]
+    told = [("told", ", ".join(alert.told))] if alert.told else []
+    return Answer(document, [heading, Facts([*rows, *told])])
+
+
+@console_command("ack")
+@click.argument("alert_id", metavar="ID")
+@click.option("--by", metavar="NAME", help="Who acknowledges it; else the name of your account.")
+def acknowledge(context: CommandContext, alert_id: str, by: str | None) -> Answer:
+    """Acknowledge an alert: it is not told again unless it grows worse."""
+    panel = _panel(context)
+    alert = panel.acknowledge(alert_id, by or _user())
+    what = f"the alert {alert.id} is acknowledged by {alert.acknowledged_by}"
+    return Answer({"done": "ack", "what": what, "alert": panel.document(alert)}, done_lines(what))
+
+
+@console_command("close")
+@click.argument("alert_id", metavar="ID")
+def close(context: CommandContext, alert_id: str) -> Answer:
+    """Close an alert. It is raised again when its cause occurs once more."""
+    panel = _panel(context)
+    alert = panel.close(alert_id, _user())
+    what = f"the alert {alert.id} is closed"
+    return Answer({"done": "close", "what": what, "alert": panel.document(alert)}, done_lines(what))
+
+
+@console_command("test")
+@click.argument("name", required=False)
+def test(context: CommandContext, name: str | None) -> Answer:
+    """Send a message to each channel, or to the one called NAME, and time it. Ends with 75 if one did not take it."""
+    found = _panel(context).test(name)
+    document = {
+        "channels": [
+            {
+                "name": it.channel.name,
+                "kind": it.channel.kind,
+                "delivered": it.delivered,
+                "seconds": round(it.seconds, 3),
+                "error": None if it.delivered else it.outcome.why,
+            }
+            for it in found
+        ]
+    }
+    rows: list[list[str | Cell]] = [
+        [
+            it.channel.name,
+            it.channel.kind,
+            Cell("delivered", Tone.GOOD) if it.delivered else Cell("not delivered", Tone.BAD),
+            f"{it.seconds:.1f} s",
+            it.outcome.why,
+        ]
+        for it in found
+    ]
+    failed = not all(it.delivered for it in found)
+    table = Table(("name", "kind", "result", "took", "why"), rows, right=("took",))
+    return Answer(document, [table], ExitCode.TRY_LATER if failed else ExitCode.OK)
+
+
+@console_command("deliver")
+def deliver(context: CommandContext) -> Answer:
+    """Tell what is due and send what waits, as a tick does. Ends with 75 if a channel did not take it."""
+    panel = _panel(context)
+    failed = panel.deliver()
+    channels = panel.channels()
+    waiting = sum(it["waiting"] for it in channels)
+    blocks: list[Block] = [Sentence(f"{waiting} messages wait." if waiting else "Nothing waits.")]
+    if failed:
+        blocks.append(Sentence(f"These channels did not take what they were sent: {', '.join(failed)}.", Tone.BAD))
+    document = {"waiting": waiting, "failed": failed, "channels": channels}
+    return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
+
+
+for each in (list_alerts, show_alert, acknowledge, close, test, deliver):
+    command.add_command(each)
+
+
+def _panel(context: CommandContext) -> AlertPanel:
+    return AlertPanel(context.operations, context.environ)
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (OSError, KeyError):  # an account without a name, in a container
+        return "operator"
+
+
+def _state(alert: Alert) -> str:
+    by = f" by {alert.acknowledged_by}" if alert.state == ACKNOWLEDGED and alert.acknowledged_by else ""
+    return f"{alert.state}{by}"
+
+
+def _channels(channels: Sequence[Mapping[str, Any]], now: datetime) -> Table:
+    rows: list[list[str | Cell]] = []
+    for it in channels:
+        last, why = it["last_delivered_at"], it["last_error"]
+        delivered = ago(parse_stamp(last), now) if last else "never"
+        trouble = Cell(why, Tone.BAD) if why else Cell("none", Tone.FAINT)
+        rows.append([it["name"], it["kind"], str(it["waiting"]), delivered, trouble])
+    return Table(("name", "kind", "waiting", "delivered", "trouble"), rows, right=("waiting",), brief=("trouble",))

@@ -1,0 +1,140 @@
+"""`retake kpi`: how well pipelines and robots work: success and retry rates, durations, errors, levels, targets."""
+
+from datetime import timedelta
+
+import click
+
+from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
+from retake.console.command_context import CommandContext
+from retake.console.invocation import console_command
+from retake.console.since import read_window
+from retake.kpi.figures import (
+    RETRY_TARGET,
+    ROBOT_MEAN_TARGET_S,
+    SUCCESS_TARGET,
+    Figures,
+    KpiLevel,
+    PipelineFigures,
+    StepFigures,
+)
+from retake.kpi.metrics import replace_file
+from retake.operations.kpi import KpiReader
+from retake.operations.words import count, span
+
+NONE = "–"
+
+_TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: Tone.BAD, KpiLevel.CRITICAL: Tone.BAD}
+
+
+@console_command("kpi")
+@click.option(
+    "--window",
+    callback=read_window,
+    metavar="LENGTH",
+    help="How far to look back: 90m, 24h, 7d.  [default: KPI.window_seconds]",
+)
+@click.option("--plot", metavar="FILE.png", help="Draw the rates and runs of the window as a picture too.")
+@click.option("--prometheus", metavar="FILE", help="Write the metrics in the text format of Prometheus too.")
+@click.option("--rebuild", is_flag=True, help="Count every run anew from the ledger, and replace the snapshots.")
+def command(
+    context: CommandContext,
+    window: timedelta | None = None,
+    plot: str | None = None,
+    prometheus: str | None = None,
+    rebuild: bool = False,
+) -> Answer:
+    """Show how well each pipeline and each robot works, by what is on the ledger: success and retry rates by step, mean
+    duration, errors by class, the level, and targets that are missed. docs/kpi.md explains each figure.
+    """
+    reader = KpiReader(context.operations)
+    seconds = int(window.total_seconds()) if window else None
+    report = reader.report(seconds, rebuild=rebuild)
+    blocks = _blocks(report.figures)
+    if plot:
+        from retake.kpi.plot import draw
+
+        replace_file(plot, draw(report.figures, report.since, report.facts()), "the picture")
+        blocks.append(Sentence(f"The picture is in {plot}.", Tone.FAINT))
+    if prometheus:
+        replace_file(prometheus, reader.metrics().encode(), "the metrics")
+        blocks.append(Sentence(f"The metrics are in {prometheus}.", Tone.FAINT))
+    return Answer(report.figures.document(), blocks)
+
+
+def _blocks(figures: Figures) -> list[Block]:
+    told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
+    length = _window(figures.window_seconds)
+    if not told:
+        return [Sentence(f"No run ended and nothing was tried in the last {length}.")]
+    blocks: list[Block] = [Heading(f"The last {length}: {figures.level}")]
+    for it in told:
+        blocks += _pipeline(it)
+    silent = len(figures.pipelines) - len(told)
+    if silent:
+        blocks.append(Sentence(f"Nothing happened in {count(silent, 'other pipeline')}.", Tone.FAINT))
+    return blocks
+
+
+def _pipeline(it: PipelineFigures) -> list[Block]:
+    stopped = ["It has stopped: too many failed in a row."] if it.stopped else []
+    missed = [f"Target missed: {_TARGETS[name](it)}." for name in it.targets_missed]
+    few = f" The rates count from {count(it.min_runs, 'run')} on." if it.ended < it.min_runs else ""
+    return [
+        Heading(f"{it.pipeline or 'no pipeline'}: {it.level}"),
+        Sentence(_runs(it) + few),
+        *(Sentence(text, Tone.BAD) for text in stopped),
+        *(Sentence(text, Tone.WARN) for text in missed),
+        *([_steps(it)] if it.steps else []),
+    ]
+
+
+def _runs(it: PipelineFigures) -> str:
+    runs = ", ".join(f"{number} {status}" for status, number in it.runs.items() if number)
+    parts = [
+        f"{count(it.ended, 'run')} ended" + (f": {runs}" if runs else ""),
+        f"success {percent(it.success_rate)}",
+        f"retries {percent(it.retry_rate)}",
+        f"mean {NONE if it.mean_seconds is None else _duration(it.mean_seconds)}",
+    ]
+    errors = ", ".join(f"{number} {name}" for name, number in it.errors.items() if number)
+    return "; ".join([*parts, *([f"errors by class: {errors}"] if errors else [])]) + "."
+
+
+def _steps(it: PipelineFigures) -> Table:
+    columns = ("step", "done", "failed", "tries", "given up", "success", "retries")
+    return Table(columns, [_step(step) for step in it.steps], columns[1:], ("step",))
+
+
+def _step(step: StepFigures) -> list[str | Cell]:
+    given_up = Cell(str(step.given_up), Tone.BAD if step.given_up else Tone.PLAIN)
+    rates = (percent(step.success_rate), percent(step.retry_rate))
+    return [step.step, str(step.done), str(step.failed_tries), str(step.tries), given_up, *rates]
+
+
+def percent(rate: float | None) -> str:
+    """Return a rate for people. What is not quite all is not called all, nor what is not quite nothing nothing."""
+    if rate is None:
+        return NONE
+    shown = f"{100 * rate:.1f}"
+    if shown == "100.0" and rate < 1:
+        return ">99.9 %"
+    return "<0.1 %" if shown == "0.0" and rate > 0 else f"{shown} %"
+
+
+def _window(seconds: float) -> str:
+    """Return the length of a window as people give it: "90 min", "24 h", "7 d"."""
+    for unit, size, most in (("min", 60, 7200), ("h", 3600, 172_800), ("d", 86_400, 10**10)):
+        if seconds % size == 0 and seconds < most:
+            return f"{seconds / size:g} {unit}"
+    return span(seconds)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else span(seconds)
+
+
+_TARGETS = {
+    "success_rate": lambda it: f"success {percent(it.success_rate)}, to be above {100 * SUCCESS_TARGET:g} %",
+    "retry_rate": lambda it: f"retries {percent(it.retry_rate)}, to be {100 * RETRY_TARGET:g} % at most",
+    "mean_seconds": lambda it: f"mean {_duration(it.mean_seconds)}, to be below {ROBOT_MEAN_TARGET_S:g} s",
+}

@@ -1,0 +1,80 @@
+"""`retake mode`: the degraded mode, which holds paid work back while much goes wrong."""
+
+from datetime import timedelta
+
+import click
+
+from retake.console.answer import Answer, Cell, Facts, Tone, done_lines
+from retake.console.command_context import CommandContext
+from retake.console.group import CommandGroup
+from retake.console.invocation import CONTEXT, console_command
+from retake.console.since import read_window
+from retake.degraded.mode import Mode
+from retake.operations.modes import ModePanel
+
+_TONES = (Tone.GOOD, Tone.WARN, Tone.BAD, Tone.BAD)
+_BY = {
+    "default": "nobody: it is the normal one",
+    "operator": "an operator",
+    "schedule": "the schedule",
+    "auto": "the share of failed tries",
+}
+
+
+@click.group("mode", cls=CommandGroup, context_settings=CONTEXT)
+def command() -> None:
+    """The degraded mode: 0 everything runs, 1 no video is ordered, 2 nothing is begun or paid for, 3 nothing runs."""
+
+
+@console_command("show")
+def show_mode(context: CommandContext) -> Answer:
+    """Show which mode holds, since when, and why."""
+    panel = ModePanel(context.operations)
+    state = panel.state()
+    mode, document = panel.mode(state), panel.document(state)
+    rows: list[tuple[str, str | Cell]] = [
+        ("mode", Cell(f"{mode.mode}, {mode.words}", _TONES[mode.mode])),
+        ("set by", _BY[mode.by]),
+    ]
+    rows += [
+        (name, value) for name, value in (("why", mode.why), ("since", mode.since), ("until", mode.until)) if value
+    ]
+    if state.auto.error_share is not None:
+        rows.append(("failed tries", f"{state.auto.error_share:.0%} of {state.auto.tries}"))
+    rows.append(("robots", ", ".join(document["robots"]) or "none"))
+    return Answer(document, [Facts(rows)])
+
+
+@console_command("set")
+@click.argument("number", metavar="0..3", type=click.IntRange(0, 3))
+@click.option(
+    "--for",
+    "length",
+    metavar="TIME",
+    callback=read_window,
+    help="For so long, like 30m or 2h; else until it is set anew.",
+)
+@click.option("--why", metavar="TEXT", default="", help="Why, for people who look at it.")
+def set_mode(context: CommandContext, number: int, length: timedelta | None, why: str) -> Answer:
+    """Set the mode by hand. It wins over the schedule and over what is set by itself, 0 too."""
+    panel = ModePanel(context.operations)
+    state = panel.set(number, length, why)
+    return _done("set", panel.mode(state), panel.document(state))
+
+
+@console_command("auto")
+def auto(context: CommandContext) -> Answer:
+    """Leave the mode to the schedule and to the share of failed tries again."""
+    panel = ModePanel(context.operations)
+    state = panel.auto()
+    return _done("auto", panel.mode(state), panel.document(state))
+
+
+for each in (show_mode, set_mode, auto):
+    command.add_command(each)
+
+
+def _done(verb: str, mode: Mode, document: dict[str, object]) -> Answer:
+    until = f", until {mode.until}" if mode.until else ""
+    what = f"mode {mode.mode} holds{until}: {mode.words}"
+    return Answer({**document, "done": verb, "what": what}, done_lines(what, "the next tick goes by it"))

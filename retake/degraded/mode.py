@@ -1,0 +1,141 @@
+"""The four modes: what each does without, which one holds, and when it changes by itself. Pure.
+
+              begin  pay for text, pictures  order a video  poll, fetch, tidy up  robots NR.NSI.
+0 full        yes    yes                     yes            yes                   all
+1 reduced     (1)    yes                     (1)            yes                   1, 2, 3, 9
+2 minimal     no     no                      no             yes                   1, 9
+3 emergency   no     no                      no             no                    none
+
+(1) with MODES.video_mock, by which a video made on this machine takes the place of one that is ordered; else no.
+
+What an operator sets wins, 0 too; otherwise the higher one of the schedule's and the automatic. docs/protocol.md,
+section "Degraded mode".
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from retake.alerts.hours import zone_of
+from retake.clock import parse_stamp, stamp
+from retake.degraded.settings import ModeSettings
+
+FULL, REDUCED, MINIMAL, EMERGENCY = range(4)
+
+WORDS = ("everything runs", "no video is ordered", "nothing is begun or paid for", "nothing runs")
+"""What each mode is, in a few words."""
+
+ROBOTS: tuple[frozenset[int] | None, ...] = (None, frozenset({1, 2, 3, 9}), frozenset({1, 9}), frozenset())
+"""By mode, the numbers of the robots that run; None is all."""
+
+
+class Hand(NamedTuple):
+    """What an operator has set."""
+
+    mode: int
+    why: str
+    since: str
+    until: str | None = None  # None: until the operator sets something else
+
+
+class Auto(NamedTuple):
+    """What the share of failed tries has led to."""
+
+    mode: int = FULL
+    since: str | None = None  # of the last change
+    error_share: float | None = None  # when it was looked at last; None: too few tries
+    tries: int = 0
+
+
+class ModeState(NamedTuple):
+    """What is on record of the mode."""
+
+    hand: Hand | None = None
+    auto: Auto = Auto()
+
+
+class Mode(NamedTuple):
+    """The mode that holds."""
+
+    mode: int = FULL
+    by: str = "default"  # "default", "operator", "schedule", "auto"
+    why: str = ""
+    since: str | None = None
+    until: str | None = None
+
+    @property
+    def words(self) -> str:
+        return WORDS[self.mode]
+
+    @property
+    def title(self) -> str:
+        return f"degraded mode {self.mode} ({self.words})"
+
+
+def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> Mode:
+    """Return the mode that holds at `now`."""
+    hand = state.hand
+    if hand and (hand.until is None or now < parse_stamp(hand.until)):
+        return Mode(hand.mode, "operator", hand.why, hand.since, hand.until)
+    local = now.astimezone(zone_of(timezone)) if settings.schedule else now
+    planned = max((it.mode for it in settings.schedule if it.hours.hold(local)), default=FULL)
+    auto = state.auto.mode if settings.auto else FULL
+    if planned > auto:
+        return Mode(planned, "schedule", "the schedule says so (MODES.schedule)")
+    if auto > FULL:
+        return Mode(auto, "auto", _why(state.auto, settings), state.auto.since)
+    return Mode()
+
+
+def _why(auto: Auto, settings: ModeSettings) -> str:
+    if auto.error_share is None:
+        return f"too few tries lately to say more ({auto.tries})"
+    return f"{auto.error_share:.0%} of {auto.tries} tries failed within {settings.window_seconds:g} s"
+
+
+def auto_after(auto: Auto, failed: int, tries: int, settings: ModeSettings, now: datetime) -> Auto:
+    """Return the automatic mode after a look at the window: `failed` of `tries` tries failed in it.
+
+    Above `error_share` it goes one up; at or below `return_share`, or with too few tries, one down; never within
+    `hold_seconds` of its last change.
+    """
+    enough = tries >= settings.min_tries
+    share = failed / tries if enough else None
+    seen = auto._replace(error_share=share, tries=tries)
+    held = auto.since and now < parse_stamp(auto.since) + timedelta(seconds=settings.hold_seconds)
+    if held:
+        return seen
+    mode = auto.mode
+    if share is not None and share > settings.error_share:
+        mode = min(mode + 1, max(mode, settings.auto_max))
+    elif share is None or share <= settings.return_share:
+        mode = max(mode - 1, FULL)
+    return seen if mode == auto.mode else seen._replace(mode=mode, since=stamp(now))
+
+
+def robots(mode: int) -> list[int]:
+    """Return the numbers of the robots that run in a mode."""
+    chosen = ROBOTS[mode]
+    return list(range(1, 10)) if chosen is None else sorted(chosen)
+
+
+def decoded(raw: Mapping[str, Any] | None) -> ModeState:
+    """Read what is on record. Raises ValueError, which names the field."""
+    raw = raw or {}
+    hand, auto = raw.get("hand"), raw.get("auto") or {}
+    try:
+        state = ModeState(Hand(**hand) if hand else None, Auto(**auto))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    for name, mode in (("hand", state.hand.mode if state.hand else 0), ("auto", state.auto.mode)):
+        if type(mode) is not int or not FULL <= mode <= EMERGENCY:
+            raise ValueError(f"{name}.mode: no whole number, 0 to 3")
+    for moment in (state.hand and state.hand.until, state.auto.since):
+        if moment is not None:
+            parse_stamp(moment)
+    return state
+
+
+def encoded(state: ModeState) -> dict[str, Any]:
+    """Return it as JSON has it."""
+    return {"hand": state.hand and state.hand._asdict(), "auto": state.auto._asdict()}

@@ -1,0 +1,178 @@
+"""The facts of one segment's runs, and what a snapshot keeps of them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from retake.kpi.facts import PARTS, Cell, Fact, Source
+from retake.runs.history import Fingerprint, fingerprint
+
+VERSION = 1
+"""Of the documents, and of the way in which facts are made: snapshots of another version are made anew."""
+
+
+class SegmentSums(NamedTuple):
+    """The sums of one segment's runs. `first` and `last` are the times of their first and last fact."""
+
+    fingerprint: Fingerprint
+    first: int
+    last: int
+    totals: Mapping[Cell, int]
+
+
+class Sheet:
+    """The facts of the runs of one segment.
+
+    There may be 100,000 runs, so the facts are columns of numbers: `numbers` (a place in `cells`), `times` and
+    `amounts`. The run `ids[n]`, read at `marks[n]`, has the next `sizes[n]` of them.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.marks: list[int] = []
+        self.sizes: list[int] = []
+        self.cells: list[Cell] = []
+        self.numbers: list[int] = []
+        self.times: list[int] = []
+        self.amounts: list[int] = []
+        self._number_of: dict[Cell, int] = {}
+
+    def updated(self, segment: str, source: Source) -> "Sheet":
+        """Return the sheet in line with `source`: only runs with another mark are read. Raises StorageError."""
+        marks, sheet = source.marks(segment), Sheet()
+        start = 0
+        for run_id, mark, size in zip(self.ids, self.marks, self.sizes, strict=True):
+            if marks.get(run_id) == mark:
+                sheet.put(run_id, mark, self._slice(start, start + size))
+            start += size
+        kept = {*sheet.ids}
+        for item in source.read(segment, [run_id for run_id in marks if run_id not in kept]):
+            if item.segment == segment:  # else it has changed meanwhile, and belongs to another one now
+                sheet.put(item.id, item.mark, item.facts)
+        return sheet
+
+    def put(self, run_id: str, mark: int, facts: Sequence[Fact]) -> None:
+        """Add a run."""
+        self.ids.append(run_id)
+        self.marks.append(mark)
+        self.sizes.append(len(facts))
+        for at, cell, amount in facts:
+            number = self._number_of.get(cell)
+            if number is None:
+                number = self._number_of[cell] = len(self.cells)
+                self.cells.append(cell)
+            self.numbers.append(number)
+            self.times.append(at)
+            self.amounts.append(amount)
+
+    def _slice(self, start: int, end: int) -> list[Fact]:
+        return [Fact(self.times[it], self.cells[self.numbers[it]], self.amounts[it]) for it in range(start, end)]
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint(self.marks)
+
+    def sums(self) -> SegmentSums:
+        """Return the sums of all its facts."""
+        first, last = min(self.times, default=0), max(self.times, default=0)
+        return SegmentSums(self.fingerprint, first, last, self.between(first, last))
+
+    def between(self, since: int, until: int) -> Counter[Cell]:
+        """Return the sums of the facts from `since` to `until`, both included."""
+        sums = [0] * len(self.cells)
+        for number, at, amount in zip(self.numbers, self.times, self.amounts, strict=True):
+            if since <= at <= until:
+                sums[number] += amount
+        return Counter({cell: amount for cell, amount in zip(self.cells, sums, strict=True) if amount})
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield its facts, in no order."""
+        for number, at, amount in zip(self.numbers, self.times, self.amounts, strict=True):
+            yield Fact(at, self.cells[number], amount)
+
+    def encode(self) -> bytes:
+        """Return the sheet as it is stored."""
+        return _encoded({"version": VERSION, "cells": self.cells, **{name: getattr(self, name) for name in _COLUMNS}})
+
+
+_COLUMNS = {"ids": str, "marks": int, "sizes": int, "numbers": int, "times": int, "amounts": int}
+
+
+def decode_sheet(data: bytes) -> Sheet:
+    """Return the stored sheet. Raises ValueError for a document that is none."""
+    raw, sheet = _object(data), Sheet()
+    sheet.cells = [*map(_cell, raw["cells"])]
+    for name, kind in _COLUMNS.items():
+        if not isinstance(raw[name], list) or not {*map(type, raw[name])} <= {kind}:
+            raise ValueError(f"{name}: not a column of its kind")
+        setattr(sheet, name, raw[name])
+    lengths = {sum(sheet.sizes), len(sheet.numbers), len(sheet.times), len(sheet.amounts)}
+    if (
+        len(lengths) > 1
+        or len({len(sheet.ids), len(sheet.marks), len(sheet.sizes)}) > 1
+        or min(sheet.sizes, default=0) < 0
+    ):
+        raise ValueError("columns of different lengths")
+    if sheet.numbers and not 0 <= min(sheet.numbers) <= max(sheet.numbers) < len(sheet.cells):
+        raise ValueError("numbers: a cell that is not there")
+    sheet._number_of = {cell: number for number, cell in enumerate(sheet.cells)}
+    return sheet
+
+
+class Index(NamedTuple):
+    """The sums of all segments, and when the snapshot was taken (microseconds since the epoch; None: never)."""
+
+    taken_at: int | None = None
+    segments: Mapping[str, SegmentSums] = {}
+
+    def encode(self) -> bytes:
+        """Return the index as it is stored."""
+        segments = {
+            name: {
+                "runs": it.fingerprint.runs,
+                "marks": it.fingerprint.marks,
+                "first": it.first,
+                "last": it.last,
+                "totals": [[amount, *cell] for cell, amount in it.totals.items()],
+            }
+            for name, it in self.segments.items()
+        }
+        return _encoded({"version": VERSION, "taken_at": self.taken_at, "segments": segments})
+
+
+def decode_index(data: bytes) -> Index:
+    """Return the stored index. Raises ValueError for a document that is none."""
+    raw = _object(data)
+    taken_at = None if raw["taken_at"] is None else _number(raw["taken_at"])
+    return Index(taken_at, {str(name): _sums(it) for name, it in raw["segments"].items()})
+
+
+def _sums(raw: Mapping[str, Any]) -> SegmentSums:
+    totals = {_cell(cell): _number(amount) for amount, *cell in raw["totals"]}
+    runs, marks, first, last = (_number(raw[name]) for name in ("runs", "marks", "first", "last"))
+    return SegmentSums(Fingerprint(runs, marks), first, last, totals)
+
+
+def _cell(value: Any) -> Cell:
+    cell = tuple(value)
+    if not all(isinstance(part, str) for part in cell) or PARTS.get(cell[0]) != len(cell):
+        raise ValueError("cells: nothing that is counted")
+    return cell
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r:.50} is not a whole number")
+    return value
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    raw = json.loads(data)
+    if not isinstance(raw, dict) or raw.get("version") != VERSION:
+        raise ValueError(f"not a snapshot of version {VERSION}")
+    return raw
+
+
+def _encoded(raw: Mapping[str, Any]) -> bytes:
+    return json.dumps(raw, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,167 @@
+"""Snapshots: what was counted so far, kept in `kpi/` at the bucket's root, so that only what is new is read.
+
+    kpi/LEDGER.json            the index: the sums of each segment of the ledger, and when the snapshot was taken
+    kpi/LEDGER.SEGMENT.json    the facts of the segment's runs (retake.runs.history)
+
+A snapshot is a copy of what the ledger says, never a source. Each segment has the fingerprint of the runs that it was
+made of, and each run its mark: what no longer agrees with the ledger is read again, whoever wrote it. So a document
+that is lost, invalid, old or written by two processes at once changes no figure; it costs time.
+
+While `kpi/` cannot be written, what was counted stays in memory and is written as soon as that is possible again. A
+process that ends before loses nothing: the next one counts it from the ledger.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import getLogger
+from typing import TypeVar
+
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, NotFound
+from retake.clock import Clock
+from retake.errors import StorageError
+from retake.kpi.facts import Cell, Fact, Source, micros
+from retake.kpi.sheet import Index, SegmentSums, Sheet, decode_index, decode_sheet
+
+KPI = "kpi/"
+"""The folder of a bucket that holds the snapshots."""
+
+EVERY_S = 300.0
+"""Seconds between two snapshots."""
+
+_log = getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class CountedRuns:
+    """All facts of one ledger, as they were when this was made. `sheets` are the segments that were read; `load`
+    returns another one."""
+
+    def __init__(
+        self, segments: Mapping[str, SegmentSums], sheets: Mapping[str, Sheet], load: Callable[[str], Sheet]
+    ) -> None:
+        self._segments, self._sheets, self._load = segments, dict(sheets), load
+
+    def totals(self) -> Counter[Cell]:
+        """Return the sums of all facts since the ledger began."""
+        return _added(it.totals for it in self._segments.values())
+
+    def between(self, since: int, until: int) -> Counter[Cell]:
+        """Return the sums of the facts from `since` to `until` (microseconds), both included. Raises StorageError."""
+        return _added(
+            it.totals if since <= it.first and it.last <= until else self._sheet(name).between(since, until)
+            for name, it in self._segments.items()
+            if it.first <= until and it.last >= since
+        )
+
+    def facts(self, since: int, until: int) -> Iterator[Fact]:
+        """Yield the facts from `since` to `until`, in no order. Raises StorageError."""
+        for name, it in self._segments.items():
+            if it.first <= until and it.last >= since:
+                yield from (fact for fact in self._sheet(name).facts() if since <= fact.at <= until)
+
+    def _sheet(self, name: str) -> Sheet:
+        if name not in self._sheets:
+            self._sheets[name] = self._load(name)
+        return self._sheets[name]
+
+
+def _added(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
+    total: Counter[Cell] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
+
+
+class KpiSnapshots:
+    """The snapshots in `bucket` (all of it, whatever the channel), taken every `every_s`."""
+
+    def __init__(self, bucket: Bucket, clock: Clock, *, every_s: float = EVERY_S) -> None:
+        self._bucket, self._clock, self._every_s = bucket, clock, every_s
+        self._versions: dict[str, str | Expect] = {}  # of the documents that were read
+        self._buffer: dict[str, bytes] = {}  # documents that could not be written
+        self._warned = False
+
+    def counted(self, ledger: str, source: Source, *, rebuild: bool = False) -> CountedRuns:
+        """Return all facts of the ledger, and take a snapshot if it is time. `ledger` is its name among the documents.
+
+        With `rebuild` everything is read from the ledger and written anew. Raises StorageError where the ledger cannot
+        be read; what is wrong with the snapshots is logged.
+        """
+        index = Index() if rebuild else self._read(f"{ledger}.json", decode_index) or Index()
+        segments: dict[str, SegmentSums] = {}
+        sheets: dict[str, Sheet] = {}
+
+        def stored(name: str) -> Sheet:
+            return (None if rebuild else self._read(f"{ledger}.{name}.json", decode_sheet)) or Sheet()
+
+        def load(name: str) -> Sheet:
+            sheet = stored(name)
+            agrees = sheet.fingerprint == segments[name].fingerprint
+            return sheet if agrees else sheet.updated(name, source)
+
+        for name, found in sorted(source.segments().items()):
+            kept = index.segments.get(name)
+            if kept and kept.fingerprint.agrees(found):
+                segments[name] = kept
+            else:
+                sheets[name] = stored(name).updated(name, source)
+                segments[name] = sheets[name].sums()
+        if self._due(index) or self._buffer:
+            gone = [name for name in index.segments if name not in segments]
+            self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, whatever=rebuild)
+        return CountedRuns(segments, sheets, load)
+
+    def due(self, ledger: str) -> bool:
+        """Return whether a snapshot of this ledger is to be taken, by one read."""
+        return bool(self._buffer) or self._due(self._read(f"{ledger}.json", decode_index) or Index())
+
+    def _due(self, index: Index) -> bool:
+        if index.taken_at is None:
+            return True
+        age_s = (micros(self._clock.now()) - index.taken_at) / 1e6
+        return not 0 <= age_s < self._every_s  # the clock may have been set back
+
+    def _save(
+        self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Sequence[str], *, whatever: bool
+    ) -> None:
+        """Write the snapshot, the index last. Of two processes that write at once one prevails, unless it is to be
+        written `whatever` is there."""
+        name = f"{ledger}.json"
+        self._buffer.pop(name, None)
+        self._buffer |= {f"{ledger}.{segment}.json": sheet.encode() for segment, sheet in sheets.items()}
+        self._buffer[name] = index.encode()
+        try:
+            for key, data in [*self._buffer.items()]:
+                expect = self._versions.get(key, ABSENT) if key == name and not whatever else ANY
+                try:
+                    self._versions[key] = self._bucket.write(f"{KPI}{key}", data, expect)
+                except Conflict:
+                    _log.debug("%s%s was written by another process just now", KPI, key)
+                del self._buffer[key]
+            for segment in gone:
+                self._bucket.delete(f"{KPI}{ledger}.{segment}.json")
+        except StorageError as error:
+            self._warn("the snapshot of the figures is kept in memory until it can be written: %s", error)
+        else:
+            self._warned = False
+
+    def _read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+        """Return a document of a snapshot, or None where it is missing, invalid or cannot be read."""
+        try:
+            if name in self._buffer:
+                return decode(self._buffer[name])
+            data, self._versions[name] = self._bucket.read(f"{KPI}{name}")
+            return decode(data)
+        except NotFound:
+            self._versions[name] = ABSENT
+        except StorageError as error:
+            self._warn("the snapshots of the figures cannot be read, so all runs are counted anew: %s", error)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            _log.warning("%s%s is invalid (%s); its runs are counted anew", KPI, name, error)
+        return None
+
+    def _warn(self, message: str, error: StorageError) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(message, error)

@@ -1,0 +1,164 @@
+"""The alerts as an operator sees them, and what an operator can do about them."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from retake.alerts.board import Alert, Board
+from retake.alerts.delivery import Send, Sender
+from retake.alerts.evaluation import acknowledged, closed, evaluated
+from retake.alerts.message import AlertEvent, Ending, Message, Sent
+from retake.alerts.outbox import tested
+from retake.alerts.settings import LEVELS, AlertChannel
+from retake.alerts.store import BoardStore
+from retake.alerts.wording import fields
+from retake.clock import stamp
+from retake.operations.pipelines import Operations
+from retake.operations.port import Refusal
+
+_ROUNDS = 3
+"""How often `deliver` looks for more: what one channel refuses, the others are told."""
+
+
+class ChannelTest(NamedTuple):
+    """How a message to a channel ended that was sent to try it."""
+
+    channel: AlertChannel
+    outcome: Sent
+    seconds: float
+
+    @property
+    def delivered(self) -> bool:
+        return self.outcome.how is Ending.DELIVERED
+
+
+class AlertPanel:
+    """The alerts of a bucket. `environ` holds the channels' secrets; `send` replaces what sends. Every method may raise
+    StateError and StorageError."""
+
+    def __init__(self, operations: Operations, environ: Mapping[str, str], send: Send | None = None) -> None:
+        self._settings = operations.terms.alerts
+        self._clock = operations.clock
+        self._environ, self._send = environ, send
+        self._store = BoardStore(operations.bucket, operations.clock)
+
+    def alerts(self, *, ended: bool = False) -> list[Alert]:
+        """Return the alerts that are not over, the most severe first; with `ended` also those of 30 days."""
+        board = self._store.read()
+        found = [it for it in board.alerts.values() if it.active]
+        found.sort(key=lambda it: it.first_at, reverse=True)
+        found.sort(key=lambda it: LEVELS.index(it.level), reverse=True)
+        return [*found, *self._ended(board)] if ended else found
+
+    def _ended(self, board: Board) -> list[Alert]:
+        late = [*(it for it in board.alerts.values() if not it.active), *board.ended]
+        by_id = {it.id: it for it in (*late, *self._store.history(self._clock.now()))}
+        return sorted(by_id.values(), key=lambda it: it.closed_at or "", reverse=True)
+
+    def find(self, alert_id: str) -> Alert:
+        """Return one alert. Raises Refusal for an id that is none."""
+        board = self._store.read()
+        if alert := board.find(alert_id):
+            return alert
+        for alert in self._store.history(self._clock.now()):
+            if alert.id == alert_id:
+                return alert
+        raise Refusal(f"there is no alert {alert_id}: see alerts list --all")
+
+    def acknowledge(self, alert_id: str, by: str) -> Alert:
+        """Acknowledge an alert: nobody is told again of it. Raises Refusal."""
+        return self._change(alert_id, by, done="acknowledged")
+
+    def close(self, alert_id: str, by: str) -> Alert:
+        """Close an alert, until its cause occurs once more. Raises Refusal."""
+        return self._change(alert_id, by, done="closed")
+
+    def _change(self, alert_id: str, by: str, *, done: str) -> Alert:
+        step = acknowledged if done == "acknowledged" else closed
+
+        def change(board: Board) -> tuple[Board, bool]:
+            alert = board.find(alert_id)
+            if alert is None or not alert.active:
+                return board, False
+            return step(board, alert, by, self._settings, self._clock.now()), True
+
+        if not self._store.change(change):
+            alert = self.find(alert_id)
+            raise Refusal(f"{alert_id} is over since {alert.closed_at}; it cannot be {done}")
+        self.deliver()
+        return self.find(alert_id)
+
+    def deliver(self) -> list[str]:
+        """Tell what is due and send what waits; return the names of the channels that something failed to reach."""
+        sender = Sender(self._store, self._settings, self._environ, self._clock, self._send)
+        tried: set[str] = set()
+        for _ in range(_ROUNDS):
+            self._store.change(lambda board: (evaluated(board, (), self._settings, self._clock.now()), None))
+            started = sender.start()
+            if not started:
+                break
+            tried.update(started)
+            sender.wait(self._settings.timeout_seconds + 1)
+        board = self._store.read()
+        return sorted(name for name in tried if (box := board.channels.get(name)) and (box.failures or box.refused_at))
+
+    def test(self, name: str | None) -> list[ChannelTest]:
+        """Send each channel a message, or the one called `name`; return how that ended. Raises Refusal."""
+        chosen = [it for it in self._settings.channels if name in (None, it.name)]
+        if not self._settings.channels:
+            raise Refusal("ALERTS.channels is empty: there is no channel to try. docs/alerts.md tells how to add one")
+        if not chosen:
+            names = ", ".join(it.name for it in self._settings.channels)
+            raise Refusal(f"there is no channel {name} in ALERTS.channels ({names})")
+        found = []
+        for channel in chosen:
+            began = time.monotonic()
+            outcome = self._try(channel)
+            found.append(ChannelTest(channel, outcome, time.monotonic() - began))
+        now = self._clock.now()
+        outcomes = {it.channel.name: it.outcome for it in found}
+        self._store.change(lambda board: (tested(board, outcomes, now), None))
+        return found
+
+    def _try(self, channel: AlertChannel) -> Sent:
+        sender = Sender(self._store, self._settings, self._environ, self._clock, self._send)
+        at = stamp(self._clock.now())
+        alert = Alert(
+            f"test-{at}",
+            "test",
+            "test",
+            channel.levels[0] if channel.levels else "warning",
+            "This is a test",
+            1,
+            {},
+            at,
+            at,
+        )
+        told = fields(alert, None)
+        text = f"The channel {channel.name} works. Nothing is wrong."
+        message = Message(AlertEvent.TRIGGER, at, alert.id, alert.id, alert.level, alert.title, text, told)
+        outcome = sender.send(channel, message, self._settings.timeout_seconds)
+        if channel.kind == "pagerduty" and outcome.how is Ending.DELIVERED:
+            return sender.send(channel, message._replace(event=AlertEvent.RESOLVE), self._settings.timeout_seconds)
+        return outcome
+
+    def channels(self) -> list[dict[str, Any]]:
+        """Return how the channels stand, as JSON has it."""
+        board = self._store.read()
+        return [_channel(it, board, self._environ) for it in self._settings.channels]
+
+    def document(self, alert: Alert) -> dict[str, Any]:
+        """Return the alert as JSON has it."""
+        return fields(alert, self._settings.web_url)
+
+
+def _channel(channel: AlertChannel, board: Board, environ: Mapping[str, str]) -> dict[str, Any]:
+    box = board.channels.get(channel.name)
+    missing = channel.needs_secret and not environ.get(channel.env, "").strip()
+    return {
+        "name": channel.name,
+        "kind": channel.kind,
+        "waiting": len(box.queue) if box else 0,
+        "last_error": f"{channel.env} is not set" if missing else (box.last_error if box else None),
+        "last_delivered_at": box.last_delivered_at if box else None,
+    }

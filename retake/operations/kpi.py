@@ -1,0 +1,169 @@
+"""The figures of all pipelines that are looked at together: from each ledger, with snapshots at the bucket's root."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from logging import getLogger
+from typing import NamedTuple
+from zlib import crc32
+
+from retake.bucket import Bucket, NotFound
+from retake.errors import RetakeError
+from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
+from retake.kpi.figures import Figures, pipeline_figures
+from retake.kpi.metrics import Metrics, render, replace_file
+from retake.kpi.snapshots import CountedRuns, KpiSnapshots
+from retake.operations.breakers import breaker_states, open_breakers
+from retake.operations.pipelines import Operations
+from retake.paid.caps import CAPS, decoded
+from retake.retrying.dead_letters import DeadLetters
+from retake.runs.bucket_index import tag_of
+from retake.runs.history import Fingerprint, fingerprint, open_history
+from retake.strict_json import parse
+
+_log = getLogger(__name__)
+
+
+class KpiReport(NamedTuple):
+    """The figures of a window, and the facts that they are made of."""
+
+    figures: Figures
+    since: datetime
+    counted: tuple[CountedRuns, ...]
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield the facts of the window, of the pipelines in the figures. Raises StorageError."""
+        names = {it.pipeline for it in self.figures.pipelines}
+        for counted in self.counted:
+            found = counted.facts(micros(self.since), micros(self.figures.at))
+            yield from (fact for fact in found if fact.cell[1] in names)
+
+
+class KpiReader:
+    """Counts runs, and takes snapshots when it is time. One object may be kept as long as the process lives."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._terms = operations.terms.kpi
+        self._snapshots = KpiSnapshots(operations.bucket, operations.clock, every_s=self._terms.snapshot_seconds)
+
+    def report(self, window_s: float | None = None, *, rebuild: bool = False) -> KpiReport:
+        """Return the figures of the last `window_s` seconds; None is `KPI.window_seconds`.
+
+        With `rebuild` everything is counted anew, and the snapshots are replaced. Raises SettingsError, StateError and
+        StorageError where a ledger cannot be read.
+        """
+        counted = tuple(
+            self._snapshots.counted(name, source, rebuild=rebuild) for name, source in _ledgers(self._operations)
+        )
+        return self._report(counted, window_s or self._terms.window_seconds)
+
+    def metrics(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> str:
+        """Return all metrics as Prometheus reads them. `alerts` are the open alerts by level. Raises as `report`."""
+        operations, report = self._operations, self.report()
+        books = self._snapshots.counted("caps", DayBooks(operations.bucket))
+        totals = _added(it.totals() for it in (*report.counted, books))
+        now, states = operations.clock.now(), breaker_states(operations)
+        not_closed = {it["name"] for it in open_breakers(states, now)}
+        letters = {it.name: DeadLetters(it.bucket, operations.clock).count() for it in operations.pipelines}
+        breakers = {name: name in not_closed for name in states}
+        return render(Metrics(totals, report.figures, letters, breakers, alerts or {}, mode))
+
+    def after_tick(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> None:
+        """Take a snapshot if it is time, and replace `KPI.textfile`: for the end of a tick that was not idle.
+
+        Raises nothing: what fails here is logged and does not fail the tick.
+        """
+        try:
+            if self._terms.textfile:
+                text = self.metrics(alerts=alerts, mode=mode)
+                replace_file(self._terms.textfile, text.encode(), "the metrics")
+            else:
+                for name, source in _ledgers(self._operations):
+                    if self._snapshots.due(name):
+                        self._snapshots.counted(name, source)
+        except RetakeError as error:
+            _log.warning("the figures could not be brought up to date: %s", error)
+
+    def _report(self, counted: tuple[CountedRuns, ...], window_s: float) -> KpiReport:
+        operations, now = self._operations, self._operations.clock.now()
+        try:
+            since = now - timedelta(seconds=window_s)
+        except OverflowError:
+            since = datetime.min.replace(tzinfo=UTC)
+        counts = _added(it.between(micros(since), micros(now)) for it in counted)
+        listed = [it.name for it in operations.pipelines]
+        if operations.named:
+            counts = Counter({cell: amount for cell, amount in counts.items() if cell[1] in listed})
+        found = pipeline_figures(counts, listed=listed, stopped=_stopped(operations), min_runs=self._terms.min_runs)
+        return KpiReport(Figures(now, window_s, found), since, counted)
+
+
+def _ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
+    """Yield each ledger with the name of its snapshots. Robots write to the one at the root of the bucket, or to that
+    of all pipelines."""
+    url, clock = operations.terms.ledger_url, operations.clock
+    if url is not None:
+        yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", RunSource(open_history(url, operations.bucket, clock))
+        return
+    for pipeline in operations.pipelines:
+        yield tag_of(pipeline.name), RunSource(open_history(None, pipeline.bucket, clock))
+    if not operations.named and all(it.channel for it in operations.pipelines):
+        yield "root", RunSource(open_history(None, operations.bucket, clock))
+
+
+def _stopped(operations: Operations) -> list[str]:
+    """Return the pipelines that begin nothing until a person acts. A pipeline whose documents are invalid does not
+    say."""
+    states = operations.each(lambda pipeline: pipeline.state(None, lambda vendor: ""))
+    return [it.name for it, state in zip(operations.pipelines, states, strict=True) if state.stopped]
+
+
+def _added(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
+    total: Counter[Cell] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
+
+
+class DayBooks:
+    """What the books of the days say was paid (`retake.paid.caps`), as a source of facts: a segment is a month. Only
+    settled calls count, so the sums never fall."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._listed: dict[str, dict[str, int]] = {}
+
+    def segments(self) -> Mapping[str, Fingerprint]:
+        self._listed = {}
+        for entry in self._bucket.list(CAPS):
+            day = entry.key.removeprefix(CAPS).removesuffix(".json")
+            if entry.key == f"{CAPS}{day}.json" and _is_day(day):
+                mark = crc32(f"{day} {entry.size} {entry.modified!r}".encode())
+                self._listed.setdefault(day[:7], {})[day] = mark
+        return {month: fingerprint(marks.values()) for month, marks in self._listed.items()}
+
+    def marks(self, segment: str) -> Mapping[str, int]:
+        return self._listed.get(segment, {})
+
+    def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[CountedItem]:
+        for day in run_ids:
+            try:
+                book = decoded(day, parse(self._bucket.read(f"{CAPS}{day}.json")[0]))
+            except NotFound:
+                continue
+            except ValueError as error:
+                _log.warning("%s%s.json: %s; the metrics are without this day's spending", CAPS, day, error)
+                continue
+            at = micros(datetime.fromisoformat(day).replace(tzinfo=UTC))
+            sums = {} if book.moved else book.pipelines
+            facts = [Fact(at, ("spent", name), round(it.settled * 1e6)) for name, it in sums.items()]
+            yield CountedItem(day, self._listed[segment][day], segment, facts)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).strftime("%Y-%m-%d") == text
+    except ValueError:
+        return False

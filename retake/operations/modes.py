@@ -1,0 +1,49 @@
+"""The degraded mode as an operator sees and sets it."""
+
+from datetime import timedelta
+from typing import Any
+
+from retake.clock import stamp
+from retake.degraded.mode import Hand, Mode, ModeState, mode_at, robots
+from retake.degraded.store import ModeStore
+from retake.operations.pipelines import Operations
+
+
+class ModePanel:
+    """The mode of a bucket. Every method may raise StateError and StorageError."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._store = ModeStore(operations.bucket, operations.clock)
+        self._clock, self._terms = operations.clock, operations.terms
+
+    def state(self) -> ModeState:
+        return self._store.read()
+
+    def mode(self, state: ModeState) -> Mode:
+        """Return the mode that holds now."""
+        return mode_at(state, self._terms.modes, self._terms.alerts.timezone, self._clock.now())
+
+    def set(self, mode: int, length: timedelta | None, why: str) -> ModeState:
+        """Set the mode by hand, for so long or until it is set again."""
+        now = self._clock.now()
+        until = stamp(now + length) if length is not None else None
+        hand = Hand(mode, why, stamp(now), until)
+        return self._store.change(lambda state: state._replace(hand=hand))
+
+    def auto(self) -> ModeState:
+        """Leave the mode to the schedule and to the share of failed tries."""
+        return self._store.change(lambda state: state._replace(hand=None))
+
+    def document(self, state: ModeState) -> dict[str, Any]:
+        """Return how it stands, as JSON has it."""
+        mode = self.mode(state)
+        auto = state.auto
+        return {
+            "mode": mode.mode,
+            "by": mode.by,
+            "why": mode.why,
+            "since": mode.since,
+            "until": mode.until,
+            "auto": {"mode": auto.mode, "error_share": auto.error_share, "tries": auto.tries},
+            "robots": [f"NR.NSI.{number}" for number in robots(mode.mode)],
+        }

@@ -1,0 +1,287 @@
+"""The keys of a ledger in a bucket, and the index of its runs that these keys are.
+
+    runs/RUN_ID.json                            a run and its last events: the source of truth
+    runs/events/RUN_ID/SEGMENT.json             its older events; the run's document names its segments
+    runs/index/open/PIPELINE.RUN_ID             the run has not ended; empty
+    runs/index/tasks/DIGEST/RUN_ID              a run of the task with this digest; empty
+    runs/index/ended/SEGMENT/TIME.STATUS.PIPELINE.RUN_ID   how it ended, and when; empty
+    runs/index/ended.json                       how many ended, by segment: the tally
+
+What is below index/ says where to look, and can be rebuilt from the documents.
+
+Runs that have ended are listed in segments, and counted once a segment is closed. The first run that ends on another
+day opens a new segment, and so does the next one after the open segment is full. The names in the old segment are then
+counted into the tally, and nothing is added to it any more. So whatever the tally does not count is in the open
+segment, whatever the clocks say; and a tally that is lost is made again from the names.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from retake import strict_json
+from retake.bucket import ANY, Bucket, Entry, NotFound
+from retake.clock import Clock
+from retake.errors import LeaseLost, StateError, StorageError
+from retake.runs.run import Run, is_run_id
+from retake.runs.run_document import RunDocument
+from retake.runs.states import RunStatus
+
+_log = getLogger(__name__)
+
+
+OPEN = "runs/index/open/"
+ENDED = "runs/index/ended/"
+TALLY = "runs/index/ended.json"
+
+
+class OpenMarker(NamedTuple):
+    """What the key of an open marker says."""
+
+    pipeline: str  # its tag
+    run_id: str
+    modified: float  # seconds since the epoch, by the store's own clock
+
+    @property
+    def key(self) -> str:
+        return f"{OPEN}{self.pipeline}.{self.run_id}"
+
+
+class EndedRun(NamedTuple):
+    """What the key of an ended run says."""
+
+    time: str  # sorts by time
+    status: RunStatus
+    pipeline: str  # its tag
+    run_id: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.time}.{self.status.value}.{self.pipeline}.{self.run_id}"
+
+
+def open_key(run: Run) -> str:
+    return f"{OPEN}{tag_of(run.pipeline)}.{run.run_id}"
+
+
+def task_prefix(task_id: str) -> str:
+    return f"runs/index/tasks/{_digest(task_id)}/"
+
+
+def task_key(run: Run) -> str:
+    return f"{task_prefix(run.task_id)}{run.run_id}"
+
+
+def time_of(run: Run) -> str:
+    """Return when the run last changed, as text that sorts by time."""
+    return run.updated_at.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
+
+
+def ended_key(run: Run, segment: str) -> str:
+    return f"{ENDED}{segment}/{EndedRun(time_of(run), run.status, tag_of(run.pipeline), run.run_id).name}"
+
+
+def segment_of(moment: datetime, number: int = 0) -> str:
+    """Return the name of a segment opened at `moment`; `number` distinguishes those of one day."""
+    day = moment.astimezone(UTC).strftime("%Y-%m-%d")
+    return f"{day}.{number:06d}" if number else day
+
+
+def tag_of(pipeline: str) -> str:
+    """Return a word for the pipeline that can stand between dots in a key: "story/en" becomes "story+en"."""
+    plain = pipeline.replace("/", "+")
+    bare = plain.replace("-", "").replace("_", "").replace("+", "")
+    if "+" not in pipeline and bare.isascii() and bare.isalnum() and len(plain) <= 60:
+        return plain
+    return f"~{_digest(pipeline)}" if pipeline else "~"
+
+
+def opened(entries: Iterable[Entry]) -> list[OpenMarker]:
+    """Return what the keys below OPEN say, without keys of other programs."""
+    parted = ((entry.key.removeprefix(OPEN).rpartition("."), entry.modified) for entry in entries)
+    return [OpenMarker(tag, run_id, modified) for (tag, _, run_id), modified in parted if is_run_id(run_id)]
+
+
+def ended(entries: Iterable[Entry]) -> list[tuple[str, EndedRun]]:
+    """Return what the keys below ENDED say, (segment, run), without keys of other programs."""
+    found = []
+    for entry in entries:
+        segment, _, name = entry.key.removeprefix(ENDED).rpartition("/")
+        parts = name.split(".")
+        if len(parts) == 4 and parts[1] in _STATUSES and is_run_id(parts[3]):
+            found.append((segment, EndedRun(parts[0], _STATUSES[parts[1]], parts[2], parts[3])))
+    return found
+
+
+_STATUSES = {status.value: status for status in RunStatus}
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+FULL = 1000
+"""How many names one ledger adds to a segment before it opens another."""
+
+_DANGLING_S = 24 * 3600.0  # the writer of a marker that is so old and has no document died
+
+
+Counts = Mapping[str, Mapping[str, int]]
+"""How many runs of a segment ended, by pipeline tag and status."""
+
+Wanted = Callable[[RunStatus, str], bool]
+"""Returns whether runs with that status and pipeline tag are wanted."""
+
+Look = Callable[[str], tuple[RunDocument, str] | None]
+"""Returns the document of a run, by id. Raises StateError."""
+
+
+class Tally(NamedTuple):
+    """The counts of closed segments, and the name of the open one."""
+
+    open_segment: str
+    closed: Mapping[str, Counts]
+
+    def encode(self) -> bytes:
+        """Return the tally as it is stored."""
+        return strict_json.encode({"open_segment": self.open_segment, "closed_segments": self.closed})
+
+
+class EndedIndex:
+    """The names of the runs that have ended. Changes are for the holder of the ledger's lease only."""
+
+    def __init__(self, bucket: Bucket, clock: Clock, look: Look) -> None:
+        self._bucket, self._clock, self._look = bucket, clock, look
+        self._added = 0  # since this object opened a segment
+
+    def open_segment(self, bucket: Bucket) -> str:
+        """Return the segment for a run that ends now, and open it if need be."""
+        tally, now = read_tally(self._bucket), self._clock.now()
+        if tally and is_open(tally, now) and self._added < FULL:
+            return tally.open_segment
+        self._heal(bucket, tally)
+        self._added = 0
+        return open_segment(bucket, tally, now)
+
+    def add(self, bucket: Bucket, run: Run, segment: str) -> None:
+        """Add the name of a run whose document says that it has ended. Never raises StorageError or LeaseLost: what
+        fails here is repaired when the next segment is opened."""
+        self._added += 1
+        try:
+            bucket.write(ended_key(run, segment), b"", ANY)
+            bucket.delete(open_key(run))
+        except (StorageError, LeaseLost) as error:
+            _log.warning("%s has ended and is saved, but is not yet indexed as ended: %s", run.run_id, error)
+
+    def _heal(self, bucket: Bucket, tally: Tally | None) -> None:
+        """Bring the names in line with the documents after a crash.
+
+        A run that has ended and still has an open marker ended while the present segment was open.
+        """
+        filed = {it.run_id for it in uncounted(bucket, tally)}
+        for it in opened(bucket.list(OPEN)):
+            try:
+                found = self._look(it.run_id)
+            except StateError as error:
+                _log.warning("%s", error)
+                continue
+            if found is None and self._clock.now().timestamp() - it.modified > _DANGLING_S:
+                bucket.delete(it.key)
+            if found and (run := found[0].run).ended:
+                if run.run_id not in filed:
+                    bucket.write(ended_key(run, tally.open_segment if tally else segment_of(run.updated_at)), b"", ANY)
+                bucket.delete(it.key)
+
+
+def read_tally(bucket: Bucket) -> Tally | None:
+    """Return the tally, or None where it is missing or invalid."""
+    try:
+        raw = json.loads(bucket.read(TALLY)[0])
+        return Tally(_segment(raw["open_segment"]), {_segment(it): _counts(by) for it, by in _items(raw)})
+    except NotFound:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        _log.warning("%s is invalid; it is made again from the names below %s", TALLY, ENDED)
+        return None
+
+
+def open_segment(bucket: Bucket, tally: Tally | None, moment: datetime) -> str:
+    """Count the open segment and return the name of a new one, for runs that end at `moment`."""
+    names = ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))
+    closed = {**(tally.closed if tally else {}), **_counted(names)}
+    taken = {*closed, tally.open_segment if tally else None}
+    number = 0
+    while segment_of(moment, number) in taken:
+        number += 1
+    bucket.write(TALLY, Tally(segment_of(moment, number), closed).encode(), ANY)
+    return segment_of(moment, number)
+
+
+def is_open(tally: Tally, moment: datetime) -> bool:
+    """Return whether the open segment is of the day of `moment`."""
+    return tally.open_segment.partition(".")[0] == segment_of(moment)
+
+
+def closed_counts(tally: Tally | None, tag: str | None) -> Counter[RunStatus]:
+    """Return how many runs of the pipeline with this tag (None: of all) the tally counts, by status."""
+    counts: Counter[RunStatus] = Counter()
+    for segment in tally.closed.values() if tally else ():
+        for pipeline, by_status in segment.items():
+            if tag in (None, pipeline):
+                counts.update({RunStatus(status): number for status, number in by_status.items()})
+    return counts
+
+
+def uncounted(bucket: Bucket, tally: Tally | None) -> list[EndedRun]:
+    """Return the runs whose names the tally does not count."""
+    return [it for _, it in ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))]
+
+
+def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[EndedRun]:
+    """Return the last `limit` wanted runs that have ended, and any others that ended in the same moment."""
+    found: list[EndedRun] = []
+    for it in _by_segment(bucket, tally, wanted):
+        if len(found) >= limit and (not found or it.time != found[-1].time):
+            break
+        found.append(it)
+    return found
+
+
+def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[EndedRun]:
+    """Yield the wanted runs, the last one first. Segments without any are not listed."""
+    yield from _backwards(uncounted(bucket, tally), wanted)
+    for segment in sorted(tally.closed, reverse=True) if tally else ():
+        assert tally
+        statuses = [(RunStatus(it), tag) for tag, counts in tally.closed[segment].items() for it in counts]
+        if any(wanted(*it) for it in statuses):
+            yield from _backwards([it for _, it in ended(bucket.list(f"{ENDED}{segment}/"))], wanted)
+
+
+def _backwards(found: list[EndedRun], wanted: Wanted) -> Iterator[EndedRun]:
+    those = (it for it in found if wanted(it.status, it.pipeline))
+    return iter(sorted(those, key=lambda it: (it.time, it.run_id), reverse=True))
+
+
+def _counted(names: list[tuple[str, EndedRun]]) -> dict[str, dict[str, dict[str, int]]]:
+    counts: dict[str, dict[str, dict[str, int]]] = {}
+    for (segment, tag, status), number in Counter((segment, it.pipeline, it.status) for segment, it in names).items():
+        counts.setdefault(segment, {}).setdefault(tag, {})[status.value] = number
+    return counts
+
+
+def _items(raw: dict[str, Any]) -> list[tuple[str, Any]]:
+    return list(raw["closed_segments"].items())
+
+
+def _segment(value: Any) -> str:
+    if not isinstance(value, str) or "/" in value or not value[:4].isdecimal():
+        raise ValueError(value)
+    return value
+
+
+def _counts(value: Any) -> dict[str, dict[str, int]]:
+    return {tag: {RunStatus(status).value: int(n) for status, n in by.items()} for tag, by in value.items()}

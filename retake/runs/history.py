@@ -1,0 +1,176 @@
+"""What happened to all runs of a ledger, for figures: read in bulk, and again only where something has changed.
+
+A history has its runs in segments. Each run has a mark, which changes with each of its events, and each segment has a
+fingerprint of its runs' marks. A reader who keeps what it made of a run reads the run again only when its mark has
+changed, and looks at no run of a segment whose fingerprint is the same. That holds however late an event comes and
+whatever the clocks say.
+
+A run's history ends with the run: what is noted on it afterwards is left out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import takewhile
+from logging import getLogger
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from retake.bucket import Bucket
+from retake.clock import Clock
+from retake.errors import StateError
+from retake.runs.bucket_documents import RunDocuments
+from retake.runs.bucket_index import ENDED, ended, read_tally
+from retake.runs.run import CHANGED, ERROR, STEP_DONE, Event
+from retake.runs.run_document import MOST_EVENTS, RunDocument, events_in, run_key
+from retake.runs.states import FINAL, RunStatus
+
+TOLD = (STEP_DONE, ERROR, CHANGED)
+"""The kinds of events that a history is made of."""
+
+UNFINISHED = "open"
+"""The segment of the runs of a bucket that have not ended."""
+
+_log = getLogger(__name__)
+
+
+class Fingerprint(NamedTuple):
+    """What tells whether any run of a segment has changed."""
+
+    runs: int
+    marks: int | None  # their sum; None: the segment is closed, and its runs never change
+
+    def agrees(self, other: "Fingerprint") -> bool:
+        """Return whether both may be of the same runs."""
+        return self.runs == other.runs and (self.marks == other.marks or None in (self.marks, other.marks))
+
+
+class RunRecord(NamedTuple):
+    """A run as its history tells it."""
+
+    run_id: str
+    mark: int
+    segment: str
+    pipeline: str
+    status: RunStatus
+    created_at: datetime
+    updated_at: datetime  # of its last transition: when it ended, if it has ended
+    events: Sequence[Event] = ()  # results of steps and errors, in order, up to the run's end
+
+
+class RunHistory(Protocol):
+    """The runs of one ledger. Every method may raise StorageError."""
+
+    def segments(self) -> Mapping[str, Fingerprint]:
+        """Return the segments by name, as they are now. Call it before the other two."""
+        ...
+
+    def marks(self, segment: str) -> Mapping[str, int]:
+        """Return the marks of the segment's runs, by run id."""
+        ...
+
+    def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
+        """Yield these runs of the segment, as they are now; one that is gone or cannot be read is left out.
+
+        A run that has changed meanwhile may be of another segment by now, which its record says.
+        """
+        ...
+
+
+def open_history(url: str | None, bucket: Bucket, clock: Clock) -> RunHistory:
+    """Return the history of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
+
+    Raises SettingsError, StorageError, and StateError for tables of another version.
+    """
+    if url is None:
+        return BucketHistory(bucket)
+    from retake.runs.sql_history import open_sql_history
+
+    return open_sql_history(url)
+
+
+def fingerprint(marks: Iterable[int]) -> Fingerprint:
+    """Return the fingerprint of a segment whose runs have these marks."""
+    found = [*marks]
+    return Fingerprint(len(found), sum(found))
+
+
+def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
+    """Return the results of steps and the errors among `events`, those of kinds TOLD, up to the run's last transition
+    if it has ended. The error that led to it stands right behind it, in the same write."""
+    found = [*events]
+    if status in FINAL:
+        last = max((number for number, event in enumerate(found) if event.kind == CHANGED), default=len(found))
+        end = found[last : last + 1]
+        behind = takewhile(
+            lambda it: it.kind == ERROR and (it.seq, it.trace_id) == (end[0].seq + 1, end[0].trace_id),
+            found[last + 1 :],
+        )
+        found = [*found[:last], *behind]
+    return [event for event in found if event.kind != CHANGED]
+
+
+class BucketHistory:
+    """The history of the ledger in `bucket`: its segments are those of the names of runs that have ended (see
+    `retake.runs.bucket_tally`). Runs that have not ended are read each time, as in every look at such a ledger."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._documents = RunDocuments(bucket, most_events=MOST_EVENTS, cached=False)
+        self._listed: dict[str, dict[str, int]] = {}
+        self._unfinished: dict[str, RunDocument] = {}
+
+    def segments(self) -> Mapping[str, Fingerprint]:
+        unfinished = self._documents.open_ids(None)  # first: a run that ends meanwhile is found among the ended
+        tally = read_tally(self._bucket)
+        closed = {
+            name: Fingerprint(sum(number for by_status in counts.values() for number in by_status.values()), None)
+            for name, counts in (tally.closed.items() if tally else ())
+        }
+        self._listed = {}
+        self._list(f"{ENDED}{tally.open_segment}/" if tally else ENDED)
+        there = {run_id for marks in self._listed.values() for run_id in marks}
+        self._unfinished = {}
+        for run_id in unfinished:
+            if run_id not in there and (doc := self._document(run_id)):
+                self._unfinished[run_id] = doc
+        if self._unfinished:
+            self._listed[UNFINISHED] = {
+                run_id: crc32(f"{run_id} {doc.next_seq}".encode()) for run_id, doc in self._unfinished.items()
+            }
+        return {**closed, **{name: fingerprint(marks.values()) for name, marks in self._listed.items()}}
+
+    def marks(self, segment: str) -> Mapping[str, int]:
+        if segment not in self._listed:
+            self._list(f"{ENDED}{segment}/")
+        return self._listed.get(segment, {})
+
+    def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
+        for run_id in run_ids:
+            doc = self._unfinished.get(run_id) or self._document(run_id)
+            try:
+                events = self._events(doc) if doc else []
+            except StateError as error:
+                _log.warning("%s; the figures are without this run", error)
+                continue
+            if doc:
+                run, mark = doc.run, self._listed[segment][run_id]
+                told = up_to_the_end(events, run.status)
+                yield RunRecord(run_id, mark, segment, run.pipeline, run.status, run.created_at, run.updated_at, told)
+
+    def _list(self, prefix: str) -> None:
+        for segment, it in ended(self._bucket.list(prefix)):
+            self._listed.setdefault(segment, {})[it.run_id] = crc32(it.name.encode())
+
+    def _document(self, run_id: str) -> RunDocument | None:
+        try:
+            found = self._documents.look(run_id)
+        except StateError as error:
+            _log.warning("%s; the figures are without this run", error)
+            return None
+        return found[0] if found else None
+
+    def _events(self, doc: RunDocument) -> list[Event]:
+        run_id = doc.run.run_id
+        if doc.segments:
+            return [event for event in self._documents.events(run_id) if event.kind in TOLD]
+        return events_in(run_key(run_id), run_id, [it for it in doc.raw["events"] if it["kind"] in TOLD])

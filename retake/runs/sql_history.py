@@ -1,0 +1,109 @@
+"""The history of a ledger in SQLite or PostgreSQL (see `retake.runs.history`).
+
+A run's mark is made of its number of events and of the times of day at which it began and last changed: these tell one
+run from another after a backup was restored and the same day has passed once more.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam, case, func, literal_column, select
+
+from retake.runs.database import Database, open_database
+from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
+from retake.runs.run import CHANGED, Event
+from retake.runs.schema import for_reading
+from retake.runs.statements import EVENT, Prepared
+from retake.runs.tables import events, task_runs
+
+TOGETHER = 200
+"""How many runs are read with one statement."""
+
+_RUN = tuple(task_runs.c[name] for name in ("run_id", "pipeline", "run_status", "created_at", "updated_at"))
+_OF_RUN = len(_RUN) + 1
+
+_DAY = {"sqlite": "substr({}, 1, 10)", "postgresql": "to_char({}, 'YYYY-MM-DD')"}
+_DIGITS = {
+    "sqlite": "CAST(replace(substr({0}, 12, 8), ':', '') AS BIGINT) + CAST(substr({0}, 21, 6) AS BIGINT)",
+    "postgresql": "CAST(to_char({0}, 'HH24MISS') AS BIGINT) + CAST(to_char({0}, 'US') AS BIGINT)",
+}
+"""Parts of a time, by database. A connection to PostgreSQL is in UTC."""
+
+
+def open_sql_history(url: str) -> "SqlHistory":
+    """Open the history of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
+    empty. Raises SettingsError, StateError for tables of another version, StorageError."""
+    database = open_database(url, read_only=True)
+    try:
+        return SqlHistory(for_reading(database))
+    except BaseException:
+        database.close()
+        raise
+
+
+class SqlHistory:
+    """The history of the ledger in `database`. A segment has the runs whose last transition was on one day (UTC)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        name = database.dialect.name
+        self._segments, self._marks, self._read = (
+            Prepared(query(name), database.dialect) for query in (_segments, _marks, _read)
+        )
+        self.close = weakref.finalize(self, database.close)
+        """Close the connections. Done at the latest when the history is garbage."""
+
+    def segments(self) -> Mapping[str, Fingerprint]:
+        with self._database.cursor() as cursor:
+            return {str(day): Fingerprint(runs, int(marks)) for day, runs, marks in self._segments.run(cursor, {})}
+
+    def marks(self, segment: str) -> Mapping[str, int]:
+        first = datetime.fromisoformat(segment).replace(tzinfo=UTC)
+        with self._database.cursor() as cursor:
+            return dict(row[:2] for row in self._marks.run(cursor, {"first": first, "next": first + timedelta(days=1)}))
+
+    def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
+        wanted = [*run_ids]
+        for start in range(0, len(wanted), TOGETHER):
+            some = wanted[start : start + TOGETHER]
+            padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
+            with self._database.cursor() as cursor:
+                rows = self._read.run(cursor, padded)
+            for run, found in groupby(rows, key=lambda row: row[:_OF_RUN]):
+                mark, run_id, pipeline, status, created_at, updated_at = run
+                events = (Event(*row[_OF_RUN:]) for row in found if row[_OF_RUN] is not None)
+                told, present = up_to_the_end(events, status), updated_at.strftime("%Y-%m-%d")
+                yield RunRecord(run_id, int(mark), present, pipeline, status, created_at, updated_at, told)
+
+
+def _mark(dialect: str) -> ColumnElement[int]:
+    began, changed = (_DIGITS[dialect].format(f"task_runs.{name}") for name in ("created_at", "updated_at"))
+    return literal_column(f"(task_runs.last_seq * 1000003 + {began} + {changed})", BigInteger)
+
+
+def _segments(dialect: str) -> Select[Any]:
+    day = literal_column(_DAY[dialect].format("task_runs.updated_at"), Text)
+    columns: list[ColumnElement[Any]] = [day, func.count(), func.sum(_mark(dialect))]
+    return select(*columns).select_from(task_runs).group_by(literal_column("1"))
+
+
+def _marks(dialect: str) -> Select[Any]:
+    of_day = and_(task_runs.c.updated_at >= bindparam("first"), task_runs.c.updated_at < bindparam("next"))
+    return select(task_runs.c.run_id, _mark(dialect)).where(of_day)
+
+
+def _read(dialect: str) -> Select[Any]:
+    """Return the query for the runs run_0 to run_199 and their events, as they were at one moment."""
+    kinds = events.c.kind.in_([literal_column(f"'{kind}'") for kind in TOLD])
+    both = task_runs.outerjoin(events, and_(events.c.run_id == task_runs.c.run_id, kinds))
+    query = select(_mark(dialect), *_RUN, *EVENT[:-1], _payload()).select_from(both)
+    wanted = task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(TOGETHER)])
+    return query.where(wanted).order_by(task_runs.c.run_id, events.c.seq)
+
+
+def _payload() -> ColumnElement[Any]:
+    """Of transitions nothing but their place is needed."""
+    return case((events.c.kind != literal_column(f"'{CHANGED}'"), events.c.payload))

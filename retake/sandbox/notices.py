@@ -1,0 +1,78 @@
+"""Stand-ins of what alerts are sent through: Slack, PagerDuty's Events v2, Twilio, Telegram, and a webhook.
+
+Formats from the services' documentation. Not documented, and so assumptions: the wording of some errors.
+"""
+
+from retake.sandbox.http_messages import Request, Response, error_response
+from retake.sandbox.task_service import ApiCall
+
+_SLACK_ERRORS = {400: "invalid_payload", 403: "action_prohibited", 404: "channel_not_found", 500: "rollup_error"}
+_NEEDED = {"trigger": ("routing_key", "payload"), "acknowledge": ("routing_key", "dedup_key")}
+_NEEDED["resolve"] = _NEEDED["acknowledge"]
+_SMS_CODES = {"To": 21604, "From": 21603, "Body": 21602}
+
+
+def addresses(url: str) -> dict[str, str]:
+    """Return, by kind of channel, its key `endpoint` or, for Slack and webhooks, the URL that is its secret."""
+    paths = {"slack": "/services/T0/B0/X0", "pagerduty": "/v2/enqueue", "sms": "", "telegram": "", "webhook": ""}
+    return {kind: f"{url}/{'twilio' if kind == 'sms' else kind}{path}" for kind, path in paths.items()}
+
+
+def slack_error(status: int) -> Response:
+    text = _SLACK_ERRORS.get(status, "fatal_error")
+    return Response(status, text.encode(), "text/plain", {"Retry-After": "1"} if status == 429 else {})
+
+
+def slack(call: ApiCall) -> Response:
+    """POST /services/…: an incoming webhook."""
+    return Response(200, b"ok", "text/plain") if call.request.fields.get("text") else slack_error(400)
+
+
+def pagerduty_error(status: int, *errors: str) -> Response:
+    body = {"status": "invalid event", "message": "Event object is invalid", "errors": list(errors)}
+    return error_response(status, body)
+
+
+def pagerduty(call: ApiCall) -> Response:
+    """POST /v2/enqueue."""
+    event = call.request.fields
+    if event.get("event_action") not in _NEEDED:
+        return pagerduty_error(400, "'event_action' is invalid")
+    missing = [name for name in _NEEDED[event["event_action"]] if not event.get(name)]
+    if isinstance(event.get("payload"), dict):
+        missing += [f"payload.{name}" for name in ("summary", "source", "severity") if not event["payload"].get(name)]
+    if missing:
+        return pagerduty_error(400, *(f"'{name}' is missing or blank" for name in missing))
+    key = event.get("dedup_key") or f"sandbox-{call.n}"
+    return Response(202, {"status": "success", "message": "Event processed", "dedup_key": key})
+
+
+def basic_credentials(request: Request) -> str:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    return given if scheme == "Basic" else ""
+
+
+def sms_error(status: int, code: int = 0, message: str = "The request failed") -> Response:
+    code = code or {401: 20003, 404: 20404, 429: 20429}.get(status, 20500)
+    return error_response(status, {"code": code, "message": message, "status": status})
+
+
+def sms(call: ApiCall) -> Response:
+    """POST …/Messages.json."""
+    missing = [name for name in _SMS_CODES if not call.request.form.get(name)]
+    if missing:
+        return sms_error(400, _SMS_CODES[missing[0]], f"'{missing[0]}' is required")
+    return Response(201, {"sid": f"SM{call.n:032x}", "status": "queued", "error_code": None})
+
+
+def telegram_error(status: int, description: str = "") -> Response:
+    body = {"ok": False, "error_code": status, "description": description or f"Error {status}"}
+    return error_response(status, body | ({"parameters": {"retry_after": 1}} if status == 429 else {}))
+
+
+def telegram(call: ApiCall) -> Response:
+    """POST /bot<TOKEN>/sendMessage."""
+    text, chat_id = str(call.request.fields.get("text") or ""), call.request.fields.get("chat_id")
+    if not chat_id or not text.strip() or len(text) > 4096:
+        return telegram_error(400, f"Bad Request: message {'is too long' if len(text) > 4096 else 'or chat is empty'}")
+    return Response(200, {"ok": True, "result": {"message_id": call.n, "chat": {"id": chat_id}, "text": text}})

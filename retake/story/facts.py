@@ -1,0 +1,128 @@
+"""What the story tells of itself at the end of a tick, for alerts (`retake.alerts.conditions.PipelineFacts`)."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from retake.alerts.conditions import FailedGeneration, PipelineFacts, StepFailures, UnknownOutcome
+from retake.clock import stamp
+from retake.errors import ErrorRecord, RetakeError
+from retake.story.decision import held_until, vendor_of_step
+from retake.story.documents import FAILED_STEP, UNKNOWN, UPSCALE, Documents, GenDocument, MidjourneyDocument, Step
+from retake.story.settings import Workflow
+from retake.story.store import DocumentStore
+
+_ORDER = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
+"""The paid steps, in the order of their results."""
+
+_SHORTEST_QUOTE = 24  # characters
+
+
+def story_facts(
+    documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord, *, capped: str, interrupted: str
+) -> PipelineFacts:
+    """Return the facts. `error` is the last failure as alerts may tell it, `capped` why a cap holds a call back, and
+    `interrupted` when a tick found that the one before it had died; "" if not."""
+    gen, doc = documents.gen, documents.midjourney
+    failed = gen.failed_in_a_row
+    under_way = gen.generation_id is not None
+    return PipelineFacts(
+        gen.generation_id,
+        tuple(_failures(documents, limits, now, error)) if under_way else (),
+        _last(gen) if gen.last_failure or failed else None,
+        failed,
+        stopped=failed >= limits.max_failed_in_a_row and not under_way,
+        refused=_refused(doc, limits) if under_way else None,
+        error=error if under_way else ErrorRecord(),
+        step=doc.present_step.value if under_way else None,
+        unknown=_unknown(documents, limits) if under_way else None,
+        capped=capped,
+        interrupted=interrupted,
+    )
+
+
+def _failures(documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord) -> list[StepFailures]:
+    """The steps with failed tries since their last result. The counters are looked at, not the status: a reset sets the
+    status to null for a tick, and each retry would be the end of the alert."""
+    doc = documents.midjourney
+    failing = FAILED_STEP.get(doc.status) if doc.status else None
+    found = []
+    for step in Step:
+        tries = doc.retries_of(step) + (step is failing)
+        if tries:
+            retried = step is not failing or _attempt_left(doc, step, limits, now)
+            own = error if error.raw.get("robot_id") == f"story.{step}" else ErrorRecord()
+            found.append(StepFailures(step.value, tries, limits.max_retries + 1, retried, own))
+    return found
+
+
+def _attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetime) -> bool:
+    from retake.story.retry_policy import attempt_left
+
+    return attempt_left(doc, step, limits, now)
+
+
+def _last(gen: GenDocument) -> FailedGeneration:
+    raw = gen.last_failure
+    return FailedGeneration(raw.get("generation_id"), raw.get("step"), ErrorRecord(raw.get("error") or {}))
+
+
+def _refused(doc: MidjourneyDocument, limits: Workflow) -> str | None:
+    if held_until(doc, limits) is None or doc.pending:
+        return None
+    return vendor_of_step(doc.present_step) or doc.present_step.value
+
+
+def _unknown(documents: Documents, limits: Workflow) -> UnknownOutcome | None:
+    """The paid call whose outcome nobody knows: it is held, or was made again and its step has no result yet."""
+    doc = documents.midjourney
+    call = doc.pending
+    if call and call.outcome == UNKNOWN:
+        asked = stamp(call.requested_at) if call.requested_at else None
+        return UnknownOutcome(call.step.value, True, asked)
+    if limits.on_unknown_outcome == "hold":
+        return None  # the operator has decided
+    lacking = _without_result(documents)
+    for made in reversed(doc.paid_calls):
+        if made.get("outcome") == UNKNOWN and made.get("possible_duplicate") and made.get("step") in lacking:
+            return UnknownOutcome(str(made["step"]), False, made.get("requested_at_utc"))
+    return None
+
+
+def _without_result(documents: Documents) -> tuple[Step, ...]:
+    files, results = documents.files, documents.midjourney.results
+    if "json" not in files:
+        return _ORDER
+    if "mp4" in files:
+        return ()
+    if "png" in files or (results and results.task_type == UPSCALE):
+        return _ORDER[3:]
+    return _ORDER[2:] if results else _ORDER[1:]
+
+
+def tellable(store: DocumentStore, error: ErrorRecord) -> ErrorRecord:
+    """Return the failure of the generation under way without what its message quotes of the prompts: alerts go to chat
+    programs and telephones. The text of the generation is read only where there is a message."""
+    if not error.message:
+        return error
+    name, prompts = store.documents.gen.generation_id or "", []
+    try:
+        content = store.read_object(store.file_key(name, "json")) if "json" in store.documents.files else None
+        prompts = [it for key, it in (content or {}).items() if key.endswith("_prompt") and isinstance(it, str)]
+    except RetakeError:
+        pass  # the tick itself says what is wrong with it
+    pending = store.documents.midjourney.pending
+    asked = pending.raw.get("prompt") if pending else None
+    message = _without(error.message, [*prompts, *([asked] if isinstance(asked, str) else [])])
+    return ErrorRecord({**error.raw, "message": message})
+
+
+def _without(text: str, prompts: Iterable[str]) -> str:
+    from difflib import SequenceMatcher
+
+    for prompt in prompts:
+        while True:
+            match = SequenceMatcher(None, text, prompt, autojunk=False).find_longest_match()
+            if match.size < min(_SHORTEST_QUOTE, len(prompt) or 1):
+                break
+            text = f"{text[: match.a]}…{text[match.a + match.size :]}"
+    return text

@@ -1,0 +1,258 @@
+"""What surrounds the work of a tick: the mode that holds, the alerts that it raises, what its channels are sent.
+
+One document is read before the work, `alerts/state.json`, which repeats the mode. Where nothing is wrong, nothing is
+imported, read or written besides.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from logging import getLogger
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from retake.alerts.conditions import Findings, PipelineFacts, degraded, look
+from retake.alerts.settings import AlertSettings
+from retake.bucket import Bucket, NotFound
+from retake.clock import Clock, parse_stamp, stamp
+from retake.degraded.mode import Mode, ModeState, decoded, mode_at
+from retake.degraded.settings import ModeSettings
+from retake.errors import RetakeError, StateError
+from retake.exit_codes import ExitCode
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
+
+if TYPE_CHECKING:
+    from retake.alerts.delivery import Sender
+
+_log = getLogger(__name__)
+
+KEY = "alerts/state.json"
+"""The one document that each tick reads for alerts and mode."""
+
+AfterWork = Callable[[Mode], Sequence[Findings]]
+"""What follows work (figures, breakers, the automatic mode): returns what is wrong with what all share."""
+
+
+def nothing_after(mode: Mode) -> Sequence[Findings]:
+    """Do nothing after work."""
+    return ()
+
+
+class BoardDocument:
+    """The board as it was read, without loading what understands all of it (`retake.alerts.board`)."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+
+    @classmethod
+    def read(cls, bucket: Bucket) -> "BoardDocument":
+        """Raises StateError, StorageError."""
+        try:
+            value = json.loads(bucket.read(KEY)[0])
+        except NotFound:
+            value = {}
+        except (ValueError, RecursionError) as error:
+            raise StateError(f"{KEY}: not JSON ({error}). Mend it or remove it") from error
+        if not isinstance(value, dict):
+            raise StateError(f"{KEY}: the whole document is no object. Mend it or remove it")
+        return cls(value)
+
+    @property
+    def wants_a_look(self) -> bool:
+        """Whether anything was wrong lately, or waits to be sent."""
+        waiting = any(it.get("queue") for it in self._channels())
+        return bool(self.raw.get("alerts") or self.raw.get("ended") or waiting)
+
+    def due(self, now: datetime) -> bool:
+        """Return whether a message waits that may be sent now."""
+        return any(_due(it, now) for it in self._channels())
+
+    def _channels(self) -> list[Mapping[str, Any]]:
+        channels = self.raw.get("channels")
+        found = channels.values() if isinstance(channels, dict) else ()
+        return [it for it in found if isinstance(it, dict)]
+
+
+def _due(channel: Mapping[str, Any], now: datetime) -> bool:
+    if not channel.get("queue"):
+        return False
+    try:
+        times = [parse_stamp(channel[name]) for name in ("sending_until", "next_at") if channel.get(name)]
+    except (ValueError, TypeError):
+        return True
+    return all(now >= it for it in times)
+
+
+class WatchedRunner(Protocol):
+    """Runs ticks of one pipeline, and tells what the last one found."""
+
+    def tick(self, orders: Orders) -> Tick: ...
+    def facts(self) -> PipelineFacts | None: ...
+    @property
+    def worked(self) -> bool: ...
+
+
+class TickWatch:
+    """Alerts and mode around the ticks of one process. Thread safe, since channels tick in parallel.
+
+    `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks
+    in which something was done; `report` where a report is due.
+    """
+
+    def __init__(
+        self,
+        settings: AlertSettings,
+        modes: ModeSettings,
+        bucket: Bucket,
+        clock: Clock,
+        environ: Mapping[str, str],
+        *,
+        after_work: AfterWork = nothing_after,
+        report: Callable[[str, datetime], None] | None = None,
+    ) -> None:
+        self._settings, self._modes, self._bucket, self._clock = settings, modes, bucket, clock
+        self._environ, self._after_work, self._report = environ, after_work, report
+        self._lock = Lock()
+        self._looks: list[Findings] = []
+        self._worked = False
+        self._document = BoardDocument({})
+        self._mode = Mode()
+        self._sender: Sender | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """The mode that holds since `begin`."""
+        return self._mode
+
+    def begin(self, *, send: bool = True) -> None:
+        """Read the document, and with `send` start to send what waits.
+
+        Raises StorageError, and StateError where the mode cannot be known, since it limits what may be paid for.
+        """
+        self._looks, self._worked = [], False
+        try:
+            self._document = BoardDocument.read(self._bucket)
+            state = decoded(self._document.raw.get("mode"))
+        except (ValueError, AttributeError, StateError) as error:
+            _log.critical("no alert is raised or sent: %s", error)
+            self._document, state = BoardDocument({}), self._mode_itself()
+        self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
+        if send and self._document.due(self._clock.now()):
+            self._send()
+
+    def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
+        """Run one tick of a pipeline, from `begin` to `end`. Raises what the tick raises."""
+        self.begin()
+        try:
+            return self.observed(pipeline, runner, orders)
+        finally:
+            self.end()
+
+    def observed(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
+        """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
+        exit_code: int = ExitCode.BUG
+        try:
+            tick = runner.tick(orders)
+            exit_code = tick.exit_code
+        except RetakeError as error:
+            misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
+            exit_code = ExitCode.OK if misspelt else error.exit_code
+            raise
+        except KeyboardInterrupt:
+            exit_code = ExitCode.INTERRUPTED
+            raise
+        else:
+            return tick
+        finally:
+            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked)
+
+    def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool) -> None:
+        """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
+        whether the tick changed anything."""
+        if facts is None and exit_code == ExitCode.OK:
+            return  # somebody else is at work
+        now = stamp(self._clock.now())
+        found = look(pipeline, exit_code, facts, now, self._settings.failures_before_warning)
+        with self._lock:
+            self._looks.append(found)
+            self._worked = self._worked or worked or exit_code != 0
+
+    def end(self) -> None:
+        """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
+        saved is found again by the next tick."""
+        shared: list[Findings] = []
+        with _tolerant("what all pipelines share could not be looked at"):
+            if self._worked or self._mode.by == "auto":
+                shared += self._after_work(self._mode)
+        with _tolerant("a report could not be made"):
+            self._make_reports()
+        with _tolerant("alerts could not be brought up to date"):
+            looks = [*self._looks, *shared, self._degraded()]
+            if self._document.wants_a_look or any(it.found for it in looks):
+                self._evaluate(looks)
+            if self._sender:
+                self._sender.wait(self._settings.tick_wait_seconds)
+
+    def _mode_itself(self) -> ModeState:
+        from retake.degraded.store import ModeStore
+
+        return ModeStore(self._bucket, self._clock).read()
+
+    def _evaluate(self, looks: Sequence[Findings]) -> None:
+        from retake.alerts.board import Board
+        from retake.alerts.evaluation import evaluated
+        from retake.alerts.store import BoardStore
+
+        now = self._clock.now()
+
+        def step(board: Board) -> tuple[Board, bool]:
+            new = evaluated(board, looks, self._settings, now)
+            return new, any(it.queue for it in new.channels.values())
+
+        if BoardStore(self._bucket, self._clock).change(step):
+            self._send()
+
+    def _send(self) -> None:
+        from retake.alerts.delivery import Sender
+        from retake.alerts.store import BoardStore
+
+        if self._sender is None:
+            store = BoardStore(self._bucket, self._clock)
+            self._sender = Sender(store, self._settings, self._environ, self._clock)
+        self._sender.start()
+
+    def _degraded(self) -> Findings:
+        mode = self._mode
+        wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
+        return Findings("", frozenset({"degraded"}), wrong)
+
+    def _make_reports(self) -> None:
+        wanted = {it for channel in self._settings.channels for it in channel.reports}
+        if not wanted or not self._report:
+            return
+        from retake.alerts.reports import due_reports
+
+        done, now = self._document.raw.get("reports"), self._clock.now()
+        for kind in due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, now):
+            self._report(kind, now)
+            self._document = BoardDocument.read(self._bucket)
+
+
+def _facts(runner: WatchedRunner) -> PipelineFacts | None:
+    try:
+        return runner.facts()
+    except Exception:  # noqa: BLE001  a bug here must not take the place of what the tick raised
+        _log.exception("what the tick found cannot be told: this is a bug in Retake")
+        return None
+
+
+@contextmanager
+def _tolerant(what: str) -> Iterator[None]:
+    """Log what goes wrong: neither alerts nor figures take the place of how a tick ended."""
+    try:
+        yield
+    except RetakeError as error:
+        _log.error("%s; the next tick does so: %s", what, error)
+    except Exception:  # noqa: BLE001  a bug here must not fail a tick
+        _log.exception("%s: this is a bug in Retake", what)

@@ -1,0 +1,40 @@
+"""The machinery of the ledgers' tests is used here too."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+sys.path += [folder for folder in (str(TESTS / "runs"), str(TESTS / "kpi")) if folder not in sys.path]
+
+from kpi_ledgers import Place  # noqa: E402
+from postgres import FAST, new_database, or_skipped, server  # noqa: E402
+
+from retake.bucket.memory import MemoryBucket, MemoryStore  # noqa: E402
+from retake.clock import FakeClock  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    with or_skipped(), server(*FAST) as base:
+        yield base
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["bucket", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Place]:
+    """A ledger of each kind, empty, and the bucket beside it."""
+    urls: dict[str, Callable[[], str | None]] = {
+        "bucket": lambda: None,
+        "sqlite": lambda: f"sqlite:{tmp_path}/ledger.db",
+        "postgresql": lambda: new_database(request.getfixturevalue("postgres")),
+    }
+    place = Place(urls[request.param](), MemoryBucket(MemoryStore(clock)), clock)
+    yield place
+    place.close()

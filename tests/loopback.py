@@ -1,0 +1,50 @@
+"""A server on a loopback socket with a thread for each connection; a subclass says what it does with one."""
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class LoopbackServer:
+    """Listens from its construction until `close`. No connection may keep a test longer than `patience_s`."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._stop = threading.Event()
+        self._connections: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def serve(self, connection: socket.socket, stop: threading.Event) -> None:
+        """Serve one connection; OSError and ValueError end it. `stop` is set once the test is over."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._stop.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._connections:  # a peer that has left with its window shut is not noticed for a minute
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(self._patience_s)
+
+    def _accept(self) -> None:
+        while not self._stop.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError, ValueError):  # the client went away: that is its right
+            connection.settimeout(self._patience_s)
+            self.serve(connection, self._stop)
