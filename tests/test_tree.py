@@ -19,9 +19,9 @@ BELOW = {
     "console": {
         "story",
         "operations",
+        "kpi",
         "alerts",
         "degraded",
-        "kpi",
         "robots",
         "ticking",
         "runs",
@@ -33,9 +33,9 @@ BELOW = {
     "operations": {"ticking", "alerts", "degraded", "kpi", "runs", "paid", "retrying", "vendors", "bucket"},
     "story": {
         "operations",
+        "kpi",
         "alerts",
         "degraded",
-        "kpi",
         "sandbox",
         "vendors",
         "media",

@@ -150,13 +150,14 @@ def report(context: CommandContext, kind: str, send: bool) -> Answer:
     title, _, rest = made.words().partition("\n")
     rows = [(name, value) for name, _, value in (line.partition(": ") for line in rest.splitlines())]
     blocks: list[Block] = [Heading(title), Facts(rows)]
+    failed = panel.send_report(made, now) if send else []
     if send:
-        failed = panel.send_report(made, now)
-        blocks += done_lines(f"the {kind} report is sent") if not failed else []
         if failed:
             blocks.append(Sentence(f"These channels did not take it yet: {', '.join(failed)}.", Tone.BAD))
-        return Answer({**made.document(), "not_taken_by": failed}, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
-    return Answer({**made.document(), "not_taken_by": []}, blocks)
+        else:
+            blocks += done_lines(f"the {kind} report is sent")
+    document = {**made.document(), "not_taken_by": failed}
+    return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
 
 
 for each in (list_alerts, show_alert, acknowledge, close, test, deliver, report):

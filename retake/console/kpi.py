@@ -1,7 +1,5 @@
 """`retake kpi`: how well pipelines and robots work: success and retry rates, durations, errors, levels, targets."""
 
-from datetime import timedelta
-
 import click
 
 from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
@@ -38,7 +36,7 @@ _TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: T
 @click.option("--rebuild", is_flag=True, help="Count every run anew from the ledger, and replace the snapshots.")
 def command(
     context: CommandContext,
-    window: timedelta | None = None,
+    window: float | None = None,
     plot: str | None = None,
     prometheus: str | None = None,
     rebuild: bool = False,
@@ -47,8 +45,7 @@ def command(
     duration, errors by class, the level, and targets that are missed. docs/kpi.md explains each figure.
     """
     reader = KpiReader(context.operations)
-    seconds = int(window.total_seconds()) if window else None
-    report = reader.report(seconds, rebuild=rebuild)
+    report = reader.report(window, rebuild=rebuild)
     blocks = _blocks(report.figures)
     if plot:
         from retake.kpi.plot import draw

@@ -1,7 +1,5 @@
 """`retake mode`: the degraded mode, which holds paid work back while much goes wrong."""
 
-from datetime import timedelta
-
 import click
 
 from retake.console.answer import Answer, Cell, Facts, Tone, done_lines
@@ -55,7 +53,7 @@ def show_mode(context: CommandContext) -> Answer:
     help="For so long, like 30m or 2h; else until it is set anew.",
 )
 @click.option("--why", metavar="TEXT", default="", help="Why, for people who look at it.")
-def set_mode(context: CommandContext, number: int, length: timedelta | None, why: str) -> Answer:
+def set_mode(context: CommandContext, number: int, length: float | None, why: str) -> Answer:
     """Set the mode by hand. It wins over the schedule and over what is set by itself, 0 too."""
     panel = ModePanel(context.operations)
     state = panel.set(number, length, why)

@@ -17,8 +17,8 @@ def read_since(
     text = (value or "").strip()
     if value is None:
         return None
-    if (ago := _length(text)) is not None:
-        return ago
+    if ago := _AGO.fullmatch(text):
+        return timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -27,17 +27,16 @@ def read_since(
         raise click.BadParameter(f"{text!r} is no time; {way}.", ctx, param) from None
 
 
-def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> timedelta | None:
-    """Return the length of time ("90m", "24h", "7d") that an option's value means: more than nothing, and ten years at
-    most. A callback of click. Raises click.BadParameter."""
+def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
+    """Return the seconds of the length of time ("90m", "24h", "7d") that an option's value means: more than nothing, and
+    ten years at most. A callback of click. Raises click.BadParameter."""
     if value is None:
         return None
     length = _length(value.strip())
     if length is None or not timedelta() < length <= LONGEST_WINDOW:
-        raise click.BadParameter(
-            f"{value.strip()!r} is no length of time; say how long (90s, 90m, 24h, 7d, 4w), at most 3650d.", ctx, param
-        )
-    return length
+        way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
+        raise click.BadParameter(f"{value.strip()!r} is no length of time; {way}.", ctx, param)
+    return length.total_seconds()
 
 
 LONGEST_WINDOW = timedelta(days=3650)

@@ -1,7 +1,7 @@
 """The figures in the text format of Prometheus, for the textfile collector of node_exporter and for scrapes."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from retake.errors import StorageError
 from retake.kpi.facts import Cell
-from retake.kpi.figures import Figures, KpiLevel
-from retake.runs.states import FINAL, OPEN
+from retake.kpi.figures import Figures
+from retake.runs.states import FINAL, OPEN, RunStatus
 
 MODE = 0o644
 
@@ -33,7 +33,8 @@ class Metrics(NamedTuple):
 def render(metrics: Metrics) -> str:
     """Return the metrics as Prometheus reads them, without timestamps."""
     lines = []
-    for name, kind, text, samples in _families(metrics):
+    for name, samples in _samples(metrics).items():
+        kind, text = _KINDS[name]
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
         lines += [f"{name}{end}{_braces(labels)} {value!r}" for end, labels, value in samples]
     return "\n".join(lines) + "\n"
@@ -57,57 +58,50 @@ def replace_file(path: str, data: bytes, what: str) -> None:
         ) from error
 
 
-def _families(metrics: Metrics) -> Iterable[tuple[str, str, str, list[Sample]]]:
+_KINDS = {
+    "retake_runs_total": ("counter", "Runs that have ended, by how."),
+    "retake_open_runs": ("gauge", "Runs that have not ended, by state."),
+    "retake_step_tries_total": ("counter", "Tries of a step, by what came of them."),
+    "retake_errors_total": ("counter", "Errors on record, by class and code."),
+    "retake_run_duration_seconds": ("summary", "How long runs took that have ended."),
+    "retake_spend_usd_total": ("counter", "What was paid, in US dollars."),
+    "retake_success_ratio": ("gauge", "Runs that succeeded, of those that ended in the window."),
+    "retake_retry_ratio": ("gauge", "Failed tries that were repeated, of all tries in the window."),
+    "retake_dead_letters": ("gauge", "Items that failed for good and are kept."),
+    "retake_alerts": ("gauge", "Alerts that are not resolved, by level."),
+    "retake_breaker_open": ("gauge", "1 while calls to the vendor are held back."),
+    "retake_mode": ("gauge", "The degraded mode, 0 (full) to 3 (emergency)."),
+}
+"""The type and the meaning of each metric, in the order in which they are written."""
+
+
+def _samples(metrics: Metrics) -> dict[str, list[Sample]]:
     totals, figures = metrics.totals, metrics.figures.pipelines
     names = sorted({cell[1] for cell in totals} | {it.pipeline for it in figures})
-    success = {it.pipeline: it.success_rate for it in figures}
-    retries = {it.pipeline: it.retry_rate for it in figures}
-    runs: list[Sample] = [
-        ("", {"pipeline": name, "status": status.value}, totals.get(("ended", name, status.value), 0))
+    return {
+        "retake_runs_total": _by_status(totals, "ended", names, sorted(FINAL)),
+        "retake_open_runs": _by_status(totals, "open", names, OPEN),
+        "retake_step_tries_total": _tries(totals),
+        "retake_errors_total": _errors(totals),
+        "retake_run_duration_seconds": _durations(totals, names),
+        "retake_spend_usd_total": [("", {"pipeline": it}, totals.get(("spent", it), 0) / 1e6) for it in names],
+        "retake_success_ratio": _known({it.pipeline: it.success_rate for it in figures}),
+        "retake_retry_ratio": _known({it.pipeline: it.retry_rate for it in figures}),
+        "retake_dead_letters": _known(metrics.dead_letters),
+        "retake_alerts": [("", {"level": it}, metrics.alerts.get(it, 0)) for it in ("warning", "error", "critical")],
+        "retake_breaker_open": [("", {"vendor": it}, int(opened)) for it, opened in sorted(metrics.breakers.items())],
+        "retake_mode": [("", {}, metrics.mode)],
+    }
+
+
+def _by_status(
+    totals: Mapping[Cell, int], kind: str, names: Iterable[str], statuses: Sequence[RunStatus]
+) -> list[Sample]:
+    return [
+        ("", {"pipeline": name, "status": status.value}, totals.get((kind, name, status.value), 0))
         for name in names
-        for status in sorted(FINAL)
+        for status in statuses
     ]
-    unfinished: list[Sample] = [
-        ("", {"pipeline": name, "status": status.value}, totals.get(("open", name, status.value), 0))
-        for name in names
-        for status in OPEN
-    ]
-    yield "retake_runs_total", "counter", "Runs that have ended, by how.", runs
-    yield "retake_open_runs", "gauge", "Runs that have not ended, by state.", unfinished
-    yield "retake_step_tries_total", "counter", "Tries of a step, by what came of them.", _tries(totals)
-    yield "retake_errors_total", "counter", "Errors on record, by class and code.", _errors(totals)
-    yield "retake_run_duration_seconds", "summary", "How long runs took that have ended.", _durations(totals, names)
-    yield (
-        "retake_spend_usd_total",
-        "counter",
-        "What was paid, in US dollars.",
-        [("", {"pipeline": name}, totals.get(("spent", name), 0) / 1e6) for name in names],
-    )
-    yield "retake_success_ratio", "gauge", "Runs that succeeded, of those that ended in the window.", _known(success)
-    yield "retake_retry_ratio", "gauge", "Failed tries that were repeated, of all tries in the window.", _known(retries)
-    yield (
-        "retake_dead_letters",
-        "gauge",
-        "Items that failed for good and are kept.",
-        [("", {"pipeline": name}, number) for name, number in sorted(metrics.dead_letters.items())],
-    )
-    yield (
-        "retake_alerts",
-        "gauge",
-        "Alerts that are not resolved, by level.",
-        [
-            ("", {"level": level.value}, metrics.alerts.get(level.value, 0))
-            for level in KpiLevel
-            if level is not KpiLevel.OK
-        ],
-    )
-    yield (
-        "retake_breaker_open",
-        "gauge",
-        "1 while calls to the vendor are held back.",
-        [("", {"vendor": vendor}, int(is_open)) for vendor, is_open in sorted(metrics.breakers.items())],
-    )
-    yield "retake_mode", "gauge", "The degraded mode, 0 (full) to 3 (emergency).", [("", {}, metrics.mode)]
 
 
 def _tries(totals: Mapping[Cell, int]) -> list[Sample]:

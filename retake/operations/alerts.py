@@ -112,9 +112,8 @@ class AlertPanel:
             raise Refusal(
                 f"no channel takes the {report.kind} report: name it in the `reports` of one (docs/alerts.md)"
             )
-        words, figures = report.words(), report.document()
-        kind, settings = report.kind, self._settings
-        self._store.change(lambda board: (with_report(board, kind, words, figures, settings, now, again=True), None))
+        sent, settings = report.sent(), self._settings
+        self._store.change(lambda board: (with_report(board, sent, settings, now, again=True), None))
         return self.deliver()
 
     def test(self, name: str | None) -> list[ChannelTest]:

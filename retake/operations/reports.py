@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert
-from retake.alerts.reports import WINDOWS, with_report
+from retake.alerts.reports import WINDOWS, Report, with_report
 from retake.alerts.store import BoardStore
 from retake.clock import parse_stamp, stamp
 from retake.kpi.figures import POLLS, Figures, ratio
@@ -53,6 +53,10 @@ class PeriodReport(NamedTuple):
             "before": self.before.document() if self.before else None,
         }
 
+    def sent(self) -> Report:
+        """Return it as it is sent."""
+        return Report(self.kind, self.words(), self.document())
+
     def words(self) -> str:
         """Return it as text, the first line a title."""
         it, old = self.figures, self.before
@@ -91,10 +95,9 @@ def send_report(operations: Operations, kind: str, now: datetime) -> bool:
     settings = operations.terms.alerts
     if not any(kind in it.reports for it in settings.channels):
         return False
-    report = make_report(operations, kind, now)
-    words, figures = report.words(), report.document()
+    sent = make_report(operations, kind, now).sent()
     store = BoardStore(operations.bucket, operations.clock)
-    store.change(lambda board: (with_report(board, kind, words, figures, settings, now), None))
+    store.change(lambda board: (with_report(board, sent, settings, now), None))
     return True
 
 

@@ -7,6 +7,7 @@ follow_ups.py       the actions that may follow a failure, as data
 recovery.py         the steps that lead out of an error, per robot and for all of them
 robot.py            Robot: does a piece of work under its protocol
 execution.py        one piece of work from beginning to end: its records, and the actions that follow a failure
+run_record.py       the same as a run on a ledger, for figures
 action_sink.py      ActionSink: receives the actions that follow a failure
 deferred.py         work that is due again later
 chain.py            robots that work one after another, until one fails fast

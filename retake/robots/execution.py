@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from logging import getLogger
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retake.clock import Clock
 from retake.degraded.mode import FULL
@@ -16,6 +16,10 @@ from retake.robots.deferred import Deferrals
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 from retake.robots.recovery import follow_ups_of, steps_after
+from retake.robots.run_record import RobotRun
+
+if TYPE_CHECKING:
+    from retake.runs import Ledger
 
 _log = getLogger(__name__)
 
@@ -37,6 +41,7 @@ class Ports(NamedTuple):
     noted: Callable[[Record], None] = lambda record: None  # called for each failed attempt that is repeated
     corrections: Mapping[str, Correction] = MappingProxyType({})  # by the class B code that they fix
     mode: Callable[[], int] = lambda: FULL  # returns the degraded mode, 0 to 3 (degraded.py)
+    ledger: "Ledger | None" = None  # on which each piece of work is a run of the pipeline "robot/ID"
 
 
 class Failure(NamedTuple):
@@ -59,10 +64,12 @@ class Execution:
         context: Mapping[str, Any],
         done_already: Collection[Do] = (),
         deferrals: Deferrals | None = None,
+        run: RobotRun | None = None,
     ) -> None:
         self._policy, self._ports, self._deferrals = policy, ports, deferrals
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
         self._done_already = done_already  # actions that the work itself does, and the sink need not
+        self.run = run or RobotRun(None, policy.id, correlation_id, ports.owner)
         self._told = False
         self.attempts = 0
 
@@ -87,6 +94,7 @@ class Execution:
         actions = [retry_in(round(tried.decision.after_s, 3)), *(it.as_recovery_action() for it in follows)]
         record = self._record(tried.error, actions)
         self._ports.noted(record)
+        self.run.tried(record)
         self._hand_in(follows, record)
         self._told = self._told or endless
 
@@ -103,6 +111,7 @@ class Execution:
             follows = () if self._told else self._follow_ups(error, read_only_begins=read_only_begins)
         follows = (*first, *follows)
         record = self._record(error, [action.as_recovery_action() for action in follows])
+        self.run.failed(record)
         self._hand_in(follows, record)
         return Failure(error, record, follows)
 

@@ -26,6 +26,7 @@ from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy, keyed
 from retake.robots.read_only import ReadOnly
+from retake.robots.run_record import RobotRun
 from retake.robots.sections import CACHED_BY_DEFAULT
 
 _log = getLogger(__name__)
@@ -101,7 +102,8 @@ class Robot:
 
         self._check_mode()
         execution = self._execution(correlation_id, input_data)
-        result = self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
+        with execution.run.ending():
+            result = self._ended(execution, self._guard(execution.observe).outcome(validated), partly_done)
         return result if cache_key is None else self._cached(cache_key, result)
 
     def _cached(self, key: str, result: Result[T]) -> Result[T]:
@@ -123,6 +125,7 @@ class Robot:
         if outcome.end is End.STOPPED:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
+            execution.run.done()
             return Result(outcome.value, (), outcome.attempts)
         compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
         return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
@@ -189,7 +192,8 @@ class Robot:
             verdict.passed()
             return verdict
 
-        result = self._ended(execution, self._guard(execution.observe).outcome(judged))
+        with execution.run.ending():
+            result = self._ended(execution, self._guard(execution.observe).outcome(judged))
         if (verdict := result.value) and (wrong := verdict.wrong):
             _log.warning("%s: %s (%s)", self.policy.id, wrong, verdict.finding)
             if verdict.finding is step_validation.StepFinding.CORRECTED:
@@ -209,7 +213,10 @@ class Robot:
         execution = self._execution(correlation_id, data)
         creator = self.creator(parts, execution.observe)
         try:
-            return Result(creator.create(data, key), (), execution.attempts)
+            with execution.run.ending():
+                created = creator.create(data, key)
+            execution.run.done()
+            return Result(created, (), execution.attempts)
         except ReadOnly as error:  # the sink was told when it began
             return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
@@ -238,7 +245,9 @@ class Robot:
         self._check_mode()
         ports = self._ports
         batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
-        report = batches.run(keyed(self.policy, items))
+        run = self._run(correlation_id)
+        with run.ending():
+            report = batches.run(keyed(self.policy, items))
         failed: dict[str, tuple[CodedError, list[str]]] = {}
         for key, ended in report.ended.items():
             if ended.error:
@@ -247,8 +256,9 @@ class Robot:
         failures = []
         for error, keys in failed.values():
             given, context = {"items": keys}, {"statistics": figures}
-            execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES)
+            execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
             failures.append(execution.failed(error))
+        run.done()
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
     def _check_mode(self) -> None:
@@ -268,6 +278,7 @@ class Robot:
         context: Mapping[str, Any] | None = None,
         *,
         done_already: frozenset[Do] = frozenset(),
+        run: RobotRun | None = None,
     ) -> Execution:
         return Execution(
             policy=self.policy,
@@ -277,7 +288,11 @@ class Robot:
             context=context or {},
             done_already=done_already,
             deferrals=self.deferrals,
+            run=run or self._run(correlation_id),
         )
+
+    def _run(self, correlation_id: str) -> RobotRun:
+        return RobotRun(self._ports.ledger, self.policy.id, correlation_id, self._ports.owner)
 
 
 def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:

@@ -9,11 +9,10 @@ from random import Random
 
 import pytest
 from kpi_ledgers import A, B, C, Place
-from retake.bucket.wrappers import CountingBucket
-from retake.bucket.wrappers import Wrapper
 
 from retake.bucket import ANY, Bucket
 from retake.bucket.memory import MemoryBucket
+from retake.bucket.wrappers import CountingBucket, Wrapper
 from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, micros

@@ -15,7 +15,8 @@ def test_the_names_are_those_of_the_modules_that_define_them() -> None:
 
 
 def test_ports_keep_their_order() -> None:
-    assert Ports._fields == ("clock", "random", "sink", "states", "owner", "stop", "noted", "corrections", "mode")
+    fields = ("clock", "random", "sink", "states", "owner", "stop", "noted", "corrections", "mode", "ledger")
+    assert Ports._fields == fields
 
 
 def test_batch_and_creation_keep_their_short_names() -> None:

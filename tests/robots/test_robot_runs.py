@@ -1,0 +1,124 @@
+"""What a robot does is on the ledger: pipeline "robot/ID", a run for each piece of work."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from protocol_robots import POLICIES, RecordingSink
+
+from retake.bucket.memory import MemoryBucket
+from retake.bucket.wrappers import Wrapper
+from retake.clock import FakeClock
+from retake.errors import RobotError, Stopped, StorageError
+from retake.robots.batch import BatchItem, BatchParts
+from retake.robots.batch_plan import Made
+from retake.robots.creation import CreationParts
+from retake.robots.execution import Ports
+from retake.robots.robot import Robot
+from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.run import CHANGED
+from retake.runs.states import RunStatus
+
+AWAY = "ERR_TEMPORARY_APPIUS_UNAVAILABLE"
+
+
+class Shop:
+    def __init__(self, robot: str = "NR.NSI.1", stop: Callable[[], bool] | None = None) -> None:
+        self.clock = FakeClock()
+        self.ledger = BucketLedger(MemoryBucket(), self.clock)
+        ports = Ports(self.clock, lambda: 0.5, RecordingSink(), owner="host:1", stop=stop, ledger=self.ledger)
+        self.robot = Robot(POLICIES[robot], ports)
+
+    def told(self) -> list[tuple[str, RunStatus, list[str]]]:
+        """Task, state, and what stands on record of each run: error codes, and steps that are done."""
+        return [
+            (
+                run.task_id,
+                run.status,
+                [
+                    str(it.payload.get("error_code") or f"done: {it.payload.get('step')}")
+                    for it in self.ledger.events(run.run_id)
+                    if it.kind != CHANGED
+                ],
+            )
+            for run in self.ledger.runs(pipeline=f"robot/{self.robot.policy.id}")
+        ]
+
+
+def failing(code: str, times: int) -> Callable[[Any], str]:
+    def work(call: Any) -> str:
+        if call.attempt <= times:
+            raise RobotError(code, "it failed")
+        return "result"
+
+    return work
+
+
+def test_failed_tries_and_a_result() -> None:
+    shop = Shop()
+    shop.robot.run(failing(AWAY, 2), correlation_id="event-1")
+    assert shop.told() == [("NR.NSI.1/event-1", RunStatus.SUCCEEDED, [AWAY, AWAY, "done: NR.NSI.1"])]
+    [run] = shop.ledger.runs()
+    assert (run.updated_at - run.created_at).total_seconds() == 2 + 8
+
+
+def test_a_last_failure_ends_the_run_with_its_record() -> None:
+    shop = Shop()
+    result = shop.robot.run(failing(AWAY, 9), correlation_id="event-1")
+    assert shop.told() == [("NR.NSI.1/event-1", RunStatus.FAILED, [AWAY] * 4)]
+    [run] = shop.ledger.runs()
+    assert shop.ledger.events(run.run_id)[-1].payload["error_id"] == result.failures[0].record["error_id"]
+
+
+def test_the_same_work_again_is_a_run_of_its_own() -> None:
+    shop = Shop()
+    for _ in range(2):
+        shop.robot.run(failing(AWAY, 0), correlation_id="event-1")
+        shop.clock.sleep(1)
+    assert [run.attempt for run in shop.ledger.runs()] == [2, 1]
+
+
+def test_work_that_is_stopped_is_cancelled_and_a_bug_is_a_failure() -> None:
+    stopped, broken = Shop(stop=lambda: True), Shop()
+    with pytest.raises(Stopped):
+        stopped.robot.run(failing(AWAY, 9), correlation_id="e")
+    with pytest.raises(ZeroDivisionError):
+        broken.robot.run(lambda call: 1 // 0, correlation_id="e")
+    assert [status for _, status, _ in stopped.told()] == [RunStatus.CANCELLED]
+    assert [status for _, status, _ in broken.told()] == [RunStatus.FAILED]
+
+
+def test_a_creation_is_a_run() -> None:
+    shop, items = Shop("NR.NSI.4"), dict[str, str]()
+    conflict = "ERR_TEMPORARY_DB_CONFLICT"
+
+    def make(key: str, data: Any, call: Any) -> str:
+        return items.setdefault(key, failing(conflict, 1)(call))
+
+    parts = CreationParts(find=lambda key, data: items.get(key), make=make)
+    shop.robot.create(parts, {"name": "plate"}, correlation_id="c")
+    assert shop.told() == [("NR.NSI.4/c", RunStatus.SUCCEEDED, [conflict, "done: NR.NSI.4"])]
+
+
+def test_batches_are_one_run_that_fails_where_any_item_failed() -> None:
+    for bad, status in ((set[str](), RunStatus.SUCCEEDED), ({"b"}, RunStatus.FAILED)):
+        shop = Shop("NR.NSI.5")
+
+        def send(sending: Any, bad: set[str] = bad) -> dict[str, Any]:
+            refused = RobotError("ERR_BUSINESS_INVALID_SCRAP_TYPE", "it is refused")
+            return {it.key: refused if it.key in bad else Made(it.key) for it in sending.items}
+
+        parts = BatchParts(find=lambda item: None, send=send, undo=lambda item, made: None)
+        shop.robot.create_all(parts, [BatchItem(key, {"n": key}) for key in "abc"], correlation_id="c")
+        assert [it[1] for it in shop.told()] == [status]
+
+
+def test_a_ledger_that_is_away_stops_no_robot() -> None:
+    class Away(Wrapper):
+        def write(self, key, data, expect):  # type: ignore[no-untyped-def]
+            raise StorageError("away")
+
+    clock = FakeClock()
+    ledger = BucketLedger(Away(MemoryBucket()), clock)
+    robot = Robot(POLICIES["NR.NSI.1"], Ports(clock, lambda: 0.5, RecordingSink(), ledger=ledger))
+    assert robot.run(failing(AWAY, 1), correlation_id="e").value == "result"
