@@ -223,6 +223,14 @@ def redact(text: str) -> str:
     return text
 
 
+def in_words(error: BaseException) -> str:
+    """Return what a log or a document may have of any exception.
+
+    That is the message of one of Retake's, redacted, and of any other only its type: libraries quote URLs with secrets.
+    """
+    return redact(str(error)) if isinstance(error, RetakeError) else type(error).__name__
+
+
 def beginning(text: str) -> str:
     """Return at most the first 8192 characters of `text`, without part of a secret at the end.
 

@@ -46,6 +46,7 @@ ANSWERS = {
     "alerts close": ["answer_alerts_change"],
     "alerts test": ["answer_alerts_test"],
     "alerts deliver": ["answer_alerts_deliver"],
+    "alerts report": ["answer_alerts_report"],
     "mode show": ["answer_mode_show"],
     "mode set": ["answer_mode_change"],
     "mode auto": ["answer_mode_change"],

@@ -26,6 +26,7 @@ from retake.errors import (
     VendorError,
     error_record,
     escalate,
+    in_words,
     redact,
     retry_in,
 )
@@ -199,3 +200,11 @@ def test_no_credential_of_a_header_survives(around: str, token: str) -> None:
 )
 def test_redact_hides_no_less_and_no_more(text: str, expected: str) -> None:
     assert redact(text) == expected
+
+
+def test_of_another_librarys_error_only_the_type_is_shown() -> None:
+    assert in_words(OSError("https://hooks.example/T0/secret")) == "OSError"
+    assert in_words(StorageError("https://bucket.example/a?token=1 is away")) == redact(
+        "https://bucket.example/a?token=1 is away"
+    )
+    assert "token" not in in_words(StorageError("https://bucket.example/a?token=1 is away"))

@@ -30,7 +30,7 @@ BELOW = {
         "vendors",
         "bucket",
     },
-    "operations": {"kpi", "ticking", "alerts", "degraded", "runs", "paid", "retrying", "vendors", "bucket"},
+    "operations": {"ticking", "alerts", "degraded", "kpi", "runs", "paid", "retrying", "vendors", "bucket"},
     "story": {
         "operations",
         "kpi",
@@ -50,7 +50,7 @@ BELOW = {
     "paid": {"retrying", "bucket"},
     "degraded": {"alerts", "retrying", "bucket"},
     "alerts": {"vendors", "retrying", "bucket"},
-    "robots": {"runs", "retrying", "bucket"},
+    "robots": {"degraded", "runs", "retrying", "bucket"},
     "runs": {"retrying", "bucket"},
     "retrying": {"bucket"},
     "sandbox": {"vendors", "media", "bucket"},

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from retake.alerts.board import Board
 from retake.alerts.hours import WEEK, last_due, minutes_of, zone_of
@@ -25,12 +26,20 @@ def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
     return last_due(now, zone_of(settings.timezone), minutes_of(settings.report_at), weekday)
 
 
-def with_report(
-    board: Board, kind: str, words: str, figures: Mapping[str, object], settings: AlertSettings, now: datetime
-) -> Board:
-    """Return the board with a report in the queues of the channels that take it, once for each time it is due."""
+class Report(NamedTuple):
+    """A report as it is sent: its text, the first line a title, and its figures."""
+
+    kind: str
+    words: str
+    figures: Mapping[str, object]
+
+
+def with_report(board: Board, report: Report, settings: AlertSettings, now: datetime, *, again: bool = False) -> Board:
+    """Return the board with a report in the queues of the channels that take it, once for each time it is due; with
+    `again` also if it was there already."""
+    kind, words, figures = report
     due = stamp(due_at(kind, settings, now))
-    if board.reports.get(kind) == due:
+    if board.reports.get(kind) == due and not again:
         return board
     names = [it.name for it in settings.channels if kind in it.reports]
     channels = queued_report(board.channels, f"{kind}-{due[:10]}", words, figures, names, stamp(now))

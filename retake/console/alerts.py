@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from retake.alerts.board import ACKNOWLEDGED, Alert
+from retake.alerts.reports import WINDOWS
 from retake.alerts.wording import lines
 from retake.clock import parse_stamp
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone, done_lines
@@ -16,6 +17,7 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.exit_codes import ExitCode
 from retake.operations.alerts import AlertPanel
+from retake.operations.reports import make_report
 from retake.operations.words import ago
 
 TONES = {"warning": Tone.WARN, "error": Tone.BAD, "critical": Tone.BAD}
@@ -138,7 +140,27 @@ def deliver(context: CommandContext) -> Answer:
     return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
 
 
-for each in (list_alerts, show_alert, acknowledge, close, test, deliver):
+@console_command("report")
+@click.argument("kind", type=click.Choice([*WINDOWS]))
+@click.option("--send", is_flag=True, help="Also send it to the channels that take it.")
+def report(context: CommandContext, kind: str, send: bool) -> Answer:
+    """Show what was made, what failed and what it cost: in the last day, or in the last week against the one before."""
+    now, panel = context.clock.now(), _panel(context)
+    made = make_report(context.operations, kind, now)
+    title, _, rest = made.words().partition("\n")
+    rows = [(name, value) for name, _, value in (line.partition(": ") for line in rest.splitlines())]
+    blocks: list[Block] = [Heading(title), Facts(rows)]
+    failed = panel.send_report(made, now) if send else []
+    if send:
+        if failed:
+            blocks.append(Sentence(f"These channels did not take it yet: {', '.join(failed)}.", Tone.BAD))
+        else:
+            blocks += done_lines(f"the {kind} report is sent")
+    document = {**made.document(), "not_taken_by": failed}
+    return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
+
+
+for each in (list_alerts, show_alert, acknowledge, close, test, deliver, report):
     command.add_command(each)
 
 

@@ -6,7 +6,7 @@ from retake.console.answer import Answer, Cell, Facts, Tone, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
-from retake.console.since import read_span
+from retake.console.since import read_window
 from retake.degraded.mode import Mode
 from retake.operations.modes import ModePanel
 
@@ -46,13 +46,17 @@ def show_mode(context: CommandContext) -> Answer:
 @console_command("set")
 @click.argument("number", metavar="0..3", type=click.IntRange(0, 3))
 @click.option(
-    "--for", "for_s", metavar="TIME", callback=read_span, help="For so long, like 30m or 2h; else until it is set anew."
+    "--for",
+    "length",
+    metavar="TIME",
+    callback=read_window,
+    help="For so long, like 30m or 2h; else until it is set anew.",
 )
 @click.option("--why", metavar="TEXT", default="", help="Why, for people who look at it.")
-def set_mode(context: CommandContext, number: int, for_s: float | None, why: str) -> Answer:
+def set_mode(context: CommandContext, number: int, length: float | None, why: str) -> Answer:
     """Set the mode by hand. It wins over the schedule and over what is set by itself, 0 too."""
     panel = ModePanel(context.operations)
-    state = panel.set(number, for_s, why)
+    state = panel.set(number, length, why)
     return _done("set", panel.mode(state), panel.document(state))
 
 

@@ -27,26 +27,24 @@ def read_since(
         raise click.BadParameter(f"{text!r} is no time; {way}.", ctx, param) from None
 
 
-def read_span(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
-    """Return the seconds of a length of time ("90s", "30m", "24h", "7d", "1w"). A callback of click. Raises
-    click.BadParameter."""
+def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
+    """Return the seconds of the length of time ("90m", "24h", "7d") that an option's value means: more than nothing, and
+    ten years at most. A callback of click. Raises click.BadParameter."""
     if value is None:
         return None
-    span = _AGO.fullmatch(value.strip())
-    if span is None or int(span[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no length of time; say 90s, 30m, 24h, 7d or 1w.", ctx, param)
-    return float(int(span[1]) * _UNITS[span[2]])
+    length = _length(value.strip())
+    if length is None or not timedelta() < length <= LONGEST_WINDOW:
+        way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
+        raise click.BadParameter(f"{value.strip()!r} is no length of time; {way}.", ctx, param)
+    return length.total_seconds()
 
 
-LONGEST_WINDOW_S = 3650 * 86_400.0
+LONGEST_WINDOW = timedelta(days=3650)
 
 
-def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
-    """Return the seconds of a length of time, ten years at most. A callback of click. Raises click.BadParameter."""
-    seconds = read_span(ctx, param, value)
-    if seconds is not None and seconds > LONGEST_WINDOW_S:
-        raise click.BadParameter(f"{value!r} is no length of time that can be counted; say 3650d at most.", ctx, param)
-    return seconds
+def _length(text: str) -> timedelta | None:
+    found = _AGO.fullmatch(text)
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
 
 
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:

@@ -1,16 +1,38 @@
-"""What follows ticks that did something: a look at what all pipelines share."""
+"""What follows ticks that did something: figures, the automatic mode, and a look at what all pipelines share."""
 
 from collections.abc import Sequence
 
-from retake.alerts.conditions import Findings, breaker_open
-from retake.degraded.mode import Mode
+from retake.alerts.conditions import Findings, bad_rates, breaker_open
+from retake.alerts.settings import LEVELS
+from retake.alerts.store import BoardStore
+from retake.degraded.mode import Mode, auto_after
+from retake.degraded.store import ModeStore
+from retake.kpi.figures import Figures, KpiLevel, PipelineFigures
 from retake.operations.breakers import breaker_states, open_breakers
+from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
 
 
 def after_work(operations: Operations, mode: Mode) -> Sequence[Findings]:
-    """Return what is wrong with what all pipelines share. Raises StorageError."""
-    return [_breakers(operations)]
+    """Take a snapshot of the figures if it is time, change the automatic mode, and return what is wrong with what all
+    pipelines share. Raises StateError, StorageError."""
+    figures = KpiReader(operations)
+    store = ModeStore(operations.bucket, operations.clock)
+    if operations.terms.modes.auto:
+        _change_mode(operations, figures, store)
+    elif mode.by != "default":
+        store.repeat()
+    board = BoardStore(operations.bucket, operations.clock).read()
+    active = [it.level for it in board.alerts.values() if it.active]
+    figures.after_tick(alerts={level: active.count(level) for level in LEVELS}, mode=mode.mode)
+    return [_breakers(operations), rates(figures.report().figures)]
+
+
+def _change_mode(operations: Operations, figures: KpiReader, store: ModeStore) -> None:
+    terms, now = operations.terms.modes, operations.clock.now()
+    steps = [step for it in figures.report(terms.window_seconds).figures.pipelines for step in it.steps]
+    failed, tries = sum(it.failed_tries for it in steps), sum(it.tries for it in steps)
+    store.change(lambda state: state._replace(auto=auto_after(state.auto, failed, tries, terms, now)))
 
 
 def _breakers(operations: Operations) -> Findings:
@@ -19,3 +41,20 @@ def _breakers(operations: Operations) -> Findings:
         for it in open_breakers(breaker_states(operations), operations.clock.now())
     ]
     return Findings("", frozenset({"breaker_open"}), tuple(found))
+
+
+def rates(figures: Figures) -> Findings:
+    """Return whether success or retry rates are bad. A pipeline that has stopped has an alert of its own."""
+    bad = [it for it in figures.pipelines if it.rate_level is not KpiLevel.OK]
+    if not bad:
+        return Findings("", frozenset({"kpi"}))
+    worst = max(bad, key=lambda it: it.rate_level.rank)
+    what = "; ".join(map(_rates, sorted(bad, key=lambda it: -it.rate_level.rank)[:3]))
+    return Findings("", frozenset({"kpi"}), (bad_rates(worst.rate_level.value, what),))
+
+
+def _rates(it: PipelineFigures) -> str:
+    def percent(rate: float | None) -> str:
+        return "unknown" if rate is None else f"{rate:.1%}"
+
+    return f"{it.pipeline}: success {percent(it.success_rate)}, retries {percent(it.retry_rate)}"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert, Board
@@ -9,12 +10,14 @@ from retake.alerts.delivery import Send, Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
 from retake.alerts.outbox import tested
+from retake.alerts.reports import with_report
 from retake.alerts.settings import LEVELS, AlertChannel
 from retake.alerts.store import BoardStore
 from retake.alerts.wording import fields
 from retake.clock import stamp
 from retake.operations.pipelines import Operations
 from retake.operations.port import Refusal
+from retake.operations.reports import PeriodReport
 
 _ROUNDS = 3
 """How often `deliver` looks for more: what one channel refuses, the others are told."""
@@ -101,6 +104,17 @@ class AlertPanel:
             sender.wait(self._settings.timeout_seconds + 1)
         board = self._store.read()
         return sorted(name for name in tried if (box := board.channels.get(name)) and (box.failures or box.refused_at))
+
+    def send_report(self, report: PeriodReport, now: datetime) -> list[str]:
+        """Send a report, again if it was sent already; return the channels that did not take it. Raises Refusal where
+        none takes it."""
+        if not any(report.kind in it.reports for it in self._settings.channels):
+            raise Refusal(
+                f"no channel takes the {report.kind} report: name it in the `reports` of one (docs/alerts.md)"
+            )
+        sent, settings = report.sent(), self._settings
+        self._store.change(lambda board: (with_report(board, sent, settings, now, again=True), None))
+        return self.deliver()
 
     def test(self, name: str | None) -> list[ChannelTest]:
         """Send each channel a message, or the one called `name`; return how that ended. Raises Refusal."""

@@ -48,8 +48,10 @@ class KpiReader:
         self._terms = operations.terms.kpi
         self._snapshots = KpiSnapshots(operations.bucket, operations.clock, every_s=self._terms.snapshot_seconds)
 
-    def report(self, window_s: float | None = None, *, rebuild: bool = False) -> KpiReport:
-        """Return the figures of the last `window_s` seconds; None is `KPI.window_seconds`.
+    def report(
+        self, window_s: float | None = None, *, until: datetime | None = None, rebuild: bool = False
+    ) -> KpiReport:
+        """Return the figures of the `window_s` seconds up to `until`, which is now; None is `KPI.window_seconds`.
 
         With `rebuild` everything is counted anew, and the snapshots are replaced. Raises SettingsError, StateError and
         StorageError where a ledger cannot be read.
@@ -57,7 +59,7 @@ class KpiReader:
         counted = tuple(
             self._snapshots.counted(name, source, rebuild=rebuild) for name, source in _ledgers(self._operations)
         )
-        return self._report(counted, window_s or self._terms.window_seconds)
+        return self._report(counted, window_s or self._terms.window_seconds, until)
 
     def metrics(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> str:
         """Return all metrics as Prometheus reads them. `alerts` are the open alerts by level. Raises as `report`."""
@@ -86,8 +88,8 @@ class KpiReader:
         except RetakeError as error:
             _log.warning("the figures could not be brought up to date: %s", error)
 
-    def _report(self, counted: tuple[CountedRuns, ...], window_s: float) -> KpiReport:
-        operations, now = self._operations, self._operations.clock.now()
+    def _report(self, counted: tuple[CountedRuns, ...], window_s: float, until: datetime | None) -> KpiReport:
+        operations, now = self._operations, until or self._operations.clock.now()
         try:
             since = now - timedelta(seconds=window_s)
         except OverflowError:

@@ -23,10 +23,10 @@ class ModePanel:
         """Return the mode that holds now."""
         return mode_at(state, self._terms.modes, self._terms.alerts.timezone, self._clock.now())
 
-    def set(self, mode: int, for_s: float | None, why: str) -> ModeState:
+    def set(self, mode: int, length_s: float | None, why: str) -> ModeState:
         """Set the mode by hand, for so many seconds or until it is set again."""
         now = self._clock.now()
-        until = stamp(now + timedelta(seconds=for_s)) if for_s is not None else None
+        until = stamp(now + timedelta(seconds=length_s)) if length_s is not None else None
         hand = Hand(mode, why, stamp(now), until)
         return self._store.change(lambda state: state._replace(hand=hand))
 

@@ -24,10 +24,10 @@ class Terms(NamedTuple):
     script_timeout_s: float
     concurrency: int  # pipelines that are looked at at the same time
     patience_s: float  # seconds after which a held lease is suspect
-    kpi: KpiSettings = KpiSettings()
     alerts: AlertSettings = AlertSettings()
     modes: ModeSettings = ModeSettings()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
+    kpi: KpiSettings = KpiSettings()
 
 
 class Operations:

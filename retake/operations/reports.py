@@ -1,9 +1,132 @@
-"""The daily and the weekly report."""
+"""The daily and the weekly report: what was made, what failed, what it cost."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any, NamedTuple
 
+from retake.alerts.board import Alert
+from retake.alerts.reports import WINDOWS, Report, with_report
+from retake.alerts.store import BoardStore
+from retake.clock import parse_stamp, stamp
+from retake.kpi.figures import POLLS, Figures, ratio
+from retake.operations.bills import total_usd
+from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
+from retake.operations.spend import spend_report
+from retake.operations.words import read_moment, usd
+from retake.retrying.dead_letters import DeadLetters
+from retake.runs.states import RunStatus
 
 
-def send_report(operations: Operations, kind: str, now: datetime) -> None:
-    raise NotImplementedError
+class PeriodFigures(NamedTuple):
+    """What came of one period."""
+
+    since: datetime
+    until: datetime
+    made: int
+    failed: int
+    success_rate: float | None
+    retry_rate: float | None
+    spend_usd: float
+    alerts: int  # that were raised
+
+    def document(self) -> dict[str, Any]:
+        return {**self._asdict(), "since": stamp(self.since), "until": stamp(self.until)}
+
+
+class PeriodReport(NamedTuple):
+    """A report. `before` is the period before, to compare with: of a weekly report."""
+
+    kind: str  # "daily", "weekly"
+    figures: PeriodFigures
+    before: PeriodFigures | None
+    dead_letters: int
+    open_alerts: tuple[Alert, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "kind": self.kind,
+            **self.figures.document(),
+            "dead_letters": self.dead_letters,
+            "open_alerts": [it.title for it in self.open_alerts],
+            "before": self.before.document() if self.before else None,
+        }
+
+    def sent(self) -> Report:
+        """Return it as it is sent."""
+        return Report(self.kind, self.words(), self.document())
+
+    def words(self) -> str:
+        """Return it as text, the first line a title."""
+        it, old = self.figures, self.before
+        lines = [
+            f"{self.kind.capitalize()} report, {stamp(it.since)[:10]} to {stamp(it.until)[:10]}",
+            f"Made: {it.made}{_against(it.made, old and old.made)}",
+            f"Failed: {it.failed}{_against(it.failed, old and old.failed)}",
+            f"Success: {_percent(it.success_rate)}{_was(old, old and _percent(old.success_rate))}",
+            f"Retries: {_percent(it.retry_rate)}{_was(old, old and _percent(old.retry_rate))}",
+            f"Spend: {usd(it.spend_usd)}{_was(old, old and usd(old.spend_usd))}",
+            f"Dead letters: {self.dead_letters}",
+            f"Alerts raised: {it.alerts}{_against(it.alerts, old and old.alerts)}",
+        ]
+        return "\n".join([*lines, *(f"Open: [{alert.level.upper()}] {alert.title}" for alert in self.open_alerts)])
+
+
+def make_report(operations: Operations, kind: str, now: datetime) -> PeriodReport:
+    """Return the report of the day or the week before `now`. Raises SettingsError, StateError, StorageError."""
+    length, reader, store = WINDOWS[kind], KpiReader(operations), BoardStore(operations.bucket, operations.clock)
+    board = store.read()
+    alerts = [*board.alerts.values(), *board.ended, *store.history(now)]
+    periods = [(now - length, now), *([(now - 2 * length, now - length)] if kind == "weekly" else [])]
+    spent = _spent(operations, periods, now)
+    found = [
+        _figures(reader.report(length.total_seconds(), until=until).figures, since, until, usd_spent, alerts)
+        for (since, until), usd_spent in zip(periods, spent, strict=True)
+    ]
+    letters = sum(DeadLetters(it.bucket, operations.clock).count() for it in operations.pipelines)
+    active = tuple(it for it in board.alerts.values() if it.active)
+    return PeriodReport(kind, found[0], found[1] if found[1:] else None, letters, active)
+
+
+def send_report(operations: Operations, kind: str, now: datetime) -> bool:
+    """Queue the report for the channels that take it, once for each time it is due; return whether there is one that
+    does."""
+    settings = operations.terms.alerts
+    if not any(kind in it.reports for it in settings.channels):
+        return False
+    sent = make_report(operations, kind, now).sent()
+    store = BoardStore(operations.bucket, operations.clock)
+    store.change(lambda board: (with_report(board, sent, settings, now), None))
+    return True
+
+
+def _figures(
+    figures: Figures, since: datetime, until: datetime, spend_usd: float, alerts: list[Alert]
+) -> PeriodFigures:
+    made = sum(it.runs[RunStatus.SUCCEEDED] for it in figures.pipelines)
+    failed = sum(it.runs[RunStatus.FAILED] for it in figures.pipelines)
+    steps = [step for it in figures.pipelines for step in it.steps if step.step not in POLLS]
+    retry_rate = ratio(sum(it.retried for it in steps), sum(it.tries for it in steps))
+    raised = {it.id for it in alerts if since <= parse_stamp(it.first_at) < until}
+    return PeriodFigures(since, until, made, failed, ratio(made, made + failed), retry_rate, spend_usd, len(raised))
+
+
+def _spent(operations: Operations, periods: list[tuple[datetime, datetime]], now: datetime) -> list[float]:
+    """What each period cost, by when the calls were requested."""
+    days = ceil((now - periods[-1][0]) / timedelta(days=1)) + 1
+    calls = [call for _, bill in spend_report(operations, days).bills for call in bill.calls]
+    dated = [(moment, call) for call in calls if (moment := read_moment(call.get("requested_at_utc")))]
+    return [total_usd(call for moment, call in dated if since <= moment < until) for since, until in periods]
+
+
+def _percent(rate: float | None) -> str:
+    return "unknown" if rate is None else f"{rate:.1%}"
+
+
+def _against(value: int, before: int | None) -> str:
+    return "" if before is None else f" ({value - before:+d} against the week before)"
+
+
+def _was(before: PeriodFigures | None, value: str | None) -> str:
+    return f" (the week before: {value})" if before else ""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from retake import strict_json
 from retake.clock import Clock, exact_stamp, parse_stamp
-from retake.errors import LeaseLost, RetakeError, Stopped, redact
+from retake.errors import LeaseLost, Stopped, in_words
 from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
 
 _log = getLogger(__name__)
@@ -107,11 +107,6 @@ class Backlog:
     def _cell(self, key: str) -> "StateCell[BacklogItem | None]":
         name = state_name(self.name, key)
         return StateCell(self._store, name, lambda raw: _decoded_item(key, raw), _encoded_item)
-
-
-def in_words(error: Exception) -> str:
-    """Return what a log may have of any exception: other libraries quote URLs with secrets, so only the type."""
-    return redact(str(error)) if isinstance(error, RetakeError) else type(error).__name__
 
 
 def _encoded_list(listed: Mapping[str, int]) -> Raw:

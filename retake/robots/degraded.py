@@ -1,21 +1,10 @@
-"""Degraded mode: which robots run in which mode, as data and one pure function.
+"""Degraded mode: whether a robot may run in the present one.
 
-docs/protocol.md, section "Degraded mode". `Ports.mode` returns the present mode; a robot asks for it before it works.
+docs/protocol.md, section "Degraded mode". `Ports.mode` returns the mode; a robot asks for it before it works.
 """
 
-from collections.abc import Mapping
-
+from retake.degraded.mode import FULL, ROBOTS
 from retake.errors import RobotError
-
-FULL = 0
-"""The mode in which every robot runs, also one that the table does not name."""
-
-RUNNING: Mapping[int, frozenset[str]] = {
-    1: frozenset({"NR.NSI.1", "NR.NSI.2", "NR.NSI.3", "NR.NSI.9"}),  # reduced: the critical ones
-    2: frozenset({"NR.NSI.1", "NR.NSI.9"}),  # minimal: detection and logging
-    3: frozenset(),  # emergency: manual work, alerts only
-}
-"""The robots that run, by the modes above 0."""
 
 
 class RobotDegraded(RobotError):
@@ -29,9 +18,11 @@ class RobotDegraded(RobotError):
 
 
 def may_run(robot_id: str, mode: int) -> bool:
-    """Return whether the robot runs in this mode, 0 to 3. Raises ValueError for any other."""
-    if mode == FULL:
-        return True
-    if mode not in RUNNING:
-        raise ValueError(f"{mode!r} is no mode: allowed are {FULL} to {max(RUNNING)}")
-    return robot_id in RUNNING[mode]
+    """Return whether the robot runs in this mode, 0 to 3. Raises ValueError for any other.
+
+    In mode 0 every robot runs, also one that the protocol does not name.
+    """
+    if mode not in range(FULL, len(ROBOTS)):
+        raise ValueError(f"{mode!r} is no mode: allowed are {FULL} to {len(ROBOTS) - 1}")
+    running = ROBOTS[mode]
+    return running is None or robot_id in {f"NR.NSI.{number}" for number in running}

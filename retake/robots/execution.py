@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retake.clock import Clock
+from retake.degraded.mode import FULL
 from retake.errors import CodedError, ErrorClass, RetakeError, error_record, retry_in
 from retake.retrying.guard import Tried
 from retake.retrying.policy import Retry
 from retake.retrying.state_store import StateStore
 from retake.robots.action_sink import ActionSink, Record
 from retake.robots.deferred import Deferrals
-from retake.robots.degraded import FULL
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
 from retake.robots.recovery import follow_ups_of, steps_after

@@ -14,9 +14,9 @@ from logging import getLogger
 from typing import Any
 
 from retake.clock import Clock
-from retake.errors import LeaseLost, RobotError, Stopped
+from retake.errors import LeaseLost, RobotError, Stopped, in_words
 from retake.retrying.state_store import StateStore
-from retake.robots.backlog import Backlog, in_words
+from retake.robots.backlog import Backlog
 
 _log = getLogger(__name__)
 

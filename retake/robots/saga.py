@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from retake.bucket import Conflict
 from retake.clock import Clock, exact_stamp
-from retake.errors import CodedError, LeaseLost, OutcomeUnknown, RobotError, Stopped, class_of
+from retake.errors import CodedError, LeaseLost, OutcomeUnknown, RobotError, Stopped, class_of, in_words
 from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
-from retake.robots.backlog import in_words
 
 _log = getLogger(__name__)
 
@@ -96,23 +95,23 @@ class _SagaRun:
         self._state = SagaState()
 
     def run(self) -> None:
-        state = self._cell.get()
-        if strangers := sorted({*state.done, state.under_way or ""} - {"", *self._steps}):
-            raise ValueError(f"the saga {self._id} has begun steps that it is not given: {', '.join(strangers)}")
-        if state.phase is SagaPhase.DONE:
-            return
-        if state.phase is SagaPhase.UNDOING:
-            self._begin(state)
+        self._state = state = self._cell.change(self._taken_over)
+        if state.phase is SagaPhase.DOING:
+            self._do(in_doubt=state.under_way)
+        elif state.phase is SagaPhase.UNDOING:
             self._undo()
             code = state.code or FAILED
             raise SagaUndone(code, f"{state.message or code} (the saga {self._id} is undone)")
-        self._begin(state if state.phase is SagaPhase.DOING else SagaState(SagaPhase.DOING))
-        self._do(in_doubt=self._state.under_way)
 
-    def _begin(self, state: SagaState) -> None:
-        """Take the saga over, so that another process that was at it stops before its next step."""
-        self._state = state._replace(by=self._me)
-        self._cell.change(lambda _: (self._state, None))
+    def _taken_over(self, state: SagaState) -> tuple[SagaState, SagaState]:
+        """Return the state in which this process goes on; another one that was at it stops before its next step."""
+        if strangers := sorted({*state.done, state.under_way or ""} - {"", *self._steps}):
+            raise ValueError(f"the saga {self._id} has begun steps that it is not given: {', '.join(strangers)}")
+        if state.phase in (SagaPhase.NEW, SagaPhase.UNDONE):
+            state = SagaState(SagaPhase.DOING)
+        if state.phase is not SagaPhase.DONE:
+            state = state._replace(by=self._me)
+        return state, state
 
     def _do(self, in_doubt: str | None) -> None:
         for name, step in self._steps.items():

@@ -79,10 +79,10 @@ def open_operations(
         script_timeout_s=workflow.script_timeout_seconds,
         concurrency=workflow.channel_concurrency,
         patience_s=2 * workflow.script_timeout_seconds,
-        kpi=settings.kpi,
         alerts=settings.alerts,
         modes=settings.modes,
         missing_secrets=settings.missing_secrets,
+        kpi=settings.kpi,
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()

@@ -199,9 +199,9 @@ SECTIONS = {
     "WORKFLOW": schema_of(Workflow),
     "RETRYING": SHARED["RETRYING"],
     "BREAKER": SHARED["BREAKER"],
-    "KPI": SHARED["KPI"],
     "ALERTS": ALERTS,
     "MODES": MODES,
+    "KPI": SHARED["KPI"],
     "PRICES": schema_of(Prices),
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
@@ -233,9 +233,9 @@ class Settings(NamedTuple):
     workflow: Workflow = Workflow()
     retrying: RetryingSettings = RetryingSettings()
     breaker: BreakerSettings = BreakerSettings()
-    kpi: KpiSettings = KpiSettings()
     alerts: AlertSettings = AlertSettings()
     modes: ModeSettings = ModeSettings()
+    kpi: KpiSettings = KpiSettings()
     prices: Prices = Prices()
     image: ImageSettings = ImageSettings()
     video: VideoSettings = VideoSettings()
@@ -266,10 +266,10 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         workflow=workflow,
         retrying=found["RETRYING"],
         breaker=found["BREAKER"],
-        kpi=found["KPI"],
         alerts=found["ALERTS"],
         missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
         modes=found["MODES"],
+        kpi=found["KPI"],
         prices=found["PRICES"],
         image=found["IMAGE_GENERATION"],
         video=found["VIDEO"],

@@ -171,6 +171,14 @@ def test_one_that_died_on_another_machine_blocks_for_a_minute(opened: Open, cloc
     assert outbox.deliver(sent.append) == 1
 
 
+def test_one_whose_clock_was_far_ahead_blocks_nobody(clock: FakeClock) -> None:
+    states, ahead, sent = MemoryStateStore(), FakeClock(), list[object]()
+    Outbox(states, clock).put("a", "a")
+    ahead.sleep(3600)
+    claimed(states, ahead, "elsewhere:1#0")
+    assert Outbox(states, clock).deliver(sent.append) == 1
+
+
 def test_one_that_died_on_this_machine_blocks_nobody(clock: FakeClock) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

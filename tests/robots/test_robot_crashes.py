@@ -110,19 +110,51 @@ class Linking:
 
 @pytest.mark.parametrize("fails", [None, "c"])
 def test_a_death_at_any_point_leaves_a_saga_that_is_done_or_undone_in_the_end(fails: str | None) -> None:
-    assert sweep(lambda: Linking(fails)) > 20
+    assert sweep(lambda: Linking(fails)) >= 20
+
+
+class Reserving:
+    """Robot 8, whose steps refuse to be done twice: after a death the saga may have to undo what nobody knew of."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+        self.undone = False
+
+    def work(self, process: Process) -> None:
+        def step(name: str) -> Step:
+            def do() -> None:
+                if name in self.there:
+                    raise RobotError(CIRCULAR, f"{name} is there already")
+                process.effect(f"do {name}", lambda: self.there.add(name))
+
+            return Step(name, do, lambda: process.effect(f"undo {name}", lambda: self.there.discard(name)))
+
+        try:
+            Saga(process.states, process.clock).run("link-7", [step(name) for name in "abc"])
+        except RobotError:
+            self.undone = True
+
+    def check(self, process: Process, deaths: int) -> None:
+        assert self.there == (set() if self.undone else set("abc"))
+
+
+def test_after_a_death_at_any_point_nothing_is_half_done_even_if_no_step_can_be_repeated() -> None:
+    assert sweep(Reserving) > 20
 
 
 # --- fallback --------------------------------------------------------------------------------------------------------
 
 
 class Storing:
-    """Robot 9, which stores metrics while the first store is away, and then again. It never repeats what died."""
+    """Robot 9, which stores metrics while the first store is away, and then again. It never repeats what died.
+
+    Of each key the values rise.
+    """
 
     def __init__(self) -> None:
         self.first, self.away = dict[str, int](), False
         self.plan: list[tuple[str, int, bool]] = [("a", 1, True), ("b", 1, True), ("a", 2, False)]
-        self.taken: dict[str, int] = {}  # what a put returned for, the newest by key
+        self.taken: dict[str, int] = {}  # what a store has taken, the newest by key
         self.tried: dict[str, int] = {}
 
     def work(self, process: Process) -> None:
@@ -132,7 +164,7 @@ class Storing:
             process.effect("put", lambda: self.first.update({key: value}))
 
         def put_below(key: str, value: int) -> None:
-            process.effect("put below", lambda: None)
+            process.effect("put below", lambda: self.taken.update({key: value}))
 
         stores = Stores([("InfluxDB", put), ("Redis", put_below)], buffer=process.states, clock=process.clock)
         while self.plan:
@@ -144,7 +176,7 @@ class Storing:
 
     def check(self, process: Process, deaths: int) -> None:
         for key, value in self.taken.items():
-            assert self.first[key] in (value, self.tried[key])
+            assert value <= self.first[key] <= self.tried[key]
 
 
 def test_a_death_at_any_point_loses_no_value_that_a_store_took() -> None:
