@@ -16,21 +16,22 @@ from retake.operations.pipelines import Operations
 def after_work(operations: Operations, mode: Mode) -> Sequence[Findings]:
     """Take a snapshot of the figures if it is time, change the automatic mode, and return what is wrong with what all
     pipelines share. Raises StateError, StorageError."""
-    figures = KpiReader(operations)
+    reader = KpiReader(operations)
+    report = reader.report()
     store = ModeStore(operations.bucket, operations.clock)
     if operations.terms.modes.auto:
-        _change_mode(operations, figures, store)
+        _change_mode(operations, reader.over(report, operations.terms.modes.window_seconds).figures, store)
     elif mode.by != "default":
         store.repeat()
     board = BoardStore(operations.bucket, operations.clock).read()
     active = [it.level for it in board.alerts.values() if it.active]
-    figures.after_tick(alerts={level: active.count(level) for level in LEVELS}, mode=mode.mode)
-    return [_breakers(operations), rates(figures.report().figures)]
+    reader.after_tick(report, alerts={level: active.count(level) for level in LEVELS}, mode=mode.mode)
+    return [_breakers(operations), rates(report.figures)]
 
 
-def _change_mode(operations: Operations, figures: KpiReader, store: ModeStore) -> None:
+def _change_mode(operations: Operations, figures: Figures, store: ModeStore) -> None:
     terms, now = operations.terms.modes, operations.clock.now()
-    steps = [step for it in figures.report(terms.window_seconds).figures.pipelines for step in it.steps]
+    steps = [step for it in figures.pipelines for step in it.steps]
     failed, tries = sum(it.failed_tries for it in steps), sum(it.tries for it in steps)
     store.change(lambda state: state._replace(auto=auto_after(state.auto, failed, tries, terms, now)))
 

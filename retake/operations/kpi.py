@@ -1,7 +1,7 @@
 """The figures of all pipelines that are looked at together: from each ledger, with snapshots at the bucket's root."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from logging import getLogger
@@ -59,11 +59,20 @@ class KpiReader:
         counted = tuple(
             self._snapshots.counted(name, source, rebuild=rebuild) for name, source in _ledgers(self._operations)
         )
-        return self._report(counted, window_s or self._terms.window_seconds, until)
+        stopped, now = _stopped(self._operations), until or self._operations.clock.now()
+        return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
-    def metrics(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> str:
-        """Return all metrics as Prometheus reads them. `alerts` are the open alerts by level. Raises as `report`."""
-        operations, report = self._operations, self.report()
+    def over(self, report: KpiReport, window_s: float, *, until: datetime | None = None) -> KpiReport:
+        """Return the figures of another window from what was counted for `report`. Raises StorageError."""
+        stopped = [it.pipeline for it in report.figures.pipelines if it.stopped]
+        return self._report(report.counted, stopped, window_s, until or report.figures.at)
+
+    def metrics(
+        self, report: KpiReport | None = None, *, alerts: Mapping[str, int] | None = None, mode: int = 0
+    ) -> str:
+        """Return all metrics as Prometheus reads them. `report` is one of `KPI.window_seconds`, made just now; `alerts`
+        are the open alerts by level. Raises as `report`."""
+        operations, report = self._operations, report or self.report()
         books = self._snapshots.counted("caps", DayBooks(operations.bucket))
         totals = _added(it.totals() for it in (*report.counted, books))
         now, states = operations.clock.now(), breaker_states(operations)
@@ -72,24 +81,29 @@ class KpiReader:
         breakers = {name: name in not_closed for name in states}
         return render(Metrics(totals, report.figures, letters, breakers, alerts or {}, mode))
 
-    def after_tick(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> None:
+    def after_tick(
+        self, report: KpiReport | None = None, *, alerts: Mapping[str, int] | None = None, mode: int = 0
+    ) -> None:
         """Take a snapshot if it is time, and replace `KPI.textfile`: for the end of a tick that was not idle.
 
-        Raises nothing: what fails here is logged and does not fail the tick.
+        With a `report` made just now nothing is counted again. Raises nothing: what fails here is logged and does not
+        fail the tick.
         """
         try:
             if self._terms.textfile:
-                text = self.metrics(alerts=alerts, mode=mode)
+                text = self.metrics(report, alerts=alerts, mode=mode)
                 replace_file(self._terms.textfile, text.encode(), "the metrics")
-            else:
+            elif report is None:
                 for name, source in _ledgers(self._operations):
                     if self._snapshots.due(name):
                         self._snapshots.counted(name, source)
         except RetakeError as error:
             _log.warning("the figures could not be brought up to date: %s", error)
 
-    def _report(self, counted: tuple[CountedRuns, ...], window_s: float, until: datetime | None) -> KpiReport:
-        operations, now = self._operations, until or self._operations.clock.now()
+    def _report(
+        self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
+    ) -> KpiReport:
+        operations = self._operations
         try:
             since = now - timedelta(seconds=window_s)
         except OverflowError:
@@ -98,7 +112,7 @@ class KpiReader:
         listed = [it.name for it in operations.pipelines]
         if operations.named:
             counts = Counter({cell: amount for cell, amount in counts.items() if cell[1] in listed})
-        found = pipeline_figures(counts, listed=listed, stopped=_stopped(operations), min_runs=self._terms.min_runs)
+        found = pipeline_figures(counts, listed=listed, stopped=stopped, min_runs=self._terms.min_runs)
         return KpiReport(Figures(now, window_s, found), since, counted)
 
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from reading_world import World, ask, clear, context_of, shown
 
+from retake.bucket.wrappers import CountingBucket
 from retake.console.command import main
 from retake.console.kpi import command as kpi
 from retake.console.kpi import percent
@@ -191,6 +192,20 @@ def test_without_a_textfile_a_tick_counts_only_when_a_snapshot_is_due() -> None:
     world.later(seconds=1)
     reader.after_tick()
     assert {key: world.bucket.read(key) for key in world.keys_of("kpi/")} != kept
+
+
+def test_a_report_serves_other_windows_and_the_metrics_without_counting_again() -> None:
+    world = World()
+    finish(world, ("upscale", "refused"))
+    world.later(hours=3)
+    counting = CountingBucket(world.bucket)
+    reader = KpiReader(context_of(world, counting).operations)
+    report = reader.report()
+    counting.counts.clear()
+    [story] = reader.over(report, 2 * 3600).figures.pipelines
+    assert (story.ended, report.figures.pipelines[0].ended) == (0, 1)
+    reader.after_tick(report)
+    assert sum(counting.counts.values()) <= 1  # a segment of which the window has a part
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
