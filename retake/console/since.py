@@ -28,8 +28,8 @@ def read_since(
 
 
 def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
-    """Return the seconds of the length of time ("90m", "24h", "7d") that an option's value means: more than nothing, and
-    ten years at most. A callback of click. Raises click.BadParameter."""
+    """Return the seconds of a length of time ("90m", "24h", "7d"): more than nothing, and ten years at most. A callback
+    of click. Raises click.BadParameter."""
     if value is None:
         return None
     length = _length(value.strip())
