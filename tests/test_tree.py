@@ -50,7 +50,7 @@ BELOW = {
     "paid": {"retrying", "bucket"},
     "degraded": {"alerts", "retrying", "bucket"},
     "alerts": {"vendors", "retrying", "bucket"},
-    "robots": {"degraded", "runs", "retrying", "bucket"},
+    "robots": {"alerts", "degraded", "runs", "retrying", "bucket"},
     "runs": {"retrying", "bucket"},
     "retrying": {"bucket"},
     "sandbox": {"vendors", "media", "bucket"},

@@ -120,11 +120,13 @@ class _Evaluation:
 
     def _more(self, alert: Alert, condition: Condition, pipeline: str) -> None:
         """One of the pipelines of an active alert has its condition: again, or still."""
-        if alert.seen.get(pipeline) != condition.occurrence:
-            more = alert._replace(occurrences=alert.occurrences + 1, last_at=stamp(self._now))
-            alert = _about(more, condition, pipeline)
+        alone = set(alert.seen) == {pipeline}
+        if again := alert.seen.get(pipeline) != condition.occurrence:
+            alert = alert._replace(occurrences=alert.occurrences + 1, last_at=stamp(self._now))
+        if again or alone:  # with others, the last that occurred speaks for all
+            alert = _about(alert, condition, pipeline)
         worse = LEVELS.index(condition.level) > LEVELS.index(alert.level)
-        if worse or set(alert.seen) == {pipeline}:
+        if worse or alone:
             alert = alert._replace(level=condition.level, title=condition.title)
         if worse:
             alert = alert._replace(state=OPEN, acknowledged_by=None, tell_at=None)

@@ -26,7 +26,7 @@ def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
     return last_due(now, zone_of(settings.timezone), minutes_of(settings.report_at), weekday)
 
 
-class Report(NamedTuple):
+class ReportMessage(NamedTuple):
     """A report as it is sent: its text, the first line a title, and its figures."""
 
     kind: str
@@ -34,7 +34,9 @@ class Report(NamedTuple):
     figures: Mapping[str, object]
 
 
-def with_report(board: Board, report: Report, settings: AlertSettings, now: datetime, *, again: bool = False) -> Board:
+def with_report(
+    board: Board, report: ReportMessage, settings: AlertSettings, now: datetime, *, again: bool = False
+) -> Board:
     """Return the board with a report in the queues of the channels that take it, once for each time it is due; with
     `again` also if it was there already."""
     kind, words, figures = report

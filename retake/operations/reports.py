@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert
-from retake.alerts.reports import WINDOWS, Report, with_report
+from retake.alerts.reports import WINDOWS, ReportMessage, with_report
 from retake.alerts.store import BoardStore
 from retake.clock import parse_stamp, stamp
 from retake.kpi.figures import POLLS, Figures, ratio
@@ -53,9 +53,9 @@ class PeriodReport(NamedTuple):
             "before": self.before.document() if self.before else None,
         }
 
-    def sent(self) -> Report:
+    def sent(self) -> ReportMessage:
         """Return it as it is sent."""
-        return Report(self.kind, self.words(), self.document())
+        return ReportMessage(self.kind, self.words(), self.document())
 
     def words(self) -> str:
         """Return it as text, the first line a title."""

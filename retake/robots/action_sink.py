@@ -1,10 +1,14 @@
 """Action sinks: they receive the actions that follow a failure, and carry them out (alerts, tickets, journals)."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from logging import getLogger
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetters
 from retake.robots.follow_ups import Do, FollowUp
+
+_log = getLogger(__name__)
 
 Record = Mapping[str, Any]
 """A standard error record: see `retake.errors.error_record`."""
@@ -19,6 +23,24 @@ class ActionSink(Protocol):
         May raise RetakeError: the actions after it are still handed in.
         """
         ...
+
+
+@runtime_checkable
+class RecoverySink(Protocol):
+    """A sink that is told when a robot's work succeeds, so that what it opened after a failure can be closed."""
+
+    def recovered(self, robot_id: str) -> None:
+        """Work of the robot has succeeded. May raise RetakeError."""
+        ...
+
+
+def tell_recovery(sink: ActionSink, robot_id: str) -> None:
+    """Tell a sink that work of the robot has succeeded, if it is one that wants to know. An error is only logged."""
+    if isinstance(sink, RecoverySink):
+        try:
+            sink.recovered(robot_id)
+        except RetakeError as error:
+            _log.warning("%s works again, and its alert could not be closed: %s", robot_id, error)
 
 
 class RecordedAction(NamedTuple):
@@ -57,3 +79,6 @@ class DeadLetterSink:
             self._others.carry_out(action, record)
             return
         self._letters.put(record["error_id"], record["robot_id"], record["details"]["input_data"], record)
+
+    def recovered(self, robot_id: str) -> None:
+        tell_recovery(self._others, robot_id)

@@ -18,6 +18,7 @@ from retake.retrying.breaker import Breaker
 from retake.retrying.guard import Call, End, Guard, GuardResult, Tried
 from retake.retrying.state_store import MemoryStateStore
 from retake.robots import batch, creation, step_validation
+from retake.robots.action_sink import tell_recovery
 from retake.robots.cache import Cache
 from retake.robots.deferred import Deferrals, Deferred
 from retake.robots.degraded import RobotDegraded, may_run
@@ -126,6 +127,7 @@ class Robot:
             raise Stopped(f"{self.policy.id} was stopped after {outcome.attempts} attempts") from outcome.error
         if outcome.error is None:
             execution.run.done()
+            tell_recovery(self._ports.sink, self.policy.id)
             return Result(outcome.value, (), outcome.attempts)
         compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
         return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)

@@ -1,0 +1,98 @@
+"""What the policies of robots ask for becomes alerts, which close when the robot works again."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.settings import ALERTS, AlertChannel, AlertSettings
+from retake.alerts.store import BoardStore
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock
+from retake.errors import RobotError
+from retake.robots import Ports, Robot, load_policies
+from retake.robots.action_sink import RecordingSink
+from retake.robots.alert_sink import AlertPlace, AlertSink
+from retake.robots.follow_ups import Do
+from retake.settings.schema import read_table
+
+
+class Service:
+    """A channel that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, channel: AlertChannel, secret: str, message: Message, seconds: float, done: tuple[str, ...]) -> Sent:
+        self.sent.append(message)
+        return Sent(Ending.DELIVERED)
+
+
+def settings() -> AlertSettings:
+    faults: list[str] = []
+    found: AlertSettings = read_table(ALERTS, {"channels": {"all": {"kind": "webhook"}}}, "ALERTS", faults)
+    assert not faults
+    return found
+
+
+class World:
+    def __init__(self) -> None:
+        self.bucket, self.clock, self.service, self.others = MemoryBucket(), FakeClock(), Service(), RecordingSink()
+        self.sink = self.opened()
+
+    def opened(self) -> AlertSink:
+        environ: Mapping[str, str] = {"ALERT_WEBHOOK_URL": "http://127.0.0.1:9/"}
+        return AlertSink(AlertPlace(self.bucket, settings(), self.clock, environ, self.service.send), self.others)
+
+    def run(self, robot_id: str, error: RobotError | None) -> None:
+        robot = Robot(load_policies()[robot_id], Ports(self.clock, lambda: 0.5, self.sink))
+
+        def work(call: object) -> str:
+            if error:
+                raise error
+            return "done"
+
+        robot.run(work, correlation_id="c-1", validate=lambda: None)
+        assert self.sink.wait(10)
+
+    @property
+    def alerts(self) -> dict[str, tuple[str, str, int]]:
+        board = BoardStore(self.bucket, self.clock).read()
+        return {it.key: (it.level, it.state, it.occurrences) for it in board.alerts.values()}
+
+
+FAILURE = RobotError("ERR_TEMPORARY_APPIUS_UNAVAILABLE", "APPIUS does not answer")
+
+
+def test_a_failure_is_one_alert_with_all_that_the_policy_asks_for_and_ends_with_the_next_success() -> None:
+    world = World()
+    world.run("NR.NSI.1", FAILURE)
+    assert world.alerts == {"robot_failed/NR.NSI.1": ("critical", "open", 1)}
+    alert = BoardStore(world.bucket, world.clock).read().alerts["robot_failed/NR.NSI.1"]
+    assert alert.pipelines == ["robot/NR.NSI.1"]
+    assert "A notice by pagerduty. A notice by email. Escalate to human after 300 s without an answer." in alert.follows
+    assert [it.do for it, _ in world.others.recorded] == [Do.DEAD_LETTER]
+    world.clock.sleep(1)
+    world.run("NR.NSI.1", FAILURE)
+    assert world.alerts["robot_failed/NR.NSI.1"] == ("critical", "open", 2)
+    world.run("NR.NSI.1", None)
+    assert world.alerts["robot_failed/NR.NSI.1"] == ("critical", "resolved", 2)
+    assert [it.event.value for it in world.service.sent] == ["trigger", "resolve"]
+
+
+def test_another_process_closes_it_too_and_reads_the_bucket_once() -> None:
+    world = World()
+    world.run("NR.NSI.1", FAILURE)
+    world.sink = world.opened()
+    world.run("NR.NSI.1", None)
+    assert world.alerts["robot_failed/NR.NSI.1"][1] == "resolved"
+
+
+@pytest.mark.parametrize("robot_id", sorted(load_policies()))
+def test_every_robot_whose_policy_tells_anybody_raises_an_alert(robot_id: str) -> None:
+    world, policy = World(), load_policies()[robot_id]
+    code = min(policy.errors, key=lambda it: not it.startswith("ERR_CRITICAL_"))
+    world.run(robot_id, RobotError(code, "it fails"))
+    told = {Do.NOTIFY, Do.TELL, Do.ESCALATE, Do.INCIDENT, Do.TICKET}
+    assert not told.intersection(it.do for it, _ in world.others.recorded)
+    assert set(world.alerts) <= {f"robot_failed/{robot_id}"}
