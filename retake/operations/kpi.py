@@ -8,13 +8,15 @@ from logging import getLogger
 from typing import NamedTuple
 from zlib import crc32
 
+from retake.alerts.settings import LEVELS
+from retake.alerts.store import BoardStore
 from retake.bucket import Bucket, NotFound
-from retake.errors import RetakeError
 from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
 from retake.kpi.figures import Figures, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
 from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
+from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.paid.caps import CAPS, decoded
 from retake.retrying.dead_letters import DeadLetters
@@ -67,11 +69,11 @@ class KpiReader:
         stopped = [it.pipeline for it in report.figures.pipelines if it.stopped]
         return self._report(report.counted, stopped, window_s, until or report.figures.at)
 
-    def metrics(
-        self, report: KpiReport | None = None, *, alerts: Mapping[str, int] | None = None, mode: int = 0
-    ) -> str:
-        """Return all metrics as Prometheus reads them. `report` is one of `KPI.window_seconds`, made just now; `alerts`
-        are the open alerts by level. Raises as `report`."""
+    def metrics(self, report: KpiReport | None = None) -> str:
+        """Return all metrics as Prometheus reads them. `report` is one of `KPI.window_seconds`, made just now.
+
+        Raises as `report`.
+        """
         operations, report = self._operations, report or self.report()
         books = self._snapshots.counted("caps", DayBooks(operations.bucket))
         totals = _added(it.totals() for it in (*report.counted, books))
@@ -79,26 +81,17 @@ class KpiReader:
         not_closed = {it["name"] for it in open_breakers(states, now)}
         letters = {it.name: DeadLetters(it.bucket, operations.clock).count() for it in operations.pipelines}
         breakers = {name: name in not_closed for name in states}
-        return render(Metrics(totals, report.figures, letters, breakers, alerts or {}, mode))
+        active = [
+            it.level for it in BoardStore(operations.bucket, operations.clock).read().alerts.values() if it.active
+        ]
+        alerts, panel = {level: active.count(level) for level in LEVELS}, ModePanel(operations)
+        mode = panel.mode(panel.state()).mode
+        return render(Metrics(totals, report.figures, letters, breakers, alerts, mode))
 
-    def after_tick(
-        self, report: KpiReport | None = None, *, alerts: Mapping[str, int] | None = None, mode: int = 0
-    ) -> None:
-        """Take a snapshot if it is time, and replace `KPI.textfile`: for the end of a tick that was not idle.
-
-        With a `report` made just now nothing is counted again. Raises nothing: what fails here is logged and does not
-        fail the tick.
-        """
-        try:
-            if self._terms.textfile:
-                text = self.metrics(report, alerts=alerts, mode=mode)
-                replace_file(self._terms.textfile, text.encode(), "the metrics")
-            elif report is None:
-                for name, source in _ledgers(self._operations):
-                    if self._snapshots.due(name):
-                        self._snapshots.counted(name, source)
-        except RetakeError as error:
-            _log.warning("the figures could not be brought up to date: %s", error)
+    def write_textfile(self, report: KpiReport | None = None) -> None:
+        """Replace `KPI.textfile`, if there is one. `report` is as in `metrics`. Raises as `report`."""
+        if self._terms.textfile:
+            replace_file(self._terms.textfile, self.metrics(report).encode(), "the metrics")
 
     def _report(
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime

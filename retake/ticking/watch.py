@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from retake.alerts.conditions import Findings, PipelineFacts, degraded, look
 from retake.alerts.settings import AlertSettings
@@ -30,13 +30,18 @@ _log = getLogger(__name__)
 KEY = "alerts/state.json"
 """The one document that each tick reads for alerts and mode."""
 
-AfterWork = Callable[[Mode], Sequence[Findings]]
-"""What follows work (figures, breakers, the automatic mode): returns what is wrong with what all share."""
+
+class AfterWork(NamedTuple):
+    """What follows a round of ticks in which something was done: what is wrong with what all pipelines share, and what
+    is left to do once alerts are up to date."""
+
+    found: tuple[Findings, ...] = ()
+    finish: Callable[[], None] = lambda: None
 
 
-def nothing_after(mode: Mode) -> Sequence[Findings]:
+def nothing_after(mode: Mode) -> AfterWork:
     """Do nothing after work."""
-    return ()
+    return AfterWork()
 
 
 class BoardDocument:
@@ -108,7 +113,7 @@ class TickWatch:
         clock: Clock,
         environ: Mapping[str, str],
         *,
-        after_work: AfterWork = nothing_after,
+        after_work: Callable[[Mode], AfterWork] = nothing_after,
         report: Callable[[str, datetime], None] | None = None,
     ) -> None:
         self._settings, self._modes, self._bucket, self._clock = settings, modes, bucket, clock
@@ -181,18 +186,20 @@ class TickWatch:
     def end(self) -> None:
         """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
         saved is found again by the next tick."""
-        shared: list[Findings] = []
+        work = AfterWork()
         with _tolerant("what all pipelines share could not be looked at"):
             if self._worked or self._mode.by == "auto":
-                shared += self._after_work(self._mode)
+                work = self._after_work(self._mode)
         with _tolerant("a report could not be made"):
             self._make_reports()
         with _tolerant("alerts could not be brought up to date"):
-            looks = [*self._looks, *shared, self._degraded()]
+            looks = [*self._looks, *work.found, self._degraded()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
-            if self._sender:
-                self._sender.wait(self._settings.tick_wait_seconds)
+        with _tolerant("the metrics could not be written"):
+            work.finish()
+        if self._sender:
+            self._sender.wait(self._settings.tick_wait_seconds)
 
     def _mode_itself(self) -> ModeState:
         from retake.degraded.store import ModeStore
