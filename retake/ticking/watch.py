@@ -18,7 +18,7 @@ from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import Mode, ModeState, decoded, mode_at
 from retake.degraded.settings import ModeSettings
-from retake.errors import RetakeError, StateError
+from retake.errors import RetakeError, SettingsError, StateError
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -157,10 +157,12 @@ class TickWatch:
     def observed(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
         exit_code: int = ExitCode.BUG
+        usable = True  # whether the settings are, by which figures are counted
         try:
             tick = runner.tick(orders)
             exit_code = tick.exit_code
         except RetakeError as error:
+            usable = not isinstance(error, SettingsError)
             misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
             exit_code = ExitCode.OK if misspelt else error.exit_code
             raise
@@ -170,7 +172,7 @@ class TickWatch:
         else:
             return tick
         finally:
-            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked)
+            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable)
 
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool) -> None:
         """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
@@ -181,7 +183,7 @@ class TickWatch:
         found = look(pipeline, exit_code, facts, now, self._settings.failures_before_warning)
         with self._lock:
             self._looks.append(found)
-            self._worked = self._worked or worked or exit_code != 0
+            self._worked = self._worked or worked
 
     def end(self) -> None:
         """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
