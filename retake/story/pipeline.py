@@ -140,7 +140,7 @@ class StoryPipeline:
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
             return self._begin()
-        self.worked = True
+        before, self.worked = self._store.documents, self.worked or action.act is not Act.FETCH
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -166,7 +166,9 @@ class StoryPipeline:
                 lowered = action.act is Act.LOWER_FLAG
                 store.save_midjourney(transitions.flag_lowered(doc) if lowered else transitions.picture_next(doc))
             case _:
-                return self._scripts.run(action)
+                tick = self._scripts.run(action)
+                self.worked = self.worked or store.documents != before  # a task that is still running is no work
+                return tick
         return None
 
     @property
