@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from threading import Thread
 
 from retake.alerts.board import Board, QueuedMessage
 from retake.alerts.message import Ending, Message, Sent
-from retake.alerts.outbox import SendClaim, SendClaims, claimed, released
+from retake.alerts.outbox import SendClaim, SendClaims, claimed, progressed, released
 from retake.alerts.settings import AlertChannel, AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import Clock
@@ -64,29 +65,35 @@ class Sender:
 
     def _work(self, claim: SendClaim) -> None:
         results = self._results(claim)
-        now = self._clock.now()
+        self._save(claim, lambda board: released(board, claim.channel, results, self._settings, self._clock.now()))
+
+    def _save(self, claim: SendClaim, step: Callable[[Board], Board]) -> None:
         try:
-            self._store.change(lambda board: (released(board, claim.channel, results, self._settings, now), None))
+            self._store.change(lambda board: (step(board), None))
         except RetakeError as error:
             _log.warning(
                 "it could not be saved what the channel %s was sent; it may be sent again: %s", claim.channel, error
             )
 
     def _results(self, claim: SendClaim) -> dict[str, Sent]:
-        """Send the messages of a claim in their order, until one fails or the time of the claim is over."""
+        """Send the messages of a claim in their order, until one fails or the time of the claim is over; return how the
+        one ended that is not saved yet."""
         channel = next(it for it in self._settings.channels if it.name == claim.channel)
-        results: dict[str, Sent] = {}
         ends = time.monotonic() + self._settings.timeout_seconds
         for delivery in claim.deliveries:
             left = ends - time.monotonic()
             if left <= 0:
                 break
-            outcome = results[delivery.id] = self.send(channel, message_of(delivery), left, delivery.done)
+            outcome = self.send(channel, message_of(delivery), left, delivery.done)
             if outcome.how is not Ending.DELIVERED:
                 _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
-            if outcome.how is Ending.FAILED:
-                break
-        return results
+            if outcome.how is Ending.FAILED or delivery is claim.deliveries[-1]:
+                return {delivery.id: outcome}
+            self._save(claim, partial(self._progressed, claim, delivery.id, outcome))
+        return {}
+
+    def _progressed(self, claim: SendClaim, delivery: str, outcome: Sent, board: Board) -> Board:
+        return progressed(board, claim.channel, delivery, outcome, self._settings, self._clock.now())
 
     def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> Sent:
         """Send one message now, for `seconds` at most. Never raises."""

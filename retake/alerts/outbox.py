@@ -71,6 +71,23 @@ def released(board: Board, channel: str, results: Mapping[str, Sent], settings: 
     return board._replace(channels={**board.channels, channel: outbox})
 
 
+def progressed(
+    board: Board, channel: str, delivery: str, outcome: Sent, settings: AlertSettings, now: datetime
+) -> Board:
+    """Return the board after the message of id `delivery`, which is not the last of its claim: it leaves the queue, and
+    the claim stays.
+
+    A tick waits for its channels for a short time only. Without this, a queue that takes longer would begin anew with
+    each tick, and never come to its end.
+    """
+    outbox = board.channels.get(channel)
+    if outbox is None or outbox.sending_until is None:
+        return board
+    after = released(board, channel, {delivery: outcome}, settings, now).channels[channel]
+    still_claimed = _failed(after, settings, now, _NO_ANSWER)._replace(sending_until=outbox.sending_until)
+    return board._replace(channels={**board.channels, channel: still_claimed})
+
+
 def tested(board: Board, outcomes: Mapping[str, Sent], now: datetime) -> Board:
     """Return the board after a message was sent to try channels, by name: what was delivered shows that it works."""
     channels = dict(board.channels)

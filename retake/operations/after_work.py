@@ -20,8 +20,8 @@ def after_work(operations: Operations, mode: Mode) -> Sequence[Findings]:
     store = ModeStore(operations.bucket, operations.clock)
     if operations.terms.modes.auto:
         _change_mode(operations, figures, store)
-    elif mode.by != "default":
-        store.repeat()
+    else:
+        store.repeat()  # whatever the copy says: the process that set the mode may have died before it wrote the copy
     board = BoardStore(operations.bucket, operations.clock).read()
     active = [it.level for it in board.alerts.values() if it.active]
     figures.after_tick(alerts={level: active.count(level) for level in LEVELS}, mode=mode.mode)

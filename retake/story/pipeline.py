@@ -157,7 +157,8 @@ class StoryPipeline:
                     return Tick(ExitCode.OK, "the generation is finished", "done")
                 store.read()
             case Act.DEAD_LETTER:
-                return _dead_letter(store, self._clock.now(), self._settings.workflow.max_failed_in_a_row)
+                limit, told = self._settings.workflow.max_failed_in_a_row, tellable(store, self._settings)
+                return _dead_letter(store, self._clock.now(), limit, told)
             case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
                 _log.error("%s: %s", action.act, action.why)
                 store.save_midjourney(_GIVEN_UP[action.act](doc))
@@ -192,7 +193,7 @@ class StoryPipeline:
         if not self._was_read:
             return None
         documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
-        error = tellable(self._store, documents.midjourney.error)
+        error = tellable(self._store, self._settings)
         return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
 
     def obey(self, orders: Orders) -> None:
@@ -251,10 +252,10 @@ def _check_keys(keys: Keys, *vendors: str | None) -> None:
         raise missing
 
 
-def _dead_letter(store: DocumentStore, now: datetime, most_failed: int) -> Tick:
+def _dead_letter(store: DocumentStore, now: datetime, most_failed: int, told: ErrorRecord) -> Tick:
     doc = store.documents.midjourney
     step, message = doc.present_step, doc.error.message or "no reason is on record"
-    failed = dead_letter(store, now)
+    failed = dead_letter(store, now, told)
     if doc.cancelled:
         _log.warning("the generation was cancelled by the %s; everything is kept", doc.cancelled.get("by"))
         return Tick(ExitCode.OK, "the generation was cancelled", "cancelled")
