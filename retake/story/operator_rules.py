@@ -82,8 +82,8 @@ def next_tick(
     over: Callable[[Step], str] = uncapped,
     under: Callable[[Action], Action] = in_full,
 ) -> str:
-    """Return what the next tick will do, in words. `over` is that of `decide`; `under` returns what is done of an action
-    in the degraded mode that holds."""
+    """Return what the next tick will do, in words. `over` is that of `decide`; `under` returns what is done
+    of an action in the degraded mode that holds."""
     action = under(decide(documents, limits, now, over))
     if action.act is Act.WAIT:
         return f"the next tick waits: {why(action)}"
