@@ -27,7 +27,7 @@ error says what happened, where, and what to do next, and is shown to people unc
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -210,8 +210,18 @@ _LONGEST_SECRET = 2048  # characters
 _ENDS = " \n\r\t\"'<>"  # no secret contains these
 
 
+_hidden: set[str] = set()  # grows only
+
+
+def hide(values: Iterable[str]) -> None:
+    """Let `redact` take these secrets out of every text from now on, whatever they look like."""
+    _hidden.update(values)
+
+
 def redact(text: str) -> str:
     """Return `text` without credentials and without the query part of URLs, which is where signatures are."""
+    for secret in _hidden:
+        text = text.replace(secret, "…")
     # Patterns are compiled only when needed: most lines match none, and an idle tick writes one line.
     if "://" in text:
         text = re.sub(_USER, r"\1…@", text)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from retake.clock import parse_stamp
-from retake.errors import RetakeError, redact
+from retake.errors import RetakeError, hide, redact
 from retake.foreign_text import json_lines, one_line, several_lines
 
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
@@ -73,8 +73,10 @@ def bind(**fields: Any) -> Iterator[None]:
 
 
 def mask(values: Iterable[str]) -> None:
-    """Mask these secrets too, in every record from now on: their variables' names do not mark them as secrets."""
+    """Mask these secrets too, in every record and every error from now on: their variables' names do not mark them as
+    secrets."""
     _masked.update(value.strip() for value in values if len(value.strip()) >= _SHORTEST_SECRET)
+    hide(_masked)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Handler):
             handler.remask()

@@ -27,6 +27,7 @@ SEARCHES = {
 
 PROCESS_FOLDERS = {"attack", "cron", "sandbox", "vendors"}
 PROCESSES = {
+    "test_alert_s3",
     "test_bucket_b2",
     "test_bucket_b2_contract",
     "test_bucket_b2_processes",

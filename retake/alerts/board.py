@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from retake.alerts.message import AlertEvent
+from retake.alerts.settings import LEVELS
+from retake.clock import parse_stamp
 
 FOLDER = "alerts/"
 """The folder of a bucket that holds the board and the days."""
@@ -135,6 +137,9 @@ def decoded_alert(raw: Any) -> Alert:
         raise ValueError(f"an alert: {error}") from error
     if not all(isinstance(text, str) for text in (alert.id, alert.key, alert.code, alert.first_at, alert.last_at)):
         raise ValueError("an alert: its id, key, code, first_at and last_at must be texts")
+    if alert.level not in LEVELS or type(alert.occurrences) is not int:
+        raise ValueError(f"an alert: level must be one of {', '.join(LEVELS)}, and occurrences a whole number")
+    _check_times(alert, ("first_at", "last_at", "closed_at", "tell_at", "told_at"), "an alert")
     return alert
 
 
@@ -146,15 +151,33 @@ def encoded_alert(alert: Alert) -> dict[str, Any]:
 def _queue(raw: Any, where: str) -> ChannelQueue:
     values = _known(raw, ChannelQueue._fields, where)
     queue = tuple(_delivery(it, f"{where}.queue") for it in _list(values, "queue"))
-    return ChannelQueue(**{**values, "queue": queue})
+    outbox = ChannelQueue(**{**values, "queue": queue})
+    if type(outbox.failures) is not int:
+        raise ValueError(f"{where}: failures: no whole number")
+    _check_times(outbox, ("sending_until", "next_at", "refused_at"), where)
+    return outbox
 
 
 def _delivery(raw: Any, where: str) -> QueuedMessage:
     values = _known(raw, QueuedMessage._fields, where)
     try:
-        return QueuedMessage(**{**values, "event": AlertEvent(values["event"]), **_tuples(values, "done")})
+        message = QueuedMessage(**{**values, "event": AlertEvent(values["event"]), **_tuples(values, "done")})
     except (TypeError, KeyError) as error:
         raise ValueError(f"{where}: {error}") from error
+    if not isinstance(message.fields, dict):
+        raise ValueError(f"{where}: fields: no object")  # noqa: TRY004  a fault of the document
+    _check_times(message, ("at",), where)
+    return message
+
+
+def _check_times(value: Any, names: Iterable[str], where: str) -> None:
+    for name in names:
+        moment = getattr(value, name)
+        try:
+            if moment is not None:
+                parse_stamp(moment)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}: {name}: no time") from error
 
 
 def _encoded_queue(outbox: ChannelQueue) -> dict[str, Any]:

@@ -27,6 +27,9 @@ OF_A_PIPELINE = OF_A_TICK | {
 }
 """The codes that the state of a pipeline decides."""
 
+OF_ALL = frozenset({"breaker_open", "kpi"})
+"""The codes of what all pipelines share, which is looked at after work."""
+
 
 class Condition(NamedTuple):
     """Something that is wrong now."""
@@ -101,21 +104,26 @@ class Findings(NamedTuple):
     found: tuple[Condition, ...] = ()
 
 
-def look(
-    pipeline: str, exit_code: int, facts: PipelineFacts | None, now: str, failures_before_warning: int
-) -> Findings:
-    """Return what is wrong with a pipeline after its tick. `facts` is None where its state is not known; `now` is the
-    time of the tick, ISO 8601."""
-    found = [*_of_exit_code(exit_code, now)]
-    if facts is None:
-        return Findings(pipeline, OF_A_TICK, tuple(found))
-    found += _of_facts(facts, failures_before_warning, now)
-    if exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
-        found.append(_misconfigured(now))
-    return Findings(pipeline, OF_A_PIPELINE, tuple(found))
+class TickEnd(NamedTuple):
+    """How a tick ended."""
+
+    exit_code: int
+    at: str  # ISO 8601
+    why: str = ""  # in the words of the error that it ended with
 
 
-def _of_exit_code(exit_code: int, now: str) -> Iterator[Condition]:
+def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_before_warning: int) -> Findings:
+    """Return what is wrong with a pipeline after its tick. `facts` is None where its state is not known."""
+    found = [*_of_end(end)]
+    if facts:
+        found += _of_facts(facts, failures_before_warning, end.at)
+    if end.exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
+        found.append(_misconfigured(end))
+    return Findings(pipeline, OF_A_PIPELINE if facts else OF_A_TICK, tuple(found))
+
+
+def _of_end(end: TickEnd) -> Iterator[Condition]:
+    exit_code, now, why = end
     if exit_code == ExitCode.BAD_STATE:
         yield Condition(
             "state_unreadable",
@@ -123,6 +131,7 @@ def _of_exit_code(exit_code: int, now: str) -> Iterator[Condition]:
             "state_unreadable",
             "A state document is invalid",
             now,
+            message=why,
             follows="Each tick stops at it; nothing is changed and nothing is paid for.",
             command="python -m retake doctor",
         )
@@ -133,6 +142,7 @@ def _of_exit_code(exit_code: int, now: str) -> Iterator[Condition]:
             "bug",
             "A tick ended with a bug in Retake",
             now,
+            message=why,
             follows="The next tick goes on from what is on record.",
             command="python -m retake status",
         )
@@ -186,7 +196,7 @@ def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
         "warning",
         f"step_failing/{it.step}",
         f"{it.step} fails: {it.failed} tries without a result",
-        error.id or f"{facts.item_id} {it.step} {it.failed}",
+        f"{facts.item_id} {it.step} {it.failed}",
         follows=f"It is tried again, {it.most} times in all." if it.retried else "The generation fails now.",
         command=_show(facts.item_id),
         generation_id=facts.item_id,
@@ -245,13 +255,14 @@ def _refused(facts: PipelineFacts, by: str) -> Condition:
     return _because_of(error, found)
 
 
-def _misconfigured(now: str) -> Condition:
+def _misconfigured(end: TickEnd) -> Condition:
     return Condition(
         "refused",
         "critical",
         "refused/settings",
         "A key or a setting is missing or wrong",
-        now,
+        end.at,
+        message=end.why,
         follows="Each tick ends with exit code 78 until it is fixed; nothing is paid for.",
         command="python -m retake doctor",
     )

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from threading import Thread
 
 from retake.alerts.board import Board, QueuedMessage
 from retake.alerts.message import Ending, Message, Sent
-from retake.alerts.outbox import SendClaim, SendClaims, claimed, released
+from retake.alerts.outbox import SendClaim, SendClaims, abandoned, claimed, progressed, released
 from retake.alerts.settings import AlertChannel, AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import Clock
@@ -32,7 +33,7 @@ class Sender:
     ) -> None:
         self._store, self._settings, self._environ, self._clock = store, settings, environ, clock
         self._send = send
-        self._threads: list[Thread] = []
+        self._threads: dict[str, Thread] = {}  # by channel
 
     def start(self) -> list[str]:
         """SendClaim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
@@ -51,42 +52,51 @@ class Sender:
         for it in made.claims:
             thread = Thread(target=self._work, args=(it,), name=f"alerts-{it.channel}", daemon=True)
             thread.start()
-            self._threads.append(thread)
+            self._threads[it.channel] = thread
         return [it.channel for it in made.claims]
 
     def wait(self, seconds: float) -> bool:
         """Wait until all has been sent, `seconds` at most; return whether it has."""
         deadline = time.monotonic() + seconds
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._threads = [it for it in self._threads if it.is_alive()]
+        self._threads = {name: it for name, it in self._threads.items() if it.is_alive()}
+        now = self._clock.now()
+        for name in self._threads:
+            self._save(name, lambda board, name=name: abandoned(board, name, self._settings, now))  # type: ignore[misc]
         return not self._threads
 
     def _work(self, claim: SendClaim) -> None:
         results = self._results(claim)
-        now = self._clock.now()
+        self._save(
+            claim.channel, lambda board: released(board, claim.channel, results, self._settings, self._clock.now())
+        )
+
+    def _save(self, channel: str, step: Callable[[Board], Board]) -> None:
         try:
-            self._store.change(lambda board: (released(board, claim.channel, results, self._settings, now), None))
+            self._store.change(lambda board: (step(board), None))
         except RetakeError as error:
-            _log.warning(
-                "it could not be saved what the channel %s was sent; it may be sent again: %s", claim.channel, error
-            )
+            _log.warning("it could not be saved what the channel %s was sent; it may be sent again: %s", channel, error)
 
     def _results(self, claim: SendClaim) -> dict[str, Sent]:
-        """Send the messages of a claim in their order, until one fails or the time of the claim is over."""
+        """Send the messages of a claim in their order, until one fails or the time of the claim is over; return how the
+        one ended that is not saved yet."""
         channel = next(it for it in self._settings.channels if it.name == claim.channel)
-        results: dict[str, Sent] = {}
         ends = time.monotonic() + self._settings.timeout_seconds
         for delivery in claim.deliveries:
             left = ends - time.monotonic()
             if left <= 0:
                 break
-            outcome = results[delivery.id] = self.send(channel, message_of(delivery), left, delivery.done)
+            outcome = self.send(channel, message_of(delivery), left, delivery.done)
             if outcome.how is not Ending.DELIVERED:
                 _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
-            if outcome.how is Ending.FAILED:
-                break
-        return results
+            if outcome.how is Ending.FAILED or delivery is claim.deliveries[-1]:
+                return {delivery.id: outcome}
+            self._save(claim.channel, partial(self._progressed, claim, delivery.id, outcome))
+        return {}
+
+    def _progressed(self, claim: SendClaim, delivery: str, outcome: Sent, board: Board) -> Board:
+        return progressed(board, claim.channel, delivery, outcome, self._settings, self._clock.now())
 
     def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> Sent:
         """Send one message now, for `seconds` at most. Never raises."""

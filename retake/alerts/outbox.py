@@ -2,7 +2,8 @@
 
 At least once and in order within a channel. A sender claims a channel before it sends and releases it with the result;
 a claim ends by itself, so a sender that died blocks its channel for the time of one delivery at most. What was claimed
-counts as failed until its result is there: a sender that is killed again and again is not tried each minute.
+counts as a failed try until its result is there. A tick that ends before its channels have answered says so
+(`abandoned`), so that a channel that hangs is tried as rarely as one that fails.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
         if due(outbox, now):
             claims.append(SendClaim(name, young))
             until = _stamp_after(now, settings.timeout_seconds)
-            channels[name] = _failed(outbox, settings, now, _NO_ANSWER)._replace(sending_until=until)
+            channels[name] = _claimed(outbox, until)
     return SendClaims(board._replace(channels=channels), tuple(claims), tuple(dropped))
 
 
@@ -69,6 +70,32 @@ def released(board: Board, channel: str, results: Mapping[str, Sent], settings: 
         if outcome:
             outbox = _ended(outbox, delivery, outcome, settings, now)
     return board._replace(channels={**board.channels, channel: outbox})
+
+
+def progressed(
+    board: Board, channel: str, delivery: str, outcome: Sent, settings: AlertSettings, now: datetime
+) -> Board:
+    """Return the board after the message of id `delivery`, which is not the last of its claim: it leaves the queue, and
+    the claim stays.
+
+    A tick waits for its channels for a short time only. Without this, a queue that takes longer would begin anew with
+    each tick, and never come to its end.
+    """
+    outbox = board.channels.get(channel)
+    if outbox is None or outbox.sending_until is None:
+        return board
+    after = released(board, channel, {delivery: outcome}, settings, now).channels[channel]
+    return board._replace(channels={**board.channels, channel: _claimed(after, outbox.sending_until)})
+
+
+def abandoned(board: Board, channel: str, settings: AlertSettings, now: datetime) -> Board:
+    """Return the board after the sender of a channel stopped waiting for an answer: a failed try. Should there still be
+    an answer, `released` puts it right."""
+    outbox = board.channels.get(channel)
+    if outbox is None or outbox.sending_until is None:
+        return board
+    before = outbox._replace(failures=max(0, outbox.failures - 1))
+    return board._replace(channels={**board.channels, channel: _failed(before, settings, now, _NO_ANSWER)})
 
 
 def tested(board: Board, outcomes: Mapping[str, Sent], now: datetime) -> Board:
@@ -96,6 +123,10 @@ def _ended(
         case Ending.FAILED:
             queue = tuple(it._replace(done=outcome.done) if it.id == delivery.id else it for it in outbox.queue)
             return _failed(outbox._replace(queue=queue), settings, now, outcome.why, outcome.retry_after_s)
+
+
+def _claimed(outbox: ChannelQueue, until: str) -> ChannelQueue:
+    return outbox._replace(sending_until=until, next_at=None, failures=outbox.failures + 1, last_error=_NO_ANSWER)
 
 
 def _failed(

@@ -1,14 +1,15 @@
-"""When the daily and the weekly report are due."""
+"""When the daily and the weekly report are due. An idle tick loads this module where a channel takes reports."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from retake.alerts.board import Board
 from retake.alerts.hours import WEEK, last_due, minutes_of, zone_of
-from retake.alerts.routing import queued_report
 from retake.alerts.settings import AlertSettings
 from retake.clock import stamp
+
+if TYPE_CHECKING:
+    from retake.alerts.board import Board
 
 WINDOWS = {"daily": timedelta(days=1), "weekly": timedelta(days=7)}
 """What each report looks back on."""
@@ -35,10 +36,12 @@ class ReportMessage(NamedTuple):
 
 
 def with_report(
-    board: Board, report: ReportMessage, settings: AlertSettings, now: datetime, *, again: bool = False
-) -> Board:
+    board: "Board", report: ReportMessage, settings: AlertSettings, now: datetime, *, again: bool = False
+) -> "Board":
     """Return the board with a report in the queues of the channels that take it, once for each time it is due; with
     `again` also if it was there already."""
+    from retake.alerts.routing import queued_report
+
     kind, words, figures = report
     due = stamp(due_at(kind, settings, now))
     if board.reports.get(kind) == due and not again:

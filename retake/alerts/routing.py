@@ -93,6 +93,7 @@ def queued_report(
 def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> ChannelQueue:
     """Add a message to a queue. Of one alert at most its beginning, one repeat, one acknowledgement and its end wait:
     a channel that is away for days must not make the document grow."""
+    outbox = _without_superseded(outbox, message)
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
     begins = message.event is AlertEvent.TRIGGER
     if begins and any(it.event is AlertEvent.TRIGGER for it in waiting):  # told of nothing since: its end never was
@@ -107,3 +108,19 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
         return outbox
     source = f"{channel} {message.subject_id} {message.event} {message.at}"
     return outbox._replace(queue=(*kept, message._replace(id=sha256(source.encode()).hexdigest()[:16])))
+
+
+def _without_superseded(outbox: ChannelQueue, message: QueuedMessage) -> ChannelQueue:
+    """Drop what waits of earlier alerts of the same cause that the channel was never told of: they are over, and the
+    message that joins tells that the cause is back."""
+    if message.event is not AlertEvent.TRIGGER:
+        return outbox
+    being_sent = outbox.queue[:1] if outbox.sending_until else ()
+    cause = message.fields.get("key")
+    earlier = {
+        it.subject_id
+        for it in outbox.queue
+        if it.event is AlertEvent.TRIGGER and it.fields.get("key") == cause and it.subject_id != message.subject_id
+    }
+    kept = tuple(it for it in outbox.queue if it.subject_id not in earlier or it in being_sent)
+    return outbox._replace(queue=kept)

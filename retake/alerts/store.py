@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from logging import getLogger
 from typing import TypeVar
 
 from retake.alerts.board import BOARD, FOLDER, Alert, Board, decoded, decoded_alert, encoded, encoded_alert
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
+from retake.errors import RetakeError, StateError
 from retake.retrying.state_store import BucketStateStore, Raw, StateCell, unreadable
+
+_log = getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -39,7 +43,10 @@ class BoardStore:
 
         result = self._cell.change(change)
         if ended:
-            self._file(ended)
+            try:
+                self._file(ended)
+            except RetakeError as error:  # they stay on the board, and the next change tries again
+                _log.error("alerts that are over could not be filed: %s", error)
         return result
 
     def history(self, now: datetime) -> list[Alert]:
@@ -74,7 +81,10 @@ class BoardStore:
 
 
 def _added(raw: Raw | None, alerts: dict[str, Alert]) -> Raw:
-    kept = [it for it in (raw or {}).get("alerts") or [] if it.get("id") not in alerts]
+    day = (raw or {}).get("alerts") or []
+    if not isinstance(day, list) or not all(isinstance(it, dict) for it in day):
+        raise StateError("the document of a day is invalid: alerts: no list of objects. Fix it or remove it")
+    kept = [it for it in day if it.get("id") not in alerts]
     return {"alerts": [*kept, *map(encoded_alert, alerts.values())][-_MOST_A_DAY:]}
 
 

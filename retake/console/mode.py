@@ -8,15 +8,9 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.console.since import read_window
 from retake.degraded.mode import Mode
-from retake.operations.modes import ModePanel
+from retake.operations.modes import SET_BY, ModePanel
 
 _TONES = (Tone.GOOD, Tone.WARN, Tone.BAD, Tone.BAD)
-_BY = {
-    "default": "nobody: it is the normal one",
-    "operator": "an operator",
-    "schedule": "the schedule",
-    "auto": "the share of failed tries",
-}
 
 
 @click.group("mode", cls=CommandGroup, context_settings=CONTEXT)
@@ -32,7 +26,7 @@ def show_mode(context: CommandContext) -> Answer:
     mode, document = panel.mode(state), panel.document(state)
     rows: list[tuple[str, str | Cell]] = [
         ("mode", Cell(f"{mode.mode}, {mode.words}", _TONES[mode.mode])),
-        ("set by", _BY[mode.by]),
+        ("set by", SET_BY[mode.by]),
     ]
     rows += [
         (name, value) for name, value in (("why", mode.why), ("since", mode.since), ("until", mode.until)) if value

@@ -138,6 +138,7 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     needing = [it for it in seen if it.needs]
     busy = sum(it.state.item_id is not None for it in seen)
     held = sum(it.holder is not None for it in seen)
+    shared = [note for note in seen[0].notes if all(note in it.notes for it in seen)]
     blocks: list[Block] = [
         Heading(f"{len(seen)} channels: {busy} with a generation under way, {held} at work now, "
                 f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),
@@ -148,6 +149,7 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
         of = f" of {usd(day.limits.bucket_usd)}" if day.limits.bucket_usd is not None else ""
         doubt = f"; {day.doubt}" if day.doubt else ""
         blocks.append(Sentence(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
+    blocks += [Sentence(f"note: {note}", Tone.WARN) for note in shared]
     if needing:
         blocks.append(Heading("A person is needed"))
         blocks += [Sentence(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]

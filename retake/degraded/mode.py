@@ -130,10 +130,26 @@ def decoded(raw: Mapping[str, Any] | None) -> ModeState:
     for name, mode in (("hand", state.hand.mode if state.hand else 0), ("auto", state.auto.mode)):
         if type(mode) is not int or not FULL <= mode <= EMERGENCY:
             raise ValueError(f"{name}.mode: no whole number, 0 to 3")
-    for moment in (state.hand and state.hand.until, state.auto.since):
-        if moment is not None:
-            parse_stamp(moment)
+    for name, moment in (
+        ("hand.since", state.hand.since if state.hand else None),
+        ("hand.until", state.hand.until if state.hand else None),
+        ("auto.since", state.auto.since),
+    ):
+        if moment is not None and not _is_stamp(moment):
+            raise ValueError(f"{name}: no time")
+    if state.hand and not isinstance(state.hand.why, str):
+        raise ValueError("hand.why: no text")
+    share, tries = state.auto.error_share, state.auto.tries
+    if type(tries) is not int or not isinstance(share, (int, float, type(None))):
+        raise ValueError("auto: error_share and tries must be numbers")
     return state
+
+
+def _is_stamp(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(parse_stamp(value))
+    except ValueError:
+        return False
 
 
 def encoded(state: ModeState) -> dict[str, Any]:

@@ -18,8 +18,8 @@ def after_work(operations: Operations, mode: Mode) -> AfterWork:
     store = ModeStore(operations.bucket, operations.clock)
     if operations.terms.modes.auto:
         _change_mode(operations, reader.over(report, operations.terms.modes.window_seconds).figures, store)
-    elif mode.by != "default":
-        store.repeat()
+    else:
+        store.repeat()  # whatever the copy says: the process that set the mode may have died before it wrote the copy
     found = (_breakers(operations), rates(report.figures))
     return AfterWork(found, lambda: reader.write_textfile(report))
 

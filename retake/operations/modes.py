@@ -4,9 +4,32 @@ from datetime import timedelta
 from typing import Any
 
 from retake.clock import stamp
-from retake.degraded.mode import Hand, Mode, ModeState, mode_at, robots
+from retake.degraded.mode import FULL, Hand, Mode, ModeState, mode_at, robots
 from retake.degraded.store import ModeStore
+from retake.errors import StateError
 from retake.operations.pipelines import Operations
+
+SET_BY = {
+    "default": "nobody: it is the normal one",
+    "operator": "an operator",
+    "schedule": "the schedule",
+    "auto": "the share of failed tries",
+}
+"""What has set a mode, in words."""
+
+
+def mode_notes(operations: Operations) -> list[str]:
+    """Return what is worth knowing of the mode: nothing while everything runs. Raises StorageError."""
+    panel = ModePanel(operations)
+    try:
+        mode = panel.mode(panel.state())
+    except StateError as error:
+        return [str(error)]
+    if mode.mode == FULL:
+        return []
+    until = f", until {mode.until}" if mode.until else ""
+    why = f": {mode.why}" if mode.why else ""
+    return [f"{mode.title}, by {SET_BY[mode.by]}{until}{why}"]
 
 
 class ModePanel:

@@ -8,6 +8,7 @@ from retake.bucket import Holder
 from retake.clock import stamp
 from retake.errors import RetakeError, StateError
 from retake.operations.breakers import BreakerStates, vendor_off
+from retake.operations.modes import mode_notes
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, PipelineState
 from retake.paid.caps import Sums, Today
@@ -47,8 +48,9 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     today = _today(operations)
     off = vendor_off(operations, breakers)
     ended = ENDED_SHOWN if len(operations.pipelines) == 1 else 0
+    mode = mode_notes(operations)
     _runs(operations, operations.pipelines[0], 0)  # a shared ledger is opened here, once, rather than by each thread
-    return operations.each(lambda pipeline: _status(operations, pipeline, today, off, ended))
+    return operations.each(lambda pipeline: _status(operations, pipeline, today, off, ended, mode))
 
 
 def _today(operations: Operations) -> Today | StateError:
@@ -64,6 +66,7 @@ def _status(
     today: Today | StateError,
     off: Callable[[str], str],
     ended: int,
+    mode: list[str],
 ) -> PipelineStatus:
     state = pipeline.state(today, off)
     holder = pipeline.bucket.holder(pipeline.lease_name)
@@ -81,7 +84,7 @@ def _status(
         last,
         next_tick,
         tuple(_needs(state, away, today)),
-        tuple(_notes(state, holder, operations)),
+        (*mode, *_notes(state, holder, operations)),
     )
 
 

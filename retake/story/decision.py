@@ -187,6 +187,11 @@ def capped(action: Action, why: str) -> Action:
     return Action(Act.WAIT, action.step, why, ExitCode.TRY_LATER)
 
 
+def in_full(action: Action) -> Action:
+    """Return the action as it is: no degraded mode holds."""
+    return action
+
+
 def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
     """Return what is done of an action in a degraded mode: a WAIT where the mode holds it back, and a mock in the place
     of a video that mode 1 does not order, with `video_mock`. For BEGIN see `begin_held`.
@@ -213,7 +218,7 @@ def holds_back(action: Action, mode: int) -> bool:
 def begin_held(mode: Mode, *, video_mock: bool) -> str:
     """Return why a degraded mode begins no generation, or ""."""
     held = mode.mode >= MINIMAL or (mode.mode == REDUCED and not video_mock)
-    return f"{mode.title} begins nothing" if held else ""
+    return f"{mode.title} holds it back" if held else ""
 
 
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:

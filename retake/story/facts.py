@@ -8,7 +8,7 @@ from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
 from retake.story.decision import held_until, vendor_of_step
 from retake.story.documents import FAILED_STEP, UNKNOWN, UPSCALE, Documents, GenDocument, MidjourneyDocument, Step
-from retake.story.settings import Workflow
+from retake.story.settings import Settings, Workflow
 from retake.story.store import DocumentStore
 
 _ORDER = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
@@ -99,9 +99,10 @@ def _without_result(documents: Documents) -> tuple[Step, ...]:
     return _ORDER[2:] if results else _ORDER[1:]
 
 
-def tellable(store: DocumentStore, error: ErrorRecord) -> ErrorRecord:
+def tellable(store: DocumentStore, settings: Settings) -> ErrorRecord:
     """Return the failure of the generation under way without what its message quotes of the prompts: alerts go to chat
-    programs and telephones. The text of the generation is read only where there is a message."""
+    programs and telephones. The texts are read only where there is a message."""
+    error = store.documents.midjourney.error
     if not error.message:
         return error
     name, prompts = store.documents.gen.generation_id or "", []
@@ -111,9 +112,22 @@ def tellable(store: DocumentStore, error: ErrorRecord) -> ErrorRecord:
     except RetakeError:
         pass  # the tick itself says what is wrong with it
     pending = store.documents.midjourney.pending
-    asked = pending.raw.get("prompt") if pending else None
-    message = _without(error.message, [*prompts, *([asked] if isinstance(asked, str) else [])])
-    return ErrorRecord({**error.raw, "message": message})
+    asked = [pending.raw.get("prompt")] if pending else []
+    draft = store.documents.midjourney.draft.values()
+    prompts += [it for it in (*asked, *draft) if isinstance(it, str)]
+    if error.raw.get("robot_id") == f"story.{Step.CONTENT}":
+        prompts += _asked_of_the_writer(settings)
+    return ErrorRecord({**error.raw, "message": _without(error.message, prompts)})
+
+
+def _asked_of_the_writer(settings: Settings) -> list[str]:
+    from retake.story.content import load_prompts, prompts_file
+
+    try:
+        calls = load_prompts(prompts_file(settings))
+    except RetakeError:
+        return []  # the script itself says what is wrong with the file
+    return [text for call in calls for text in (call.system, call.user)]
 
 
 def _without(text: str, prompts: Iterable[str]) -> str:

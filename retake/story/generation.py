@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from retake.clock import stamp
-from retake.errors import StateError
+from retake.errors import ErrorRecord, StateError
 from retake.story import transitions
 from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
 from retake.story.store import DocumentStore
@@ -58,13 +58,11 @@ def finish(store: DocumentStore, now: datetime) -> None:
     store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=None))
 
 
-def dead_letter(store: DocumentStore, now: datetime) -> int:
+def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord = ErrorRecord()) -> int:  # noqa: B008  immutable
     """Keep everything of a failed generation as a dead letter; return how many failed in a row by now. One that was
-    cancelled does not count as failed."""
-    from retake.story.facts import tellable
-
+    cancelled does not count as failed. `told` is its last error as alerts may tell it."""
     gen, doc = store.documents.gen, store.documents.midjourney
-    generation_id, told = gen.generation_id, tellable(store, doc.error)
+    generation_id = gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}

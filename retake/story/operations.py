@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from retake.bucket import Bucket, Entry, NotFound
 from retake.clock import Clock
+from retake.degraded.mode import Mode, mode_at
+from retake.degraded.store import ModeStore
 from retake.errors import RetakeError, StateError
 from retake.operations.bills import calls_of
 from retake.operations.finding import Finding
@@ -28,7 +30,7 @@ from retake.operations.port import (
 from retake.paid.caps import Today
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
-from retake.story.decision import uncapped
+from retake.story.decision import uncapped, under_mode
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND
 from retake.story.operator_actions import OperatorActions
@@ -122,7 +124,7 @@ class StoryOperations:
         return DocumentStore(self.bucket, self._settings.paths, None, self._clock)
 
     def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
-        return story_state(self.name, self.store(), self._settings, self._clock.now(), today, vendor_off)
+        return story_state(self.name, self.store(), self._settings, today, vendor_off, self._mode())
 
     def present(self) -> Present | None:
         documents = self.store().read()
@@ -206,7 +208,17 @@ class StoryOperations:
             today = None
         usd = prices(self._settings)
         over = (lambda step: today.over(usd[step])) if today else uncapped
-        return next_tick(documents, self._settings.workflow, self._clock.now(), over)
+        mode, mock = self._mode(), self._settings.modes.video_mock
+        under = partial(under_mode, mode=mode, video_mock=mock)
+        return next_tick(documents, self._settings.workflow, self._clock.now(), over, under)
+
+    def _mode(self) -> Mode:
+        """The degraded mode that holds; the full one where that cannot be read."""
+        try:
+            state = ModeStore(self._whole, self._clock).read()
+        except RetakeError:
+            return Mode()
+        return mode_at(state, self._settings.modes, self._settings.alerts.timezone, self._clock.now())
 
 
 def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:

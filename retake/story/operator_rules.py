@@ -24,7 +24,7 @@ from typing import NamedTuple
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide, uncapped
+from retake.story.decision import Act, Action, decide, in_full, uncapped
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 from retake.story.settings import Workflow
@@ -75,9 +75,16 @@ def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> G
     return _PLANS[verb](documents, limits, now)
 
 
-def next_tick(documents: Documents, limits: Workflow, now: datetime, over: Callable[[Step], str] = uncapped) -> str:
-    """Return what the next tick will do, in words. `over` is that of `decide`."""
-    action = decide(documents, limits, now, over)
+def next_tick(
+    documents: Documents,
+    limits: Workflow,
+    now: datetime,
+    over: Callable[[Step], str] = uncapped,
+    under: Callable[[Action], Action] = in_full,
+) -> str:
+    """Return what the next tick will do, in words. `over` is that of `decide`; `under` returns what is done
+    of an action in the degraded mode that holds."""
+    action = under(decide(documents, limits, now, over))
     if action.act is Act.WAIT:
         return f"the next tick waits: {why(action)}"
     return f"the next tick: {action.act} ({why(action)})"

@@ -1,14 +1,14 @@
 """How the story stands, for an operator: its documents, and what is decided on them, in words."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import NamedTuple
 
+from retake.degraded.mode import Mode
 from retake.errors import ErrorRecord, StateError
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import PipelineState, Waiting
 from retake.paid.caps import Today
-from retake.story.decision import Act, Action, decide, uncapped, vendor_of
+from retake.story.decision import Act, Action, begin_held, decide, uncapped, under_mode, vendor_of
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
 from retake.story.prices import prices
@@ -67,9 +67,9 @@ def story_state(
     name: str,
     store: DocumentStore,
     settings: Settings,
-    now: datetime,
     today: Today | StateError | None,
     vendor_off: Callable[[str], str],
+    mode: Mode = Mode(),  # noqa: B008  immutable
 ) -> PipelineState:
     """Return how the story called `name` stands; see `OperatedPipeline.state`. Raises StorageError."""
     book = None if isinstance(today, StateError) else today
@@ -82,8 +82,11 @@ def story_state(
     seen = book and book.seen_by(name, known(documents.midjourney))
     usd = prices(settings)
     over = (lambda step: seen.over(usd[step])) if seen else uncapped
-    action = decide(documents, settings.workflow, now, over)
-    return _View(documents, action, settings.workflow).state(seen, _next_tick(store, action, over, vendor_off))
+    action = decide(documents, settings.workflow, store.clock.now(), over)
+    coming = under_mode(action, mode, video_mock=settings.modes.video_mock)
+    held = begin_held(mode, video_mock=settings.modes.video_mock)
+    view = _View(documents, action, settings.workflow)
+    return view.state(seen, coming, _next_tick(store, coming, lambda step: held or over(step), vendor_off))
 
 
 class _View(NamedTuple):
@@ -101,8 +104,9 @@ class _View(NamedTuple):
     def waits(self) -> bool:
         return self.action.act is Act.WAIT
 
-    def state(self, today: Today | None, next_tick: str) -> PipelineState:
-        doc, gen, act = self.doc, self.documents.gen, self.action.act
+    def state(self, today: Today | None, coming: Action, next_tick: str) -> PipelineState:
+        """`coming` is what a degraded mode makes of the action, `next_tick` the same in words."""
+        doc, gen, act = self.doc, self.documents.gen, coming.act
         name = gen.generation_id
         waiting = self._waiting() if name else None
         failing = doc.status in FAILED_STEP
@@ -117,7 +121,7 @@ class _View(NamedTuple):
             next_retry_at=self.action.until if failing else None,
             next_act=_NEXT_ACTS.get(act, act.name.lower()),
             next_tick=next_tick,
-            idle=self.waits,
+            idle=act is Act.WAIT,
             interrupted=self.documents.public.processing_lock,
             failed_in_a_row=gen.failed_in_a_row,
             stopped=not name and gen.failed_in_a_row >= self.limits.max_failed_in_a_row,
@@ -169,7 +173,7 @@ def _lacking(warned: list[str]) -> list[str]:
 def _next_tick(
     store: DocumentStore, action: Action, over: Callable[[Step], str], vendor_off: Callable[[str], str]
 ) -> str:
-    """Return what the next tick does, in words. `over` is that of `decide`."""
+    """Return what the next tick does, in words. `over(step)` returns why a paid call of the step is not made, or ""."""
 
     def off(action: Action) -> str:
         vendor = vendor_of(action)
@@ -184,12 +188,12 @@ def _next_tick(
     return f"{action.act} ({why(action)})"
 
 
-def _beginning(store: DocumentStore, over_cap: str, off: str) -> str:
+def _beginning(store: DocumentStore, held: str, off: str) -> str:
     plan = tidy_plan(store)
     moved = sum(map(len, plan.moves))
     tidying = f"move {moved} files, then " if moved else ""
     if not plan.room:
         return f"{tidying}begin nothing: {store.paths.folder_666} holds a ready group"
-    if over_cap:
-        return f"{tidying}begin nothing: {over_cap}"
+    if held:
+        return f"{tidying}begin nothing: {held}"
     return f"{tidying}begin a new generation" + (f", then wait: {off}" if off else "")

@@ -103,6 +103,7 @@ class StoryPipeline:
         self._interrupted_at = ""
         self._over = CapWatch(spending, store)
         self._finished = 0
+        self._due: Action | None = None  # what is decided, whatever the mode makes of it
 
     def read(self) -> None:
         self._store.read()
@@ -114,8 +115,8 @@ class StoryPipeline:
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:
-        action = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
-        return under_mode(action, self._mode, video_mock=self._settings.modes.video_mock)
+        self._due = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
+        return under_mode(self._due, self._mode, video_mock=self._settings.modes.video_mock)
 
     def log_fields(self, action: Action) -> dict[str, str | None]:
         documents = self._store.documents
@@ -129,7 +130,7 @@ class StoryPipeline:
         self._observe(self._store.documents, action)
         if action.act is not Act.WAIT:
             _check_keys(self._keys, vendor_of(action))
-        self._sync(action)
+        self._sync(self._due)  # a mode that holds a step back changes nothing of how its run stands
         return _waiting(action) if action.act is Act.WAIT else None
 
     vendor = staticmethod(vendor_of)
@@ -157,7 +158,8 @@ class StoryPipeline:
                     return Tick(ExitCode.OK, "the generation is finished", "done")
                 store.read()
             case Act.DEAD_LETTER:
-                return _dead_letter(store, self._clock.now(), self._settings.workflow.max_failed_in_a_row)
+                limit, told = self._settings.workflow.max_failed_in_a_row, tellable(store, self._settings)
+                return _dead_letter(store, self._clock.now(), limit, told)
             case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
                 _log.error("%s: %s", action.act, action.why)
                 store.save_midjourney(_GIVEN_UP[action.act](doc))
@@ -194,7 +196,7 @@ class StoryPipeline:
         if not self._was_read:
             return None
         documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
-        error = tellable(self._store, documents.midjourney.error)
+        error = tellable(self._store, self._settings)
         return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
 
     def obey(self, orders: Orders) -> None:
@@ -226,7 +228,8 @@ class StoryPipeline:
     def _begin(self) -> Tick | None:
         """Tidy up and begin a generation; return the tick's result where there is no room, or no money, for one."""
         store, found = self._store, tidy_plan(self._store)
-        if found.room:
+        held = begin_held(self._mode, video_mock=self._settings.modes.video_mock)
+        if found.room and not held:
             _check_keys(self._keys, "midjourney", "runway", "openai")
         tidy(store, self._flag, found)
         self.worked = bool(found.moves)
@@ -234,8 +237,8 @@ class StoryPipeline:
             _log.info("nothing to do: %s holds a ready group", store.paths.folder_666)
             return Tick(ExitCode.OK, "nothing to do", resting=True)
         first = Action(Act.WRITE, Step.CONTENT, "a new generation begins")
-        if why := begin_held(self._mode, video_mock=self._settings.modes.video_mock):
-            return _waiting(Action(Act.WAIT, first.step, why))
+        if held:
+            return _waiting(Action(Act.WAIT, first.step, held))
         if why := self._over(first.step):
             return _waiting(capped(first, why))
         self.worked = True
@@ -253,10 +256,10 @@ def _check_keys(keys: Keys, *vendors: str | None) -> None:
         raise missing
 
 
-def _dead_letter(store: DocumentStore, now: datetime, most_failed: int) -> Tick:
+def _dead_letter(store: DocumentStore, now: datetime, most_failed: int, told: ErrorRecord) -> Tick:
     doc = store.documents.midjourney
     step, message = doc.present_step, doc.error.message or "no reason is on record"
-    failed = dead_letter(store, now)
+    failed = dead_letter(store, now, told)
     if doc.cancelled:
         _log.warning("the generation was cancelled by the %s; everything is kept", doc.cancelled.get("by"))
         return Tick(ExitCode.OK, "the generation was cancelled", "cancelled")

@@ -5,6 +5,7 @@ imported, read or written besides.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,13 +13,13 @@ from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from retake.alerts.conditions import Findings, PipelineFacts, degraded, look
+from retake.alerts.conditions import OF_ALL, Findings, PipelineFacts, TickEnd, degraded, look
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import Mode, ModeState, decoded, mode_at
 from retake.degraded.settings import ModeSettings
-from retake.errors import RetakeError, SettingsError, StateError
+from retake.errors import RetakeError, SettingsError, StateError, redact
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -68,6 +69,13 @@ class BoardDocument:
         """Whether anything was wrong lately, or waits to be sent."""
         waiting = any(it.get("queue") for it in self._channels())
         return bool(self.raw.get("alerts") or self.raw.get("ended") or waiting)
+
+    @property
+    def shared_alerts(self) -> bool:
+        """Whether an alert is open that only a look at what all pipelines share can close."""
+        alerts = self.raw.get("alerts")
+        found = [it for it in alerts if isinstance(it, dict)] if isinstance(alerts, list) else []
+        return any(it.get("code") in OF_ALL and not it.get("closed_at") for it in found)
 
     def due(self, now: datetime) -> bool:
         """Return whether a message waits that may be sent now."""
@@ -144,7 +152,8 @@ class TickWatch:
             self._document, state = BoardDocument({}), self._mode_itself()
         self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
         if send and self._document.due(self._clock.now()):
-            self._send()
+            with _tolerant("what waits could not be sent"):
+                self._send()
 
     def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick of a pipeline, from `begin` to `end`. Raises what the tick raises."""
@@ -156,7 +165,7 @@ class TickWatch:
 
     def observed(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
-        exit_code: int = ExitCode.BUG
+        exit_code, why = int(ExitCode.BUG), ""
         usable = True  # whether the settings are, by which figures are counted
         try:
             tick = runner.tick(orders)
@@ -164,23 +173,26 @@ class TickWatch:
         except RetakeError as error:
             usable = not isinstance(error, SettingsError)
             misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
-            exit_code = ExitCode.OK if misspelt else error.exit_code
+            exit_code, why = ExitCode.OK if misspelt else error.exit_code, _without_quotes(str(error))
             raise
         except KeyboardInterrupt:
             exit_code = ExitCode.INTERRUPTED
             raise
+        except BaseException as error:
+            why = type(error).__name__  # its words may be anything
+            raise
         else:
             return tick
         finally:
-            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable)
+            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable, why=why)
 
-    def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool) -> None:
+    def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
         """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
-        whether the tick changed anything."""
+        whether the tick changed anything, `why` the words of the error that it ended with."""
         if facts is None and exit_code == ExitCode.OK:
             return  # somebody else is at work
-        now = stamp(self._clock.now())
-        found = look(pipeline, exit_code, facts, now, self._settings.failures_before_warning)
+        end = TickEnd(exit_code, stamp(self._clock.now()), why)
+        found = look(pipeline, end, facts, self._settings.failures_before_warning)
         with self._lock:
             self._looks.append(found)
             self._worked = self._worked or worked
@@ -190,7 +202,8 @@ class TickWatch:
         saved is found again by the next tick."""
         work = AfterWork()
         with _tolerant("what all pipelines share could not be looked at"):
-            if self._worked or self._mode.by == "auto":
+            degraded_by_itself = self._modes.auto and self._mode.mode > 0
+            if self._worked or degraded_by_itself or self._document.shared_alerts:
                 work = self._after_work(self._mode)
         with _tolerant("a report could not be made"):
             self._make_reports()
@@ -246,6 +259,11 @@ class TickWatch:
         for kind in due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, now):
             self._report(kind, now)
             self._document = BoardDocument.read(self._bucket)
+
+
+def _without_quotes(text: str) -> str:
+    """Return the words of an error without what it quotes of a document, which may be a prompt."""
+    return re.sub(r'"[^"]{24,}"?', '"…"', redact(text))
 
 
 def _facts(runner: WatchedRunner) -> PipelineFacts | None:

@@ -1,0 +1,401 @@
+"""Delivery: at least once, in order, each channel by itself, however often machines die or services are away."""
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from alert_world import START
+from delivery_world import DELIVERED, FAILED, REFUSED, TWO, DeliveryWorld, Service, cause, failing, send_once
+
+from retake.alerts.board import OPEN, RESOLVED
+from retake.alerts.message import Ending, Sent
+from retake.bucket import ANY, Bucket
+from retake.bucket.directory import DirectoryBucket
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.errors import StateError, StorageError
+from retake.testing.logs import CapturedLogs
+
+
+def logged(logs: CapturedLogs) -> str:
+    return "\n".join(record.getMessage() for record in logs.records)
+
+
+def test_messages_of_a_channel_arrive_in_their_order() -> None:
+    world = DeliveryWorld()
+    for name in "abcde":
+        world.look(*(cause(it) for it in "abcde"[: "abcde".index(name) + 1]))
+        world.later(1)
+    world.deliver()
+    assert [title for _, _, title in world.service.taken] == [f"{name} fails" for name in "abcde"]
+    world.look()
+    world.deliver()
+    assert [event for _, event, _ in world.service.taken[5:]] == ["resolve"] * 5
+
+
+def test_what_fails_keeps_what_comes_after_it_waiting() -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", DELIVERED, FAILED)
+    world.look(cause("a"), cause("b"), cause("c"))
+    world.deliver()
+    assert [title for _, _, title in world.service.taken] == ["a fails"]
+    assert [it.title for it in world.queue().queue] == ["b fails", "c fails"]
+    world.later(29)
+    assert world.deliver() == []
+    world.later(1)
+    world.deliver()
+    assert [title for _, _, title in world.service.taken] == ["a fails", "b fails", "c fails"]
+
+
+def test_a_channel_that_hangs_delays_no_other_and_holds_nobody_up() -> None:
+    world, hangs = DeliveryWorld(channels=TWO), threading.Event()
+    world.service.plan("one", lambda: (hangs.wait(60), FAILED)[1])
+    world.look(failing())
+    sender = world.sender()
+    assert sorted(sender.start()) == ["one", "two"]
+    assert not sender.wait(0.5)
+    assert world.service.events("two") == ["trigger"]
+    assert world.queue("one").last_error == "the sender ended before there was an answer"
+    hangs.set()
+    assert sender.wait(20)
+
+
+def test_a_failed_delivery_is_tried_again_after_30_seconds_doubling_to_10_minutes() -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", *[FAILED] * 99)
+    world.look(failing())
+    for _ in range(3600):
+        world.deliver()
+        world.later(1)
+    assert [at for at, _ in world.service.tries] == [0, 30, 90, 210, 450, 930, 1530, 2130, 2730, 3330]
+    assert world.queue().last_error == "HTTP 503"
+    world.service.plans.clear()
+    world.later(600)
+    world.deliver()
+    assert world.service.events() == ["trigger"]
+    assert (world.queue().failures, world.queue().next_at, world.queue().last_error) == (0, None, None)
+
+
+def test_a_channel_that_hangs_is_tried_as_rarely_as_one_that_fails() -> None:
+    world, hangs = DeliveryWorld(), threading.Event()
+    world.look(failing())
+    for _ in range(20):
+        world.service.plan("all", lambda: (hangs.wait(60), FAILED)[1])
+        world.deliver(wait_s=0.01)
+        world.later(60)
+    hangs.set()
+    assert [at for at, _ in world.service.tries] == [0, 60, 120, 240, 480, 960]
+
+
+def test_what_the_service_asks_for_is_waited_for() -> None:
+    for asked in (5.0, 1800.0):
+        world = DeliveryWorld()
+        world.service.plan("all", Sent(Ending.FAILED, "HTTP 429", asked))
+        world.look(failing())
+        for _ in range(2000):
+            world.deliver()
+            world.later(1)
+        assert [at for at, _ in world.service.tries] == [0, asked]
+
+
+def test_retry_seconds_longer_than_ten_minutes_are_kept() -> None:
+    world = DeliveryWorld(retry_seconds=1200)
+    world.service.plan("all", FAILED, FAILED)
+    world.look(failing())
+    for _ in range(300):
+        world.deliver()
+        world.later(10)
+    assert [at for at, _ in world.service.tries] == [0, 1200, 2400]
+
+
+def test_what_is_refused_is_not_sent_again_and_the_others_tell() -> None:
+    world = DeliveryWorld(channels=TWO)
+    world.service.plan("one", REFUSED)
+    world.tick(failing())
+    assert (world.queue("one").queue, world.queue("one").last_error) == ((), "HTTP 404")
+    world.later(60)
+    world.tick(failing())
+    assert world.service.taken == [
+        ("two", "trigger", "step_failing at imagine"),
+        ("two", "trigger", "The channel one refused an alert"),
+    ]
+    alert = world.active()["channel_refused/one"]
+    assert (alert.level, alert.message, alert.told) == ("warning", "it answered: HTTP 404", ("two",))
+    world.later(900)
+    world.tick(failing(2))
+    world.later(60)
+    world.tick(failing(2))
+    assert "channel_refused/one" not in world.active()
+    assert ("one", "repeat", "Still open: step_failing at imagine") in world.service.taken
+    assert ("two", "resolve", "Resolved: The channel one refused an alert") in world.service.taken
+
+
+def test_the_only_channel_that_refuses_is_told_of_nothing_and_the_alert_is_on_record() -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", REFUSED)
+    world.tick(failing())
+    world.later(60)
+    world.tick(failing())
+    assert world.active()["channel_refused/all"].told == ()
+    assert world.service.taken == []
+
+
+def test_without_its_secret_a_channel_waits_and_is_sent_everything_later() -> None:
+    world = DeliveryWorld()
+    secrets, world.environ = world.environ, {}
+    world.look(failing())
+    world.deliver()
+    assert world.queue().last_error == "ALERT_WEBHOOK_URL is not set"
+    world.environ = secrets
+    world.later(30)
+    world.deliver()
+    assert world.service.events() == ["trigger"]
+
+
+def test_a_bug_in_a_channel_is_a_failed_try_of_that_channel() -> None:
+    world = DeliveryWorld(channels=TWO)
+
+    def bug() -> Sent:
+        raise ZeroDivisionError("with a-secret-of-a-channel")
+
+    world.service.plan("one", bug)
+    world.look(failing())
+    world.deliver()
+    assert world.queue("one").last_error == "a bug in Retake: ZeroDivisionError"
+    assert world.service.events("two") == ["trigger"]
+
+
+def test_after_seven_days_it_is_dropped_with_a_line_in_the_log() -> None:
+    world = DeliveryWorld(repeat_seconds=10_000_000)
+    world.service.plan("all", *[FAILED] * 9)
+    world.tick(failing())
+    world.later(7 * 86400 - 1)
+    world.deliver()
+    assert len(world.queue().queue) == 1
+    world.later(1)
+    with CapturedLogs() as logs:
+        world.deliver()
+    assert world.queue().queue == ()
+    assert "an alert could not be delivered for 7 days and was dropped: step_failing at imagine" in logged(logs)
+
+
+@pytest.mark.parametrize("minutes", [1, 6, 30])
+def test_the_queue_of_a_channel_that_is_away_for_a_week_stays_small(minutes: int) -> None:
+    """With repeats, and with causes that come and go: as the same alert, and as new ones."""
+    world = DeliveryWorld(channels={"all": {"kind": "webhook"}, "sms": SMS})
+    for name in ("all", "sms"):
+        world.service.plan(name, *[FAILED] * 20_000)
+    longest = 0
+    causes = ("content", "imagine", "runway")
+    for number in range(7 * 24 * 60 // minutes):
+        found = [cause(name, str(number)) for place, name in enumerate(causes) if (number >> place) % 2]
+        world.look(cause("upscale", str(number)), *found)
+        longest = max(longest, len(world.queue().queue), len(world.queue("sms").queue))
+        if number % 60 == 0:
+            world.deliver()
+        world.later(60 * minutes)
+    assert longest <= 4 * (len(causes) + 1), longest
+    assert len(json.dumps(json.loads(world.bucket.read("alerts/state.json")[0]))) < 60_000
+    world.service.plans.clear()
+    for _ in range(2):
+        world.later(900)
+        world.tick(cause("upscale"))  # its beginning was dropped after a week: it is told again as one that lasts
+    for name in ("all", "sms"):
+        assert (name, "repeat", "Still open: upscale fails") in world.service.taken
+
+
+SMS = {"kind": "sms", "account": "A", "from": "1", "to": ["2"], "hours": "any", "levels": ["warning"]}
+
+
+def test_what_began_and_ended_while_a_channel_was_away_is_told_once_with_its_end() -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", FAILED, FAILED)
+    world.tick(failing())
+    world.later(60)
+    world.tick()
+    world.later(600)
+    world.tick()
+    assert world.service.events() == ["trigger", "resolve"]
+
+
+def test_the_end_of_an_alert_that_was_told_is_told_whatever_comes_after_it() -> None:
+    world = DeliveryWorld()
+    world.tick(failing(1))
+    world.service.plan("all", FAILED)
+    world.later(60)
+    world.tick()  # its end cannot be sent
+    world.later(1000)
+    world.service.plan("all", FAILED)
+    world.tick(failing(2))  # another one of the same cause
+    world.later(1000)
+    world.tick(failing(2))
+    assert world.service.events()[:3] == ["trigger", "resolve", "trigger"]
+
+
+# --- several machines -------------------------------------------------------------------------------------------------
+
+
+def memory(tmp_path: Path) -> Callable[[], Bucket]:
+    store = MemoryStore()
+    return lambda: MemoryBucket(store)
+
+
+def directory(tmp_path: Path) -> Callable[[], Bucket]:
+    return lambda: DirectoryBucket(str(tmp_path / "bucket"))
+
+
+@pytest.mark.parametrize("place", [memory, directory])
+def test_of_several_machines_one_sends(place: Callable[[Path], Callable[[], Bucket]], tmp_path: Path) -> None:
+    send_once(place(tmp_path))
+
+
+def test_one_that_died_while_sending_blocks_for_timeout_seconds_at_most() -> None:
+    world, forever = DeliveryWorld(), threading.Event()
+    world.service.plan("all", lambda: (forever.wait(60), FAILED)[1])
+    world.look(failing())
+    world.sender().start()  # and nobody waits for it: its process is gone
+    other = DeliveryWorld(world.bucket, world.service, world.clock)
+    other.later(9)
+    assert other.deliver() == []
+    other.later(1)
+    assert other.deliver() == ["all"]
+    assert world.service.events() == ["trigger"]
+    forever.set()
+
+
+def test_a_try_without_a_result_counts_as_a_failed_one() -> None:
+    world, forever = DeliveryWorld(), threading.Event()
+    world.look(failing())
+    for _ in range(3):
+        world.service.plan("all", lambda: (forever.wait(60), FAILED)[1])
+        world.sender().start()
+        world.later(10)
+    assert world.queue().failures == 3
+    world.service.plan("all", FAILED)
+    forever_done = world.deliver()
+    assert forever_done == ["all"]
+    assert world.queue().next_at == "2026-03-02T10:04:30Z"  # 240 s after 10:00:30
+    forever.set()
+
+
+def test_a_queue_that_takes_longer_than_a_tick_waits_comes_to_its_end() -> None:
+    """Each message that is delivered is saved at once, and not sent again by the next tick."""
+    world, names = DeliveryWorld(), "abcdef"
+    world.look(*(cause(name) for name in names))
+    for _ in range(4):
+        forever = threading.Event()
+        world.service.plan("all", DELIVERED, DELIVERED, lambda forever=forever: (forever.wait(60), FAILED)[1])
+        world.deliver(wait_s=0.3)
+        world.later(1000)
+    world.service.plans.clear()
+    world.deliver()
+    assert [title for _, _, title in world.service.taken] == [f"{name} fails" for name in names]
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+LIFE = [(0, True), (60, True), (120, True), (180, False), (240, False), (600, False), (700, False), (1400, False)]
+"""Ticks: when, and whether the cause is there."""
+
+
+def live(world: DeliveryWorld, ticks: list[tuple[int, bool]]) -> None:
+    for at, failed in ticks:
+        world.clock.moment = START + timedelta(seconds=at)
+        world.tick(*([failing()] if failed else []))
+
+
+def operations() -> int:
+    counted = FailingBucket(MemoryBucket())
+    live(DeliveryWorld(counted), LIFE)
+    return len(counted.operations)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_any_operation_loses_no_alert_and_no_end(after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # a sender's thread dies with its process
+    number_of_operations = operations()
+    assert number_of_operations > 20
+    for number in range(1, number_of_operations + 1):
+        store, service, clock = MemoryStore(), Service(), FakeClock(START)
+        dying = FailingBucket(MemoryBucket(store), Fault(Crash, number=number, after=after))
+        world = DeliveryWorld(dying, service, clock)
+        for place, moment in enumerate(LIFE):
+            with suppress(Crash):
+                live(world, [moment])
+            if len(dying.operations) >= number and world.bucket is dying:
+                world = DeliveryWorld(MemoryBucket(store), service, clock)
+                live(world, LIFE[place + 1 :])
+                break
+        events = service.events()
+        where = f"operation {number}, {after=}: {events}"
+        assert events[0] == "trigger", where
+        assert events[-1] == "resolve", where
+        assert events == sorted(events, key=["trigger", "resolve"].index), where
+        assert len(events) <= 3, where  # one may be sent twice
+        history = [it for it in world.store.history(clock.now()) if it.key == failing().key]
+        assert [it.state for it in history] == [RESOLVED], where
+        assert (world.board.alerts, world.board.ended) == ({}, ()), where
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days() -> None:
+    world = DeliveryWorld()
+    for day in range(40):
+        world.clock.moment = START + timedelta(days=day)
+        world.tick(failing(day))
+        world.later(60)
+        world.tick()
+        world.later(600)
+        world.tick()
+    keys = [it.key for it in world.bucket.list("alerts/")]
+    assert keys[0] == "alerts/2026-03-11.json"
+    assert keys[-2:] == ["alerts/2026-04-10.json", "alerts/state.json"]
+    [alert] = json.loads(world.bucket.read("alerts/2026-04-10.json")[0])["alerts"]
+    assert (alert["state"], alert["closed_at"]) == (RESOLVED, "2026-04-10T10:01:00Z")
+    history = world.store.history(world.clock.now())
+    assert len(history) == 31
+    assert history == sorted(history, key=lambda it: it.closed_at or "", reverse=True)
+
+
+@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"alerts": 5}', b'{"alerts": [5]}'])
+def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: bytes) -> None:
+    world = DeliveryWorld()
+    world.tick(failing())
+    world.later(60)
+    world.tick()
+    world.bucket.write("alerts/2026-03-02.json", broken, ANY)
+    world.later(600)
+    with CapturedLogs() as logs:
+        world.tick(cause("another"))
+    assert "alerts that are over could not be filed" in logged(logs)
+    assert world.service.events() == ["trigger", "resolve", "trigger"]
+    assert world.bucket.read("alerts/2026-03-02.json")[0] == broken
+    with pytest.raises(StateError, match=r"2026-03-02"):
+        world.store.history(world.clock.now())
+    world.bucket.delete("alerts/2026-03-02.json")
+    world.later(60)
+    world.tick(cause("another"))
+    assert [it.key for it in world.store.history(world.clock.now())] == [failing().key]
+
+
+def test_what_cannot_be_saved_is_sent_again() -> None:
+    store = MemoryStore()
+    world = DeliveryWorld(MemoryBucket(store))
+    world.look(failing())
+    failing_write = Fault(lambda: StorageError("away"), number=2, operation="write")
+    away = DeliveryWorld(FailingBucket(MemoryBucket(store), failing_write), world.service, world.clock)
+    with CapturedLogs() as logs:
+        away.deliver()
+    assert "it may be sent again" in logged(logs)
+    world.later(30)
+    world.deliver()
+    assert world.service.events() == ["trigger", "trigger"]
+    assert world.queue().queue == ()
+    assert world.active()[failing().key].state == OPEN

@@ -1,0 +1,263 @@
+"""Who sets the degraded mode, how it changes by itself, and where it is kept."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from watched_world import WatchedWorld
+
+from retake.bucket import NotFound
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.clock import FakeClock
+from retake.degraded.mode import MINIMAL, Auto, ModeState, auto_after
+from retake.degraded.settings import ModeSettings
+from retake.degraded.store import ModeStore
+from retake.errors import StateError
+from retake.exit_codes import ExitCode
+
+
+def run_to_end(world: WatchedWorld, ticks: int = 30) -> None:
+    while not world.ended:
+        ticks -= 1
+        assert ticks, world.doc
+        world.tick()
+
+
+# --- who sets it ------------------------------------------------------------------------------------------------------
+
+
+def test_by_default_it_is_0() -> None:
+    shown = WatchedWorld().mode()
+    assert shown == {
+        "mode": 0,
+        "by": "default",
+        "why": "",
+        "since": None,
+        "until": None,
+        "auto": {"mode": 0, "error_share": None, "tries": 0},
+        "robots": [f"NR.NSI.{number}" for number in range(1, 10)],
+    }
+
+
+@pytest.mark.parametrize(("mode", "robots"), [(1, [1, 2, 3, 9]), (2, [1, 9]), (3, [])])
+def test_the_robots_that_run(mode: int, robots: list[int]) -> None:
+    world = WatchedWorld()
+    world.panel.set(mode, None, "why")
+    shown = world.mode()
+    assert (shown["mode"], shown["by"], shown["why"]) == (mode, "operator", "why")
+    assert shown["robots"] == [f"NR.NSI.{number}" for number in robots]
+
+
+def test_what_is_set_by_hand_wins_0_too_until_its_time_is_over() -> None:
+    night = {"days": "mon-sun", "from": "00:00", "to": "24:00", "mode": 2}
+    world = WatchedWorld(modes={"schedule": [night]})
+    assert (world.mode()["mode"], world.mode()["by"]) == (2, "schedule")
+    world.panel.set(0, 1800, "we know")
+    shown = world.mode()
+    assert (shown["mode"], shown["by"], shown["until"]) == (0, "operator", "2026-01-01T00:30:00Z")
+    run_to_end(world)
+    world.later(minutes=29)
+    assert world.mode()["by"] == "schedule"
+    world.panel.set(3, None, "")
+    world.later(days=400)
+    assert world.mode()["mode"] == 3
+    world.panel.auto()
+    assert world.mode()["by"] == "schedule"
+
+
+@pytest.mark.parametrize(
+    ("zone", "moment", "mode"),
+    [
+        ("UTC", "2026-03-06T21:59", 0),  # Friday
+        ("UTC", "2026-03-06T22:00", 1),
+        ("UTC", "2026-03-07T05:59", 1),  # the night that began on Friday
+        ("UTC", "2026-03-07T06:00", 0),
+        ("UTC", "2026-03-07T23:00", 0),  # Saturday is no day on which it begins
+        ("UTC", "2026-03-02T03:00", 0),  # nor was Sunday
+        ("Europe/Berlin", "2026-03-06T20:59", 0),
+        ("Europe/Berlin", "2026-03-06T21:00", 1),
+        ("Europe/Berlin", "2026-03-07T04:59", 1),
+        ("Europe/Berlin", "2026-03-07T05:00", 0),
+    ],
+)
+def test_a_schedule_across_midnight(zone: str, moment: str, mode: int) -> None:
+    nights = {"days": "mon-fri", "from": "22:00", "to": "06:00", "mode": 1}
+    world = WatchedWorld(modes={"schedule": [nights]}, alerts={"timezone": zone})
+    world.clock.moment = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    assert world.mode()["mode"] == mode
+    world.tick()
+    assert ("degraded" in world.alerts()) == bool(mode)
+
+
+def test_of_two_schedules_and_the_automatic_mode_the_highest_holds() -> None:
+    always = {"days": "mon-sun", "from": "00:00", "to": "24:00"}
+    world = WatchedWorld(modes={"auto": True, "schedule": [{**always, "mode": 1}, {**always, "mode": 2}]})
+    assert (world.mode()["mode"], world.mode()["by"]) == (2, "schedule")
+    store = ModeStore(world.bucket, world.clock)
+    store.change(lambda state: state._replace(auto=Auto(3, "2026-01-01T00:00:00Z", 0.5, 20)))
+    assert (world.mode()["mode"], world.mode()["by"], world.mode()["since"]) == (3, "auto", "2026-01-01T00:00:00Z")
+    assert world.mode()["why"] == "50% of 20 tries failed within 3600 s"
+
+
+# --- the automatic mode -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "failed", "tries", "after"),
+    [
+        (0, 2, 9, 0),  # too few
+        (0, 2, 10, 0),  # a fifth is not above a fifth
+        (0, 3, 10, 1),
+        (1, 3, 10, 2),
+        (2, 10, 10, 2),  # auto_max
+        (3, 10, 10, 3),
+        (2, 1, 10, 2),  # between the two shares
+        (2, 1, 20, 1),  # at return_share
+        (2, 0, 10, 1),
+        (2, 9, 9, 1),  # too few tries
+        (1, 0, 0, 0),
+        (0, 0, 0, 0),
+    ],
+)
+def test_one_step_of_the_automatic_mode(mode: int, failed: int, tries: int, after: int) -> None:
+    now = FakeClock().now()
+    changed = auto_after(Auto(mode), failed, tries, ModeSettings(), now)
+    assert changed.mode == after
+    assert (changed.since is not None) == (after != mode)
+    assert changed.error_share == (failed / tries if tries >= 10 else None)
+
+
+def test_it_holds_for_hold_seconds_after_each_change() -> None:
+    now = FakeClock().now()
+    first = auto_after(Auto(), 9, 10, ModeSettings(), now)
+    for seconds, mode in ((0, 1), (899, 1), (900, 2)):
+        assert auto_after(first, 10, 10, ModeSettings(), now + timedelta(seconds=seconds)).mode == mode
+
+
+def test_failed_tries_raise_it_and_idle_ticks_bring_it_down_again() -> None:
+    world = WatchedWorld(modes={"auto": True, "min_tries": 3, "hold_seconds": 300, "window_seconds": 1200})
+    world.vendors.plan("imagine", *["refused"] * 4)
+    modes = []
+    for _ in range(60):
+        world.tick()
+        modes.append(world.mode()["mode"])
+    steps = [mode for number, mode in enumerate(modes) if number == 0 or modes[number - 1] != mode]
+    assert max(steps) >= 1, modes
+    assert steps[0] == 0
+    assert steps[-1] == 0, modes
+    assert all(abs(a - b) == 1 for a, b in pairwise(steps))
+    assert "degraded" not in world.alerts()
+    assert "done" in world.ended
+
+
+def test_a_schedule_above_it_does_not_keep_it_up() -> None:
+    """Above 0 every tick looks, whoever holds the mode up."""
+    always = {"days": "mon-sun", "from": "00:00", "to": "24:00", "mode": 2}
+    world = WatchedWorld(modes={"auto": True, "schedule": [always]})
+    store = ModeStore(world.bucket, world.clock)
+    store.change(lambda state: state._replace(auto=Auto(1, "2026-01-01T00:00:00Z", 0.5, 20)))
+    world.later(hours=1)
+    world.tick()
+    assert world.mode()["auto"]["mode"] == 0
+
+
+# --- where it is kept -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_written_first_and_then_repeated_in_the_alerts_document() -> None:
+    bucket = FailingBucket(MemoryBucket())
+    ModeStore(bucket, FakeClock()).change(lambda state: state._replace(auto=Auto(1)))
+    written = [key for operation, key in bucket.operations if operation == "write"]
+    assert [key.rpartition("/")[2] for key in written] == ["state.json", "state.json"]
+    assert json.loads(bucket.read("mode/state.json")[0]) == json.loads(bucket.read("alerts/state.json")[0])["mode"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_between_the_two_is_healed_by_the_next_tick_that_does_something(after: bool) -> None:
+    counted = FailingBucket(MemoryBucket())
+    world = WatchedWorld(bucket=counted)
+    world.panel.set(2, None, "")
+    for number in range(1, len(counted.operations) + 1):
+        store = MemoryStore()
+        dying = FailingBucket(MemoryBucket(store), Fault(Crash, number=number, after=after))
+        with pytest.raises(Crash):
+            WatchedWorld(bucket=dying).panel.set(2, None, "")
+        lives = WatchedWorld(bucket=MemoryBucket(store))
+        for _ in range(2):
+            lives.tick()
+        kept = ModeStore(lives.bucket, lives.clock).read()
+        assert lives.watch.mode.mode == (kept.hand.mode if kept.hand else 0)
+
+
+def test_an_invalid_alerts_document_does_not_hide_the_mode_and_an_invalid_mode_stops_the_tick() -> None:
+    for broken in (b"{", b"[]", b'{"mode": 7}', b'{"mode": {"hand": {"mode": 9, "why": "", "since": "x"}}}'):
+        world = WatchedWorld()
+        world.panel.set(MINIMAL, None, "")
+        world.put("alerts/state.json", broken)
+        assert world.tick().exit_code == ExitCode.OK
+        assert (world.generation_id, world.watch.mode.mode) == (None, MINIMAL)
+        world.put("mode/state.json", b"{")
+        with pytest.raises(StateError, match=r"mode/state\.json"):
+            world.tick()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"alerts": [{"id": 1}]},
+        {"alerts": 5},
+        {"alerts": {}, "channels": []},
+        {"channels": {"it": {"queue": [1]}}},
+        {"channels": {"it": {"queue": [{"id": "a"}]}}},
+        {"ended": [{}]},
+        {"alerts": [{"id": "a", "key": "k", "code": "c", "level": "loud", "title": "t"}]},
+    ],
+)
+def test_whatever_else_is_wrong_with_it_the_tick_goes_on(broken: dict[str, Any]) -> None:
+    world = WatchedWorld(alerts={"channels": {"it": {"kind": "webhook"}}})
+    world.put("alerts/state.json", broken)
+    world.vendors.plan("imagine", "refused", "refused")
+    run_to_end(world)
+    assert world.ended == ["done"]
+    assert world.json("alerts/state.json") == broken or "mode" in world.json("alerts/state.json")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"hand": {"mode": True, "why": "", "since": "2026-01-01T00:00:00Z"}},
+        {"hand": {"mode": 4, "why": "", "since": "2026-01-01T00:00:00Z"}},
+        {"hand": {"mode": 1}},
+        {"hand": {"mode": 1, "why": 5, "since": "2026-01-01T00:00:00Z"}},
+        {"hand": {"mode": 1, "why": "", "since": 5}},
+        {"hand": {"mode": 1, "why": "", "since": "2026-01-01T00:00:00Z", "until": 5}},
+        {"hand": {"mode": 1, "why": "", "since": "2026-01-01T00:00:00Z", "more": 1}},
+        {"auto": {"mode": -1}},
+        {"auto": {"error_share": "much"}},
+        {"auto": {"tries": "many"}},
+        {"auto": {"since": "yesterday"}},
+        {"auto": []},
+        {"auto": [1]},
+        {"hand": [1]},
+    ],
+)
+def test_a_mode_that_makes_no_sense_is_named_and_left_as_it_is(raw: dict[str, Any]) -> None:
+    world = WatchedWorld()
+    world.put("mode/state.json", raw)
+    if raw == {"auto": []}:  # as good as none
+        assert world.mode()["mode"] == 0
+        return
+    with pytest.raises(StateError, match=r"mode/state\.json"):
+        world.mode()
+    assert world.json("mode/state.json") == raw
+
+
+def test_without_a_mode_nothing_is_written() -> None:
+    world = WatchedWorld()
+    world.tick()
+    with pytest.raises(NotFound):
+        world.bucket.read("mode/state.json")
+    assert ModeStore(world.bucket, world.clock).read() == ModeState()
