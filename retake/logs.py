@@ -80,6 +80,11 @@ def mask(values: Iterable[str]) -> None:
             handler.remask()
 
 
+def masked(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
+    """Return `value` as JSON types, with the secrets of `environ`, credentials and the queries of URLs masked."""
+    return _clean(value, _secrets(environ))
+
+
 def alert(code: str, message: str, /, **fields: Any) -> None:
     """Log a record of level CRITICAL for a person, with the field `alert` = `code`, by which programs route it."""
     _log("retake.alert", logging.CRITICAL, message, {**fields, "alert": code})

@@ -25,6 +25,7 @@ ANSWERS = {
     "status": ["answer_status"],
     "runs": ["answer_runs"],
     "show": ["answer_show"],
+    "errors": ["answer_errors"],
     "spend": ["answer_spend", "answer_spend_latest_day"],
     "kpi": ["answer_kpi"],
     "report": ["answer_report"],
