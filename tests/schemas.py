@@ -32,6 +32,7 @@ ANSWERS = {
     "doctor": ["answer_doctor"],
     "retry": ["answer_order", "answer_order_run", "answer_several"],
     "skip": ["answer_order", "answer_several"],
+    "rollback": ["answer_order"],
     "cancel": ["answer_order", "answer_order_run", "answer_several"],
     "unlock": ["answer_unlock"],
     "dead-letters list": ["answer_dead_letters_list"],
