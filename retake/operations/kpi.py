@@ -21,7 +21,7 @@ from retake.operations.pipelines import Operations
 from retake.paid.caps import CAPS, decoded
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_index import tag_of
-from retake.runs.history import Fingerprint, fingerprint, open_history
+from retake.runs.history import Fingerprint, RunHistory, fingerprint, open_history
 from retake.strict_json import parse
 
 _log = getLogger(__name__)
@@ -109,17 +109,21 @@ class KpiReader:
         return KpiReport(Figures(now, window_s, found), since, counted)
 
 
-def _ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
-    """Yield each ledger with the name of its snapshots. Robots write to the one at the root of the bucket, or to that
-    of all pipelines."""
+def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
+    """Yield the history of each ledger with the name of its snapshots. Robots write to the ledger at the root of the
+    bucket, or to that of all pipelines."""
     url, clock = operations.terms.ledger_url, operations.clock
     if url is not None:
-        yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", RunSource(open_history(url, operations.bucket, clock))
+        yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", open_history(url, operations.bucket, clock)
         return
     for pipeline in operations.pipelines:
-        yield tag_of(pipeline.name), RunSource(open_history(None, pipeline.bucket, clock))
+        yield tag_of(pipeline.name), open_history(None, pipeline.bucket, clock)
     if not operations.named and all(it.channel for it in operations.pipelines):
-        yield "root", RunSource(open_history(None, operations.bucket, clock))
+        yield "root", open_history(None, operations.bucket, clock)
+
+
+def _ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
+    return ((name, RunSource(history)) for name, history in histories(operations))
 
 
 def _stopped(operations: Operations) -> list[str]:

@@ -19,7 +19,7 @@ from retake.degraded.mode import Mode
 from retake.errors import Code, ErrorRecord, PollFailed, StateError, escalate
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
-from retake.logs import alert
+from retake.logs import alert, diagnosing
 from retake.paid.spending import Spending
 from retake.story import transitions
 from retake.story.decision import (
@@ -116,7 +116,12 @@ class StoryPipeline:
 
     def decide(self) -> Action:
         self._due = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
-        return under_mode(self._due, self._mode, video_mock=self._settings.modes.video_mock)
+        action = under_mode(self._due, self._mode, video_mock=self._settings.modes.video_mock)
+        if diagnosing():
+            from retake.story.diagnosis import log_decision
+
+            log_decision(self._store.documents, action, self._mode.mode)
+        return action
 
     def log_fields(self, action: Action) -> dict[str, str | None]:
         documents = self._store.documents

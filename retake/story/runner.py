@@ -9,6 +9,7 @@ from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
+from retake.logs import diagnosing
 from retake.paid.spending import Spending
 from retake.story.decision import Act, Action, begin_held, decide, under_mode
 from retake.story.documents import Documents, Step
@@ -110,6 +111,10 @@ class StoryRunner:
         over = over_caps(self._spending, documents)
         mode, mock = self._mode(), self._settings.modes.video_mock
         action = under_mode(decide(documents, self._settings.workflow, self._clock.now(), over), mode, video_mock=mock)
+        if diagnosing():
+            from retake.story.diagnosis import log_decision
+
+            log_decision(documents, action, mode.mode)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:
