@@ -47,6 +47,7 @@ PROCESSES = {
     "test_channels_wire",
     "test_command",
     "test_console_acting",
+    "test_console_alerts",
     "test_console_doctor",
     "test_console_process",
     "test_cut_uploads",

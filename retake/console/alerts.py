@@ -133,7 +133,7 @@ def deliver(context: CommandContext) -> Answer:
     failed = panel.deliver()
     channels = panel.channels()
     waiting = sum(it["waiting"] for it in channels)
-    blocks: list[Block] = [Sentence(f"{waiting} messages wait." if waiting else "Nothing waits.")]
+    blocks: list[Block] = [Sentence(_waiting(waiting))]
     if failed:
         blocks.append(Sentence(f"These channels did not take what they were sent: {', '.join(failed)}.", Tone.BAD))
     document = {"waiting": waiting, "failed": failed, "channels": channels}
@@ -166,6 +166,12 @@ for each in (list_alerts, show_alert, acknowledge, close, test, deliver, report)
 
 def _panel(context: CommandContext) -> AlertPanel:
     return AlertPanel(context.operations, context.environ)
+
+
+def _waiting(number: int) -> str:
+    if not number:
+        return "Nothing waits."
+    return "1 message waits." if number == 1 else f"{number} messages wait."
 
 
 def _user() -> str:
