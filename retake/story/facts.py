@@ -99,9 +99,10 @@ def _without_result(documents: Documents) -> tuple[Step, ...]:
     return _ORDER[2:] if results else _ORDER[1:]
 
 
-def tellable(store: DocumentStore, settings: Settings) -> ErrorRecord:
+def tellable(store: DocumentStore, settings: Settings | None = None) -> ErrorRecord:
     """Return the failure of the generation under way without what its message quotes of the prompts: alerts go to chat
-    programs and telephones. The texts are read only where there is a message."""
+    programs and telephones. The texts are read only where there is a message; `settings` tell what the writer was
+    asked."""
     error = store.documents.midjourney.error
     if not error.message:
         return error
@@ -115,7 +116,7 @@ def tellable(store: DocumentStore, settings: Settings) -> ErrorRecord:
     asked = [pending.raw.get("prompt")] if pending else []
     draft = store.documents.midjourney.draft.values()
     prompts += [it for it in (*asked, *draft) if isinstance(it, str)]
-    if error.raw.get("robot_id") == f"story.{Step.CONTENT}":
+    if settings and error.raw.get("robot_id") == f"story.{Step.CONTENT}":
         prompts += _asked_of_the_writer(settings)
     return ErrorRecord({**error.raw, "message": _without(error.message, prompts)})
 

@@ -58,11 +58,13 @@ def finish(store: DocumentStore, now: datetime) -> None:
     store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=None))
 
 
-def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord = ErrorRecord()) -> int:  # noqa: B008  immutable
+def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = None) -> int:
     """Keep everything of a failed generation as a dead letter; return how many failed in a row by now. One that was
     cancelled does not count as failed. `told` is its last error as alerts may tell it."""
+    from retake.story.facts import tellable
+
     gen, doc = store.documents.gen, store.documents.midjourney
-    generation_id = gen.generation_id
+    generation_id, told = gen.generation_id, told or tellable(store)
     assert generation_id is not None
     _save_spend(store, generation_id, "cancelled" if doc.cancelled else "failed", now)
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}

@@ -15,7 +15,7 @@ from retake.story.decision import Act, Action, begin_held, decide, under_mode
 from retake.story.documents import Documents, Step
 from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
-from retake.story.settings import LEASE, Settings
+from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import over_caps, story_spending
 from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
@@ -147,4 +147,18 @@ def story_watch(settings: Settings, bucket: Bucket, clock: Clock, environ: Mappi
 
         send_report(open_operations(settings, clock, bucket=bucket), kind, now)
 
-    return TickWatch(settings.alerts, settings.modes, bucket, clock, environ, after_work=after_work, report=report)
+    pipelines = {pipeline_of(it) for it in settings.channels or (None,)}
+
+    def is_gone(pipeline: str) -> bool:
+        return pipeline.partition("/")[0] == "story" and pipeline not in pipelines
+
+    return TickWatch(
+        settings.alerts,
+        settings.modes,
+        bucket,
+        clock,
+        environ,
+        after_work=after_work,
+        report=report,
+        is_gone=is_gone,
+    )

@@ -13,7 +13,7 @@ from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from retake.alerts.conditions import OF_ALL, Findings, PipelineFacts, TickEnd, degraded, look
+from retake.alerts.conditions import OF_A_PIPELINE, OF_ALL, Findings, PipelineFacts, TickEnd, degraded, look
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
@@ -73,9 +73,17 @@ class BoardDocument:
     @property
     def shared_alerts(self) -> bool:
         """Whether an alert is open that only a look at what all pipelines share can close."""
+        return any(it.get("code") in OF_ALL and not it.get("closed_at") for it in self._alerts())
+
+    @property
+    def pipelines(self) -> set[str]:
+        """The pipelines that have an alert."""
+        seen = (it.get("seen") for it in self._alerts())
+        return {name for names in seen if isinstance(names, dict) for name in names}
+
+    def _alerts(self) -> list[Mapping[str, Any]]:
         alerts = self.raw.get("alerts")
-        found = [it for it in alerts if isinstance(it, dict)] if isinstance(alerts, list) else []
-        return any(it.get("code") in OF_ALL and not it.get("closed_at") for it in found)
+        return [it for it in alerts if isinstance(it, dict)] if isinstance(alerts, list) else []
 
     def due(self, now: datetime) -> bool:
         """Return whether a message waits that may be sent now."""
@@ -110,7 +118,8 @@ class TickWatch:
     """Alerts and mode around the ticks of one process. Thread safe, since channels tick in parallel.
 
     `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks
-    in which something was done; `report` where a report is due.
+    in which something was done; `report` where a report is due. `is_gone(pipeline)` returns whether the settings have a
+    pipeline of that name no more.
     """
 
     def __init__(
@@ -123,9 +132,11 @@ class TickWatch:
         *,
         after_work: Callable[[Mode], AfterWork] = nothing_after,
         report: Callable[[str, datetime], None] | None = None,
+        is_gone: Callable[[str], bool] = lambda pipeline: False,
     ) -> None:
         self._settings, self._modes, self._bucket, self._clock = settings, modes, bucket, clock
         self._environ, self._after_work, self._report = environ, after_work, report
+        self._is_gone = is_gone
         self._lock = Lock()
         self._looks: list[Findings] = []
         self._worked = False
@@ -208,7 +219,7 @@ class TickWatch:
         with _tolerant("a report could not be made"):
             self._make_reports()
         with _tolerant("alerts could not be brought up to date"):
-            looks = [*self._looks, *work.found, self._degraded()]
+            looks = [*self._looks, *work.found, self._degraded(), *self._gone()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
         with _tolerant("the metrics could not be written"):
@@ -248,6 +259,10 @@ class TickWatch:
         mode = self._mode
         wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
         return Findings("", frozenset({"degraded"}), wrong)
+
+    def _gone(self) -> list[Findings]:
+        """What is wrong with the pipelines that the settings have no more: nothing."""
+        return [Findings(it, OF_A_PIPELINE) for it in sorted(self._document.pipelines) if self._is_gone(it)]
 
     def _make_reports(self) -> None:
         wanted = {it for channel in self._settings.channels for it in channel.reports}

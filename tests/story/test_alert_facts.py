@@ -1,0 +1,108 @@
+"""What the story tells alerts: conditions that last as long as their causes, in words without prompts."""
+
+import json
+from typing import Any
+
+import pytest
+from story_ticks import DOCUMENT, GEN
+from watched_world import WatchedWorld
+
+from retake.alerts.store import BoardStore
+from retake.errors import Code, Refused, SettingsError
+from retake.story.content import load_prompts, prompts_file
+from retake.vendors.answers import quote
+
+
+def kept(world: WatchedWorld) -> str:
+    board = BoardStore(world.bucket, world.clock).read()
+    return json.dumps([it._asdict() for it in board.alerts.values()], ensure_ascii=False)
+
+
+def test_the_alert_of_a_step_stays_open_through_every_reset_and_counts_each_failure() -> None:
+    world = WatchedWorld(max_retries=5)
+    world.vendors.plan("imagine", *["refused"] * 5)
+    seen = []
+    while not world.ended:
+        world.tick()
+        seen.append(world.alerts()["step_failing"].occurrences if "step_failing" in world.alerts() else 0)
+    assert seen == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0]
+
+
+def test_failures_of_another_step_are_no_new_failure_of_this_one() -> None:
+    world = WatchedWorld(max_retries=5)
+    world.vendors.plan("imagine", "refused", "refused")
+    world.vendors.plan("fetch", "error", "failed")
+    counts = []
+    while not world.ended:
+        world.tick()
+        board = BoardStore(world.bucket, world.clock).read()
+        counts += [it.occurrences for key, it in board.alerts.items() if key == "step_failing/imagine" and it.active]
+    assert max(counts) <= 2  # the third failed try is that of the task
+
+
+def writer_echoes(world: WatchedWorld) -> list[str]:
+    """The writer answers with all that it was asked; what it was asked."""
+    asked: list[str] = []
+
+    def write(system: str, user: str, **_: Any) -> dict[str, Any]:
+        asked.extend((system, user))
+        raise Refused(Code.UNAVAILABLE, quote(f"HTTP 500: cannot do {system} {user}", limit=4000))
+
+    world.vendors.write = write  # type: ignore[method-assign, assignment]
+    return asked
+
+
+@pytest.mark.parametrize("max_retries", [0, 3])
+def test_what_the_writer_was_asked_is_not_told(max_retries: int) -> None:
+    world = WatchedWorld(max_retries=max_retries)
+    world.prompts = load_prompts(prompts_file(world.settings))
+    asked = writer_echoes(world)
+    while not {"step_failing", "generation_failed"} & set(world.alerts()):
+        world.tick()
+    words = kept(world)
+    assert "HTTP 500" in words
+    for text in asked:
+        for start in range(0, len(text) - 30, 10):
+            assert " ".join(text[start : start + 30].split()) not in words, text[start : start + 30]
+
+
+def test_a_document_that_quotes_a_prompt_is_named_without_it() -> None:
+    world = WatchedWorld()
+    prompt = "a lighthouse that nobody has ever lit, in the fog"
+    world.put(GEN, {"generation_id": "20260101-0000"})
+    world.put(DOCUMENT, {"midjourney_results": prompt})
+    with pytest.raises(Exception, match="midjourney_results"):
+        world.tick()
+    alert = world.alerts()["state_unreadable"]
+    assert "config_midjourney.json" in alert.message
+    assert "lighthouse" not in kept(world)
+
+
+def test_settings_that_are_wrong_are_told_until_they_are_right() -> None:
+    world = WatchedWorld()
+    keys, world.keys = world.keys, world.keys._replace(openai=None)
+    with pytest.raises(SettingsError):
+        world.tick()
+    assert "OPENAI_API_KEY" in world.alerts()["refused"].message
+    world.keys = keys
+    world.tick()
+    assert "refused" not in world.alerts()
+
+
+def test_a_pipeline_that_is_no_more_closes_its_alerts() -> None:
+    world = WatchedWorld()
+    world.settings = world.settings._replace(channels=("north", "south"))
+    for name in ("north", "south"):
+        world.watch = world.new_watch()
+        world.watch.begin()
+        world.watch.saw(f"story/{name}", 65, None, worked=False)
+        world.watch.end()
+    assert world.alerts()["state_unreadable"].pipelines == ["story/north", "story/south"]
+    world.settings = world.settings._replace(channels=("north",))
+    world.watch = world.new_watch()
+    world.watch.begin()
+    world.watch.end()
+    assert world.alerts()["state_unreadable"].pipelines == ["story/north"]
+    world.watch.begin()
+    world.watch.saw("story/north", 0, None, worked=False)
+    world.watch.end()
