@@ -22,7 +22,7 @@ from retake.bucket.b2.bucket import parse_url
 from retake.bucket.b2.price import DOLLARS, FREE_A_DAY, by_class
 from retake.clock import SystemClock
 from retake.sandbox import Pace, Sandbox
-from retake.story.runner import StoryRunner
+from retake.story.runner import StoryRunner, story_watch
 from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.ticking.tick import ScriptResult
 
@@ -147,7 +147,8 @@ def recorded(bucket: Bucket, recording: Callable[[Calls], AbstractContextManager
 
 
 def idle_tick(bucket: Bucket) -> None:
-    tick = StoryRunner(Settings(), bucket, NoScripts(), SANDBOX_KEYS, SystemClock(), owner="bench").tick()
+    runner = StoryRunner(Settings(), bucket, NoScripts(), SANDBOX_KEYS, SystemClock(), owner="bench")
+    tick = story_watch(Settings(), bucket, SystemClock(), {}).tick("story", runner)
     if not tick.resting or tick.exit_code:
         raise RuntimeError(f"the tick was not idle: {tick}")
 

@@ -17,7 +17,7 @@ from retake.bucket.wrappers import CountingBucket
 from retake.clock import SystemClock
 from retake.story.content import Prompt, load_prompts
 from retake.story.inprocess import InProcessScripts
-from retake.story.runner import StoryRunner
+from retake.story.runner import StoryRunner, story_watch
 from retake.story.settings import SANDBOX_KEYS, Settings
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
@@ -109,7 +109,8 @@ def generate(bucket: CountingBucket) -> None:
         return StepContext(settings, store, vendors, media, SystemClock())
 
     scripts = InProcessScripts(context, prompts())
-    tick = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench").tick()
+    runner = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench")
+    tick = story_watch(settings, bucket, SystemClock(), {}).tick("story", runner)
     if tick.ended != "done":
         raise RuntimeError(f"no generation was made: {tick}")
 

@@ -14,7 +14,7 @@ from retake.sandbox import Pace, Sandbox
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import load_prompts
 from retake.story.inprocess import InProcessScripts
-from retake.story.runner import StoryRunner
+from retake.story.runner import StoryRunner, story_watch
 from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
@@ -47,7 +47,7 @@ def counted(folder: Path, settings: Settings) -> Counter[str]:
 
     scripts = InProcessScripts(context, load_prompts(str(ROOT / "config" / "prompts.json")))
     manager = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench")
-    tick = manager.tick()
+    tick = story_watch(settings, bucket, SystemClock(), {}).tick("story", manager)
     if tick.exit_code:
         raise RuntimeError(f"the tick failed: {json.dumps(tick)}")
     return bucket.counts

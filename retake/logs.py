@@ -22,6 +22,12 @@ from retake.clock import parse_stamp
 from retake.errors import RetakeError, hide, redact
 from retake.foreign_text import json_lines, one_line, several_lines
 
+DIAGNOSE_VARIABLE = "RETAKE_DIAGNOSE"
+"""The environment variable that turns the diagnostic mode on, in a tick and in the scripts that it runs."""
+
+DIAGNOSIS = "retake.diagnosis"
+"""The logger of the diagnostic mode; below it are `http`, `bucket` and `decision`. What it logs is of level DEBUG."""
+
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
 
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -48,7 +54,8 @@ def setup_logging(
 ) -> None:
     """Send every record of `level` and above to `stream` (None: nowhere), for people if `human`, else as JSON lines.
 
-    Values of `environ` whose names mark them as secrets are masked. Colours are used if `stream` is a terminal that
+    Values of `environ` whose names mark them as secrets are masked. If it sets RETAKE_DIAGNOSE, requests, bucket
+    operations and decisions are logged too. Colours are used if `stream` is a terminal that
     supports them and NO_COLOR is not set. Python's warnings become records too. May be called again.
     """
     logging.raiseExceptions = False
@@ -59,6 +66,8 @@ def setup_logging(
     for handler in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
         root.removeHandler(handler)
     root.setLevel(level)
+    diagnose = environ.get(DIAGNOSE_VARIABLE, "").strip() not in ("", "0")
+    logging.getLogger(DIAGNOSIS).setLevel(logging.DEBUG if diagnose else logging.NOTSET)
     root.addHandler(_Handler(stream, human, environ))
 
 
@@ -80,6 +89,22 @@ def mask(values: Iterable[str]) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Handler):
             handler.remask()
+
+
+def diagnosing() -> bool:
+    """Return whether requests, bucket operations and decisions are logged."""
+    return logging.getLogger(DIAGNOSIS).isEnabledFor(logging.DEBUG)
+
+
+def part_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether `text` is, or is part of, a secret that `environ` holds or `mask` was given."""
+    named = (it for name, it in environ.items() if name.upper().endswith(_SECRET_VARIABLES))
+    return len(text) >= _SHORTEST_SECRET and any(text in it for it in (*named, *_masked))
+
+
+def masked(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
+    """Return `value` as JSON types, with the secrets of `environ`, credentials and the queries of URLs masked."""
+    return _clean(value, _secrets(environ))
 
 
 def alert(code: str, message: str, /, **fields: Any) -> None:

@@ -48,6 +48,7 @@ class Condition(NamedTuple):
     error_class: str | None = None
     error_code: str | None = None
     since: str | None = None  # when it began, if that is known; ISO 8601
+    ending: bool = False  # an alert that is open stays so; none is raised by it
 
 
 class StepFailures(NamedTuple):
@@ -149,7 +150,7 @@ def _of_end(end: TickEnd) -> Iterator[Condition]:
 
 def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> Iterator[Condition]:
     for it in facts.steps:
-        if it.failed >= failures_before_warning and it.retried:
+        if it.failed >= failures_before_warning:
             yield _step_failing(facts, it)
     if facts.last:
         yield _generation_failed(facts.last)
@@ -187,6 +188,8 @@ def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> I
 
 
 def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
+    """Return that a step fails. With no try left an open alert lasts until the next tick, in which the generation
+    fails: "resolved" would be the wrong word in between."""
     error = it.error
     found = Condition(
         "step_failing",
@@ -194,11 +197,12 @@ def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
         f"step_failing/{it.step}",
         f"{it.step} fails: {it.failed} tries without a result",
         f"{facts.item_id} {it.step} {it.failed}",
-        follows=f"It is tried again, {it.most} times in all.",
+        follows=f"It is tried again, {it.most} times in all." if it.retried else "The generation fails now.",
         command=_show(facts.item_id),
         generation_id=facts.item_id,
         step=it.step,
         attempt=f"{it.failed}/{it.most}",
+        ending=not it.retried,
     )
     return _because_of(error, found)
 

@@ -92,6 +92,8 @@ class _Evaluation:
 
     def _raise(self, condition: Condition, pipeline: str) -> None:
         alert = self.alerts.get(condition.key)
+        if condition.ending and not (alert and alert.active):
+            return
         if alert is None:
             self._new(condition, pipeline)
         elif not alert.active:

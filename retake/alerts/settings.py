@@ -84,6 +84,10 @@ _KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Field]]] = {
 """By kind: the default of `env`, the other defaults that differ, and the keys that this kind alone has."""
 
 
+VARIABLES = {env: f"the secret of a channel of alerts, kind {kind}" for kind, (env, _, _) in _KINDS.items()}
+"""The environment variables of the channels' secrets where the settings name no others, and what each is for."""
+
+
 class AlertChannel(NamedTuple):
     """A channel that alerts are told to. `options` are the keys that its kind alone has."""
 

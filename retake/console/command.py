@@ -12,6 +12,7 @@ READING = {
     "status": "How each pipeline stands, and what it waits for.",
     "runs": "The runs, the last changed first.",
     "show": "All that happened to one run, in its order.",
+    "errors": "The last errors of all pipelines, the newest first.",
     "spend": "What was paid: by day, step and generation.",
     "kpi": "How well it works: success, retries, levels.",
     "report": "The incident report of one run, as Markdown.",
@@ -22,6 +23,7 @@ READING = {
 ACTING = {
     "retry": "Retry what failed, or a held call, now.",
     "skip": "Go on without a failing step or a held call.",
+    "rollback": "Take a step of the generation again.",
     "cancel": "End the generation under way.",
     "unlock": "Free a lease whose holder is gone.",
     "dead-letters": "What failed for good: list, show, requeue, drop.",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from retake.alerts.settings import VARIABLES
 from retake.console.answer import Answer, Heading, Raw, Sentence, Tone
 from retake.console.group import AS_JSON, CHANNEL
 from retake.console.invocation import CONTEXT, answered
@@ -116,7 +117,8 @@ def _variables() -> str:
     for (first, *others), purpose in KEYS.values():
         lines += ["", f"# {purpose}", f"{first}="]
         lines += [line for name in others for line in (f"# read instead if {first} is empty:", f"#{name}=")]
-    for names, purpose in [*STORES.items(), *(((name,), purpose) for name, purpose in ENVIRONMENT.items())]:
+    single = [*ENVIRONMENT.items(), *VARIABLES.items()]
+    for names, purpose in [*STORES.items(), *(((name,), purpose) for name, purpose in single)]:
         lines += ["", f"# {purpose}", *(f"#{name}=" for name in names)]
     return "\n".join([*lines, ""])
 

@@ -164,7 +164,7 @@ class Figures(NamedTuple):
         """Return it as JSON has it."""
         return {
             "at": stamp(self.at),
-            "window_seconds": self.window_seconds,
+            "window_seconds": int(seconds) if (seconds := self.window_seconds) == int(seconds) else seconds,
             "level": self.level.value,
             "pipelines": [it.document() for it in self.pipelines],
         }

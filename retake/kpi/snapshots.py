@@ -107,7 +107,7 @@ class KpiSnapshots:
             else:
                 sheets[name] = stored(name).updated(name, source)
                 segments[name] = sheets[name].sums()
-        if self._due(index) or self._buffer:
+        if (self._due(index) or self._buffer) and (segments or index.segments):
             gone = [name for name in index.segments if name not in segments]
             self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, whatever=rebuild)
         return CountedRuns(segments, sheets, load)

@@ -1,36 +1,32 @@
 """What follows ticks that did something: figures, the automatic mode, and a look at what all pipelines share."""
 
-from collections.abc import Sequence
-
 from retake.alerts.conditions import Findings, bad_rates, breaker_open
-from retake.alerts.settings import LEVELS
-from retake.alerts.store import BoardStore
 from retake.degraded.mode import Mode, auto_after
 from retake.degraded.store import ModeStore
 from retake.kpi.figures import Figures, KpiLevel, PipelineFigures
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
+from retake.ticking.watch import AfterWork
 
 
-def after_work(operations: Operations, mode: Mode) -> Sequence[Findings]:
-    """Take a snapshot of the figures if it is time, change the automatic mode, and return what is wrong with what all
-    pipelines share. Raises StateError, StorageError."""
-    figures = KpiReader(operations)
+def after_work(operations: Operations, mode: Mode) -> AfterWork:
+    """Take a snapshot of the figures if it is time, change the automatic mode, and look at what all pipelines share.
+    Raises StateError, StorageError."""
+    reader = KpiReader(operations)
+    report = reader.report()
     store = ModeStore(operations.bucket, operations.clock)
     if operations.terms.modes.auto:
-        _change_mode(operations, figures, store)
+        _change_mode(operations, reader.over(report, operations.terms.modes.window_seconds).figures, store)
     else:
         store.repeat()  # whatever the copy says: the process that set the mode may have died before it wrote the copy
-    board = BoardStore(operations.bucket, operations.clock).read()
-    active = [it.level for it in board.alerts.values() if it.active]
-    figures.after_tick(alerts={level: active.count(level) for level in LEVELS}, mode=mode.mode)
-    return [_breakers(operations), rates(figures.report().figures)]
+    found = (_breakers(operations), rates(report.figures))
+    return AfterWork(found, lambda: reader.write_textfile(report))
 
 
-def _change_mode(operations: Operations, figures: KpiReader, store: ModeStore) -> None:
+def _change_mode(operations: Operations, figures: Figures, store: ModeStore) -> None:
     terms, now = operations.terms.modes, operations.clock.now()
-    steps = [step for it in figures.report(terms.window_seconds).figures.pipelines for step in it.steps]
+    steps = [step for it in figures.pipelines for step in it.steps]
     failed, tries = sum(it.failed_tries for it in steps), sum(it.tries for it in steps)
     store.change(lambda state: state._replace(auto=auto_after(state.auto, failed, tries, terms, now)))
 

@@ -1,25 +1,27 @@
 """The figures of all pipelines that are looked at together: from each ledger, with snapshots at the bucket's root."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from logging import getLogger
 from typing import NamedTuple
 from zlib import crc32
 
+from retake.alerts.settings import LEVELS
+from retake.alerts.store import BoardStore
 from retake.bucket import Bucket, NotFound
-from retake.errors import RetakeError
 from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
 from retake.kpi.figures import Figures, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
 from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
+from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.paid.caps import CAPS, decoded
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_index import tag_of
-from retake.runs.history import Fingerprint, fingerprint, open_history
+from retake.runs.history import Fingerprint, RunHistory, fingerprint, open_history
 from retake.strict_json import parse
 
 _log = getLogger(__name__)
@@ -59,37 +61,42 @@ class KpiReader:
         counted = tuple(
             self._snapshots.counted(name, source, rebuild=rebuild) for name, source in _ledgers(self._operations)
         )
-        return self._report(counted, window_s or self._terms.window_seconds, until)
+        stopped, now = _stopped(self._operations), until or self._operations.clock.now()
+        return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
-    def metrics(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> str:
-        """Return all metrics as Prometheus reads them. `alerts` are the open alerts by level. Raises as `report`."""
-        operations, report = self._operations, self.report()
+    def over(self, report: KpiReport, window_s: float, *, until: datetime | None = None) -> KpiReport:
+        """Return the figures of another window from what was counted for `report`. Raises StorageError."""
+        stopped = [it.pipeline for it in report.figures.pipelines if it.stopped]
+        return self._report(report.counted, stopped, window_s, until or report.figures.at)
+
+    def metrics(self, report: KpiReport | None = None) -> str:
+        """Return all metrics as Prometheus reads them. `report` is one of `KPI.window_seconds`, made just now.
+
+        Raises as `report`.
+        """
+        operations, report = self._operations, report or self.report()
         books = self._snapshots.counted("caps", DayBooks(operations.bucket))
         totals = _added(it.totals() for it in (*report.counted, books))
         now, states = operations.clock.now(), breaker_states(operations)
         not_closed = {it["name"] for it in open_breakers(states, now)}
         letters = {it.name: DeadLetters(it.bucket, operations.clock).count() for it in operations.pipelines}
         breakers = {name: name in not_closed for name in states}
-        return render(Metrics(totals, report.figures, letters, breakers, alerts or {}, mode))
+        active = [
+            it.level for it in BoardStore(operations.bucket, operations.clock).read().alerts.values() if it.active
+        ]
+        alerts, panel = {level: active.count(level) for level in LEVELS}, ModePanel(operations)
+        mode = panel.mode(panel.state()).mode
+        return render(Metrics(totals, report.figures, letters, breakers, alerts, mode))
 
-    def after_tick(self, *, alerts: Mapping[str, int] | None = None, mode: int = 0) -> None:
-        """Take a snapshot if it is time, and replace `KPI.textfile`: for the end of a tick that was not idle.
+    def write_textfile(self, report: KpiReport | None = None) -> None:
+        """Replace `KPI.textfile`, if there is one. `report` is as in `metrics`. Raises as `report`."""
+        if self._terms.textfile:
+            replace_file(self._terms.textfile, self.metrics(report).encode(), "the metrics")
 
-        Raises nothing: what fails here is logged and does not fail the tick.
-        """
-        try:
-            if self._terms.textfile:
-                text = self.metrics(alerts=alerts, mode=mode)
-                replace_file(self._terms.textfile, text.encode(), "the metrics")
-            else:
-                for name, source in _ledgers(self._operations):
-                    if self._snapshots.due(name):
-                        self._snapshots.counted(name, source)
-        except RetakeError as error:
-            _log.warning("the figures could not be brought up to date: %s", error)
-
-    def _report(self, counted: tuple[CountedRuns, ...], window_s: float, until: datetime | None) -> KpiReport:
-        operations, now = self._operations, until or self._operations.clock.now()
+    def _report(
+        self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
+    ) -> KpiReport:
+        operations = self._operations
         try:
             since = now - timedelta(seconds=window_s)
         except OverflowError:
@@ -98,21 +105,25 @@ class KpiReader:
         listed = [it.name for it in operations.pipelines]
         if operations.named:
             counts = Counter({cell: amount for cell, amount in counts.items() if cell[1] in listed})
-        found = pipeline_figures(counts, listed=listed, stopped=_stopped(operations), min_runs=self._terms.min_runs)
+        found = pipeline_figures(counts, listed=listed, stopped=stopped, min_runs=self._terms.min_runs)
         return KpiReport(Figures(now, window_s, found), since, counted)
 
 
-def _ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
-    """Yield each ledger with the name of its snapshots. Robots write to the one at the root of the bucket, or to that
-    of all pipelines."""
+def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
+    """Yield the history of each ledger with the name of its snapshots. Robots write to the ledger at the root of the
+    bucket, or to that of all pipelines."""
     url, clock = operations.terms.ledger_url, operations.clock
     if url is not None:
-        yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", RunSource(open_history(url, operations.bucket, clock))
+        yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", open_history(url, operations.bucket, clock)
         return
     for pipeline in operations.pipelines:
-        yield tag_of(pipeline.name), RunSource(open_history(None, pipeline.bucket, clock))
+        yield tag_of(pipeline.name), open_history(None, pipeline.bucket, clock)
     if not operations.named and all(it.channel for it in operations.pipelines):
-        yield "root", RunSource(open_history(None, operations.bucket, clock))
+        yield "root", open_history(None, operations.bucket, clock)
+
+
+def _ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
+    return ((name, RunSource(history)) for name, history in histories(operations))
 
 
 def _stopped(operations: Operations) -> list[str]:

@@ -22,11 +22,13 @@ class LetterView(NamedTuple):
 
     @property
     def how(self) -> str:
-        """How the work ended: "failed", "cancelled", "nobody's", or what is left of a letter."""
+        """How the work ended: "failed", "cancelled", "rolled back", "nobody's", or what is left of a letter."""
         if self.letter.ended:
             return f"{self.letter.ended} (remains)"
         if self.letter.id.startswith("before-"):
             return "nobody's"
+        if self.letter.kind == "rollback":
+            return "rolled back"
         return "cancelled" if self.letter.report.get("cancelled") else "failed"
 
     @property

@@ -24,8 +24,8 @@ class Target(NamedTuple):
     item_id: str | None  # None: a worker's run
     run: Run | None  # the one that was named, or the item's last; None: none is on record
 
-    def order(self, verb: Verb) -> ItemOrder:
-        return ItemOrder(verb, str(self.item_id), self.run)
+    def order(self, verb: Verb, step: str | None = None) -> ItemOrder:
+        return ItemOrder(verb, str(self.item_id), self.run, step)
 
 
 class OrderDone(NamedTuple):
@@ -54,10 +54,10 @@ def target(operations: Operations, text: str) -> Target:
     return Target(found.pipeline, found.item_id, run)
 
 
-def plan_order(meant: Target, verb: Verb) -> OrderPlan:
-    """Return what the order would do. Raises Refusal."""
+def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
+    """Return what the order would do; `step` is that of a ROLLBACK. Raises Refusal."""
     if meant.item_id is not None:
-        return meant.pipeline.plan(meant.order(verb))
+        return meant.pipeline.plan(meant.order(verb, step))
     run = meant.run
     assert run is not None, "a worker's run is on record"
     match verb:
@@ -69,6 +69,10 @@ def plan_order(meant: Target, verb: Verb) -> OrderPlan:
             raise Refusal(
                 f"{run.run_id} is a run of {run.pipeline}: only steps of a story can be skipped; cancel "
                 f"{run.run_id}, if it is no longer wanted"
+            )
+        case Verb.ROLLBACK:
+            raise Refusal(
+                f"{run.run_id} is a run of {run.pipeline}: only a story can be rolled back to one of its steps"
             )
     return OrderPlan(ItemOrder(verb, run.task_id, run))
 

@@ -32,6 +32,7 @@ class Verb(StrEnum):
     CANCEL = "cancel"
     REQUEUE = "requeue"
     DROP = "drop"
+    ROLLBACK = "rollback"
 
 
 class ItemOrder(NamedTuple):
@@ -40,6 +41,7 @@ class ItemOrder(NamedTuple):
     verb: Verb
     item_id: str
     run: Run | None = None  # the item's last run, if the ledger has one
+    step: str | None = None  # of a ROLLBACK: the step that is to be taken again
 
 
 class OrderPlan(NamedTuple):

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from logging import getLogger
 from typing import Any, NamedTuple
 
+from retake.alerts.board import Alert
+from retake.alerts.store import BoardStore
 from retake.bucket import Holder
 from retake.clock import stamp
 from retake.errors import RetakeError, StateError
@@ -15,6 +18,8 @@ from retake.paid.caps import Sums, Today
 from retake.retrying.dead_letters import DEAD_LETTERS
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
+
+_log = getLogger(__name__)
 
 ENDED_SHOWN = 5
 """How many of the last ended runs are shown."""
@@ -48,9 +53,11 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     today = _today(operations)
     off = vendor_off(operations, breakers)
     ended = ENDED_SHOWN if len(operations.pipelines) == 1 else 0
-    mode = mode_notes(operations)
+    mode, alerts = mode_notes(operations), _open_alerts(operations)
     _runs(operations, operations.pipelines[0], 0)  # a shared ledger is opened here, once, rather than by each thread
-    return operations.each(lambda pipeline: _status(operations, pipeline, today, off, ended, mode))
+    return operations.each(
+        lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_told(alerts, pipeline)])
+    )
 
 
 def _today(operations: Operations) -> Today | StateError:
@@ -60,13 +67,28 @@ def _today(operations: Operations) -> Today | StateError:
         return error
 
 
+def _open_alerts(operations: Operations) -> list[Alert]:
+    try:
+        board = BoardStore(operations.bucket, operations.clock).read()
+    except StateError as error:
+        _log.warning("alerts are not shown: %s", error)
+        return []
+    return [it for it in board.alerts.values() if it.active]
+
+
+def _told(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
+    """The alerts of a pipeline, a note each."""
+    own = [it for it in alerts if pipeline.name in it.pipelines]
+    return [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in own]
+
+
 def _status(
     operations: Operations,
     pipeline: OperatedPipeline,
     today: Today | StateError,
     off: Callable[[str], str],
     ended: int,
-    mode: list[str],
+    shared: list[str],
 ) -> PipelineStatus:
     state = pipeline.state(today, off)
     holder = pipeline.bucket.holder(pipeline.lease_name)
@@ -84,7 +106,7 @@ def _status(
         last,
         next_tick,
         tuple(_needs(state, away, today)),
-        (*mode, *_notes(state, holder, operations)),
+        (*shared, *_notes(state, holder, operations)),
     )
 
 

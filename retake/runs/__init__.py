@@ -7,6 +7,7 @@ states.py, run.py        the state diagram as data, and the pure rules by which 
 ledger.py                the interface of a ledger, and what a store has to implement; validation.py: what is refused
 bucket_ledger.py         the ledger in a bucket; run_document.py, bucket_index.py
 sql_ledger.py            the ledger in SQLite or PostgreSQL; database.py, tables.py, statements.py, schema.py
+history.py               all runs in bulk, for figures; sql_history.py: the same in a database
 worker.py, run_handle.py a worker that takes one run at a time and sends heartbeats while it works
 recovery.py              what happens to runs whose worker died
 failure_injection.py     failures on demand, for tests

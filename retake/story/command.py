@@ -17,7 +17,7 @@ from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
 from retake.keys import Keys
-from retake.logs import setup_logging
+from retake.logs import DIAGNOSE_VARIABLE, setup_logging
 from retake.story.decision import CONTENT_SCRIPT, FETCH_SCRIPT, MEDIA_SCRIPT
 from retake.story.pipeline import Observer
 from retake.story.runner import StoryRunner, story_breakers, story_watch, unobserved
@@ -45,6 +45,7 @@ class Options(NamedTuple):
     until_done: bool = False
     interval: float | None = None  # seconds between ticks; None: 30, in the sandbox 1
     dry_run: bool = False
+    diagnose: bool = False
     sandbox: bool = False
     sandbox_orders: tuple[str, ...] = ()
     resolve: str | None = None
@@ -83,14 +84,14 @@ def manage(folder: str | None, options: Options) -> int:
 
     `folder` has the four scripts. None: they are beside the package or, if it is installed, are commands of it.
     """
-    setup_logging(sys.stderr, human=is_terminal())
-    return exit_code_of(lambda: _manage(folder, options))
+    environ = {**os.environ, **({DIAGNOSE_VARIABLE: "1"} if options.diagnose else {})}
+    setup_logging(sys.stderr, human=is_terminal(), environ=environ)
+    return exit_code_of(lambda: _manage(folder, options, environ))
 
 
-def _manage(folder: str | None, options: Options) -> int:
+def _manage(folder: str | None, options: Options, environ: dict[str, str]) -> int:
     if options.sandbox_orders and not options.sandbox:
         raise SettingsError("--order is for the sandbox: add --sandbox")
-    environ = dict(os.environ)
     if not options.sandbox:
         return _with_settings(folder, options, environ, None)
     with _sandbox(options, environ) as sandbox:

@@ -245,6 +245,16 @@ class MidjourneyDocument(_Document):
         return list(self.raw.get("skipped") or [])
 
     @property
+    def rolled_back(self) -> list[dict[str, Any]]:
+        """The rollbacks of the generation: step, by, at_utc, letter, paid_calls."""
+        return list(self.raw.get("rolled_back") or [])
+
+    @property
+    def discard(self) -> frozenset[str]:
+        """Suffixes of files that a rollback has given up, and that are still to be deleted."""
+        return frozenset(self.raw.get("discard") or [])
+
+    @property
     def draft(self) -> dict[str, Any]:
         """What the writer has answered so far: a retry of the content goes on from here."""
         return dict(self.raw.get("content_draft") or {})

@@ -130,12 +130,23 @@ def _choose(context: StepContext, results: Results) -> None:
 
 def _pictures(context: StepContext, results: Results) -> list[str]:
     """Return the four pictures as links, or as data URIs cut from their grid."""
+    if results.link_expired:
+        results = _with_new_links(context, results)
     singles = results.task_result.get("temporary_image_urls") or []
     if len(singles) == 4:
         return list(singles)
     most = context.settings.workflow.max_picture_bytes
     grid = context.vendors.downloader().download(results.task_result["image_url"], most)
     return [context.media.data_uri(quarter) for quarter in context.media.quarters(grid)]
+
+
+def _with_new_links(context: StepContext, results: Results) -> Results:
+    """Return the results of the imagine as the vendor gives them now. Free. Raises PollFailed."""
+    state = context.vendors.midjourney().fetch(results.task_id)
+    if state.result is None:
+        raise PollFailed(Code.BAD_ANSWER, f"task {results.task_id} was done, and the vendor has no result of it")
+    context.store.save_midjourney(transitions.link_renewed(context.store.documents.midjourney, state.result))
+    return _results(context)
 
 
 def _pay(context: StepContext, step: Step, facts: Mapping[str, Any], ask: Callable[[], str]) -> None:

@@ -167,14 +167,14 @@ class StoryOperations:
         )
 
     def plan(self, order: ItemOrder) -> OrderPlan:
-        verb, name, run = order
+        verb, name, run, step = order
         documents = self.store().read()
         if verb is Verb.REQUEUE:
             self._actions.check_requeue(name, documents)
             after = self._actions.requeued(name)
             return OrderPlan(order, then=self._next_tick(after) if after else "")
         if documents.gen.generation_id == name:
-            return OrderPlan(order, self._actions.planned(verb, name).lost)
+            return OrderPlan(order, self._actions.planned(verb, name, step).lost)
         kept = letter_of(self.bucket, self._clock, name) is not None
         cancelled = run is not None and run.status is RunStatus.CANCELLED
         if verb is Verb.RETRY and kept and not cancelled:
@@ -183,7 +183,7 @@ class StoryOperations:
         raise _has_ended(order, documents, letter=kept)
 
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
-        verb, name, _ = order
+        verb, name, _, step = order
         if verb is Verb.DROP:
             letter = self._actions.drop(name)
             files = len(letter.files) + (not letter.fault)
@@ -192,7 +192,7 @@ class StoryOperations:
             after = self._actions.requeue(name)
             what, warning = f"{name} is requeued from its dead letter", ""
         else:
-            done, after = self._actions.carry_out(verb, name, agreed)
+            done, after = self._actions.carry_out(verb, name, agreed, step)
             what, warning = done.done, done.warning or (f"given up: {done.lost}" if done.lost else "")
         return OrderResult(order, what, self._next_tick(after), warning, after.midjourney.status)
 
@@ -226,6 +226,7 @@ def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refus
     name, run, present = order.item_id, order.run, documents.gen.generation_id
     if letter:
         way = f"it is among the dead letters: dead-letters requeue {name} resumes it"
+        way += ", and then it can be rolled back" if order.verb is Verb.ROLLBACK else ""
     elif run and run.status is RunStatus.SUCCEEDED:
         way = "there is nothing to do"
     elif run and not run.ended:
@@ -236,7 +237,7 @@ def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refus
     return Refusal(f"{name} cannot be {_PAST[order.verb]}: it {_how(run)}, and {way}{under_way}")
 
 
-_PAST = {Verb.RETRY: "retried", Verb.SKIP: "skipped", Verb.CANCEL: "cancelled"}
+_PAST = {Verb.RETRY: "retried", Verb.SKIP: "skipped", Verb.CANCEL: "cancelled", Verb.ROLLBACK: "rolled back"}
 
 
 def _how(run: Run | None) -> str:

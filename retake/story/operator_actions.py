@@ -18,6 +18,7 @@ from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
 from retake.story.generation import DEAD_LETTERS, dead_letter, kept_document, requeue
 from retake.story.operator_rules import GenerationPlan, plan
+from retake.story.rollback import ROLLBACK, keep_rolled_back, plan_rollback
 from retake.story.run_mirror import RunMirror
 from retake.story.settings import LEASE, Settings
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -50,20 +51,28 @@ class OperatorActions:
         """Return the documents; takes no lease."""
         return DocumentStore(self._bucket, self._settings.paths, None, self._clock).read()
 
-    def planned(self, verb: Verb, generation_id: str) -> GenerationPlan:
-        """Return what `verb` would do to the generation now. Raises Refusal."""
-        return self._plan(verb, generation_id, self.look())
+    def planned(self, verb: Verb, generation_id: str, step: str | None = None) -> GenerationPlan:
+        """Return what `verb` would do to the generation now; `step` is that of a rollback. Raises Refusal."""
+        return self._plan(verb, generation_id, self.look(), step)
 
-    def carry_out(self, verb: Verb, generation_id: str, agreed: str) -> tuple[GenerationPlan, Documents]:
+    def carry_out(
+        self, verb: Verb, generation_id: str, agreed: str, step: str | None = None
+    ) -> tuple[GenerationPlan, Documents]:
         """Do it; return what was done and the documents after it. `agreed` is the `lost` that was agreed to."""
         with self._alone() as (store, lease):
-            chosen = self._plan(verb, generation_id, store.documents)
+            chosen = self._plan(verb, generation_id, store.documents, step)
             if chosen.lost and chosen.lost != agreed:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
+            if chosen.doc == store.documents.midjourney:
+                return chosen, store.documents
             record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
             record.of_what_was_found(store.documents)
             with _flagged(store):
+                if chosen.letter:
+                    keep_rolled_back(store, chosen, self._clock.now())
                 store.save_midjourney(chosen.doc)
+                if chosen.letter:
+                    store.read()  # which deletes what is given up
                 record.of_what_was_done(store.documents, verb.value, chosen.done)
                 if chosen.ends:  # the end is on record before the documents let go of the generation
                     dead_letter(store, self._clock.now())
@@ -71,6 +80,12 @@ class OperatorActions:
 
     def check_requeue(self, generation_id: str, documents: Documents) -> None:
         """Raise Refusal if the generation cannot be requeued now."""
+        letter = letter_of(self._bucket, self._clock, generation_id)
+        if letter and letter.kind == ROLLBACK:
+            raise Refusal(
+                f"{generation_id} is what a rollback gave up, and no generation: it cannot be requeued. Save what you "
+                f"need of dead_letters/{generation_id}/, and drop it"
+            )
         present = documents.gen.generation_id
         if present == generation_id:
             raise Refusal(f"{generation_id} is under way: it need not be requeued")
@@ -79,7 +94,6 @@ class OperatorActions:
                 f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or "
                 f"cancel {present} first"
             )
-        letter = letter_of(self._bucket, self._clock, generation_id)
         if letter is None:
             raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
         look = f"look at it (dead-letters show {generation_id}), save what you need, and drop it"
@@ -161,10 +175,12 @@ class OperatorActions:
                 return folder
         return ""
 
-    def _plan(self, verb: Verb, generation_id: str, documents: Documents) -> GenerationPlan:
+    def _plan(self, verb: Verb, generation_id: str, documents: Documents, step: str | None) -> GenerationPlan:
         present = documents.gen.generation_id
         if present != generation_id:
             raise Refusal(f"generation {generation_id} is not under way: {present or 'none'} is")
+        if verb is Verb.ROLLBACK:
+            return plan_rollback(step, documents, self._settings.workflow, self._clock.now())
         return plan(verb, documents, self._settings.workflow, self._clock.now())
 
     @contextmanager

@@ -52,6 +52,8 @@ class GenerationPlan(NamedTuple):
     ends: bool = False  # the generation ends with it, and goes among the dead letters
     lost: str = ""  # what somebody must agree to lose
     warning: str = ""
+    letter: str = ""  # of a rollback: the dead letter in which what is given up is kept, with these files
+    files: tuple[str, ...] = ()
 
 
 def situation(documents: Documents, limits: Workflow, now: datetime) -> Situation:

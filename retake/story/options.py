@@ -14,6 +14,7 @@ from retake.story.command import Options, manage
     "--interval", type=click.FloatRange(min=0), metavar="SECONDS", help="Between ticks [30; in the sandbox 1]."
 )
 @click.option("--dry-run", is_flag=True, help="Say what a tick would do, and change nothing.")
+@click.option("--diagnose", is_flag=True, help="Log requests, bucket operations and decisions too, without secrets.")
 @click.option("--sandbox", is_flag=True, help="Use stand-ins of the vendors on this machine: no account, no cost.")
 @click.option(
     "--order",

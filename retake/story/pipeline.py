@@ -19,7 +19,7 @@ from retake.degraded.mode import Mode
 from retake.errors import Code, ErrorRecord, PollFailed, StateError, escalate
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
-from retake.logs import alert
+from retake.logs import alert, diagnosing
 from retake.paid.spending import Spending
 from retake.story import transitions
 from retake.story.decision import (
@@ -116,7 +116,12 @@ class StoryPipeline:
 
     def decide(self) -> Action:
         self._due = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
-        return under_mode(self._due, self._mode, video_mock=self._settings.modes.video_mock)
+        action = under_mode(self._due, self._mode, video_mock=self._settings.modes.video_mock)
+        if diagnosing():
+            from retake.story.diagnosis import log_decision
+
+            log_decision(self._store.documents, action, self._mode.mode)
+        return action
 
     def log_fields(self, action: Action) -> dict[str, str | None]:
         documents = self._store.documents
@@ -141,7 +146,7 @@ class StoryPipeline:
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
             return self._begin()
-        self.worked = True
+        before, self.worked = self._store.documents, self.worked or action.act is not Act.FETCH
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -168,7 +173,9 @@ class StoryPipeline:
                 lowered = action.act is Act.LOWER_FLAG
                 store.save_midjourney(transitions.flag_lowered(doc) if lowered else transitions.picture_next(doc))
             case _:
-                return self._scripts.run(action)
+                tick = self._scripts.run(action)
+                self.worked = self.worked or store.documents != before  # a task that is still running is no work
+                return tick
         return None
 
     @property

@@ -89,6 +89,10 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
     """Yield what the documents say that belongs on record, whether it is there already or not. `known` are the
     identities of the notes on record."""
     doc, results = documents.midjourney, documents.midjourney.results
+    for entry in doc.rolled_back:  # first: what is done from here on is done once more
+        at, step, letter = entry.get("at_utc"), entry.get("step"), entry.get("letter")
+        text = f"rolled back to {step} by the {entry.get('by')}; what was given up is in dead_letters/{letter}/"
+        yield _remark(_ROLLED_BACK, text, step=step, at_utc=at)
     if "json" in documents.files:
         yield _done(Step.CONTENT, "the text is there")
     if results and results.task_type == IMAGINE:
@@ -134,6 +138,23 @@ def identity(kind: str, payload: Mapping[str, Any]) -> str:
 
 _INCIDENTAL = frozenset({"actor", "text", "seen_at_utc"})
 _MOCK = "mock_instead"
+_ROLLED_BACK = "rolled_back"
+
+_REDONE: Mapping[str, tuple[Step, ...]] = {
+    Step.CONTENT: (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY, Step.MOCK),
+    Step.IMAGINE: (Step.IMAGINE, Step.UPSCALE, Step.RUNWAY, Step.MOCK),
+    Step.UPSCALE: (Step.UPSCALE, Step.RUNWAY, Step.MOCK),
+    Step.RUNWAY: (Step.RUNWAY, Step.MOCK),
+}
+"""By the step that is rolled back to: the steps whose results belong on record once more."""
+
+
+def _outdated(kind: str, payload: Mapping[str, Any]) -> set[str]:
+    """Return the identities that a note makes new again: what is done after a rollback is done once more."""
+    if kind != REMARK or payload.get("code") != _ROLLED_BACK:
+        return set()
+    done = {identity(*_done(step, "")) for step in _REDONE.get(str(payload.get("step")), ())}
+    return {*done, identity(REMARK, {"code": _MOCK})}
 
 
 def _done(step: Step, text: str, **facts: Any) -> Note:
@@ -261,7 +282,10 @@ class RunMirror:
         while run := self._ledger.find(f"{task_id}#{self._ended + 1}"):
             self._run = run
             events = self._ledger.events(run.run_id)
-            self._known.update(identity(it.kind, it.payload) for it in events if it.kind != CHANGED)
+            for it in events:
+                if it.kind != CHANGED:
+                    self._known.add(identity(it.kind, it.payload))
+                    self._known -= _outdated(it.kind, it.payload)
             if not run.ended:
                 break
             self._ended += 1
@@ -272,6 +296,7 @@ class RunMirror:
             if key not in self._known and key not in self._pending:
                 seen = {"seen_at_utc": stamp(self._clock.now())}
                 self._pending[key] = note._replace(payload={**note.payload, **seen})
+                self._known -= _outdated(*note)
 
     def _begun(self) -> Run:
         assert self._task_id is not None

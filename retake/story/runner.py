@@ -1,14 +1,15 @@
 """Runs ticks of one story pipeline, and says what a tick would do."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from retake.alerts.conditions import Findings, PipelineFacts
+from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
+from retake.logs import diagnosing
 from retake.paid.spending import Spending
 from retake.story.decision import Act, Action, begin_held, decide, under_mode
 from retake.story.documents import Documents, Step
@@ -20,7 +21,7 @@ from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
 from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
 from retake.ticking.vendor_breakers import VendorBreakers
-from retake.ticking.watch import TickWatch
+from retake.ticking.watch import AfterWork, TickWatch
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
@@ -110,6 +111,10 @@ class StoryRunner:
         over = over_caps(self._spending, documents)
         mode, mock = self._mode(), self._settings.modes.video_mock
         action = under_mode(decide(documents, self._settings.workflow, self._clock.now(), over), mode, video_mock=mock)
+        if diagnosing():
+            from retake.story.diagnosis import log_decision
+
+            log_decision(documents, action, mode.mode)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:
@@ -130,7 +135,7 @@ def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str)
 def story_watch(settings: Settings, bucket: Bucket, clock: Clock, environ: Mapping[str, str]) -> TickWatch:
     """Return what surrounds ticks of stories: mode and alerts. `bucket` is the whole bucket, whatever the channel."""
 
-    def after_work(mode: Mode) -> Sequence[Findings]:
+    def after_work(mode: Mode) -> AfterWork:
         from retake.operations.after_work import after_work
         from retake.story.operations import open_operations
 

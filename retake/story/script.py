@@ -9,7 +9,7 @@ import click
 
 from retake.clock import SystemClock
 from retake.exit_codes import ExitCode
-from retake.logs import bind, setup_logging
+from retake.logs import bind, diagnosing, setup_logging
 from retake.story.clients import LocalMedia, RealVendors
 from retake.story.settings import CHANNEL_VARIABLE, LEASE, open_storage, part_of, pipeline_of, settings_and_keys
 from retake.story.spending import known, story_spending
@@ -40,6 +40,11 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
     try:
         store = DocumentStore(bucket, settings.paths, lease, clock)
         store.read()
+        if diagnosing():
+            from retake.story.decision import next_step
+            from retake.story.diagnosis import log_decision
+
+            log_decision(store.documents, next_step(store.documents))
         vendors, media = RealVendors(settings, keys), LocalMedia(settings)
         context = StepContext(settings, store, vendors, media, clock, process=process, spending=spending)
         with bind(generation_id=context.generation_id or None, channel=channel):

@@ -16,6 +16,7 @@ from retake.degraded.settings import MODES, ModeSettings
 from retake.errors import SettingsError
 from retake.foreign_text import shown
 from retake.keys import Keys, read_keys
+from retake.logs import diagnosing, mask
 from retake.settings.reader import DEFAULT_FILE, read_settings
 from retake.settings.schema import (
     FOLDER,
@@ -360,8 +361,6 @@ def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settin
         for warning in settings.warnings:
             getLogger(__name__).warning("%s", warning)
     if settings.alerts.channels:
-        from retake.logs import mask
-
         mask(environ.get(channel.env, "") for channel in settings.alerts.channels)
     url = environ.get(SANDBOX_VARIABLE)
     return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
@@ -373,13 +372,18 @@ def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucke
     ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
     skew = min(30.0, ttl / 4) if skew is None else skew
     storage = settings.storage
-    return open_bucket(
+    bucket = open_bucket(
         storage.url,
         lease_terms=LeaseTerms(ttl_s=ttl, skew_s=skew, margin_s=min(5.0, ttl / 24)),
         dead_mans_switch=dead_mans_switch,
         umask=int(storage.umask, 8),
         follow_links=storage.follow_links,
     )
+    if diagnosing():
+        from retake.bucket.diagnosed import DiagnosedBucket
+
+        return DiagnosedBucket(bucket)
+    return bucket
 
 
 def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:

@@ -179,11 +179,15 @@ class DocumentStore:
 
     def read(self) -> Documents:
         """Read all documents, checked before anything is written. Raises StateError for an invalid one, of which a copy
-        is kept."""
+        is kept.
+
+        Files that a rollback gave up count as gone. Under a lease they are deleted, if a crash left them."""
         public = self.public.read()
         gen = self.parsed(self.paths.config_gen, parse_gen)
         midjourney = self.parsed(self.paths.config_midjourney, parse_midjourney)
-        self.documents = Documents(public, gen, midjourney, self.files(gen.generation_id))
+        self.documents = Documents(public, gen, midjourney, self.files(gen.generation_id) - midjourney.discard)
+        if self._lease and midjourney.discard:
+            _delete_discarded(self)
         return self.documents
 
     def files(self, generation_id: str | None) -> frozenset[str]:
@@ -281,6 +285,15 @@ class DocumentStore:
             if version is None:
                 raise
             self.versions[key] = version  # an earlier try went through, and its answer got lost
+
+
+def _delete_discarded(store: DocumentStore) -> None:
+    """Delete the files that a rollback gave up: their copies are in its dead letter."""
+    doc, generation_id = store.documents.midjourney, store.documents.gen.generation_id
+    for suffix in sorted(doc.discard) if generation_id else ():
+        store.lease.check()
+        store.bucket.delete(store.file_key(str(generation_id), suffix))
+    store.save_midjourney(doc.without("discard"))
 
 
 def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDocument) -> StateError:

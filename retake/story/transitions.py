@@ -5,7 +5,7 @@ its step is there. "The vendor took the order" is no result: a task that is acce
 would be paid for forever.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _OURS = (
     *("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step"),
-    *("cancelled", "skipped"),
+    *("cancelled", "skipped", "rolled_back", "discard"),
 )
 
 _RECORDED = ("step", "attempt", "requested_at_utc", "counted_on", "price_usd", "call")
@@ -47,7 +47,7 @@ def clean(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 def content_ready(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Record that the text is saved: the pictures are next. What the calls cost stays on record."""
-    return clean(doc).updated(generation=True, paid_calls=doc.paid_calls)
+    return clean(doc).updated(generation=True, **_on_record(doc))
 
 
 def picture_next(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -240,7 +240,7 @@ def video_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> Mid
 
 def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Record that all files are there: nothing is under way."""
-    return clean(doc).updated(paid_calls=doc.paid_calls)
+    return clean(doc).updated(**_on_record(doc))
 
 
 # --- failures, retries, ends --------------------------------------------------------------------------------------
@@ -317,6 +317,26 @@ def wait_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
     return doc.updated(last_error={**doc.error.raw, "recovery_actions": [retry_in(0)]})
 
 
+def rolled_back(
+    doc: MidjourneyDocument,
+    step: Step,
+    results: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    discard: Collection[str],
+) -> MidjourneyDocument:
+    """Take a step again: what it and later ones have made is given up, and `results` is what it begins from. What the
+    calls cost stays on record. `discard` are suffixes of files, which are deleted afterwards."""
+    kept = {it: n for it, n in doc.retries.items() if it in _PAID[: _PAID.index(step)]}
+    after = doc.without("runway_task", "last_error", "skipped", "content_draft").updated(
+        midjourney_task=None, midjourney_results=dict(results), generation=step is Step.IMAGINE, status=None
+    )
+    gone = {"discard": sorted(discard)} if discard else {}
+    return after.updated(retries=kept, rolled_back=[*doc.rolled_back, dict(entry)], **gone)
+
+
+_PAID = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
+
+
 def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
     """Bring a generation that failed for good back at its failed step, with that step's attempts unused and everything
     before it kept. What the day has cost is taken from the `present` document: the old one's day is over."""
@@ -346,6 +366,11 @@ def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
         return Status.TIMED_OUT_MOCK_NEEDED.value
     status = FAILURE_STATUS.get(step)
     return _before(doc, status) if status else None
+
+
+def _on_record(doc: MidjourneyDocument) -> dict[str, Any]:
+    """Return what a step's end leaves: what was paid, and what was rolled back."""
+    return {"paid_calls": doc.paid_calls, **({"rolled_back": doc.rolled_back} if doc.rolled_back else {})}
 
 
 def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from retake.alerts.conditions import OF_A_PIPELINE, OF_ALL, Findings, PipelineFacts, TickEnd, degraded, look
 from retake.alerts.settings import AlertSettings
@@ -19,7 +19,7 @@ from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import Mode, ModeState, decoded, mode_at
 from retake.degraded.settings import ModeSettings
-from retake.errors import RetakeError, StateError, redact
+from retake.errors import RetakeError, SettingsError, StateError, redact
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -31,13 +31,18 @@ _log = getLogger(__name__)
 KEY = "alerts/state.json"
 """The one document that each tick reads for alerts and mode."""
 
-AfterWork = Callable[[Mode], Sequence[Findings]]
-"""What follows work (figures, breakers, the automatic mode): returns what is wrong with what all share."""
+
+class AfterWork(NamedTuple):
+    """What follows a round of ticks in which something was done: what is wrong with what all pipelines share, and what
+    is left to do once alerts are up to date."""
+
+    found: tuple[Findings, ...] = ()
+    finish: Callable[[], None] = lambda: None
 
 
-def nothing_after(mode: Mode) -> Sequence[Findings]:
+def nothing_after(mode: Mode) -> AfterWork:
     """Do nothing after work."""
-    return ()
+    return AfterWork()
 
 
 class BoardDocument:
@@ -125,7 +130,7 @@ class TickWatch:
         clock: Clock,
         environ: Mapping[str, str],
         *,
-        after_work: AfterWork = nothing_after,
+        after_work: Callable[[Mode], AfterWork] = nothing_after,
         report: Callable[[str, datetime], None] | None = None,
         is_gone: Callable[[str], bool] = lambda pipeline: False,
     ) -> None:
@@ -172,10 +177,12 @@ class TickWatch:
     def observed(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
         exit_code, why = int(ExitCode.BUG), ""
+        usable = True  # whether the settings are, by which figures are counted
         try:
             tick = runner.tick(orders)
             exit_code = tick.exit_code
         except RetakeError as error:
+            usable = not isinstance(error, SettingsError)
             misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
             exit_code, why = ExitCode.OK if misspelt else error.exit_code, _without_quotes(str(error))
             raise
@@ -188,7 +195,7 @@ class TickWatch:
         else:
             return tick
         finally:
-            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked, why=why)
+            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable, why=why)
 
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
         """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
@@ -199,22 +206,25 @@ class TickWatch:
         found = look(pipeline, end, facts, self._settings.failures_before_warning)
         with self._lock:
             self._looks.append(found)
-            self._worked = self._worked or worked or exit_code != 0
+            self._worked = self._worked or worked
 
     def end(self) -> None:
         """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
         saved is found again by the next tick."""
-        shared: list[Findings] = []
+        work = AfterWork()
         with _tolerant("what all pipelines share could not be looked at"):
             degraded_by_itself = self._modes.auto and self._mode.mode > 0
             if self._worked or degraded_by_itself or self._document.shared_alerts:
-                shared += self._after_work(self._mode)
+                work = self._after_work(self._mode)
         with _tolerant("a report could not be made"):
             self._make_reports()
         with _tolerant("alerts could not be brought up to date"):
-            looks = [*self._looks, *shared, self._degraded(), *self._gone()]
+            looks = [*self._looks, *work.found, self._degraded(), *self._gone()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
+        with _tolerant("the metrics could not be written"):
+            work.finish()
+        with _tolerant("it could not be saved what the channels were sent"):
             if self._sender:
                 self._sender.wait(self._settings.tick_wait_seconds)
 

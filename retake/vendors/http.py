@@ -26,6 +26,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from retake.errors import Code, SettingsError
+from retake.logs import diagnosing
 from retake.vendors.answers import NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
 from retake.vendors.route import trusted
 
@@ -175,11 +176,20 @@ def exchange(
                 adapter.close()
 
     try:
-        return within(timeout_s, work)
+        return _told(prepared, lambda: within(timeout_s, work))
     except Overdue as overdue:
         sent = overdue.sent or session is not None
         late = "no answer" if sent else f"no connection to {bare(url)}"
         raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=sent) from None
+
+
+def _told(request: requests.PreparedRequest, send: Callable[[], Reply]) -> Reply:
+    """Send the request; log it in the diagnostic mode."""
+    if not diagnosing():
+        return send()
+    from retake.vendors.diagnosis import diagnosed
+
+    return diagnosed(request, send)
 
 
 def _reply(response: requests.Response, limit: int) -> Reply:

@@ -65,6 +65,19 @@ def test_what_nobody_acknowledged_is_told_again_every_15_minutes() -> None:
     assert (world.sent(), world.sent("boss")) == (["repeat"], ["repeat"])
 
 
+def test_a_condition_that_is_ending_keeps_an_alert_open_and_raises_none() -> None:
+    ending = condition(occurrence="2", ending=True)
+    world = AlertWorld().look(ending)
+    assert world.board.alerts == {}
+    world.look(FAILING)
+    world.look(ending)
+    assert (world.alert.state, world.alert.occurrences, world.sent()) == (OPEN, 2, ["trigger"])
+    world.look()
+    assert world.sent() == ["resolve"]
+    world.look(ending)
+    assert (world.alert.state, world.sent()) == (RESOLVED, [])
+
+
 def test_what_is_acknowledged_is_not_told_again_unless_it_grows_worse() -> None:
     world = AlertWorld().look(FAILING)
     world.acknowledge()

@@ -6,7 +6,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from notices import MESSAGE, REPORT, channel, make_certificate, server_tls
-from scripted_vendor import WAIT_S, Act, ScriptedVendor, closed_port, cut, cut_midway, hang, page, says
+from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, hang, page, says
 
 from retake.alerts.channels.sending import LONGEST_WAIT_S, WHY_LIMIT, send
 from retake.alerts.message import Ending, Message, Sent
@@ -177,10 +176,9 @@ class SecureService(ScriptedVendor):
 
     context: ssl.SSLContext
 
-    def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(WAIT_S)
-        with suppress(OSError), connection, self.context.wrap_socket(connection, server_side=True) as secured:
-            super()._serve(secured)
+    def serve(self, connection: socket.socket, stop: threading.Event) -> None:
+        with self.context.wrap_socket(connection, server_side=True) as secured:
+            super().serve(secured, stop)
 
 
 @every_kind
@@ -188,7 +186,8 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
     certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     SecureService.context = server_tls(certificate)
-    secure = SecureService([says(200, {}), says(200, {})])
+    secure = SecureService()
+    secure.script = [says(200, {}), says(200, {})]
     url = secure.url.replace("http:", "https:")
     try:
         assert sent(kind, url) == Sent(Ending.FAILED, "no secure connection (certificate or TLS)")

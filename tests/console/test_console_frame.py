@@ -148,14 +148,22 @@ def test_a_command_is_a_function_of_a_desk() -> None:
     assert CliRunner().invoke(sample, ["--channel", "ru"]).output == "ru\n"
 
 
+_NAMED = (
+    "dead-letters show, dead-letters requeue, dead-letters drop, breaker probe, breaker reset, alerts show, alerts ack"
+)
+_ARGUMENTS = {
+    **{path: ["ID"] for path in [*_NAMED.split(", "), "alerts close"]},
+    "alerts report": ["daily"],
+    "mode set": ["1"],
+}
+
+
 def test_settings_that_are_not_there_are_told_by_every_command(tmp_path: Path) -> None:
     for path, _ in commands():
         if path == "doctor":
             continue
         words = [*path.split(), *({"show", "report", "retry", "skip", "cancel"} & {path} and ["run-1"])]
-        words += (
-            ["ID"] if path.split()[-1] in ("requeue", "drop", "probe", "reset") or path == "dead-letters show" else []
-        )
+        words += _ARGUMENTS.get(path, [])
         result = call(*words, RETAKE_CONFIG=str(tmp_path / "none.json"))
         assert result.exit_code == 78, (path, result.output)
         assert "there is no such settings file" in result.output

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from reading_world import CHECKOUT
 from schemas import check_answer
 
+from retake.alerts.settings import VARIABLES
 from retake.console.command import main
 from retake.keys import KEYS
 from retake.settings.reader import ENVIRONMENT
@@ -98,8 +99,8 @@ def test_the_example_of_env_has_every_variable_and_no_value(tmp_path: Path) -> N
     names = [line.lstrip("#").removesuffix("=") for line in lines]
     assert all(re.fullmatch(r"[A-Z][A-Z0-9_]+", name) for name in names)
     assert len(names) == len(set(names))
-    assert {*ENVIRONMENT, *(name for variables, _ in KEYS.values() for name in variables)} <= set(names)
-    told = (CHECKOUT / "docs/running.md").read_text() + (CHECKOUT / "docs/settings.md").read_text()
+    assert {*ENVIRONMENT, *VARIABLES, *(name for variables, _ in KEYS.values() for name in variables)} <= set(names)
+    told = "".join((CHECKOUT / f"docs/{page}.md").read_text() for page in ("running", "settings", "alerts"))
     assert [name for name in names if f"`{name}`" not in told] == []
 
 

@@ -8,11 +8,16 @@ import pytest
 from click.testing import CliRunner
 from reading_world import World, ask, clear, context_of, shown
 
+from retake.bucket import ANY
+from retake.bucket.wrappers import CountingBucket
 from retake.console.command import main
 from retake.console.kpi import command as kpi
 from retake.console.kpi import percent
+from retake.degraded.mode import Mode
 from retake.errors import StorageError
+from retake.operations.after_work import after_work
 from retake.operations.kpi import KpiReader
+from retake.operations.modes import ModePanel
 from retake.runs import open_ledger
 from retake.runs.states import Trigger
 from retake.settings.shared import KpiSettings
@@ -36,7 +41,7 @@ def test_with_no_runs_it_says_so() -> None:
     answer = ask(kpi, world)
     assert shown(answer) == "No run ended and nothing was tried in the last 24 h.\n"
     assert (answer.document["level"], answer.exit_code) == ("ok", 0)
-    assert answer.document["window_seconds"] == 86400
+    assert (answer.document["window_seconds"], world.keys_of("kpi/")) == (86400, [])
     [story] = answer.document["pipelines"]
     assert (story["pipeline"], story["success_rate"], story["steps"]) == ("story", None, [])
 
@@ -158,39 +163,56 @@ def test_counters_survive_lost_snapshots_and_dropped_letters(tmp_path: Path) -> 
 # --- after a tick ---------------------------------------------------------------------------------------------------
 
 
+def worked(world: World) -> None:
+    """What follows a tick in which something was done."""
+    operations = context_of(world).operations
+    after_work(operations, Mode()).finish()
+
+
 def test_after_a_tick_the_snapshot_and_the_textfile_are_brought_up_to_date(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "retake.prom"
     world.settings = world.settings._replace(kpi=KpiSettings(textfile=str(path)))
     finish(world)
-    KpiReader(context_of(world).operations).after_tick(alerts={"critical": 2}, mode=3)
+    ModePanel(context_of(world).operations).set(3, None, "for a test")
+    alert = {"id": "a", "key": "bug", "code": "bug", "level": "critical", "title": "a bug", "occurrences": 1}
+    times = {"first_at": "2026-01-01T00:00:00Z", "last_at": "2026-01-01T00:00:00Z", "seen": {"story": "x"}}
+    world.bucket.write("alerts/state.json", json.dumps({"alerts": [{**alert, **times}]}).encode(), ANY)
+    worked(world)
     families = parsed(path.read_text())
     assert {it.labels["level"]: it.value for it in families["retake_alerts"].samples} == {
         "warning": 0,
         "error": 0,
-        "critical": 2,
+        "critical": 1,
     }
     assert [it.value for it in families["retake_mode"].samples] == [3]
     assert "kpi/story.json" in world.keys_of("kpi/")
 
 
-def test_what_fails_after_a_tick_fails_no_tick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    world = World()
-    world.settings = world.settings._replace(kpi=KpiSettings(textfile=str(tmp_path / "no" / "retake.prom")))
-    KpiReader(context_of(world).operations).after_tick()
-
-
-def test_without_a_textfile_a_tick_counts_only_when_a_snapshot_is_due() -> None:
+def test_after_a_tick_a_snapshot_is_taken_only_when_it_is_due() -> None:
     world = World()
     finish(world)
-    reader = KpiReader(context_of(world).operations)
-    reader.after_tick()
+    worked(world)
     kept = {key: world.bucket.read(key) for key in world.keys_of("kpi/")}
     world.later(seconds=299)
-    reader.after_tick()
+    worked(world)
     assert {key: world.bucket.read(key) for key in world.keys_of("kpi/")} == kept
     world.later(seconds=1)
-    reader.after_tick()
+    worked(world)
     assert {key: world.bucket.read(key) for key in world.keys_of("kpi/")} != kept
+
+
+def test_a_report_serves_other_windows_and_the_metrics_without_counting_again() -> None:
+    world = World()
+    finish(world, ("upscale", "refused"))
+    world.later(hours=3)
+    counting = CountingBucket(world.bucket)
+    reader = KpiReader(context_of(world, counting).operations)
+    report = reader.report()
+    counting.counts.clear()
+    [story] = reader.over(report, 2 * 3600).figures.pipelines
+    assert (story.ended, report.figures.pipelines[0].ended) == (0, 1)
+    reader.write_textfile(report)
+    assert sum(counting.counts.values()) <= 1  # a segment of which the window has a part
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

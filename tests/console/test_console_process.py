@@ -56,7 +56,7 @@ def generation(machine: Machine, status: str) -> str:
 
 
 DONE, FAILED = "DONE", "FAILED"
-READING = (("status",), ("runs",), ("spend",), ("show", FAILED), ("report", DONE))
+READING = (("status",), ("runs",), ("spend",), ("kpi",), ("show", FAILED), ("report", DONE))
 """Each command; what is written large is a generation that ended so."""
 
 

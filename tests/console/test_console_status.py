@@ -1,11 +1,13 @@
 """`status`: one look tells how it stands, and whether a person is needed; it costs the same whatever is on record."""
 
+import json
 from datetime import timedelta
 
 import pytest
 from operator_states import STATES
 from reading_world import World, ask, clear, context_of, shown
 
+from retake.bucket import ANY
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import stamp
@@ -149,6 +151,20 @@ def test_an_open_breaker_is_told() -> None:
     told = ask(status, world).document["breakers"]
     assert [(it["name"], it["phase"]) for it in told] == [("chat", "unreadable"), ("piapi", "open")]
     assert "breaker piapi is open" in shown(ask(status, world))
+
+
+def test_the_open_alerts_of_a_pipeline_are_told() -> None:
+    world = World()
+    at = "2026-01-01T00:00:00Z"
+    alert = {"key": "k", "code": "bug", "level": "critical", "occurrences": 1, "first_at": at, "last_at": at}
+    own = {**alert, "id": "a1", "title": "A tick ended with a bug", "seen": {"story": "x"}}
+    other = {**alert, "id": "a2", "key": "o", "title": "Elsewhere", "seen": {"story/north": "x"}}
+    over = {**own, "id": "a3", "key": "e", "state": "resolved"}
+    world.bucket.write("alerts/state.json", json.dumps({"alerts": [own, other, over]}).encode(), ANY)
+    [told] = ask(status, world).document["pipelines"]
+    assert [it for it in told["notes"] if "alert" in it] == ["alert a1 is open (critical): A tick ended with a bug"]
+    world.bucket.write("alerts/state.json", b"[", ANY)
+    assert ask(status, world).exit_code == 0
 
 
 def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from kpi_ledgers import A, B, Place
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_text import Sample, parsed
 
 from retake.bucket.memory import MemoryBucket
@@ -140,3 +141,19 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: 
 def test_an_empty_ledger_is_exported_too(clock: FakeClock) -> None:
     place = Place(None, MemoryBucket(), clock)
     assert set(parsed(render(metrics(place)))) == set(FAMILIES)
+
+
+def test_prometheus_own_client_reads_the_same(place: Place) -> None:
+    lived(place)
+    text = render(metrics(place))
+    theirs = {
+        (sample.name, *sorted(sample.labels.items()), sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    ours = {
+        (sample.name, *sorted(sample.labels.items()), sample.value)
+        for family in parsed(text).values()
+        for sample in family.samples
+    }
+    assert theirs == ours

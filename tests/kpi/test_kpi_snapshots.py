@@ -186,6 +186,34 @@ def test_segments_that_are_gone_have_no_document_left(place: Place) -> None:
     assert [entry.key for entry in kpi.list(KPI)] == [f"{KPI}ledger.2026-01-02.json", f"{KPI}ledger.json"]
 
 
+def test_where_nothing_has_happened_nothing_is_written(place: Place) -> None:
+    kpi = MemoryBucket()
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals() == {}
+    assert kpi.list("") == []
+
+
+def test_of_two_that_take_a_snapshot_at_once_one_prevails_and_no_figure_is_wrong(place: Place) -> None:
+    kpi = MemoryBucket()
+    lived(place)
+
+    class Meanwhile(Wrapper):
+        """Another process takes a snapshot, and more happens, between the first one's reading and its writing."""
+
+        met = False
+
+        def write(self, key, data, expect):  # type: ignore[no-untyped-def]
+            if not self.met:
+                self.met = True
+                lived(place)
+                place.counted(KpiSnapshots(kpi, place.clock))
+            return super().write(key, data, expect)
+
+    first = place.counted(KpiSnapshots(Meanwhile(kpi), place.clock))
+    assert first.totals()["ended", "story", "succeeded"] == 3
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals() == place.counted().totals()
+    assert place.counted().totals()["ended", "story", "succeeded"] == 6
+
+
 class Unwritable(Wrapper):
     """`kpi/` cannot be written, nor read, while `away`."""
 

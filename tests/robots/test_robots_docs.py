@@ -1,5 +1,6 @@
 """docs/robots.md says what the policies and the code say, and nothing else."""
 
+import os
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from protocol_robots import POLICIES
 
+from retake.alerts.store import BoardStore
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock, SystemClock
 from retake.errors import RobotError
@@ -17,6 +19,7 @@ from retake.retrying.policy import RetryPolicy
 from retake.retrying.state_store import MemoryStateStore
 from retake.robots import saga
 from retake.robots.action_sink import RecordingSink
+from retake.robots.alert_sink import AlertPlace, AlertSink
 from retake.robots.degraded import may_run
 from retake.robots.execution import Ports
 from retake.robots.fallback import Stores
@@ -31,6 +34,7 @@ from retake.robots.robot import Result, Robot
 from retake.robots.sections import SECTIONS
 from retake.robots.snapshots import Snapshots
 from retake.settings.schema import Field, Rule, Schema
+from retake.story.settings import load_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "robots.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
@@ -129,6 +133,20 @@ def test_the_example_works_as_it_stands() -> None:
     given |= {"sink": RecordingSink(), "work": lambda call: f"attempt {call.attempt}"}
     exec(example, given)  # noqa: S102  our own page
     assert given["result"] == Result("attempt 1", (), 1)
+
+
+def test_the_example_of_the_alerts_works_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = PAGE.partition("\n## Alerts\n")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.setenv("RETAKE_CONFIG", str(Path(__file__).parents[2] / "config" / "config.json"))
+    bucket, clock = MemoryBucket(), FakeClock()
+
+    def work(call: Call) -> None:
+        raise RobotError("ERR_TEMPORARY_APPIUS_UNAVAILABLE", "APPIUS does not answer")
+
+    given: dict[str, Any] = {it.__name__: it for it in (AlertSink, AlertPlace, load_settings, Robot, Ports, os, random)}
+    given |= {"policies": load_policies(), "bucket": bucket, "clock": clock, "journal": RecordingSink(), "work": work}
+    exec(example, given)  # noqa: S102  our own page
+    assert [it.key for it in BoardStore(bucket, clock).read().alerts.values()] == ["robot_failed/NR.NSI.1"]
 
 
 def test_the_examples_of_the_pieces_work_as_they_stand() -> None:

@@ -1,0 +1,52 @@
+"""A bucket whose operations are logged one by one, with how long each took and how it ended: the diagnostic mode."""
+
+import time
+from collections.abc import Callable
+from logging import getLogger
+from typing import TypeVar
+
+from retake.bucket import Bucket, NotFound
+from retake.bucket.wrappers import Wrapper
+
+_T = TypeVar("_T")
+
+_log = getLogger("retake.diagnosis.bucket")
+
+
+class DiagnosedBucket(Wrapper):
+    """Log each operation on `bucket` (see `Wrapper.around`) and its number; what is stored is not shown."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket)
+        self._number = 0
+
+    def around(self, operation: str, key: str, call: Callable[[], _T]) -> _T:
+        began = time.monotonic()
+        try:
+            result = call()
+        except NotFound:
+            self._tell(operation, key, began, "not there")
+            raise
+        except Exception as error:
+            self._tell(operation, key, began, type(error).__name__)
+            raise
+        self._tell(operation, key, began, _ending(result))
+        return result
+
+    def _tell(self, operation: str, key: str, began: float, ending: str) -> None:
+        self._number += 1  # about right where channels share it: it is only told
+        seconds = round(time.monotonic() - began, 4)
+        fields = {"operation": operation, "key": key, "outcome": ending, "seconds": seconds, "number": self._number}
+        text = f"{operation} {key}".rstrip()
+        _log.debug("bucket %d: %s: %s, %.1f ms", self._number, text, ending, seconds * 1000, extra=fields)
+
+
+def _ending(result: object) -> str:
+    """Return what an operation came to: how many bytes were read, how many objects listed."""
+    match result:
+        case (bytes() as data, str()):
+            return f"{len(data)} bytes"
+        case list():
+            return f"{len(result)} objects"
+        case _:
+            return "done"

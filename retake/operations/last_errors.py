@@ -1,0 +1,94 @@
+"""The last errors of all pipelines: from their ledgers, and those in documents and dead letters that no ledger has."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from retake.errors import ErrorRecord, RetakeError
+from retake.operations.kpi import histories
+from retake.operations.pipelines import Operations
+from retake.retrying.dead_letters import DeadLetters
+from retake.runs.history import UNFINISHED, RunHistory
+from retake.runs.run import ERROR
+
+_RUNS_OF_BUCKET, _RUNS_OF_DATABASE = 2_000, 50_000
+"""So many of a ledger's last runs are read, at least, before one with few errors is given up on."""
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class MetError(NamedTuple):
+    """A standard error record, and where the error was met."""
+
+    record: ErrorRecord
+    pipeline: str
+    item_id: str | None  # None: the record does not say
+
+    @property
+    def at(self) -> datetime:
+        return self.record.at or _NEVER
+
+    @property
+    def identity(self) -> object:
+        """What tells the error from others, whoever wrote it down."""
+        return self.record.id or (self.record.raw.get("timestamp"), self.record.code, self.pipeline)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it: the record, with `pipeline` and `generation_id`."""
+        return {**self.record.raw, "pipeline": self.pipeline, "generation_id": self.item_id}
+
+
+def last_errors(operations: Operations, limit: int) -> list[MetError]:
+    """Return the last errors, the newest first. What cannot be read of documents is passed over.
+
+    Raises SettingsError, StateError and StorageError where a ledger cannot be read.
+    """
+    names = {it.name for it in operations.pipelines} if operations.named else None
+    found: dict[object, MetError] = {}
+    for _, history in histories(operations):
+        for met in _recorded(history, names, limit, operations.terms.ledger_url is None):
+            found.setdefault(met.identity, met)
+    for met in (*_of_documents(operations), *_of_letters(operations, limit)):
+        found.setdefault(met.identity, met)
+    return sorted(found.values(), key=lambda it: it.at, reverse=True)[:limit]
+
+
+def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket: bool) -> list[MetError]:
+    """Read segments, the latest first, until no older one can have an error that is as late as the last `limit`."""
+    found: list[MetError] = []
+    read, most = 0, _RUNS_OF_BUCKET if in_bucket else _RUNS_OF_DATABASE
+    for segment in sorted(history.segments(), key=lambda it: (it == UNFINISHED, it), reverse=True):
+        enough = len(found) >= limit and segment[:10] < f"{found[limit - 1].at:%Y-%m-%d}"
+        if segment != UNFINISHED and (enough or read >= most):
+            break
+        marks = history.marks(segment)
+        read += len(marks)
+        for run in history.read(segment, marks):
+            if names is None or run.pipeline in names:
+                found += (_met(it.payload, run.pipeline) for it in run.events if it.kind == ERROR)
+        found = sorted(found, key=lambda it: it.at, reverse=True)[:limit]
+    return found
+
+
+def _of_documents(operations: Operations) -> Iterator[MetError]:
+    for pipeline in operations.pipelines:
+        try:
+            state = pipeline.state(None, lambda vendor: "")
+        except RetakeError:
+            continue  # `status` says what is wrong with it
+        if state.error:
+            yield _met(state.error.raw, pipeline.name)
+
+
+def _of_letters(operations: Operations, limit: int) -> Iterator[MetError]:
+    for pipeline in operations.pipelines:
+        for letter in DeadLetters(pipeline.bucket, operations.clock).list(limit):
+            if letter.error:
+                yield _met(letter.error, pipeline.name)
+
+
+def _met(record: Mapping[str, Any], pipeline: str) -> MetError:
+    """`actor` is the event's, and no part of the record."""
+    raw = {name: value for name, value in record.items() if name != "actor"}
+    item = raw.get("correlation_id")
+    return MetError(ErrorRecord(raw), pipeline, item if isinstance(item, str) else None)
