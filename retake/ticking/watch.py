@@ -224,8 +224,9 @@ class TickWatch:
                 self._evaluate(looks)
         with _tolerant("the metrics could not be written"):
             work.finish()
-        if self._sender:
-            self._sender.wait(self._settings.tick_wait_seconds)
+        with _tolerant("it could not be saved what the channels were sent"):
+            if self._sender:
+                self._sender.wait(self._settings.tick_wait_seconds)
 
     def _mode_itself(self) -> ModeState:
         from retake.degraded.store import ModeStore
