@@ -154,6 +154,7 @@ _NAMED = (
 _ARGUMENTS = {
     **{path: ["ID"] for path in [*_NAMED.split(", "), "alerts close"]},
     "alerts report": ["daily"],
+    "rollback": ["run-1", "--to", "imagine"],
     "mode set": ["1"],
 }
 
