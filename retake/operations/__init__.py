@@ -5,9 +5,9 @@
 
 Views, each with its JSON document:
     status.py   runs.py   report.py (history, incident report)   spend.py   letters.py   breakers.py
-    kpi.py (the figures of retake.kpi)
+    kpi.py (the figures of retake.kpi)   last_errors.py
 
-Actions: orders.py (retry, skip, cancel, requeue), breakers.py (probe, reset).
+Actions: orders.py (retry, skip, cancel, rollback, requeue), breakers.py (probe, reset).
 
     operations = open_operations(settings, clock)            # retake.story.operations
     meant = target(operations, "20260101-0930")

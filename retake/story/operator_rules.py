@@ -13,7 +13,8 @@ it failed for good, or was cancelled              refused: a tick ends it    ref
 
 ¹ of a picture or a video, where there is a text; the text itself cannot be done without.
 
-Nothing here takes a lease or writes: operator_actions.py carries out what is planned here.
+Nothing here takes a lease or writes: operator_actions.py carries out what is planned here. A rollback is planned in
+rollback.py.
 """
 
 from collections.abc import Callable, Mapping
