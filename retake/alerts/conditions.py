@@ -161,17 +161,7 @@ def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> I
     if facts.unknown:
         yield _outcome_unknown(facts, facts.unknown)
     if facts.interrupted:
-        yield Condition(
-            "interrupted",
-            "warning",
-            "interrupted",
-            "A tick did not come to its end",
-            facts.interrupted,
-            follows="This tick went on from what is on record.",
-            command=_show(facts.item_id),
-            generation_id=facts.item_id,
-            step=facts.step,
-        )
+        yield interrupted(facts.interrupted, facts.item_id, facts.step)
     if facts.capped:
         yield Condition(
             "cap_reached",
@@ -284,6 +274,21 @@ def _outcome_unknown(facts: PipelineFacts, call: UnknownOutcome) -> Condition:
         step=call.step,
     )
     return _because_of(facts.error, found)
+
+
+def interrupted(at: str, item_id: str | None = None, step: str | None = None) -> Condition:
+    """Return the condition of a tick that found, at this time, that the one before it had died."""
+    return Condition(
+        "interrupted",
+        "warning",
+        "interrupted",
+        "A tick did not come to its end",
+        at,
+        follows="This tick went on from what is on record.",
+        command=_show(item_id),
+        generation_id=item_id,
+        step=step,
+    )
 
 
 def breaker_open(vendor: str, since: str, why: str) -> Condition:

@@ -54,6 +54,7 @@ def tick_channels(
             spending=story_spending(settings, bucket, clock, pipeline),
             unflagged=(Act.FETCH,),
             mode=lambda: watch.mode,
+            found_interrupted=lambda at: watch.interrupted(pipeline, at),
         )
         with bind(channel=channel):
             return exit_code_of(lambda: watch.observed(pipeline, runner).exit_code)

@@ -155,6 +155,7 @@ class _OneTick(NamedTuple):
             spending=story_spending(self.settings, self.bucket, clock, self.pipeline),
             observe=observe,
             mode=lambda: self.watch.mode,
+            found_interrupted=lambda at: self.watch.interrupted(self.pipeline, at),
         )
 
 

@@ -85,6 +85,7 @@ class StoryPipeline:
         observe: Observer,
         unflagged: Container[Act],
         mode: Mode,
+        found_interrupted: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._store = store
@@ -99,6 +100,7 @@ class StoryPipeline:
         self._mirror: RunMirror | None = None  # opened with the first generation that is under way
         self.worked = False  # whether anything was done
         self._mode = mode
+        self._found_interrupted = found_interrupted
         self._was_read = self._interrupted = False
         self._interrupted_at = ""
         self._over = CapWatch(spending, store)
@@ -112,6 +114,7 @@ class StoryPipeline:
         self._interrupted_at = stamp(self._clock.now()) if self._interrupted else ""
         if self._interrupted:
             _log.warning("the last tick did not come to its end; this one goes on from what is on record")
+            self._found_interrupted(self._interrupted_at)  # at once: nothing says so any more once the flag is lowered
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:

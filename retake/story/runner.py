@@ -51,6 +51,7 @@ class StoryRunner:
         observe: Observer = unobserved,
         unflagged: Container[Act] = (),
         mode: Callable[[], Mode] = Mode,
+        found_interrupted: Callable[[str], None] = lambda at: None,
     ) -> None:
         self._settings = settings
         self._bucket = bucket
@@ -65,6 +66,7 @@ class StoryRunner:
         self._observe = observe
         self._unflagged = unflagged
         self._mode = mode
+        self._found_interrupted = found_interrupted
         self._opened: StoryPipeline | None = None
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
@@ -94,6 +96,7 @@ class StoryRunner:
             observe=self._observe,
             unflagged=self._unflagged,
             mode=self._mode(),
+            found_interrupted=self._found_interrupted,
         )
         return self._opened
 

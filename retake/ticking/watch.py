@@ -13,7 +13,16 @@ from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from retake.alerts.conditions import OF_A_PIPELINE, OF_ALL, Findings, PipelineFacts, TickEnd, degraded, look
+from retake.alerts.conditions import (
+    OF_A_PIPELINE,
+    OF_ALL,
+    Findings,
+    PipelineFacts,
+    TickEnd,
+    degraded,
+    interrupted,
+    look,
+)
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
@@ -197,6 +206,11 @@ class TickWatch:
         finally:
             self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable, why=why)
 
+    def interrupted(self, pipeline: str, at: str) -> None:
+        """Raise the alert that a tick found, `at` this time, that the one before it had died."""
+        with _tolerant("an interrupted tick could not be told"):
+            self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
+
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
         """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
         whether the tick changed anything, `why` the words of the error that it ended with."""
@@ -251,9 +265,10 @@ class TickWatch:
         from retake.alerts.delivery import Sender
         from retake.alerts.store import BoardStore
 
-        if self._sender is None:
-            store = BoardStore(self._bucket, self._clock)
-            self._sender = Sender(store, self._settings, self._environ, self._clock)
+        with self._lock:
+            if self._sender is None:
+                store = BoardStore(self._bucket, self._clock)
+                self._sender = Sender(store, self._settings, self._environ, self._clock)
         self._sender.start()
 
     def _degraded(self) -> Findings:

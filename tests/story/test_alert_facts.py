@@ -8,6 +8,7 @@ from story_ticks import DOCUMENT, GEN
 from watched_world import WatchedWorld
 
 from retake.alerts.store import BoardStore
+from retake.bucket import ANY
 from retake.errors import Code, Refused, SettingsError
 from retake.story.content import load_prompts, prompts_file
 from retake.vendors.answers import quote
@@ -106,3 +107,18 @@ def test_a_pipeline_that_is_no_more_closes_its_alerts() -> None:
     world.watch.begin()
     world.watch.saw("story/north", 0, None, worked=False)
     world.watch.end()
+
+
+def test_a_death_is_on_record_although_the_tick_that_found_it_dies_before_its_end() -> None:
+    world = WatchedWorld(alerts={"channels": {"all": {"kind": "webhook"}}})
+    world.tick()
+    public = json.loads(world.bucket.read("config/config_public.json")[0])
+    world.bucket.write("config/config_public.json", json.dumps({**public, "processing_lock": True}).encode(), ANY)
+    world.watch = world.new_watch()
+    world.watch.begin()
+    world.watch.observed("story", world.manager())
+    assert (world.alerts()["interrupted"].level, world.alerts()["interrupted"].occurrences) == ("warning", 1)
+    world.watch.end()
+    assert world.alerts()["interrupted"].occurrences == 1
+    world.tick()
+    assert "interrupted" not in world.alerts()

@@ -59,7 +59,14 @@ class WatchedWorld(World):
 
     def manager(self) -> StoryRunner:
         return StoryRunner(
-            self.settings, self.bucket, self, self.keys, self.clock, owner="test", mode=lambda: self.watch.mode
+            self.settings,
+            self.bucket,
+            self,
+            self.keys,
+            self.clock,
+            owner="test",
+            mode=lambda: self.watch.mode,
+            found_interrupted=lambda at: self.watch.interrupted("story", at),
         )
 
     @property
