@@ -16,7 +16,6 @@ from retake.degraded.settings import MODES, ModeSettings
 from retake.errors import SettingsError
 from retake.foreign_text import shown
 from retake.keys import Keys, read_keys
-from retake.logs import diagnosing, mask
 from retake.settings.reader import DEFAULT_FILE, read_settings
 from retake.settings.schema import (
     FOLDER,
@@ -361,6 +360,8 @@ def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settin
         for warning in settings.warnings:
             getLogger(__name__).warning("%s", warning)
     if settings.alerts.channels:
+        from retake.logs import mask
+
         mask(environ.get(channel.env, "") for channel in settings.alerts.channels)
     url = environ.get(SANDBOX_VARIABLE)
     return (sandboxed(settings, url), SANDBOX_KEYS) if url else (settings, read_keys(environ))
@@ -368,6 +369,8 @@ def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settin
 
 def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucket:
     """Open the bucket that the settings name. With the switch, the kernel ends this process when its lease runs out."""
+    from retake.logs import diagnosing
+
     workflow = settings.workflow
     ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
     skew = min(30.0, ttl / 4) if skew is None else skew
