@@ -67,7 +67,7 @@ def test_documents_and_folders_lie_where_the_settings_say(machine: Machine) -> N
     machine.put("state/public.json", {"generation_id": ["20250101-0000"]})
     assert machine.tick().exit_code == 0
     folders = {"old/20250101-0000", "d/20250102-0000", "e/20250103-0000"}
-    others = ("state/", "config/", "spend/", "caps/", "runs/")
+    others = ("state/", "config/", "spend/", "caps/", "runs/", "kpi/")
     found = {key.rpartition(".")[0] for key in machine.files() if not key.startswith(others)}
     assert found > folders
     [made] = found - folders
