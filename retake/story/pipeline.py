@@ -149,7 +149,7 @@ class StoryPipeline:
     def act(self, action: Action) -> Tick | None:
         if action.act is Act.BEGIN:
             return self._begin()
-        before, self.worked = self._store.documents, self.worked or action.act is not Act.FETCH
+        self.worked = self.worked or action.act is not Act.FETCH
         if action.act not in self._unflagged:
             self._flag.raise_()
         doc, store = self._store.documents.midjourney, self._store
@@ -177,7 +177,7 @@ class StoryPipeline:
                 store.save_midjourney(transitions.flag_lowered(doc) if lowered else transitions.picture_next(doc))
             case _:
                 tick = self._scripts.run(action)
-                self.worked = self.worked or store.documents != before  # a task that is still running is no work
+                self.worked = self.worked or store.documents.midjourney != doc  # no work: a task that is still running
                 return tick
         return None
 
