@@ -122,3 +122,18 @@ def test_a_death_is_on_record_although_the_tick_that_found_it_dies_before_its_en
     assert world.alerts()["interrupted"].occurrences == 1
     world.tick()
     assert "interrupted" not in world.alerts()
+
+
+def test_a_poll_that_finds_its_task_still_running_is_no_work() -> None:
+    world = WatchedWorld()
+    world.vendors.plan("fetch", "running", "running", "running", "running")
+    for _ in range(3):
+        world.tick()
+    assert world.doc.task is not None
+    runner = world.manager()
+    runner.tick()
+    assert not runner.worked
+    for _ in range(2):
+        runner = world.manager()
+        runner.tick()
+    assert runner.worked
