@@ -36,7 +36,7 @@ class Sender:
         self._threads: dict[str, Thread] = {}  # by channel
 
     def start(self) -> list[str]:
-        """SendClaim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
+        """Claim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
 
         The threads die with the process: a channel that hangs does not hold its exit.
         """

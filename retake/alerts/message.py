@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class Ending(StrEnum):
-    """Ending a try to send a message ended."""
+    """How a try to send a message ended."""
 
     DELIVERED = "delivered"
     REFUSED = "refused"  # sending it again would change nothing
@@ -43,7 +43,7 @@ class Ending(StrEnum):
 
 
 class Sent(NamedTuple):
-    """Ending a try ended. `why` names what was answered, never a URL: secrets stand in some."""
+    """How a try ended. `why` names what was answered, never a URL: secrets stand in some."""
 
     how: Ending
     why: str = ""

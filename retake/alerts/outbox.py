@@ -43,7 +43,7 @@ def due(outbox: ChannelQueue, now: datetime) -> bool:
 
 
 def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
-    """SendClaim each channel that is due."""
+    """Claim each channel that is due."""
     names = {it.name for it in settings.channels}
     channels, claims, dropped = dict(board.channels), [], []
     for name, outbox in board.channels.items():
