@@ -24,7 +24,7 @@ _log = getLogger(__name__)
 class RobotRun:
     """The run of one piece of work of the robot `robot_id`; `ledger` None: it is recorded nowhere.
 
-    `owner` is who works ("host:pid"). Nothing here raises.
+    `owner` names the worker ("host:pid"). Nothing here raises.
     """
 
     def __init__(self, ledger: Ledger | None, robot_id: str, correlation_id: str, owner: str) -> None:

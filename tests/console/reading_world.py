@@ -64,6 +64,16 @@ def clear(world: World) -> None:
             world.bucket.delete(key)
 
 
+def finish(world: World, *plans: tuple[str, str]) -> None:
+    """Let the vendors answer as planned, and tick until a generation has ended and is taken."""
+    for kind, outcome in plans:
+        world.vendors.plan(kind, outcome)
+    ended = len(world.ended)
+    while len(world.ended) == ended:
+        world.tick()
+    clear(world)
+
+
 def command_line(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "retake", *arguments]
 

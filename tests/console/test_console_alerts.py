@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reading_world import KEYS, ask, clear, shown
+from reading_world import KEYS, ask, finish, shown
 
 sys.path.append(str(Path(__file__).parent.parent / "story"))
 
@@ -282,15 +282,6 @@ def test_nothing_is_wider_than_a_terminal_of_80_columns(sandbox: Sandbox, monkey
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 REPORTED = {"all": {"kind": "webhook", "levels": [], "reports": ["daily", "weekly"]}}
-
-
-def finish(world: WatchedWorld, *plans: tuple[str, str]) -> None:
-    for kind, outcome in plans:
-        world.vendors.plan(kind, outcome)
-    ended = len(world.ended)
-    while len(world.ended) == ended:
-        world.tick()
-    clear(world)
 
 
 def worked() -> WatchedWorld:

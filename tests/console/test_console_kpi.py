@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from reading_world import World, ask, clear, context_of, shown
+from reading_world import World, ask, context_of, finish, shown
 
 from retake.bucket import ANY
 from retake.bucket.wrappers import CountingBucket
@@ -25,15 +25,6 @@ from retake.story.settings import Settings
 
 sys.path.append(str(Path(__file__).parent.parent / "kpi"))
 from prometheus_text import parsed
-
-
-def finish(world: World, *plans: tuple[str, str]) -> None:
-    for kind, outcome in plans:
-        world.vendors.plan(kind, outcome)
-    ended = len(world.ended)
-    while len(world.ended) == ended:
-        world.tick()
-    clear(world)
 
 
 def test_with_no_runs_it_says_so() -> None:

@@ -3,22 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from reading_world import World, ask, clear, context_of, shown
+from reading_world import World, ask, context_of, finish, shown
 
 from retake.bucket.wrappers import CountingBucket
 from retake.console.spend import command as spend
 from retake.errors import StateError
 from retake.story.settings import Settings
 from retake.ticking.tick import Orders
-
-
-def finish(world: World, *plans: tuple[str, str]) -> None:
-    for kind, outcome in plans:
-        world.vendors.plan(kind, outcome)
-    ended = len(world.ended)
-    while len(world.ended) == ended:
-        world.tick()
-    clear(world)
 
 
 def test_nothing_paid_is_nothing() -> None:

@@ -18,7 +18,7 @@ A_DAY = 24 * 3600
 
 
 def test_a_value_is_there_for_a_day_with_its_age(opened: Open, clock: FakeClock) -> None:
-    """«Кэширование предыдущих успешных payload на 24 часа»."""
+    """Successful results are kept for 24 hours (docs/protocol.md, NR.NSI.2)."""
     cache = Cache(opened(), clock)
     assert cache.get("document-7") is None
     cache.put("document-7", {"length": 12})
@@ -79,7 +79,7 @@ def fetching(states: StateStore, clock: FakeClock, code: str | None, robot: str 
 def test_a_result_takes_the_place_of_one_that_is_not_to_be_had_and_the_failure_is_told(
     opened: Open, clock: FakeClock
 ) -> None:
-    """«Использование кэша при временной недоступности (только для чтения)»."""
+    """A kept result is used, for reading alone, while the service is away (docs/protocol.md, NR.NSI.2)."""
     _, result = fetching(opened(), clock, None)
     assert (result.value, result.done, result.cached_age_s) == ("result", True, None)
     clock.sleep(3600)

@@ -36,7 +36,7 @@ def over(places: list[Place], states: StateStore, clock: FakeClock) -> Stores:
 
 
 def test_the_first_store_that_takes_it_has_it(opened: Open, clock: FakeClock) -> None:
-    """«Первичное хранилище: InfluxDB/ClickHouse», «Вторичное …», «Аварийное …»."""
+    """A first store, a second one, and files for an emergency (docs/protocol.md, NR.NSI.9)."""
     places = three()
     stores = over(places, opened(), clock)
     for number, place in enumerate(places):
@@ -46,7 +46,7 @@ def test_the_first_store_that_takes_it_has_it(opened: Open, clock: FakeClock) ->
 
 
 def test_what_a_lower_store_took_goes_back_to_the_first_in_order(opened: Open, clock: FakeClock) -> None:
-    """«Автоматическая синхронизация при восстановлении»."""
+    """What lower stores took is brought back by itself (docs/protocol.md, NR.NSI.9)."""
     first, second, third = places = three()
     first.away = True
     for key, value in (("m1", 1), ("m2", {"made": 2})):
@@ -100,7 +100,7 @@ def test_it_stops_where_the_first_store_fails_again(opened: Open, clock: FakeClo
 
 
 def test_what_no_store_takes_is_buffered_and_told(opened: Open, clock: FakeClock) -> None:
-    """«Буферизация метрик в памяти до восстановления хранилища»."""
+    """Metrics are buffered until a store is back (docs/protocol.md, NR.NSI.9)."""
     places = three()
     for place in places:
         place.away = True

@@ -76,7 +76,7 @@ def test_readers_share_it_and_a_writer_has_it_alone(opened: Open, clock: FakeClo
 
 @pytest.mark.parametrize(("held", "wanted"), [("write", "write"), ("write", "read"), ("read", "write")])
 def test_it_is_waited_for_up_to_60_seconds(opened: Open, clock: FakeClock, held: str, wanted: str) -> None:
-    """«Ожидание освобождения блокировки до 60 секунд»."""
+    """A lock is waited for up to 60 seconds (docs/protocol.md, NR.NSI.6)."""
     locks = Locks(opened(), clock)
     with hold(locks, held, "length", "a"):
         with pytest.raises(LockTimeout, match=r"length was locked for 60 s: a since 2026-01-01T00:00:00Z") as caught:
@@ -108,7 +108,7 @@ def test_what_is_freed_in_the_last_second_is_still_had() -> None:
 def test_a_read_gets_through_once_the_lock_is_90_seconds_old(
     opened: Open, clock: FakeClock, begins: float, through: float | None
 ) -> None:
-    """«Принудительный разрыв блокировки через 90 секунд (только для чтения)»."""
+    """A lock is broken after 90 seconds, for reads alone (docs/protocol.md, NR.NSI.6)."""
     writing = hold(Locks(opened(), clock), "write", "length", "a")
     clock.sleep(begins)
     locks = Locks(opened(), clock)
@@ -152,7 +152,7 @@ def test_the_times_are_those_that_are_given() -> None:
 
 
 def test_a_version_tells_whether_anybody_has_written_meanwhile(opened: Open, clock: FakeClock) -> None:
-    """«Оптимистичные блокировки с версионированием»."""
+    """Locks are optimistic, with versions (docs/protocol.md, NR.NSI.6)."""
     locks = Locks(opened(), clock)
     with locks.read("length", "a") as before:
         pass

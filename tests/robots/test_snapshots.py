@@ -41,7 +41,7 @@ def damaged(bucket: Bucket, how: Any) -> None:
 
 
 def test_one_is_taken_every_five_minutes(bucket: Bucket, clock: FakeClock) -> None:
-    """«Регулярные снепшоты каждые 5 минут»."""
+    """A snapshot is taken every 5 minutes (docs/protocol.md, NR.NSI.9)."""
     assert Snapshots(bucket, "kpi/", clock).restore() is None
     taken = []
     for second in range(0, 901, 60):
@@ -81,7 +81,7 @@ def test_one_process_asks_the_bucket_only_when_one_is_due(clock: FakeClock) -> N
     ],
 )
 def test_a_damaged_one_is_passed_over_and_the_next_is_taken_at_once(clock: FakeClock, how: Any) -> None:
-    """«Восстановление из последнего валидного снепшота»."""
+    """The last valid snapshot is restored (docs/protocol.md, NR.NSI.9)."""
     bucket = MemoryBucket()
     for number in (1, 2):
         assert Snapshots(bucket, "kpi/", clock).take({"made": number})
@@ -95,7 +95,7 @@ def test_a_damaged_one_is_passed_over_and_the_next_is_taken_at_once(clock: FakeC
 
 
 def test_each_replica_has_it_and_any_of_them_is_enough(bucket: Bucket, clock: FakeClock) -> None:
-    """«Репликация метрик в другой датацентр»."""
+    """Snapshots are copied to another data centre (docs/protocol.md, NR.NSI.9)."""
     first, second, third = (MemoryBucket() for _ in range(3))
     assert Snapshots(first, "kpi/", clock, replicas=[second, third]).take({"made": 1})
     for one in (first, second, third):
