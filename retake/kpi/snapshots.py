@@ -112,10 +112,6 @@ class KpiSnapshots:
             self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, whatever=rebuild)
         return CountedRuns(segments, sheets, load)
 
-    def due(self, ledger: str) -> bool:
-        """Return whether a snapshot of this ledger is to be taken, by one read."""
-        return bool(self._buffer) or self._due(self._read(f"{ledger}.json", decode_index) or Index())
-
     def _due(self, index: Index) -> bool:
         if index.taken_at is None:
             return True
