@@ -4,7 +4,7 @@ from importlib import import_module
 
 from retake.errors import SettingsError
 
-EXTRAS = {"b2": "b2sdk", "s3": "boto3", "postgres": "psycopg", "apprise": "apprise"}
+EXTRAS = {"b2": "b2sdk", "s3": "boto3", "postgres": "psycopg", "apprise": "apprise", "music": "fastapi"}
 """By the name of the extra in pyproject.toml: the module without which it is not there."""
 
 
