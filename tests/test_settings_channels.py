@@ -29,6 +29,6 @@ def test_what_is_no_list_of_channels_is_an_error(tmp_path: Path, value: Any) -> 
 
 @pytest.mark.parametrize("name", ["caps", "breakers", "Caps", "alerts", "kpi", "mode", "KPI"])
 def test_no_channel_is_called_like_a_folder_that_all_of_them_share(tmp_path: Path, name: str) -> None:
-    others = '"alerts", "breakers", "caps", "kpi" and "mode"'
+    others = '"alerts", "breakers", "caps", "kpi", "mode" and "music"'
     with pytest.raises(SettingsError, match=rf"CHANNELS: found .*, allowed: list .* other than {others}"):
         load(tmp_path, {"CHANNELS": ["north", name]})

@@ -6,7 +6,7 @@ does not need.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from retake.errors import SettingsError
@@ -58,12 +58,14 @@ def read_settings(
     sections: Mapping[str, Schema],
     fields: Mapping[str, Field],
     older_keys: Mapping[str, str],
+    others: Collection[str] = (),
 ) -> SettingsFile:
     """Read the file that RETAKE_CONFIG names, or config/config.json in the current directory.
 
     `sections` are the sections that the file may have, by where they stand ("WORKFLOW", "API_KEYS.openai"); `fields`
     stand beside them. `older_keys` are, by section, unknown keys that are no misspellings (names separated by spaces).
-    RETAKE_STORAGE_URL takes the place of STORAGE.url. A setting that is left out or null has its default.
+    `others` are the sections that another pipeline reads: they are not looked into. RETAKE_STORAGE_URL takes the place
+    of STORAGE.url. A setting that is left out or null has its default.
 
     Raises SettingsError where there is no such file or it holds no JSON object; other faults are in the result, for
     `SettingsFile.check` to raise together with the contradictions that only the caller knows.
@@ -79,7 +81,7 @@ def read_settings(
         url = read_field(Field(BUCKET_URL, "", ""), override.strip(), "RETAKE_STORAGE_URL", faults)
         values["STORAGE"] = values["STORAGE"]._replace(url=url)
     values |= {name: read_field(it, document.get(name), name, faults) for name, it in fields.items()}
-    warnings = _warnings(source, _unknown(document, _known(sections, fields), older_keys, faults))
+    warnings = _warnings(source, _unknown(document, _known(sections, fields, others), older_keys, faults))
     return SettingsFile(source, document, values, tuple(faults), warnings)
 
 
@@ -125,15 +127,18 @@ def _table_at(document: Mapping[str, Any], path: str, faults: list[str]) -> Mapp
     return found  # type: ignore[no-any-return]
 
 
-def _known(sections: Mapping[str, Schema], fields: Mapping[str, Field]) -> dict[str, list[str]]:
+def _known(
+    sections: Mapping[str, Schema], fields: Mapping[str, Field], others: Collection[str]
+) -> dict[str, list[str]]:
     """Return the keys that each object of the file may have: {"": [sections], "WORKFLOW": [settings], …}."""
     known: dict[str, list[str]] = {"": list(fields)}
-    for path, schema in sections.items():
+    for path in (*sections, *others):
         parent, _, name = path.rpartition(".")
         if parent and parent not in known:
             known[""].append(parent)
         known.setdefault(parent, []).append(name)
-        known[path] = list(schema.fields)
+        if path in sections:
+            known[path] = list(sections[path].fields)
     return known
 
 

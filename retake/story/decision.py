@@ -44,6 +44,7 @@ from typing import NamedTuple
 
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.exit_codes import ExitCode
+from retake.settings.shared import Workflow
 from retake.story.documents import (
     FAILED_STEP,
     IMAGINE,
@@ -56,7 +57,6 @@ from retake.story.documents import (
     Step,
     Task,
 )
-from retake.story.settings import Workflow
 
 
 class Act(StrEnum):

@@ -6,9 +6,10 @@ from datetime import datetime
 from retake.alerts.conditions import FailedGeneration, PipelineFacts, StepFailures, UnknownOutcome
 from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
+from retake.settings.shared import Workflow
 from retake.story.decision import held_until, vendor_of_step
 from retake.story.documents import FAILED_STEP, UNKNOWN, UPSCALE, Documents, GenDocument, MidjourneyDocument, Step
-from retake.story.settings import Settings, Workflow
+from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 
 _ORDER = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)

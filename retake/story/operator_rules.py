@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
+from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.decision import Act, Action, decide, in_full, uncapped
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
-from retake.story.settings import Workflow
 
 
 class Situation(StrEnum):

@@ -21,6 +21,7 @@ from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, diagnosing
 from retake.paid.spending import Spending
+from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.decision import (
     ASK_TO_RESOLVE,
@@ -39,7 +40,7 @@ from retake.story.decision import (
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
 from retake.story.facts import story_facts, tellable
 from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
-from retake.story.settings import Settings, Workflow
+from retake.story.settings import Settings
 from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.tidy import tidy, tidy_plan

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from retake.errors import Code, CodedError, ErrorClass, error_record, escalate, retry_in
 from retake.retrying.backoff import Backoff, Exponential, Fibonacci, Fixed, Linear
 from retake.retrying.policy import GiveUp, Retry, RetryPolicy
-from retake.settings.shared import RetryingSettings
+from retake.settings.shared import RetryingSettings, Workflow
 from retake.story.documents import MidjourneyDocument, Step
-from retake.story.settings import Settings, Workflow
+from retake.story.settings import Settings
 
 LONGEST_ASKED_S = 3600.0
 """The longest Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""

@@ -19,11 +19,11 @@ from retake.operations.bills import total_usd
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
+from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.documents import GROUP, IMAGINE, UPSCALE, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 from retake.story.operator_rules import GenerationPlan, Situation, situation
-from retake.story.settings import Workflow
 from retake.story.store import DocumentStore
 
 STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)

@@ -8,7 +8,7 @@ At the end is what every command of the story sets up with them: keys, the bucke
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from retake.alerts.settings import ALERTS, AlertSettings, missing_secrets, secrets_written, unknown_channels
 from retake.bucket import Bucket, LeaseTerms, open_bucket
@@ -20,31 +20,30 @@ from retake.settings.reader import DEFAULT_FILE, read_settings
 from retake.settings.schema import (
     FOLDER,
     KEY,
-    PATIENCE,
     RATIO,
-    SECONDS,
     SIZE,
     TEXT,
-    USD,
-    Field,
     PictureSize,
-    Rule,
     above_zero,
     choice,
     field,
-    from_zero,
     schema_of,
     whole,
 )
 from retake.settings.shared import (
+    CHANNELS,
+    OF_MUSIC,
+    OLDER_KEYS,
     SHARED,
     BreakerSettings,
     KpiSettings,
     MidjourneySettings,
     OpenaiSettings,
+    Prices,
     RetryingSettings,
     RunwaySettings,
     StorageSettings,
+    Workflow,
 )
 
 
@@ -68,81 +67,6 @@ class FilePaths(NamedTuple):
     )
 
 
-class Workflow(NamedTuple):
-    """Numbers of retries, time limits, and what follows them."""
-
-    max_retries: int = field(whole(0, 100), "how often a failed step is retried", default=3)
-    max_tasks_per_run: int = field(whole(1), "tasks that one tick may do", default=1)
-    mj_timeout_seconds: float = field(
-        PATIENCE, "seconds after which a Midjourney task in flight is given up and a mock is made", default=18000
-    )
-    runway_polling_timeout: float = field(PATIENCE, "seconds that one tick waits for a video", default=300)
-    runway_polling_interval: float = field(PATIENCE, "seconds between two polls of a video's task", default=15)
-    runway_timeout_seconds: float = field(
-        PATIENCE,
-        "seconds since a Runway task's creation after which a failed or timed-out polling gives it up",
-        default=18000,
-    )
-    script_timeout_seconds: float = field(
-        SECONDS, "seconds after which a script is ended; must exceed runway_polling_timeout", default=900
-    )
-    call_timeout_seconds: float = field(
-        SECONDS,
-        "seconds that one call of a vendor may take to answer; where the lease runs out (B2, S3) at most 0.8 of "
-        "lock_ttl_seconds, and 0.75 of it by default if that is less",
-        default=90,
-    )
-    max_picture_bytes: int = field(whole(1), "bytes of a picture; a larger one is not downloaded", default=64 * 2**20)
-    max_video_bytes: int = field(whole(1), "bytes of a video; a larger one is not downloaded", default=2 * 2**30)
-    lock_ttl_seconds: float = field(
-        SECONDS,
-        "seconds after which the lease of a manager that died expires, in a bucket without locks (B2, S3)",
-        default=120,
-    )
-    lock_skew_seconds: float | None = field(
-        PATIENCE,
-        "seconds by which two clocks of the store may differ; null is a quarter of the above, 30 at most",
-        default=None,
-    )
-    on_exhausted: str = field(
-        choice("fail", "mock"), "what to do when the retries of a step are used up", default="fail"
-    )
-    on_unknown_outcome: str = field(
-        choice("retry", "hold"),
-        "what to do when the outcome of a paid call is unknown",
-        default="retry",
-    )
-    critical_retry_minutes: float = field(
-        from_zero(525_600),
-        "minutes before a call that failed for a refused key or lack of credit is retried",
-        default=60,
-    )
-    channel_concurrency: int = field(whole(1, 1000), "channels that one tick works on at the same time", default=16)
-    max_failed_in_a_row: int = field(
-        whole(1), "failed generations in a row after which none is begun until the operator resumes", default=3
-    )
-    daily_cap_usd: float | None = field(
-        USD,
-        "what all channels together may spend in a day (UTC), in US dollars; null is no limit",
-        default=None,
-    )
-    channel_cap_usd: float | None = field(
-        USD, "what one channel may spend in a day (UTC), in US dollars; null is no limit of its own", default=None
-    )
-
-
-class Prices(NamedTuple):
-    """What a paid call costs, in US dollars. Null is the price that is known of the vendor, mode and model in use."""
-
-    content: float | None = field(USD, "one call to the chat API", default=None)
-    imagine: float | None = field(USD, "one order of four pictures", default=None)
-    upscale: float | None = field(USD, "one upscale", default=None)
-    runway_second: float | None = field(USD, "one second of video", default=None)
-    unknown_factor: float = field(
-        above_zero(1000), "how many times the dearest known price a mode or model of unknown price counts as", default=2
-    )
-
-
 class ImageSettings(NamedTuple):
     """The still picture."""
 
@@ -162,64 +86,23 @@ class VideoSettings(NamedTuple):
     runway_ratio: str = field(RATIO, "shape of a Runway video, in pixels", default="1280:720")
 
 
-RESERVED = ("alerts", "breakers", "caps", "kpi", "mode")
-"""Folders at the root of the bucket that all channels share: no channel can have their names."""
-
-
-def _read_channels(value: Any) -> tuple[str, ...]:
-    if not value:
-        return ()
-    if not isinstance(value, list) or len(set(map(str, value))) < len(value):
-        raise ValueError
-    for name in value:
-        bare = TEXT.read(name).replace("-", "").replace("_", "").replace(".", "")
-        if not (bare.isascii() and bare.isalnum() and len(name) <= 64 and not name.startswith(".")):
-            raise ValueError
-        if name.lower() in RESERVED:
-            raise ValueError
-    return tuple(value)
-
-
-CHANNELS = Field(
-    Rule(
-        'list of different names (letters, digits, "-", "_", "."), other than "alerts", "breakers", "caps", "kpi" and '
-        '"mode"',
-        _read_channels,
-    ),
-    "the pipelines that one tick serves",
-    default=(),
-)
-
 SECTIONS = {
     "STORAGE": SHARED["STORAGE"],
     "API_KEYS.midjourney": SHARED["API_KEYS.midjourney"],
     "API_KEYS.runwayml": SHARED["API_KEYS.runwayml"],
     "API_KEYS.openai": SHARED["API_KEYS.openai"],
     "FILE_PATHS": schema_of(FilePaths),
-    "WORKFLOW": schema_of(Workflow),
+    "WORKFLOW": SHARED["WORKFLOW"],
     "RETRYING": SHARED["RETRYING"],
     "BREAKER": SHARED["BREAKER"],
     "ALERTS": ALERTS,
     "MODES": MODES,
     "KPI": SHARED["KPI"],
-    "PRICES": schema_of(Prices),
+    "PRICES": SHARED["PRICES"],
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
 }
 """The sections of the file, by where they stand, in the order of docs/settings.md."""
-
-OLDER_KEYS = {
-    "": "CONTENT SARCASM GENERATE OPENAI_SETTINGS",
-    "API_KEYS": "b2",
-    "FILE_PATHS": "meta_folder scripts_folder content_output_path final_content_path feedback_file "
-    "before_critique_path after_critique_path config_public_local log_folder output_image_format "
-    "creative_config prompts_config",
-    "WORKFLOW": "enable_russian_translation",
-    "IMAGE_GENERATION": "midjourney_version midjourney_style",
-    "VIDEO": "placeholder_bg_color placeholder_text_color",
-}
-"""By section, keys that older settings files of this kind contain. They are ignored, however much one may look like a
-misspelt setting."""
 
 
 class Settings(NamedTuple):
@@ -251,7 +134,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     RETAKE_STORAGE_URL takes the place of STORAGE.url. A setting that is left out or null has its default. Raises
     SettingsError: no such file, not JSON, or every fault of the file, one a line.
     """
-    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS)
+    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, OF_MUSIC)
     found = file.values
     workflow, storage = found["WORKFLOW"], found["STORAGE"]
     if _lease_expires(storage.url) and not file.gives("WORKFLOW", "call_timeout_seconds"):
