@@ -18,6 +18,7 @@ GROUND = {path.stem for path in ROOT.glob("retake/*.py")} - {"__init__", "__main
 BELOW = {
     "console": {
         "story",
+        "music",
         "operations",
         "kpi",
         "alerts",
@@ -32,6 +33,20 @@ BELOW = {
     },
     "operations": {"ticking", "alerts", "degraded", "kpi", "runs", "paid", "retrying", "vendors", "bucket"},
     "story": {
+        "operations",
+        "kpi",
+        "alerts",
+        "degraded",
+        "sandbox",
+        "vendors",
+        "media",
+        "ticking",
+        "runs",
+        "paid",
+        "retrying",
+        "bucket",
+    },
+    "music": {
         "operations",
         "kpi",
         "alerts",

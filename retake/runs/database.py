@@ -21,6 +21,9 @@ CONNECT_S = 10
 """Seconds to connect to a server, unless `connect_timeout` in the URL or PGCONNECT_TIMEOUT is set."""
 
 
+LEDGER_SETTING = "STORAGE.ledger"
+
+
 class AttemptTaken(Exception):
     """Another run of the task took this attempt first: the ledger takes the next one."""
 
@@ -31,9 +34,10 @@ class Database:
     Idle connections are kept in a list: a pool of SQLAlchemy's would take as long as a statement of SQLite.
     """
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine, name: str, setting: str = LEDGER_SETTING) -> None:
         self.engine = engine
         self.name = name
+        self.setting = setting
         self.dialect = engine.dialect
         self._idle: list[PoolProxiedConnection] = []
         driver = engine.dialect.loaded_dbapi
@@ -98,7 +102,7 @@ class Database:
         driven = error.orig if isinstance(error, DBAPIError) and error.orig else error
         if isinstance(driven, self._integrity) and self._names_the_attempt(driven):
             return AttemptTaken()
-        return in_words(driven, self.name)
+        return in_words(driven, self.name, self.setting)
 
     def _names_the_attempt(self, error: BaseException) -> bool:
         diagnosis = getattr(error, "diag", None)
@@ -107,15 +111,16 @@ class Database:
         return "task_runs.attempt" in str(error)
 
 
-def in_words(error: BaseException, name: str) -> RetakeError:
-    """Return the error for a driver's error, with advice for the reader."""
+def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> RetakeError:
+    """Return the error for a driver's error, with advice for the reader. `setting` names the database."""
+    what = f"the {'ledger' if setting == LEDGER_SETTING else 'database'} at {name}"
     message = redact(" ".join(str(error).split()))
     for part, advice in ADVICE.items():
         if part in message:
             return (StorageKeyRefused if advice is LOGIN_ADVICE else StorageError)(
-                f"the ledger at {name}: {message}. {advice}"
+                f"{what}: {message}. {advice.replace(LEDGER_SETTING, setting)}"
             )
-    return StorageError(f"the ledger at {name}: {message}. Either nothing was changed or everything; try again")
+    return StorageError(f"{what}: {message}. Either nothing was changed or everything; try again")
 
 
 LOGIN_ADVICE = "Give the password in PGPASSWORD or ~/.pgpass, and check the user in STORAGE.ledger"
@@ -136,20 +141,25 @@ ADVICE = {
 """Advice, by a part of the driver's message."""
 
 
-def open_database(url: str, *, read_only: bool) -> Database:
-    """Return the database at `url`, which connects when first used. Raises SettingsError for an invalid URL."""
+def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
+    """Return the database at `url`, which connects when first used; `setting` is where the URL stands.
+
+    Raises SettingsError for an invalid URL.
+    """
     kind, _, rest = url.partition(":")
-    return sqlite_file(rest, read_only=read_only) if kind == "sqlite" else server(url, read_only=read_only)
+    if kind == "sqlite":
+        return sqlite_file(rest, read_only=read_only, setting=setting)
+    return server(url, read_only=read_only, setting=setting)
 
 
-def sqlite_file(path: str, *, read_only: bool) -> Database:
+def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
     """Return the SQLite database in a file. Raises SettingsError, StorageError."""
     if not path or path.startswith(":") or "\0" in path:
-        raise SettingsError(f'STORAGE.ledger: "sqlite:{path}" names no file; use sqlite:PATH')
+        raise SettingsError(f'{setting}: "sqlite:{path}" names no file; use sqlite:PATH')
     if read_only and not Path(path).exists():
         return nowhere()
     if not read_only:
-        _make_folder(path)
+        _make_folder(path, setting)
     uri = f"file:{quote(path)}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
@@ -161,15 +171,15 @@ def sqlite_file(path: str, *, read_only: bool) -> Database:
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, paramstyle="named")
-    return Database(engine, f"sqlite:{path}")
+    return Database(engine, f"sqlite:{path}", setting)
 
 
-def _make_folder(path: str) -> None:
+def _make_folder(path: str, setting: str) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"the ledger at sqlite:{path}: its folder cannot be created ({error.strerror}). Correct STORAGE.ledger"
+            f"the database at sqlite:{path}: its folder cannot be created ({error.strerror}). Correct {setting}"
         ) from error
 
 
@@ -183,9 +193,9 @@ def nowhere() -> Database:
     return Database(engine, "an empty ledger")
 
 
-def server(url: str, *, read_only: bool) -> Database:
+def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
     """Return the PostgreSQL database at `url`. Raises SettingsError."""
-    require("postgres", "STORAGE.ledger: a ledger in PostgreSQL")
+    require("postgres", f"{setting}: a ledger in PostgreSQL")
     import psycopg
 
     try:
@@ -194,7 +204,7 @@ def server(url: str, *, read_only: bool) -> Database:
         engine = create_engine(parsed, module=psycopg, use_native_hstore=False, poolclass=NullPool, **_timeout(parsed))
     except (ArgumentError, ValueError, TypeError) as error:
         raise SettingsError(
-            f'STORAGE.ledger: "{redact(url)}" is not the URL of a database; use postgresql://USER@HOST:PORT/DATABASE'
+            f'{setting}: "{redact(url)}" is not the URL of a database; use postgresql://USER@HOST:PORT/DATABASE'
         ) from error
 
     @event.listens_for(engine, "connect")
@@ -204,7 +214,7 @@ def server(url: str, *, read_only: bool) -> Database:
         if read_only:
             connection.execute("SET default_transaction_read_only = on")
 
-    return Database(engine, named)
+    return Database(engine, named, setting)
 
 
 def _timeout(url: URL) -> dict[str, Any]:

@@ -7,75 +7,88 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from logging import WARNING, getLogger
 from pathlib import Path
+from typing import NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, MetaData
 from sqlalchemy.exc import DBAPIError
 
 from retake.errors import StateError, StorageError
 from retake.runs.database import Database, in_words, nowhere
 from retake.runs.tables import metadata
 
+
+class Schema(NamedTuple):
+    """The tables of one part of the package, and their migrations."""
+
+    revisions: tuple[str, ...]  # the versions of the tables in order, one for each file in migrations/versions
+    version_table: str  # not Alembic's default name: the database may have tables of other programs
+    migrations: Path
+    metadata: MetaData
+    whose: str = "the ledger"  # for messages
+
+    @property
+    def newest(self) -> str:
+        return self.revisions[-1]
+
+
 REVISIONS = ("0001", "0002")
-"""The versions of the tables in order, one for each file in migrations/versions."""
-
 VERSION_TABLE = "retake_schema"
-"""The table with the version. Not Alembic's default name: the database may have tables of other programs."""
-
-MIGRATIONS = Path(__file__).parent / "migrations"
+LEDGER = Schema(REVISIONS, VERSION_TABLE, Path(__file__).parent / "migrations", metadata)
+"""The tables of a ledger."""
 
 MIGRATION_LOCK = 0x52657461  # "Reta": the advisory lock for changes of a server's tables
 
 _IS_THERE = {
-    "sqlite": f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'",  # noqa: S608  # a constant
-    "postgresql": f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = '{}'",
+    "postgresql": "SELECT 1 WHERE to_regclass('{}') IS NOT NULL",
 }
 
 
-def bring_up_to_date(database: Database) -> None:
+def bring_up_to_date(database: Database, schema: Schema = LEDGER) -> None:
     """Create the tables, or migrate them to the newest version. Safe to call from several processes at once.
 
     Raises StateError for an unknown version, StorageError.
     """
-    if version(database) != REVISIONS[-1]:
+    if version(database, schema) != schema.newest:
         with _changing(database) as connection:
-            _upgrade(connection)
+            _upgrade(connection, schema)
     if database.dialect.name == "sqlite":
         _read_while_others_write(database)
 
 
-def for_reading(database: Database) -> Database:
+def for_reading(database: Database, schema: Schema = LEDGER) -> Database:
     """Return `database`, or an empty one if it has no tables.
 
     Raises StateError for tables of another version, StorageError.
     """
-    found = version(database)
+    found = version(database, schema)
     if found is None:
         database.close()
         empty = nowhere()
-        metadata.create_all(empty.engine)
+        schema.metadata.create_all(empty.engine)
         with empty.cursor() as cursor:
             cursor.execute("PRAGMA query_only = ON")
         return empty
-    if found != REVISIONS[-1]:
+    if found != schema.newest:
         raise StateError(
-            f"the ledger at {database.name} has tables of version {found}, older than {REVISIONS[-1]}: "
+            f"{schema.whose} at {database.name} has tables of version {found}, older than {schema.newest}: "
             "a tick migrates them, and so does every command that changes something"
         )
     return database
 
 
-def version(database: Database) -> str | None:
+def version(database: Database, schema: Schema = LEDGER) -> str | None:
     """Return the version of the tables, or None without tables. Raises StateError for an unknown one, StorageError."""
     with database.cursor() as cursor:
-        cursor.execute(_IS_THERE[database.dialect.name])
+        cursor.execute(_IS_THERE[database.dialect.name].format(schema.version_table))
         if cursor.fetchone() is None:
             return None
-        cursor.execute(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608  # a constant
+        cursor.execute(f"SELECT version_num FROM {schema.version_table}")  # noqa: S608  # a constant
         row = cursor.fetchone()
-    if row and row[0] not in REVISIONS:
+    if row and row[0] not in schema.revisions:
         raise StateError(
-            f"the ledger at {database.name} has tables of version {row[0]}, and this Retake knows versions up to "
-            f"{REVISIONS[-1]}: a newer Retake created them. Use it here too; nothing was changed"
+            f"{schema.whose} at {database.name} has tables of version {row[0]}, and this Retake knows versions up to "
+            f"{schema.newest}: a newer Retake created them. Use it here too; nothing was changed"
         )
     return str(row[0]) if row else None
 
@@ -96,16 +109,17 @@ def _changing(database: Database) -> Iterator[Connection]:
         raise in_words(error.orig or error, database.name) from error
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, schema: Schema) -> None:
     getLogger("alembic").setLevel(WARNING)  # its progress is of no interest
     from alembic.command import upgrade
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(schema.migrations).replace("%", "%%"))
     config.attributes["connection"] = connection
-    config.attributes["version_table"] = VERSION_TABLE
-    upgrade(config, REVISIONS[-1])
+    config.attributes["version_table"] = schema.version_table
+    config.attributes["metadata"] = schema.metadata
+    upgrade(config, schema.newest)
 
 
 def _read_while_others_write(database: Database) -> None:

@@ -2,8 +2,8 @@
 
 from alembic import context
 
-from retake.runs.tables import metadata
-
 given = context.config.attributes
-context.configure(connection=given["connection"], target_metadata=metadata, version_table=given["version_table"])
+context.configure(
+    connection=given["connection"], target_metadata=given["metadata"], version_table=given["version_table"]
+)
 context.run_migrations()

@@ -1,0 +1,110 @@
+"""The database of the music pipelines: connections, and statements that are compiled once."""
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import ClauseElement
+
+from retake.clock import Clock
+from retake.music.tables import SCHEMA
+from retake.runs.database import Database, nowhere, open_database
+from retake.runs.schema import LEDGER, bring_up_to_date, for_reading, version
+from retake.runs.sql_ledger import SqlLedger
+from retake.runs.statements import Prepared, Row
+
+SETTING = "MUSIC.database"
+
+
+class MusicDatabase:
+    """The rows of music pipelines, and the ledger of their runs in the same database. Thread safe.
+
+    What is in one `transaction` is saved together or not at all, and nobody else changes anything meanwhile: on SQLite
+    by its one write lock, on PostgreSQL where rows are read `for_update`.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self.database, self.clock = database, clock
+        self.ledger = SqlLedger(database, clock)
+        self._prepared: dict[str, Prepared] = {}
+        self.close = weakref.finalize(self, database.close)
+        """Close the connections."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people; without a password."""
+        return self.database.name
+
+    @contextmanager
+    def transaction(self) -> Iterator["Cursor"]:
+        """Yield a cursor whose statements are committed together. Raises StorageError."""
+        with self.database.transaction() as cursor:
+            yield Cursor(self, cursor)
+
+    @contextmanager
+    def reading(self) -> Iterator["Cursor"]:
+        """Yield a cursor for queries, each of which sees what is committed. Raises StorageError."""
+        with self.database.cursor() as cursor:
+            yield Cursor(self, cursor)
+
+    def prepared(self, statement: ClauseElement, name: str) -> Prepared:
+        """Return the statement compiled; with a `name` it is kept, and must be the same each time."""
+        if not name:
+            return Prepared(statement, self.database.dialect)
+        if name not in self._prepared:
+            self._prepared[name] = Prepared(statement, self.database.dialect)
+        return self._prepared[name]
+
+
+class Cursor:
+    """Runs statements on one connection."""
+
+    def __init__(self, database: MusicDatabase, cursor: Any) -> None:
+        self._database, self._cursor = database, cursor
+
+    def rows(self, statement: ClauseElement, values: Mapping[str, Any] | None = None, *, name: str = "") -> list[Row]:
+        """Execute the statement and return its rows. `values` are those of its `bindparam`s; see `prepared`."""
+        return self._database.prepared(statement, name).run(self._cursor, values or {})
+
+    def row(self, statement: ClauseElement, values: Mapping[str, Any] | None = None, *, name: str = "") -> Row | None:
+        """Return the first row, or None."""
+        found = self.rows(statement, values, name=name)
+        return found[0] if found else None
+
+    def change(self, statement: ClauseElement) -> int:
+        """Execute a change that returns nothing, and return the number of rows that it changed."""
+        self.rows(statement)
+        return int(self._cursor.rowcount)
+
+
+def open_music_database(url: str, clock: Clock, *, read_only: bool = False) -> MusicDatabase:
+    """Open the database that MUSIC.database names, with its tables up to date.
+
+    With `read_only` nothing is created or changed, and a database that does not exist is empty. Raises SettingsError
+    for a URL that cannot be used, StateError for tables of another version, StorageError.
+    """
+    database = open_database(url, read_only=read_only, setting=SETTING)
+    try:
+        if not read_only:
+            bring_up_to_date(database)
+            bring_up_to_date(database, SCHEMA)
+        else:
+            database = _for_reading(database)
+        return MusicDatabase(database, clock)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _for_reading(database: Database) -> Database:
+    found = version(database, SCHEMA)
+    if found == SCHEMA.newest:
+        return for_reading(database, LEDGER)
+    if found is not None:
+        return for_reading(database, SCHEMA)  # which raises StateError
+    database.close()
+    empty = nowhere()
+    for schema in (LEDGER, SCHEMA):
+        schema.metadata.create_all(empty.engine)
+    return empty

@@ -1,0 +1,290 @@
+"""The settings of the music pipeline: the shared sections and its own, read from the same file as the story's."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+from retake.alerts.settings import ALERTS, AlertSettings, missing_secrets, secrets_written, unknown_channels
+from retake.degraded.settings import MODES, ModeSettings
+from retake.errors import SettingsError
+from retake.settings.reader import DEFAULT_FILE, read_settings
+from retake.settings.schema import (
+    ENDPOINT,
+    LEDGER_URL,
+    SECONDS,
+    TEXT,
+    USD,
+    YES_OR_NO,
+    Rule,
+    choice,
+    field,
+    from_zero,
+    schema_of,
+    whole,
+)
+from retake.settings.shared import (
+    CHANNELS,
+    OF_STORY,
+    OLDER_KEYS,
+    SHARED,
+    BreakerSettings,
+    KpiSettings,
+    MidjourneySettings,
+    OpenaiSettings,
+    Prices,
+    StorageSettings,
+    Workflow,
+)
+
+CHUNK_UNIT = 262_144
+"""YouTube takes chunks whose size is a multiple of this, but for the last one."""
+
+_PAUSE = from_zero(31_536_000)
+_HOST = re.compile(r"[0-9A-Za-z_.:%-]{1,253}")
+
+
+def _read_pauses(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= 100:
+        raise ValueError
+    return tuple(_PAUSE.read(pause) for pause in value)
+
+
+def _read_chunk(value: Any) -> int:
+    if type(value) is not int or not CHUNK_UNIT <= value <= 1024 * CHUNK_UNIT or value % CHUNK_UNIT:
+        raise ValueError
+    return value
+
+
+def _read_users(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(user) is int and 0 < user < 2**53 for user in value):
+        raise ValueError
+    return tuple(value)
+
+
+def _read_chat(value: Any) -> int | str:
+    if type(value) is int and 0 < abs(value) < 2**53:
+        return value
+    if isinstance(value, str) and re.fullmatch(r"@[A-Za-z]\w{3,63}|-?[1-9]\d{0,15}", value, re.ASCII):
+        return value
+    raise ValueError
+
+
+def _read_host(value: Any) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise ValueError
+    return value
+
+
+def _read_category(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,3}", value, re.ASCII):
+        raise ValueError
+    return value
+
+
+PAUSES = Rule("list of 1 to 100 numbers, each 0 to 31536000", _read_pauses)
+CHUNK = Rule("whole number, a multiple of 262144, 268435456 at most", _read_chunk)
+USERS = Rule("list of the numbers of Telegram users", _read_users)
+CHAT = Rule('number of a Telegram chat, or its "@name"', _read_chat)
+HOST = Rule("name or address of this machine", _read_host)
+CATEGORY = Rule("number of a category, as text", _read_category)
+
+
+class TelegramSettings(NamedTuple):
+    """Messages and buttons."""
+
+    endpoint: str | None = field(
+        ENDPOINT, "base URL, before /bot<TOKEN>/METHOD; null is the vendor's own", default=None
+    )
+
+
+class YoutubeSettings(NamedTuple):
+    """Publishing."""
+
+    endpoint: str | None = field(
+        ENDPOINT, "base URL, before /youtube/v3 and /upload/youtube/v3; null is the vendor's own", default=None
+    )
+    token_endpoint: str | None = field(
+        ENDPOINT, "where the refresh token becomes an access token; null is the vendor's own", default=None
+    )
+
+
+class ServiceSettings(NamedTuple):
+    """The music pipeline and its service."""
+
+    database: str = field(
+        LEDGER_URL, "where its pipelines and their runs are kept", default="sqlite:music/music.sqlite3"
+    )
+    audio_folder: str = field(TEXT, "folder (not in the bucket) of the tracks", default="music/audio")
+    host: str = field(HOST, "where the service listens", default="127.0.0.1")
+    port: int = field(whole(0, 65535), "the port it listens on; 0 is any free one", default=8787)
+    step_max_retries: int = field(whole(0, 100), "how often a failed step is retried; publish never is", default=2)
+    step_retry_backoff_sec: tuple[float, ...] = field(
+        PAUSES, "seconds before each retry of a step, one after another; the last one repeats", default=(5, 15)
+    )
+    poll_seconds: float = field(
+        SECONDS, "seconds between two polls of an image task, and between two looks for events to tell", default=5
+    )
+    image_timeout_seconds: float = field(SECONDS, "seconds that an attempt waits for an image task", default=900)
+    stuck_seconds: float = field(SECONDS, "seconds without a heartbeat after which a step is resumed", default=60)
+    workers: int = field(whole(1, 64), "steps that one process works on at the same time", default=2)
+    upload_chunk_bytes: int = field(CHUNK, "bytes of one part of an upload", default=8_388_608)
+    upload_resumes: int = field(
+        whole(0, 100), "how often in a row a broken upload is resumed without progress", default=5
+    )
+    publish_look_seconds: float = field(
+        from_zero(86_400), "seconds that a video whose upload may have ended is looked for", default=300
+    )
+    privacy: str = field(choice("private", "unlisted", "public"), "who sees a new video", default="private")
+    category_id: str = field(CATEGORY, "YouTube's category of a new video; 10 is music", default="10")
+    made_for_kids: bool = field(YES_OR_NO, "what YouTube is told of a new video", default=False)
+    uploads_per_day: int = field(whole(0, 100_000), "uploads begun in a day of YouTube's (Pacific time)", default=100)
+    daily_cap_usd: float | None = field(
+        USD,
+        "what all processes on the database may spend in a day (UTC), in US dollars; null is no limit",
+        default=None,
+    )
+    telegram: str = field(
+        choice("off", "poll", "webhook"), "how taps and replies on Telegram arrive; off is without", default="off"
+    )
+    telegram_chat_id: int | str | None = field(CHAT, "the chat that is told", default=None)
+    telegram_allowed_users: tuple[int, ...] = field(USERS, "whose taps and replies count; [] is nobody", default=())
+    telegram_poll_seconds: float = field(
+        from_zero(50), "seconds that one request for updates waits for them", default=25
+    )
+    public_url: str | None = field(ENDPOINT, "where Telegram reaches this service, for webhook", default=None)
+
+
+SECTIONS = {
+    **{name: SHARED[name] for name in SHARED if name != "RETRYING"},
+    "API_KEYS.telegram": schema_of(TelegramSettings),
+    "API_KEYS.youtube": schema_of(YoutubeSettings),
+    "ALERTS": ALERTS,
+    "MODES": MODES,
+    "MUSIC": schema_of(ServiceSettings),
+}
+"""The sections of the file that the music pipeline reads, by where they stand."""
+
+
+class MusicSettings(NamedTuple):
+    """All settings of the music pipeline, checked. `source` is the file they were read from."""
+
+    music: ServiceSettings = ServiceSettings()
+    telegram: TelegramSettings = TelegramSettings()
+    youtube: YoutubeSettings = YoutubeSettings()
+    storage: StorageSettings = StorageSettings()
+    midjourney: MidjourneySettings = MidjourneySettings()
+    openai: OpenaiSettings = OpenaiSettings()
+    workflow: Workflow = Workflow()
+    breaker: BreakerSettings = BreakerSettings()
+    prices: Prices = Prices()
+    alerts: AlertSettings = AlertSettings()
+    modes: ModeSettings = ModeSettings()
+    kpi: KpiSettings = KpiSettings()
+    source: str = DEFAULT_FILE
+    warnings: tuple[str, ...] = ()
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
+    given: bool = False  # whether the file says anything of MUSIC
+
+
+def load_music_settings(environ: Mapping[str, str]) -> MusicSettings:
+    """Read the settings from the file that RETAKE_CONFIG names, or config/config.json in the current directory.
+
+    Raises SettingsError: no such file, not JSON, or every fault of what concerns music, one a line.
+    """
+    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_STORY, "RETRYING"))
+    found = file.values
+    settings = MusicSettings(
+        music=found["MUSIC"],
+        telegram=found["API_KEYS.telegram"],
+        youtube=found["API_KEYS.youtube"],
+        storage=found["STORAGE"],
+        midjourney=found["API_KEYS.midjourney"],
+        openai=found["API_KEYS.openai"],
+        workflow=found["WORKFLOW"],
+        breaker=found["BREAKER"],
+        prices=found["PRICES"],
+        alerts=found["ALERTS"],
+        modes=found["MODES"],
+        kpi=found["KPI"],
+        source=file.source,
+        warnings=file.warnings,
+        missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
+        given="MUSIC" in file.document,
+    )
+    file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
+    return settings
+
+
+def _contradictions(settings: MusicSettings) -> Iterator[str]:
+    music = settings.music
+    if music.telegram != "off" and music.telegram_chat_id is None:
+        yield f'MUSIC.telegram_chat_id: not given, needed where MUSIC.telegram is "{music.telegram}"'
+    if music.telegram == "webhook" and music.public_url is None:
+        yield 'MUSIC.public_url: not given, needed where MUSIC.telegram is "webhook"'
+    yield from unknown_channels(settings.alerts)
+
+
+def sandboxed(settings: MusicSettings, base_url: str) -> MusicSettings:
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`; no channel is told of its alerts."""
+    base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
+    return settings._replace(
+        midjourney=settings.midjourney._replace(
+            endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
+            task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
+        ),
+        openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
+        telegram=settings.telegram._replace(endpoint=f"{base}/telegram"),
+        youtube=settings.youtube._replace(endpoint=f"{base}/youtube", token_endpoint=f"{base}/youtube/token"),
+        alerts=settings.alerts._replace(channels=(), escalate=()),
+    )
+
+
+class MusicKeys(NamedTuple):
+    """The secrets of the music pipeline; None for one that is not set."""
+
+    api: str | None = None
+    openai: str | None = None
+    midjourney: str | None = None
+    youtube_client_id: str | None = None
+    youtube_client_secret: str | None = None
+    youtube_refresh_token: str | None = None
+    telegram: str | None = None
+    telegram_webhook: str | None = None
+
+    def __repr__(self) -> str:
+        """Name the keys that are set without showing them, since tracebacks show this."""
+        return f"MusicKeys({', '.join(name for name, key in self._asdict().items() if key)})"
+
+
+MUSIC_KEYS = {
+    "api": ("MUSIC_API_KEY", "for whoever calls the service's API"),
+    "openai": ("OPENAI_API_KEY", "for texts (the chat API)"),
+    "midjourney": ("MIDJOURNEY_API_KEY", "for pictures"),
+    "youtube_client_id": ("YOUTUBE_CLIENT_ID", "for publishing (OAuth client)"),
+    "youtube_client_secret": ("YOUTUBE_CLIENT_SECRET", "for publishing (OAuth client)"),
+    "youtube_refresh_token": ("YOUTUBE_REFRESH_TOKEN", "for publishing (the channel's consent)"),
+    "telegram": ("TELEGRAM_BOT_TOKEN", "for Telegram"),
+    "telegram_webhook": ("TELEGRAM_WEBHOOK_SECRET", "for Telegram's webhook"),
+}
+"""By field of MusicKeys: its variable, and what the key is for."""
+
+SANDBOX_KEYS = MusicKeys(*("sandbox" for _ in MusicKeys._fields))._replace(telegram="1:sandbox")
+
+
+def read_music_keys(environ: Mapping[str, str], telegram: str) -> MusicKeys:
+    """Return the secrets; `telegram` is MUSIC.telegram. Raises SettingsError with a line for each that is missing or
+    has characters that no key has."""
+    found, faults = {}, []
+    for name, (variable, what_for) in MUSIC_KEYS.items():
+        value = environ.get(variable, "").strip()
+        needed = {"telegram": telegram != "off", "telegram_webhook": telegram == "webhook"}.get(name, True)
+        if not value.isascii() or not value.isprintable() or " " in value:
+            faults.append(f"{variable}: has characters that no key has; copy the key again")
+        elif value:
+            found[name] = value
+        elif needed:
+            faults.append(f"{variable} is not set; it is needed {what_for}: put it in the environment")
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return MusicKeys(**found)

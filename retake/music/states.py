@@ -1,0 +1,112 @@
+"""The states of a music pipeline and the rules by which it changes: docs/music.md, section "States".
+
+Every function here is pure. A refusal says why, and names the state: "… (state=cover_running)".
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from retake.operations.port import Refusal
+
+
+class Step(StrEnum):
+    """The steps, in their order."""
+
+    COVER = "cover"
+    VIDEO = "video"
+    THUMB = "thumb"
+    META = "meta"
+    REVIEW = "review"
+    PUBLISH = "publish"
+
+
+STEPS = tuple(Step)
+
+PUBLISHED, CANCELLED, FAILED, AWAITING_MANUAL = "published", "cancelled", "failed", "awaiting_manual"
+
+STATES = (
+    *(f"{step}_{phase}" for step in STEPS[:-1] for phase in ("running", "pending")),
+    "publish_running",
+    *(PUBLISHED, CANCELLED, FAILED, AWAITING_MANUAL),
+)
+"""All of them. `<step>_pending` waits for a person's yes, `awaiting_manual` for a person's decision."""
+
+ENDED = frozenset({PUBLISHED, CANCELLED})
+"""The states that nothing leads out of."""
+
+
+class Standing(NamedTuple):
+    """What the rules look at."""
+
+    state: str
+    youtube_video_id: str | None = None
+    failed_step: str | None = None  # of the last failed attempt
+    failed_reason: str | None = None
+
+
+def running(step: str) -> str:
+    """Return the state in which the step is worked on."""
+    return f"{step}_running"
+
+
+def pending(step: str) -> str:
+    """Return the state in which the step's result waits for a person's yes."""
+    return f"{step}_pending"
+
+
+def step_of(state: str) -> Step | None:
+    """Return the step that is running or pending in a state, or None."""
+    name, _, phase = state.rpartition("_")
+    return Step(name) if phase in ("running", "pending") and name in STEPS else None
+
+
+def approved(now: Standing, step: str | None = None) -> Step:
+    """Return the step that begins with a person's yes to what is pending. Raises Refusal."""
+    return STEPS[STEPS.index(_pending(now, step, "approved")) + 1]
+
+
+def sent_back(now: Standing, step: str | None = None) -> Step:
+    """Return the step that is done again with a person's note. Raises Refusal."""
+    return _pending(now, step, "sent back")
+
+
+def publishable(now: Standing) -> Step:
+    """Return the step that publishes; only what has been reviewed is published. Raises Refusal."""
+    if now.state != pending(Step.REVIEW):
+        raise Refusal(f"it can be published only after its review (state={now.state})")
+    return Step.PUBLISH
+
+
+def cancellable(now: Standing) -> None:
+    """Raises Refusal for what has ended, and while it may be published at any moment."""
+    if now.state in ENDED or now.state == running(Step.PUBLISH):
+        raise Refusal(f"it can no longer be cancelled (state={now.state})")
+
+
+def retried(now: Standing) -> Step:
+    """Return the failed step, which is to be done again with everything before it kept. Raises Refusal."""
+    if now.state != FAILED:
+        raise Refusal(f"only a failed pipeline can be retried (state={now.state})")
+    named = now.failed_step or (now.failed_reason or "").partition(":")[0].strip()
+    if named not in STEPS:
+        raise Refusal(f"it is not on record which step failed (state={now.state})")
+    if named == Step.PUBLISH and now.youtube_video_id:
+        raise Refusal(f"it is uploaded already as {now.youtube_video_id}, and would be published twice")
+    return Step(named)
+
+
+def resolvable(now: Standing) -> Step:
+    """Return the step that a person decides about: publishing, or the step that the reason names. Raises Refusal."""
+    if now.state != AWAITING_MANUAL:
+        raise Refusal(f"nothing waits for a decision (state={now.state})")
+    named = (now.failed_reason or "").partition(":")[0].strip()
+    return Step(named) if named in STEPS else Step.PUBLISH
+
+
+def _pending(now: Standing, step: str | None, done: str) -> Step:
+    at = step_of(now.state)
+    if at is None or now.state != pending(at):
+        raise Refusal(f"nothing is pending that could be {done} (state={now.state})")
+    if step is not None and step != at:
+        raise Refusal(f"{step} is not what is pending (state={now.state})")
+    return at

@@ -1,0 +1,196 @@
+"""The tables of the music pipelines, beside those of the ledger (`retake.runs.tables`) in the same database.
+
+Their columns are described in docs/music.md. Programs outside insert rows of their own, so every column has a default.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import FunctionElement
+
+from retake.runs.schema import Schema
+from retake.runs.tables import UtcDateTime
+
+
+class Now(FunctionElement[Any]):
+    """The database's own time, in the form in which times are stored."""
+
+    inherit_cache = True
+    type = UtcDateTime()
+
+
+@compiles(Now, "sqlite")
+def _now_in_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return "(strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))"
+
+
+@compiles(Now, "postgresql")
+def _now_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return "now()"
+
+
+metadata = MetaData()
+
+
+def _text(name: str, default: str | None = "") -> Column[Any]:
+    """Return a text column: with a default, or one that may be null."""
+    if default is None:
+        return Column(name, Text)
+    return Column(name, Text, nullable=False, server_default=text(f"'{default}'"))
+
+
+def _number(name: str, default: int = 0) -> Column[Any]:
+    return Column(name, Integer, nullable=False, server_default=text(str(default)))
+
+
+def _moment(name: str) -> Column[Any]:
+    return Column(name, UtcDateTime, nullable=False, server_default=Now())
+
+
+def _key() -> Column[Any]:
+    return Column("id", Integer, primary_key=True, autoincrement=True)
+
+
+def _of_pipeline() -> Column[Any]:
+    return Column("pipeline_id", Integer, ForeignKey("pipelines.id"), nullable=False)
+
+
+pipelines = Table(
+    "pipelines",
+    metadata,
+    _key(),
+    _text("track_title"),
+    _text("audio"),
+    _text("style", None),
+    _text("state", "cover_running"),
+    _text("cover_url", None),
+    _text("video_url", None),
+    _text("thumbnail_url", None),
+    _text("metadata_json", None),
+    _text("review_json", None),
+    _text("youtube_video_id", None),
+    _text("failed_reason", None),
+    _text("warning", None),
+    _text("upload_session", None),
+    _moment("created_at"),
+    _moment("updated_at"),
+    # What only the service reads:
+    _text("idempotency_key", None),
+    _number("run_number"),  # rises with each start of a step: a run with another number has lost the row
+    _number("take"),  # rises with each start of a step but a retry: paid calls and file names belong to a take
+    _text("note", None),  # a person's, to the take
+    Column("current_job", Integer),  # the attempt that may write; 0 or null: none
+    _text("nonce", None),  # the last line of the video's description
+    Column("last_chunk_begun", Boolean, nullable=False, server_default=text("false")),
+    UniqueConstraint("idempotency_key", name="uq_pipelines_idempotency_key"),
+    sqlite_autoincrement=True,
+)
+
+pipeline_jobs = Table(
+    "pipeline_jobs",
+    metadata,
+    _key(),
+    _of_pipeline(),
+    _text("step"),
+    _number("attempt", 1),  # from 1 in each run of a step
+    _text("status", "running"),
+    _text("error", None),
+    _text("error_code", None),
+    _text("feedback", None),
+    _moment("started_at"),
+    Column("finished_at", UtcDateTime),
+    _number("run_number"),
+    CheckConstraint(
+        "status IN ('running', 'succeeded', 'failed', 'interrupted', 'cancelled')", name="ck_pipeline_jobs_status"
+    ),
+    sqlite_autoincrement=True,
+)
+
+paid_calls = Table(
+    "paid_calls",
+    metadata,
+    _key(),
+    _of_pipeline(),
+    _text("step"),
+    _number("take"),
+    _number("job_id"),
+    _text("facts", "{}"),  # JSON: what the vendor can be asked by
+    Column("price_usd", Float, nullable=False, server_default=text("0")),
+    _text("day"),  # UTC, on which it counts against the cap
+    _moment("requested_at"),
+    _text("outcome", "pending"),  # then accepted, refused, wasted, lost or held; see retake.paid.guard
+    _text("answer", None),  # JSON
+    _text("error", None),
+    _text("error_code", None),
+    Column("settled_at", UtcDateTime),
+    CheckConstraint(
+        "outcome IN ('pending', 'accepted', 'refused', 'wasted', 'lost', 'held')", name="ck_paid_calls_outcome"
+    ),
+    sqlite_autoincrement=True,
+)
+
+messages = Table(
+    "pipeline_messages",
+    metadata,
+    _key(),
+    _of_pipeline(),
+    _text("event"),  # "failed", "pending", "published", "awaiting_manual"
+    _number("run_number"),
+    _number("job_id"),
+    _text("text"),
+    _text("buttons", "[]"),  # JSON: [[label, callback data], …]
+    _moment("created_at"),
+    Column("sent_at", UtcDateTime),
+    Column("message_id", Integer),  # Telegram's, to which people reply
+    _text("error", None),  # why it was refused for good
+    UniqueConstraint("pipeline_id", "event", "run_number", name="uq_pipeline_messages_event"),
+    sqlite_autoincrement=True,
+)
+
+updates = Table(
+    "telegram_updates",
+    metadata,
+    Column("update_id", Integer, primary_key=True, autoincrement=False),
+    _text("callback_id", None),
+    _text("answer", None),
+    _moment("received_at"),
+    Column("answered_at", UtcDateTime),
+)
+
+leases = Table(
+    "service_leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _text("holder"),
+    Column("until", UtcDateTime, nullable=False, server_default=Now()),
+)
+
+Index("ix_pipelines_state", pipelines.c.state, pipelines.c.id)
+Index("ix_pipeline_jobs_pipeline", pipeline_jobs.c.pipeline_id, pipeline_jobs.c.id)
+Index("ix_pipeline_jobs_started", pipeline_jobs.c.step, pipeline_jobs.c.started_at)
+Index("ix_paid_calls_pipeline", paid_calls.c.pipeline_id, paid_calls.c.step, paid_calls.c.take, paid_calls.c.id)
+Index("ix_paid_calls_day", paid_calls.c.day)
+_UNSENT = text("sent_at IS NULL AND error IS NULL")
+Index("ix_pipeline_messages_unsent", messages.c.id, sqlite_where=_UNSENT, postgresql_where=_UNSENT)
+Index("ix_pipeline_messages_message", messages.c.message_id)
+
+LARGEST_ID = 2**31 - 1
+
+SCHEMA = Schema(("0001",), "retake_music_schema", Path(__file__).parent / "migrations", metadata, "the music pipelines")
+
+__all__ = ["LARGEST_ID", "SCHEMA", "leases", "messages", "paid_calls", "pipeline_jobs", "pipelines", "updates"]
