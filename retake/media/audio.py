@@ -6,7 +6,7 @@ import re
 import sys
 import wave
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -46,15 +46,15 @@ class AudioFacts(NamedTuple):
     channels: int
 
 
-def audio_facts(path: Path, *, timeout_s: float) -> AudioFacts:
+def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | None = None) -> AudioFacts:
     """Return the facts of the sound in the file `path`: WAV, MP3, FLAC, Ogg (Vorbis, Opus), M4A or AAC.
 
     All of it is decoded (some 0.3 s for three minutes), since the length that a file names may be wrong. Raises
-    MediaError for a file that is not there, cannot be read, or has no sound.
+    MediaError for a file that is not there, cannot be read, or has no sound, and Stopped as `ffmpeg.run` does.
     """
     with ffmpeg.scratch() as folder, track_in(folder, path):
         try:
-            log = ffmpeg.run([*TRACK, *_DECODE], timeout_s, folder)
+            log = ffmpeg.run([*TRACK, *_DECODE], timeout_s, folder, stopping=stopping)
         except MediaError as error:
             raise MediaError(f"{path.name} is no audio file that can be read, or has no sound. {error}") from error
     codecs, shapes, times = (pattern.findall(log) for pattern in (_CODEC, _SHAPE, _DECODED))
