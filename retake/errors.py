@@ -16,7 +16,8 @@
             ├── Refused          the paid call was certainly not carried out
             ├── OutcomeUnknown   it cannot be known whether the paid call was carried out
             ├── PollFailed       a free call got no usable answer
-            │   └── LinkExpired      a link to a file has expired
+            │   ├── LinkExpired      a link to a file has expired
+            │   └── SessionGone      an upload session does not exist any more
             └── TaskFailed       the paid task ended without a result
 
 "Refused" and "cannot know" are different types on purpose: the first can be retried for free, the second may have been
@@ -193,6 +194,11 @@ class PollFailed(VendorError):
 
 class LinkExpired(PollFailed):
     """A link to a file has expired (403, 404, 410). Polling the task returns a new one."""
+
+
+class SessionGone(PollFailed):
+    """An upload session does not exist any more (404, 410). Whether its video was made is unknown if its last chunk may
+    have been sent."""
 
 
 class TaskFailed(VendorError):

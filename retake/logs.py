@@ -34,7 +34,10 @@ _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "t
 _TAKEN = _RECORD | {"timestamp", "level", "logger"}
 """Names that a record or a line has already: a field with such a name gets a trailing underscore."""
 
-_CHATTY = ("asyncio", "b2sdk", "boto3", "botocore", "httpcore", "httpx", "PIL", "runwayml", "s3transfer", "urllib3")
+_CHATTY = (
+    *("asyncio", "b2sdk", "boto3", "botocore", "google", "googleapiclient", "httpcore", "httpx"),
+    *("PIL", "runwayml", "s3transfer", "telegram", "urllib3"),
+)
 """Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")

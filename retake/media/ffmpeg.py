@@ -11,12 +11,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from imageio_ffmpeg import get_ffmpeg_exe
 
+from retake.errors import Stopped
 from retake.media import MediaError
 
 LOG_TAIL = 64 * 1024  # bytes kept of the beginning (the facts) and the end (the reason) of the log
@@ -29,6 +31,9 @@ THREADS = 2
 
 MOST_THREADS = 8
 """The limit for callers that ask for more threads, such as an encoder."""
+
+STOP_S = 0.25
+"""Seconds between two questions whether to stop."""
 
 PROTOCOLS = "file,pipe"  # a playlist could make it contact a server
 _PASSED_ON = ("PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH")
@@ -55,25 +60,36 @@ def find() -> str:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """Yield a temporary folder that is removed afterwards. Raises MediaError if it cannot be used."""
+def scratch(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary folder that is removed afterwards, in `parent` or where the system has them.
+
+    Raises MediaError if it cannot be used.
+    """
     try:
-        with tempfile.TemporaryDirectory(prefix="retake-") as name:
+        with tempfile.TemporaryDirectory(prefix="retake-", dir=parent) as name:
             yield Path(name)
     except OSError as error:
         raise MediaError(f"The temporary folder cannot be used ({error.strerror}). Is its disk full?") from error
 
 
-def run(arguments: Sequence[str], timeout_s: float, folder: Path | None = None, memory: int = MEMORY) -> str:
+def run(
+    arguments: Sequence[str],
+    timeout_s: float,
+    folder: Path | None = None,
+    memory: int = MEMORY,
+    stopping: Callable[[], bool] | None = None,
+) -> str:
     """Run ffmpeg with `arguments` in `folder` and return its log, a "[level] message" a line (see `errors_in`).
 
     Name files relative to `folder`, so that no path of this machine gets into the log. `memory` is the limit of its
     address space in bytes (Linux only). Raises MediaError if ffmpeg is missing, fails, or takes longer than `timeout_s`
-    seconds (it is killed then).
+    seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed then).
     """
     command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
     with tempfile.TemporaryFile() as log:
-        code = _wait(command, timeout_s, folder, log.fileno(), memory)
+        with _started(command, folder, log.fileno()) as process:
+            _limit(process.pid, timeout_s, memory)
+            code = _wait(process, timeout_s, stopping)
         text = _read(log.fileno())
     if code == 0:
         return text
@@ -113,7 +129,9 @@ def _end(code: int) -> str:
     return f"exit code {code}, no reason given"
 
 
-def _wait(command: Sequence[str], timeout_s: float, folder: Path | None, log: int, memory: int) -> int:
+@contextmanager
+def _started(command: Sequence[str], folder: Path | None, log: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `command`, and kill it if it has not ended by the end of the block. Raises MediaError."""
     # No group of its own: whoever ends the group of the script that waits here ends ffmpeg with it. Its log goes to a
     # file, not a pipe, so that nothing it leaves behind can keep us waiting.
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -122,18 +140,29 @@ def _wait(command: Sequence[str], timeout_s: float, folder: Path | None, log: in
     except OSError as error:
         raise MediaError(f"ffmpeg could not be started: {error.strerror}. Is it made for this machine?") from error
     try:
-        _limit(process.pid, timeout_s, memory)
-        return process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        raise MediaError(
-            f"ffmpeg was not done after {timeout_s:g} s and was stopped. Is the machine overloaded?"
-        ) from None
+        yield process
     finally:
         if process.returncode is None:
             for pid in _family(process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, stopping: Callable[[], bool] | None) -> int:
+    """Return the exit code of `process`. Raises MediaError when time is up, and Stopped."""
+    end = time.monotonic() + timeout_s
+    while True:
+        left = max(0.0, end - time.monotonic())
+        try:
+            return process.wait(min(left, STOP_S) if stopping else left)
+        except subprocess.TimeoutExpired:
+            if stopping and stopping():
+                raise Stopped("ffmpeg was stopped, since the program ends; its work begins anew.") from None
+            if time.monotonic() >= end:
+                raise MediaError(
+                    f"ffmpeg was not done after {timeout_s:g} s and was stopped. Is the machine overloaded?"
+                ) from None
 
 
 def _family(pid: int) -> list[int]:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from retake.bucket import Lease, Room
+from retake.bucket import Room
 from retake.clock import Clock
 from retake.errors import Code, OutcomeUnknown, Refused, StorageError, TaskFailed, VendorError
 from retake.logs import alert
@@ -107,10 +107,19 @@ RETRY, HOLD, DROP = "retry", "hold", "drop"
 operator decides; or its answer is not worth a second call."""
 
 
-_WHAT_FOLLOWS = {
-    RETRY: "it will be made again, and may be billed twice",
-    HOLD: "nothing more is paid for until you say --resolve retry or --resolve skip",
-}
+_AGAIN = "it will be made again, and may be billed twice"
+
+
+class Held(Protocol):
+    """What a pipeline holds while it pays: a lease, or a run on the ledger."""
+
+    def check(self) -> None:
+        """Return if it is still held. Raises RetakeError if not."""
+        ...
+
+    def left(self) -> float | None:
+        """Return for how many seconds it is certainly still held; None if it does not expire."""
+        ...
 
 
 class PayingProcess(Protocol):
@@ -133,7 +142,7 @@ class PaidCallGuard:
     """Makes the paid calls of one pipeline.
 
     `lease` is the pipeline's: no call is made beyond its term. `call_timeout_s` is the longest time that one call may
-    take. `on_unknown` is RETRY, HOLD or DROP.
+    take. `on_unknown` is RETRY, HOLD or DROP; `how_to_decide` says what a person does about a call that is held.
     """
 
     def __init__(
@@ -141,11 +150,12 @@ class PaidCallGuard:
         journal: Journal,
         budget: Budget,
         *,
-        lease: Lease,
+        lease: Held,
         clock: Clock,
         process: PayingProcess,
         call_timeout_s: float,
         on_unknown: str = RETRY,
+        how_to_decide: str = "say --resolve retry or --resolve skip",
     ) -> None:
         self._journal = journal
         self._budget = budget
@@ -154,6 +164,7 @@ class PaidCallGuard:
         self._process = process
         self._call_timeout_s = call_timeout_s
         self._on_unknown = on_unknown
+        self._held_until = f"nothing more is paid for until you {how_to_decide}"
 
     def call(self, step: str, facts: Mapping[str, Any], ask: Callable[[], Any]) -> None:
         """Make a paid call: `ask()` makes it, once, and returns the vendor's answer.
@@ -237,7 +248,8 @@ class PaidCallGuard:
         else:
             self._journal.lost(error)
         if self._on_unknown != DROP:
-            alert("outcome_unknown", f"{step}: {error}; {_WHAT_FOLLOWS[self._on_unknown]}", step=str(step))
+            follows = self._held_until if self._on_unknown == HOLD else _AGAIN
+            alert("outcome_unknown", f"{step}: {error}; {follows}", step=str(step))
         raise error
 
     def _save(self, answer: object, room: Room) -> None:

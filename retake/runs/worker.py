@@ -9,6 +9,7 @@
     returns what no ledger can store           failed: the next attempt would return the same
     raises a CodedError that the policy        retry_scheduled, with the policy's next_retry_at
       retries
+    raises Decided                             as the job has decided: retry_scheduled, or failed
     raises another, or too often               failed, with the standard error record
     raises OutcomeUnknown                      failed: a call that may have been paid for is not repeated, unless
                                                the policy names that very code
@@ -42,7 +43,7 @@ from retake.errors import (
     escalate,
     retry_in,
 )
-from retake.retrying.policy import Retry, RetryPolicy, decide_on_paid
+from retake.retrying.policy import Decision, Retry, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
@@ -85,6 +86,17 @@ class Outcome(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
+class Decided(CodedError):
+    """An error whose consequence the job has decided, and put on record with what it keeps of its own.
+
+    `where` is the part of the pipeline that failed, for the error record: "music.cover".
+    """
+
+    def __init__(self, error: CodedError, decision: Decision, where: str) -> None:
+        super().__init__(error.code, str(error), retry_after_s=error.retry_after_s)
+        self.decision, self.where = decision, where
+
+
 class Worker:
     """Works on the runs of one pipeline, or of all, one at a time."""
 
@@ -100,14 +112,15 @@ class Worker:
         heartbeat_s: float = HEARTBEAT_S,
         max_resumes: int = MAX_RESUMES,
         recovery: Recovery | None = None,
+        result_kind: str = RESULT,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`name` identifies the worker for people ("host:pid"). A `recovery` is swept whenever no run waits. `draw()`
-        returns 0 … 1, for the policy's jitter."""
+        """`name` identifies the worker for people ("host:pid"). A `recovery` is swept whenever no run waits.
+        `result_kind` is the event that holds a job's result. `draw()` returns 0 … 1, for the policy's jitter."""
         self._ledger, self._job, self._policy, self._clock = ledger, job, policy, clock
         self._name = validation.name("name", name)
         self._pipeline, self._heartbeat_s, self._max_resumes = pipeline, heartbeat_s, max_resumes
-        self._recovery, self._draw = recovery, draw
+        self._recovery, self._result_kind, self._draw = recovery, result_kind, draw
         self._stopped = False
 
     def stop(self) -> None:
@@ -178,7 +191,7 @@ class Worker:
             payload = validation.result("result", result)
         except validation.InvalidField as error:
             return self._not_storable(handle.run, result, error)
-        return Outcome(Trigger.COMPLETED, notes=(Note(RESULT, payload),) if payload else ())
+        return Outcome(Trigger.COMPLETED, notes=(Note(self._result_kind, payload),) if payload else ())
 
     def _not_storable(self, run: Run, result: Any, error: validation.InvalidField) -> Outcome:
         """Return a failure that keeps as much of the result as can be stored: it may have been paid for."""
@@ -194,7 +207,11 @@ class Worker:
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _failed(self, run: Run, error: CodedError) -> Outcome:
-        decision = decide_on_paid(self._policy, error, run.retries + 1, self._draw)
+        decision = (
+            error.decision
+            if isinstance(error, Decided)
+            else decide_on_paid(self._policy, error, run.retries + 1, self._draw)
+        )
         if isinstance(decision, Retry):
             _log.warning("%s (task %s) failed and is retried: %s", run.run_id, run.task_id, error)
             record = self._record(run, error, run.retries, retry_in(round(decision.after_s, 3)))
@@ -216,7 +233,7 @@ class Worker:
         record = error_record(
             error,
             now=self._clock.now(),
-            robot_id=run.pipeline or "worker",
+            robot_id=error.where if isinstance(error, Decided) else run.pipeline or "worker",
             correlation_id=run.run_id,
             retry_count=retries,
             input_data={"task_id": run.task_id, "attempt": run.attempt, "idempotency_key": run.idempotency_key},
@@ -261,7 +278,9 @@ class Worker:
     def _late(self, run: Run, outcome: Outcome, error: StaleRun) -> Run:
         text = f"{self._name} ended ({outcome.trigger}), which is not saved: {error}"
         _log.warning("%s", text)
-        results = [note.payload for note in outcome.notes if note.kind == RESULT]  # they may have been paid for
+        results = [
+            note.payload for note in outcome.notes if note.kind == self._result_kind
+        ]  # they may have been paid for
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
         self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER)
         return self._ledger.get(run.run_id)

@@ -109,6 +109,74 @@ class Downloader(Protocol):
         ...
 
 
+class VideoDetails(NamedTuple):
+    """What a platform is told about a video."""
+
+    title: str
+    description: str
+    tags: tuple[str, ...]
+    category_id: str
+    privacy: str  # "private", "unlisted" or "public"
+    made_for_kids: bool
+
+
+class UploadSource(Protocol):
+    """The bytes of a video."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes; at least 1."""
+        ...
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return `length` bytes from `start` on."""
+        ...
+
+
+class UploadHooks(Protocol):
+    """What the caller of an upload records on the way. Each method may raise, which ends the upload."""
+
+    def check(self) -> None:
+        """Called before each request, so that an upload which lost its claim sends nothing more."""
+        ...
+
+    def started(self, session: str) -> None:
+        """Save the URI of a new session durably. Called before the first byte of the video is sent."""
+        ...
+
+    def before_last_chunk(self) -> None:
+        """Record that the last chunk is about to be sent: from now on the video may exist. Called before each attempt
+        to send it."""
+        ...
+
+
+class VideoPlatform(Protocol):
+    """A platform that publishes videos (YouTube)."""
+
+    def upload(
+        self, details: VideoDetails, source: UploadSource, hooks: UploadHooks, *, session: str | None = None
+    ) -> str:
+        """Publish a video and return its id.
+
+        Without `session`, one session is started (exactly one request: a session whose start got no answer has made no
+        video). With it, that session is asked first: if it is finished, its video's id is returned and nothing is
+        sent. Raises SessionGone if the session does not exist (any more), PollFailed for anything else; the session
+        stays usable, unless the error says otherwise.
+        """
+        ...
+
+    def find(self, nonce: str) -> str | None:
+        """Return the id of the account's newest video whose description has `nonce` as its last line, or None.
+
+        None does not prove that there is no such video: a new one may take a while to be listed. Raises PollFailed.
+        """
+        ...
+
+    def set_thumbnail(self, video_id: str, jpeg: bytes) -> None:
+        """Replace the thumbnail of a video. May be repeated. Raises PollFailed."""
+        ...
+
+
 class Quota(NamedTuple):
     """Something that the vendor counts."""
 

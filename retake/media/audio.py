@@ -1,0 +1,133 @@
+"""Facts of a file with sound, and a short track to try things with."""
+
+import math
+import os
+import re
+import sys
+import wave
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import NamedTuple
+
+from retake.media import MediaError, ffmpeg
+
+CONTAINERS = "wav,mp3,flac,ogg,aac,mov,mp4,m4a,3gp,3g2,mj2"
+"""The only containers that are opened: a playlist that calls itself a track could make ffmpeg read other files."""
+
+TRACK = ("-format_whitelist", CONTAINERS, "-i", "track")
+"""ffmpeg's arguments for the track in the folder of `track_in`."""
+
+DEMO_RATE = 22_050  # samples a second of the demo track
+_BEAT_S = 0.3
+_CHORDS = ((57, 60, 64, 69), (53, 57, 60, 65), (48, 52, 55, 64), (55, 59, 62, 67))  # MIDI notes: Am, F, C, G
+_LOUDNESS = 0.2  # of one note; three sound at once at most
+_FADE_S = 0.02  # at both ends of a note, so that it does not click
+
+_DECODE = ("-map", "0:a:0", "-map_metadata", "-1", "-map_chapters", "-1", "-f", "null", "-")
+# Tags are in the log too, in the file's own words, but before these lines: the last match is ffmpeg's.
+_CODEC = re.compile(r"^(?:\[info\])? *Stream #0:\d+ -> #0:0 \((\w+)", re.MULTILINE)
+_SHAPE = re.compile(r"^(?:\[info\])? *Stream #0:0[^\n]{0,40}?: Audio: \w+, (\d+) Hz, ([^,\n]{1,60})", re.MULTILINE)
+_DECODED = re.compile(r"^(?:\[info\])? *(?:size|frame)=[^\n]{0,80}? time=(\d+):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
+_CHANNELS = {"mono": 1, "stereo": 2, "downmix": 2, "binaural": 2, "quad": 4, "hexagonal": 6, "octagonal": 8, "cube": 8}
+
+
+class AudioFacts(NamedTuple):
+    """The facts of a file's sound: seconds, ffmpeg's name of the codec ("mp3"), samples a second, channels.
+
+    `channels` is 0 for an arrangement of loudspeakers that is not known here.
+    """
+
+    duration_s: float
+    codec: str
+    sample_rate: int
+    channels: int
+
+
+def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | None = None) -> AudioFacts:
+    """Return the facts of the sound in the file `path`: WAV, MP3, FLAC, Ogg (Vorbis, Opus), M4A or AAC.
+
+    All of it is decoded (some 0.3 s for three minutes), since the length that a file names may be wrong. Raises
+    MediaError for a file that is not there, cannot be read, or has no sound, and Stopped as `ffmpeg.run` does.
+    """
+    with ffmpeg.scratch() as folder, track_in(folder, path):
+        try:
+            log = ffmpeg.run([*TRACK, *_DECODE], timeout_s, folder, stopping=stopping)
+        except MediaError as error:
+            raise MediaError(f"{path.name} is no audio file that can be read, or has no sound. {error}") from error
+    codecs, shapes, times = (pattern.findall(log) for pattern in (_CODEC, _SHAPE, _DECODED))
+    hours, minutes, seconds = (float(part) for part in times[-1]) if times else (0.0, 0.0, 0.0)
+    length = hours * 3600 + minutes * 60 + seconds
+    if not (codecs and shapes and length):
+        raise MediaError(f"{path.name} has no sound of any length. Is it the right file?")
+    rate, layout = shapes[-1]
+    return AudioFacts(length, codecs[-1], int(rate), _channels(layout))
+
+
+@contextmanager
+def track_in(folder: Path, path: Path) -> Iterator[None]:
+    """Let `path` be "track" in `folder`, so that ffmpeg names no path of this machine. Raises MediaError."""
+    if not path.is_file():
+        raise MediaError(f"There is no audio file {path.name} in its folder.")
+    link = folder / "track"
+    link.symlink_to(path.resolve())
+    try:
+        yield
+    finally:
+        link.unlink()
+
+
+def demo_track(path: Path, seconds: float = 12.0) -> None:
+    """Write a short track of plucked chords to `path`: WAV, 16 bit, mono. The same notes each time.
+
+    The file appears under its name when it is complete. Raises OSError.
+    """
+    samples = _melody(round(seconds * DEMO_RATE))
+    if sys.byteorder == "big":
+        samples.byteswap()  # WAV is little-endian
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as unfinished:
+        try:
+            with wave.open(unfinished, "wb") as file:
+                file.setnchannels(1)
+                file.setsampwidth(2)
+                file.setframerate(DEMO_RATE)
+                file.writeframes(samples.tobytes())
+            unfinished.flush()
+            os.chmod(unfinished.name, 0o644)
+            os.replace(unfinished.name, path)
+        except BaseException:
+            os.unlink(unfinished.name)
+            raise
+
+
+def _melody(length: int) -> "array[int]":
+    """Return so many samples: a chord every eight beats, its notes one after another over its lowest one."""
+    notes = {note: _pluck(note, 3 * _BEAT_S) for chord in _CHORDS for note in chord}
+    basses = {chord[0]: _pluck(chord[0] - 12, 8 * _BEAT_S) for chord in _CHORDS}
+    samples = array("h", bytes(2 * length))
+    for beat, start in enumerate(range(0, length, round(_BEAT_S * DEMO_RATE))):
+        chord = _CHORDS[beat // 8 % len(_CHORDS)]
+        sounds = [notes[chord[(0, 1, 2, 3, 2, 1, 2, 3)[beat % 8]]], *([basses[chord[0]]] if beat % 8 == 0 else [])]
+        for sound in sounds:
+            for n, value in enumerate(sound[: length - start], start):
+                samples[n] += value
+    return samples
+
+
+def _pluck(note: int, seconds: float) -> "array[int]":
+    """Return one note that dies away: the fundamental and two overtones."""
+    step, length, fade = math.tau * 440 * 2 ** ((note - 69) / 12) / DEMO_RATE, round(seconds * DEMO_RATE), _FADE_S
+    values: array[int] = array("h")
+    for n in range(length):
+        wave_form = math.sin(step * n) + 0.4 * math.sin(2 * step * n) + 0.15 * math.sin(3 * step * n)
+        ends = min(1.0, n / DEMO_RATE / fade, (length - n) / DEMO_RATE / fade)
+        values.append(round(32767 * _LOUDNESS / 1.55 * wave_form * ends * math.exp(-3 * n / length)))
+    return values
+
+
+def _channels(layout: str) -> int:
+    """Return how many channels ffmpeg's name of a layout means: "stereo", "5.1(side)", "12 channels"."""
+    name = layout.strip().partition("(")[0].split(" ")[0]
+    return _CHANNELS.get(name) or sum(int(part) for part in name.split(".") if part.isdigit())

@@ -1,0 +1,103 @@
+"""A video of a track: its waveform moves over a still picture."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+
+from retake.media import MediaError, ffmpeg, picture, video
+from retake.media.audio import TRACK, audio_facts, track_in
+from retake.media.picture import Size
+from retake.media.video import VideoFacts
+
+SIZE = Size(1280, 720)
+FPS = 15
+"""Frames a second: each shows the sound of its own time, so more of them cost time and show little more."""
+
+WHITE = "#ffffff"
+TOLERANCE_S = 0.5  # by which the video may be longer or shorter than its sound
+
+_BAND = 200  # pixels of height that the waveform may take …
+_TOP = 490  # … from here down
+_SHADE = 0.45  # how much darker the cover is behind the middle of the waveform, which a white cover would swallow
+
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+_AAC = re.compile(r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Audio: aac\b", re.MULTILINE)
+_STILL = "scale=out_color_matrix=bt709:out_range=tv,format={},loop=loop=-1:size=1"
+_FILTERS = ";".join(
+    (
+        f"[0:v]{_STILL.format('yuv420p')}[cover]",
+        f"[1:v]{_STILL.format('yuva420p')}[ink]",
+        # The ink is converted once, and the waveform is its transparency: half the work of a waveform in colour, which
+        # would be converted in each frame. The pad gives the shortest of tracks a frame.
+        f"[2:a:0]aformat=channel_layouts=mono,apad=pad_dur=0.2,showwaves=s={SIZE.width}x{_BAND}:mode=cline:rate={FPS}"
+        ":draw=full:scale=sqrt,format=gray[wave]",
+        "[ink][wave]alphamerge[waveform]",
+        f"[cover][waveform]overlay=0:{_TOP}:format=yuv420:shortest=1,"
+        "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv[v]",
+    )
+)
+# A still picture and a one-coloured band: the fastest preset and one quality for all frames take half the time of the
+# next preset, and make the file about half as large again.
+_VIDEO = ("-c:v", "libx264", "-preset", "ultrafast", "-qp", "25", "-pix_fmt", "yuv420p")
+_SOUND = ("-c:a", "aac", "-b:a", "192k", "-ac", "2")
+_LOOK = ("-format_whitelist", video.CONTAINERS, "-i", "video.mp4", "-map", "0", "-c", "copy", "-f", "null", "-")
+
+
+def waveform_video(
+    cover: bytes,
+    audio: Path,
+    out: Path,
+    *,
+    colour: str = WHITE,
+    stopping: Callable[[], bool],
+    timeout_s: float,
+) -> VideoFacts:
+    """Write an MP4 (H.264, yuv420p, 1280 × 720, AAC) of the sound in `audio` to `out`, and return its facts.
+
+    The waveform, in `colour` ("#rrggbb"), moves over the picture `cover`, scaled to cover the frame. `out` appears when
+    it is complete and checked; nothing of it is held in memory. ffmpeg may take `timeout_s` seconds. Raises MediaError
+    for an unreadable picture or track and if ffmpeg fails, ValueError for an impossible colour, and Stopped within a
+    second after `stopping()` returns True.
+    """
+    if not _COLOUR.fullmatch(colour):
+        raise ValueError(f"{colour!r} is no colour; one looks like #ff8800")
+    sound = audio_facts(audio, timeout_s=timeout_s, stopping=stopping)
+    with ffmpeg.scratch(out.parent) as folder, track_in(folder, audio):
+        _shaded(picture.flat(picture.fit(cover, SIZE))).save(folder / "cover.png", compress_level=1)
+        Image.new("RGB", (SIZE.width, _BAND), colour).save(folder / "ink.png")
+        ffmpeg.run(_encode(sound.duration_s), timeout_s, folder, video.ENCODER_MEMORY, stopping)
+        facts = _checked(ffmpeg.run(_LOOK, timeout_s, folder, stopping=stopping), sound.duration_s)
+        os.replace(folder / "video.mp4", out)
+    return facts
+
+
+def _encode(duration_s: float) -> list[str]:
+    threads = str(min(os.cpu_count() or 1, ffmpeg.MOST_THREADS))
+    stills = (argument for name in ("cover.png", "ink.png") for argument in ("-framerate", str(FPS), "-i", name))
+    return [
+        *(*stills, *TRACK, "-filter_complex", _FILTERS, "-map", "[v]", "-map", "2:a:0", "-t", f"{duration_s:.3f}"),
+        *(*_VIDEO, "-threads", threads, *_SOUND, "-map_metadata", "-1", "-map_chapters", "-1"),
+        *("-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4"),
+    ]
+
+
+def _shaded(cover: Image.Image) -> Image.Image:
+    """Return `cover`, darker behind the waveform, most of all behind its middle."""
+    column = Image.new("L", (1, cover.height))
+    middle, half = _TOP + _BAND / 2, _BAND * 0.75
+    rows = (max(0.0, 1 - (abs(y - middle) / half) ** 2) for y in range(cover.height))
+    column.putdata([round(255 * _SHADE * row) for row in rows])
+    return Image.composite(Image.new("RGB", cover.size), cover, column.resize(cover.size))
+
+
+def _checked(log: str, duration_s: float) -> VideoFacts:
+    """Return the facts of the video that ffmpeg has read again. Raises MediaError if it is not what was to be made."""
+    facts = video.facts_in(log)
+    if (facts.width, facts.height, facts.codec, facts.pixel_format) != (*SIZE, "h264", "yuv420p"):
+        raise MediaError(f"ffmpeg made another video than it was to make: {facts}. Is it an unusual build?")
+    if not _AAC.search(log) or abs(facts.duration_s - duration_s) > TOLERANCE_S:
+        raise MediaError(f"The video has {facts.duration_s:g} s, its track {duration_s:g} s of sound. Try again.")
+    return facts

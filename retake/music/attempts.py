@@ -1,0 +1,194 @@
+"""Attempts at a step: begun by a worker, and ended with the row that they are about, in one transaction.
+
+The row names the attempt that may write to it (`current_job`), a fencing token: the worker that was frozen, or whose
+run was given to another one, finds a later attempt there, and nothing that it does is saved.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, insert, select, update
+
+from retake.clock import Clock
+from retake.errors import redact
+from retake.foreign_text import one_line
+from retake.music import messages, states
+from retake.music.database import Cursor
+from retake.music.rows import Job, Pipeline, pipeline_of_task
+from retake.music.states import Step
+from retake.music.store import JOB, PipelineStore, end_jobs, read_pipeline
+from retake.music.tables import pipeline_jobs
+from retake.runs.run import Run, StaleRun
+from retake.runs.states import RunStatus
+from retake.runs.tables import task_runs
+
+LONGEST_REASON = 1000
+"""Characters of an error that are kept in a row."""
+
+
+class Attempt(NamedTuple):
+    """One attempt at a step, under way."""
+
+    pipeline: Pipeline  # as it was when the attempt began
+    job: Job
+    run: Run
+
+    @property
+    def step(self) -> Step:
+        return Step(self.job.step)
+
+
+class AttemptStore:
+    """The attempts of pipelines, as a worker sees them.
+
+    Every method may raise StorageError, and those about an attempt StaleRun: another one has taken its place, the
+    pipeline was cancelled, or the run was taken away.
+    """
+
+    def __init__(self, store: PipelineStore) -> None:
+        self._store = store
+
+    @property
+    def clock(self) -> Clock:
+        return self._store.clock
+
+    def begin(self, run: Run) -> Attempt | None:
+        """Begin an attempt of a run that the caller has claimed; None where the row has moved on.
+
+        An attempt that is still on record as running has lost its worker: it is interrupted, and the new one continues
+        it, with the same number.
+        """
+        pipeline_id, number = pipeline_of_task(run.task_id), _number_of(run)
+        if pipeline_id is None or number is None:
+            return None
+        with self._store.database.transaction() as cursor:
+            row = read_pipeline(cursor, pipeline_id, for_update=True)
+            if row.step is None or row.state != states.running(row.step) or row.run_number != number:
+                return None
+            _check_held(cursor, run)
+            now = self.clock.now()
+            end_jobs(cursor, row.id, "interrupted", now)
+            values = {
+                "pipeline_id": row.id,
+                "step": row.step.value,
+                "attempt": _failed(cursor, row) + 1,
+                "feedback": row.note,
+                "started_at": now,
+                "run_number": number,
+            }
+            found = cursor.row(insert(pipeline_jobs).values(values).returning(*JOB))
+            assert found, "an INSERT returns its row"
+            job = Job(*found)
+            return Attempt(self._store.set(cursor, row, {"current_job": job.id}), job, run)
+
+    def present(self, attempt: Attempt) -> Pipeline:
+        """Return the row as it is now."""
+        with self._store.database.reading() as cursor:
+            row = read_pipeline(cursor, attempt.pipeline.id)
+        return _checked(row, attempt)
+
+    def save(self, attempt: Attempt, values: Mapping[str, Any]) -> Pipeline:
+        """Set columns of the row."""
+        with self._store.database.transaction() as cursor:
+            return self._store.set(cursor, locked(cursor, attempt), values)
+
+    def save_session(self, attempt: Attempt, session: str) -> Pipeline:
+        """Record the upload that has been started, before its first byte is sent.
+
+        Raises StaleRun where the row has an upload or a video already.
+        """
+        with self._store.database.transaction() as cursor:
+            row = locked(cursor, attempt)
+            if row.upload_session is not None or row.youtube_video_id is not None:
+                raise StaleRun(f"{row.task_id}: another upload has been started; this one sends nothing")
+            return self._store.set(cursor, row, {"upload_session": session, "last_chunk_begun": False})
+
+    def succeed(self, attempt: Attempt, values: Mapping[str, Any]) -> Pipeline:
+        """Save the result of the step, which waits for a person's yes; or, of the last step, is published."""
+        last = attempt.step is Step.PUBLISH
+        state = states.PUBLISHED if last else states.pending(attempt.step)
+        return self._end(attempt, "succeeded", {**values, "state": state, "failed_reason": None})
+
+    def fail(self, attempt: Attempt, error: str, code: str, *, again: bool) -> Pipeline:
+        """Save that the attempt failed, and without `again` that the pipeline did."""
+        error = shown_reason(error)
+        gone = {"state": states.FAILED, "failed_reason": f"{attempt.step}: {error}"}
+        return self._end(attempt, "failed", {} if again else gone, error, code)
+
+    def await_person(self, attempt: Attempt, error: str, code: str) -> Pipeline:
+        """Save that a person has to decide: nobody can tell what became of a call."""
+        error = shown_reason(error)
+        values = {"state": states.AWAITING_MANUAL, "failed_reason": f"{attempt.step}: {error}"}
+        return self._end(attempt, "failed", values, error, code)
+
+    def interrupt(self, attempt: Attempt, error: str | None = None, code: str | None = None) -> Pipeline:
+        """Save that the attempt ended without a result, and is continued under the same number."""
+        return self._end(attempt, "interrupted", {}, error, code)
+
+    def strand(self, row: Pipeline, error: str, code: str) -> None:
+        """Let a pipeline fail whose run has failed without it: its workers died of it, again and again."""
+        with self._store.database.transaction() as cursor:
+            now = read_pipeline(cursor, row.id, for_update=True)
+            if (now.state, now.run_number) != (row.state, row.run_number):
+                return
+            end_jobs(cursor, row.id, "failed", self.clock.now(), shown_reason(error), code)
+            reason = {"state": states.FAILED, "failed_reason": f"{row.step}: {shown_reason(error)}", "current_job": 0}
+            self._tell(cursor, self._store.set(cursor, now, reason), now.current_job or 0)
+
+    def _end(
+        self,
+        attempt: Attempt,
+        status: str,
+        values: Mapping[str, Any],
+        error: str | None = None,
+        code: str | None = None,
+    ) -> Pipeline:
+        with self._store.database.transaction() as cursor:
+            row = locked(cursor, attempt)
+            ended = {"status": status, "finished_at": self.clock.now(), "error": error, "error_code": code}
+            cursor.change(update(pipeline_jobs).where(pipeline_jobs.c.id == attempt.job.id).values(ended))
+            saved = self._store.set(cursor, row, values)
+            if saved.state != row.state:
+                self._tell(cursor, saved, attempt.job.id)
+            return saved
+
+    def _tell(self, cursor: Cursor, row: Pipeline, job_id: int) -> None:
+        if self._store.telling:
+            pending = row.step is not None and row.state == states.pending(row.step)
+            messages.record(cursor, row, messages.PENDING if pending else row.state, job_id, self.clock.now())
+
+
+def locked(cursor: Cursor, attempt: Attempt) -> Pipeline:
+    """Return the row, which nobody else changes meanwhile. Raises StaleRun if the attempt may not write to it."""
+    return _checked(read_pipeline(cursor, attempt.pipeline.id, for_update=True), attempt)
+
+
+def shown_reason(error: str) -> str:
+    """Return an error as rows and people may have it: on one line, without secrets, of bounded length."""
+    return one_line(redact(error))[:LONGEST_REASON]
+
+
+def _checked(row: Pipeline, attempt: Attempt) -> Pipeline:
+    if row.current_job != attempt.job.id or row.state != states.running(attempt.step):
+        raise StaleRun(f"{row.task_id}: attempt {attempt.job.id} is over; the pipeline is {row.state}")
+    return row
+
+
+def _check_held(cursor: Cursor, run: Run) -> None:
+    """Raises StaleRun if the run has been given to another worker since it was claimed."""
+    held = (task_runs.c.run_id == run.run_id) & (task_runs.c.version == run.version)
+    row = cursor.row(select(task_runs.c.run_status).where(held))
+    if row is None or row[0] is not RunStatus.RUNNING:
+        raise StaleRun(f"{run.run_id} was given to another worker")
+
+
+def _failed(cursor: Cursor, row: Pipeline) -> int:
+    """Return how many attempts of the present run have failed."""
+    of_run = (pipeline_jobs.c.pipeline_id == row.id) & (pipeline_jobs.c.run_number == row.run_number)
+    found = cursor.row(select(func.count()).where(of_run & (pipeline_jobs.c.status == "failed")))
+    return int(found[0]) if found else 0
+
+
+def _number_of(run: Run) -> int | None:
+    number = run.idempotency_key.rpartition("/")[2]
+    return int(number) if number.isascii() and number.isdecimal() else None

@@ -1,0 +1,172 @@
+"""The paid calls of music pipelines: the journal and the budget of `retake.paid.guard`, as rows of `paid_calls`.
+
+A call is recorded in the transaction that checks that its attempt may still pay, and that the day's cap leaves room.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import func, insert, select, text, update
+
+from retake.bucket import Room
+from retake.errors import CapReached, OutcomeUnknown, Refused, VendorError
+from retake.music.attempts import Attempt, locked, shown_reason
+from retake.music.database import Cursor, MusicDatabase
+from retake.music.rows import PaidCall, as_object
+from retake.music.store import as_text
+from retake.music.tables import paid_calls
+from retake.paid.guard import Intent
+
+CALL = tuple(paid_calls.c)
+BILLED = ("pending", "accepted", "wasted", "lost", "held")
+"""The outcomes that count against the cap: all but a refusal."""
+
+_CAP_LOCK = 0x52656D75
+"""PostgreSQL's advisory lock under which the day's spending is added up and a call is recorded."""
+
+
+class NoRoom:
+    """Nothing is set aside in a database: a row of a few hundred bytes takes the place of an empty one."""
+
+    def write(self, data: bytes, expect: object) -> str:
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+class CallBook:
+    """What has been paid for, and what may be."""
+
+    def __init__(self, database: MusicDatabase, *, daily_cap_usd: float | None = None) -> None:
+        self.database, self._cap = database, daily_cap_usd
+
+    def latest(self, attempt: Attempt) -> PaidCall | None:
+        """Return the last call for the attempt's take of its step, or None."""
+        about = (
+            (paid_calls.c.pipeline_id == attempt.pipeline.id)
+            & (paid_calls.c.step == attempt.step.value)
+            & (paid_calls.c.take == attempt.pipeline.take)
+        )
+        with self.database.reading() as cursor:
+            row = cursor.row(select(*CALL).where(about).order_by(paid_calls.c.id.desc()).limit(1))
+        return PaidCall(*row) if row else None
+
+    def of_pipeline(self, pipeline_id: int) -> list[PaidCall]:
+        """Return every call of a pipeline, in order."""
+        query = select(*CALL).where(paid_calls.c.pipeline_id == pipeline_id).order_by(paid_calls.c.id)
+        with self.database.reading() as cursor:
+            return [PaidCall(*row) for row in cursor.rows(query)]
+
+    def spent_usd(self, day: str) -> float:
+        """Return what counts against the cap on a day ("2026-11-22", UTC)."""
+        with self.database.reading() as cursor:
+            return _spent(cursor, day)
+
+    def begin(self, attempt: Attempt, intent: Intent) -> PaidCall:
+        """Record that a call is about to be made. Raises CapReached, StaleRun: it must not be made then."""
+        now = self.database.clock.now()
+        with self.database.transaction() as cursor:
+            if self.database.database.dialect.name == "postgresql":
+                cursor.rows(text(f"SELECT pg_advisory_xact_lock({_CAP_LOCK})"))
+            row = locked(cursor, attempt)
+            day = now.date().isoformat()
+            self._check_cap(cursor, day, intent.price_usd)
+            values = {
+                "pipeline_id": row.id,
+                "step": attempt.step.value,
+                "take": row.take,
+                "job_id": attempt.job.id,
+                "facts": as_text(dict(intent.facts)),
+                "price_usd": intent.price_usd,
+                "day": day,
+                "requested_at": now,
+            }
+            found = cursor.row(insert(paid_calls).values(values).returning(*CALL))
+        assert found, "an INSERT returns its row"
+        return PaidCall(*found)
+
+    def settle(self, call: PaidCall, outcome: str, error: VendorError | None = None, answer: Any = None) -> None:
+        """Record what became of a call. Its outcome is a fact, whoever holds the run by now."""
+        values = {
+            "outcome": outcome,
+            "answer": None if answer is None else as_text(answer),
+            "error": None if error is None else shown_reason(str(error)),
+            "error_code": None if error is None else str(error.code),
+            "settled_at": self.database.clock.now(),
+        }
+        with self.database.transaction() as cursor:
+            cursor.change(update(paid_calls).where(paid_calls.c.id == call.id).values(values))
+
+    def _check_cap(self, cursor: Cursor, day: str, usd: float) -> None:
+        if self._cap is None:
+            return
+        spent = _spent(cursor, day)
+        if round(spent + usd, 6) > self._cap:
+            raise CapReached(
+                f"MUSIC.daily_cap_usd: {spent:.3f} of {self._cap:.3f} USD are spent on {day}, {usd:.3f} more are asked "
+                "for; it waits for the next day (UTC)"
+            )
+
+
+class MusicJournal:
+    """`retake.paid.guard.Journal` of one attempt. `find` asks the vendor by the facts of the pending call."""
+
+    def __init__(
+        self,
+        book: CallBook,
+        attempt: Attempt,
+        find: Callable[[Mapping[str, Any]], Any | None] = lambda facts: None,
+    ) -> None:
+        self._book, self._attempt, self._find = book, attempt, find
+        call = book.latest(attempt)
+        self._call = call if call and call.outcome in ("pending", "held") else None
+
+    def set_aside(self) -> Room:
+        return NoRoom()
+
+    def begin(self, intent: Intent) -> None:
+        self._call = self._book.begin(self._attempt, intent)
+
+    @property
+    def pending(self) -> str | None:
+        return self._call.step if self._call else None
+
+    def accepted(self, answer: Any, room: Room | None = None) -> None:
+        self._settle("accepted", answer=answer)
+
+    def refused(self, error: Refused) -> None:
+        self._settle("refused", error)
+
+    def wasted(self, error: VendorError) -> None:
+        self._settle("wasted", error)
+
+    def lost(self, error: OutcomeUnknown) -> None:
+        self._settle("lost", error)
+
+    def held(self, error: OutcomeUnknown) -> None:
+        self._settle("held", error)
+
+    def find(self) -> Any | None:
+        assert self._call, "a call is pending"
+        return self._find(facts_of(self._call))
+
+    def disproved(self) -> Refused | None:
+        return None
+
+    def _settle(self, outcome: str, error: VendorError | None = None, answer: Any = None) -> None:
+        assert self._call, "a call is pending"
+        self._book.settle(self._call, outcome, error, answer)
+
+
+def facts_of(call: PaidCall) -> dict[str, Any]:
+    """Return what the vendor can be asked by."""
+    from retake.clock import exact_stamp
+
+    return {"step": "imagine", "requested_at_utc": exact_stamp(call.requested_at), **(as_object(call.facts) or {})}
+
+
+def _spent(cursor: Cursor, day: str) -> float:
+    counted = (paid_calls.c.day == day) & (paid_calls.c.outcome != "refused")
+    row = cursor.row(select(func.coalesce(func.sum(paid_calls.c.price_usd), 0.0)).where(counted))
+    return round(float(row[0]), 6) if row else 0.0

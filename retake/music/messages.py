@@ -1,0 +1,82 @@
+"""What people are told on Telegram: one message an event, recorded with the change that it is about.
+
+They are sent in order by `retake.music.outbox`. A message of a pending step is replied to with a note.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from retake.music.database import Cursor
+from retake.music.rows import Pipeline, as_object
+from retake.music.states import AWAITING_MANUAL, FAILED, PUBLISHED, Step
+from retake.music.tables import messages
+
+PENDING = "pending"
+
+Buttons = Sequence[tuple[str, str]]
+
+_RESULTS = {
+    Step.COVER: "the cover is ready",
+    Step.VIDEO: "the video is ready",
+    Step.THUMB: "the thumbnail is ready",
+    Step.META: "title, description and tags are ready",
+    Step.REVIEW: "the review is in",
+}
+
+LONGEST = 3500
+"""Characters of a message; Telegram takes 4096."""
+
+
+def record(cursor: Cursor, row: Pipeline, event: str, job_id: int, now: Any) -> None:
+    """Record what is to be told of `row`, which has just changed by the event; once, however often it is recorded."""
+    about = (messages.c.pipeline_id == row.id) & (messages.c.event == event)
+    known = cursor.row(select(messages.c.id).where(about & (messages.c.run_number == row.run_number)))
+    if known:
+        return
+    text, buttons = message_of(row, event, job_id)
+    values = {
+        "pipeline_id": row.id,
+        "event": event,
+        "run_number": row.run_number,
+        "job_id": job_id,
+        "text": text[:LONGEST],
+        "buttons": _json(buttons),
+        "created_at": now,
+    }
+    cursor.change(insert(messages).values(values))
+
+
+def message_of(row: Pipeline, event: str, job_id: int) -> tuple[str, Buttons]:
+    """Return the text of a message, and its buttons: (label, callback data)."""
+    what = f"{row.track_title} #{row.id}"
+    if event == FAILED:
+        step, _, reason = (row.failed_reason or "").partition(": ")
+        return f"⚠️ {what}: {step} failed\n{reason}", [("🔄 Retry", f"ytpub_retry_{row.id}")]
+    if event == PENDING and row.step:
+        buttons = [("✅ Approve", f"ytpub_approve_{row.id}_{job_id}"), ("✖️ Cancel", f"ytpub_cancel_{row.id}_{job_id}")]
+        lines = [f"🎵 {what}: {_RESULTS[row.step]}", *_details(row), "Reply to have it done again with your note."]
+        return "\n".join(lines), buttons
+    if event == PUBLISHED:
+        warning = f"\n⚠️ {row.warning}" if row.warning else ""
+        return f"🎬 {what} is published: https://youtu.be/{row.youtube_video_id}{warning}", []
+    if event == AWAITING_MANUAL:
+        return f"❓ {what} needs your decision\n{row.failed_reason}\nretake music resolve {row.id}", []
+    raise ValueError(f"{event!r} is no event that is told")
+
+
+def _details(row: Pipeline) -> list[str]:
+    if row.step is Step.META:
+        meta = as_object(row.metadata_json) or {}
+        return [str(meta.get("title", "")), ", ".join(map(str, meta.get("tags", [])))]
+    if row.step is Step.REVIEW:
+        review = as_object(row.review_json) or {}
+        return [f"Verdict: {review.get('verdict')}", *(f"• {note}" for note in review.get("notes", []))]
+    return []
+
+
+def _json(buttons: Buttons) -> str:
+    import json
+
+    return json.dumps([list(button) for button in buttons], ensure_ascii=False)
