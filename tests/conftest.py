@@ -63,6 +63,7 @@ PROCESSES = {
     "test_locks",
     "test_make",
     "test_migrations",
+    "test_music_migrations",
     "test_outbox",
     "test_postgres",
     "test_saga",
