@@ -78,7 +78,7 @@ def music_app(
     )
     app.add_middleware(
         Gatekeeper,
-        prefix=PREFIX.rpartition("/")[0],
+        prefix="/api",
         key=api_key,
         hook=WEBHOOK if webhook else None,
         hook_secret=webhook.secret if webhook else "",
