@@ -19,6 +19,7 @@ FPS = 15
 WHITE = "#ffffff"
 TOLERANCE_S = 0.5  # by which the video may be longer or shorter than its sound
 
+_BARS = SIZE.width // 16
 _BAND = 200  # pixels of height that the waveform may take …
 _TOP = 490  # … from here down
 _SHADE = 0.45  # how much darker the cover is behind the middle of the waveform, which a white cover would swallow
@@ -26,21 +27,33 @@ _SHADE = 0.45  # how much darker the cover is behind the middle of the waveform,
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _AAC = re.compile(r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Audio: aac\b", re.MULTILINE)
 _STILL = "scale=out_color_matrix=bt709:out_range=tv,format={},loop=loop=-1:size=1"
+_ENLARGED = "scale={}:{}:flags=neighbor:in_range=full:out_range=full"
+_WAVE = (
+    # showwaves counts, modulo 256, how many samples cover a dot: at this rate 20 at most, and any is seen.
+    "aformat=channel_layouts=mono:sample_rates=24000",
+    "apad=pad_dur=0.2",  # gives the shortest of tracks a frame
+    f"showwaves=s={_BARS}x{_BAND // 4}:mode=cline:rate={FPS}:draw=full:scale=sqrt",
+    "format=gray",
+    "lut=c0=255*gt(val\\,0)",
+    # Bars with gaps, drawn small: they are the width of the encoder's blocks, which halves the file.
+    _ENLARGED.format(_BARS * 4, _BAND // 4),
+    f"drawgrid=x=-1:y=-1:w=4:h={_BAND}:t=1:c=black:replace=1",
+    _ENLARGED.format(SIZE.width, _BAND),
+)
 _FILTERS = ";".join(
     (
         f"[0:v]{_STILL.format('yuv420p')}[cover]",
         f"[1:v]{_STILL.format('yuva420p')}[ink]",
-        # The ink is converted once, and the waveform is its transparency: half the work of a waveform in colour, which
-        # would be converted in each frame. The pad gives the shortest of tracks a frame.
-        f"[2:a:0]aformat=channel_layouts=mono,apad=pad_dur=0.2,showwaves=s={SIZE.width}x{_BAND}:mode=cline:rate={FPS}"
-        ":draw=full:scale=sqrt,format=gray[wave]",
+        f"[2:a:0]{','.join(_WAVE)}[wave]",
+        # The ink is converted once, and the waveform is its transparency: a waveform in colour would be converted in
+        # each frame.
         "[ink][wave]alphamerge[waveform]",
         f"[cover][waveform]overlay=0:{_TOP}:format=yuv420:shortest=1,"
         "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv[v]",
     )
 )
 # A still picture and a one-coloured band: the fastest preset and one quality for all frames take half the time of the
-# next preset, and make the file about half as large again.
+# next preset, at about the same size of file.
 _VIDEO = ("-c:v", "libx264", "-preset", "ultrafast", "-qp", "25", "-pix_fmt", "yuv420p")
 _SOUND = ("-c:a", "aac", "-b:a", "192k", "-ac", "2")
 _LOOK = ("-format_whitelist", video.CONTAINERS, "-i", "video.mp4", "-map", "0", "-c", "copy", "-f", "null", "-")

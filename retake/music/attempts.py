@@ -132,8 +132,11 @@ class AttemptStore:
             if (now.state, now.run_number) != (row.state, row.run_number):
                 return
             end_jobs(cursor, row.id, "failed", self.clock.now(), shown_reason(error), code)
-            reason = {"state": states.FAILED, "failed_reason": f"{row.step}: {shown_reason(error)}", "current_job": 0}
-            self._tell(cursor, self._store.set(cursor, now, reason), now.current_job or 0)
+            values: dict[str, Any] = {"state": states.FAILED, "failed_reason": f"{row.step}: {shown_reason(error)}"}
+            if row.step is Step.PUBLISH and now.youtube_video_id:  # only its thumbnail is missing
+                values = {"state": states.PUBLISHED, "warning": shown_reason(error)}
+            saved = self._store.set(cursor, now, {**values, "current_job": 0})
+            self._tell(cursor, saved, now.current_job or 0)
 
     def _end(
         self,

@@ -10,7 +10,7 @@ from sqlalchemy import ClauseElement
 from retake.clock import Clock
 from retake.music.tables import SCHEMA
 from retake.runs.database import Database, nowhere, open_database
-from retake.runs.schema import LEDGER, bring_up_to_date, for_reading, version
+from retake.runs.schema import bring_up_to_date, for_reading, ledger_schema, version
 from retake.runs.sql_ledger import SqlLedger
 from retake.runs.statements import Prepared, Row
 
@@ -100,11 +100,11 @@ def open_music_database(url: str, clock: Clock, *, read_only: bool = False) -> M
 def _for_reading(database: Database) -> Database:
     found = version(database, SCHEMA)
     if found == SCHEMA.newest:
-        return for_reading(database, LEDGER)
+        return for_reading(database)
     if found is not None:
         return for_reading(database, SCHEMA)  # which raises StateError
     database.close()
     empty = nowhere()
-    for schema in (LEDGER, SCHEMA):
+    for schema in (ledger_schema(), SCHEMA):
         schema.metadata.create_all(empty.engine)
     return empty

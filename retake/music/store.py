@@ -6,6 +6,7 @@ two, the service's upkeep creates the run (`retake.music.upkeep`), with the same
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -21,6 +22,8 @@ from retake.music.rows import Job, Pipeline
 from retake.music.states import Standing, Step
 from retake.music.tables import LARGEST_ID, pipeline_jobs, pipelines
 from retake.operations.port import Refusal
+from retake.runs.run import StaleRun
+from retake.runs.states import IllegalTransition, Trigger
 
 PIPELINE = tuple(pipelines.c)
 JOB = tuple(pipeline_jobs.c)
@@ -142,7 +145,7 @@ class PipelineStore:
                 raise Refusal(f"no upload waits for a decision; say again instead (state={row.state})")
             return {"state": states.PUBLISHED, "youtube_video_id": video_id, "failed_reason": None}
 
-        return self.change(pipeline_id, change)
+        return self.change(pipeline_id, change)  # nobody is told: a person has just said so
 
     def cancel(self, pipeline_id: int, *, job: int | None = None) -> Pipeline:
         """Cancel it; no paid call begins afterwards."""
@@ -153,7 +156,29 @@ class PipelineStore:
             end_jobs(cursor, row.id, "cancelled", self.clock.now())
             return {"state": states.CANCELLED, "current_job": 0}
 
-        return self.change(pipeline_id, change)
+        cancelled = self.change(pipeline_id, change)
+        cancel_run(self.database, cancelled)
+        return cancelled
+
+    def abandon(self, row: Pipeline) -> None:
+        """Cancel a pipeline whose present run was cancelled on the ledger; nothing if it has moved on."""
+
+        def change(cursor: Cursor, now: Pipeline) -> Mapping[str, Any]:
+            if (now.state, now.run_number) != (row.state, row.run_number):
+                return {}
+            end_jobs(cursor, row.id, "cancelled", self.clock.now())
+            return {"state": states.CANCELLED, "current_job": 0}
+
+        self.change(row.id, change)
+
+    def start_over(self, row: Pipeline) -> None:
+        """Give a step that runs by its row another run: its present one has ended. Nothing if it has moved on."""
+
+        def change(cursor: Cursor, now: Pipeline) -> Mapping[str, Any]:
+            moved_on = (now.state, now.run_number) != (row.state, row.run_number)
+            return {} if moved_on else {"run_number": now.run_number + 1}
+
+        begin_run(self.database, self.change(row.id, change), "recovery")
 
     def change(self, pipeline_id: int, change: Callable[[Cursor, Pipeline], Mapping[str, Any]]) -> Pipeline:
         """Set what `change(cursor, row)` returns, and return the row. What `change` raises undoes everything."""
@@ -256,6 +281,14 @@ def end_jobs(
 def begin_run(database: MusicDatabase, row: Pipeline, actor: str) -> None:
     """Create the run of the step that is running, unless it is there."""
     database.ledger.create_for_task(row.task_id, row.run_key, actor=actor, pipeline=NAME)
+
+
+def cancel_run(database: MusicDatabase, row: Pipeline) -> None:
+    """Cancel the present run of a pipeline that was cancelled, if it has not ended."""
+    run = database.ledger.find(row.run_key)
+    if run and not run.ended and run.pipeline == NAME:
+        with suppress(StaleRun, IllegalTransition):  # it has moved meanwhile, and ends by itself
+            database.ledger.move(run, Trigger.CANCEL_COMMAND, actor=ACTOR)
 
 
 def pacific_midnight(now: datetime) -> datetime:

@@ -33,8 +33,13 @@ class Schema(NamedTuple):
 
 REVISIONS = ("0001", "0002")
 VERSION_TABLE = "retake_schema"
-LEDGER = Schema(REVISIONS, VERSION_TABLE, Path(__file__).parent / "migrations", metadata)
-"""The tables of a ledger."""
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def ledger_schema() -> Schema:
+    """Return the tables of a ledger."""
+    return Schema(REVISIONS, VERSION_TABLE, MIGRATIONS, metadata)
+
 
 MIGRATION_LOCK = 0x52657461  # "Reta": the advisory lock for changes of a server's tables
 
@@ -44,11 +49,14 @@ _IS_THERE = {
 }
 
 
-def bring_up_to_date(database: Database, schema: Schema = LEDGER) -> None:
+def bring_up_to_date(database: Database, schema: Schema | None = None) -> None:
     """Create the tables, or migrate them to the newest version. Safe to call from several processes at once.
+
+    Without `schema`, here and in the functions below, they are those of a ledger.
 
     Raises StateError for an unknown version, StorageError.
     """
+    schema = schema or ledger_schema()
     if version(database, schema) != schema.newest:
         with _changing(database) as connection:
             _upgrade(connection, schema)
@@ -56,11 +64,12 @@ def bring_up_to_date(database: Database, schema: Schema = LEDGER) -> None:
         _read_while_others_write(database)
 
 
-def for_reading(database: Database, schema: Schema = LEDGER) -> Database:
+def for_reading(database: Database, schema: Schema | None = None) -> Database:
     """Return `database`, or an empty one if it has no tables.
 
     Raises StateError for tables of another version, StorageError.
     """
+    schema = schema or ledger_schema()
     found = version(database, schema)
     if found is None:
         database.close()
@@ -77,8 +86,9 @@ def for_reading(database: Database, schema: Schema = LEDGER) -> Database:
     return database
 
 
-def version(database: Database, schema: Schema = LEDGER) -> str | None:
+def version(database: Database, schema: Schema | None = None) -> str | None:
     """Return the version of the tables, or None without tables. Raises StateError for an unknown one, StorageError."""
+    schema = schema or ledger_schema()
     with database.cursor() as cursor:
         cursor.execute(_IS_THERE[database.dialect.name].format(schema.version_table))
         if cursor.fetchone() is None:

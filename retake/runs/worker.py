@@ -10,6 +10,7 @@
     raises a CodedError that the policy        retry_scheduled, with the policy's next_retry_at
       retries
     raises Decided                             as the job has decided: retry_scheduled, or failed
+    raises Postponed                           retry_scheduled, though nothing has failed
     raises another, or too often               failed, with the standard error record
     raises OutcomeUnknown                      failed: a call that may have been paid for is not repeated, unless
                                                the policy names that very code
@@ -95,6 +96,14 @@ class Decided(CodedError):
     def __init__(self, error: CodedError, decision: Decision, where: str) -> None:
         super().__init__(error.code, str(error), retry_after_s=error.retry_after_s)
         self.decision, self.where = decision, where
+
+
+class Postponed(RetakeError):
+    """The job cannot be done yet, and nothing has failed: the run is claimed again `after_s` seconds later."""
+
+    def __init__(self, message: str, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class Worker:
@@ -183,6 +192,8 @@ class Worker:
         except Stopped:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
+        except Postponed as error:
+            return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(Note("run.note", {"text": str(error)}),))
         except StaleRun as error:  # from `RunHandle.check`
             return Outcome(Trigger.PROCESS_RESTART, notes=(Note("run.note", {"text": str(error)}),))
         except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker

@@ -11,7 +11,7 @@ From the shell: python -m retake.sandbox --help. The stand-in of B2 is separate:
 from retake.sandbox.billing import BillLine, VendorBill
 from retake.sandbox.database import RecordedCall
 from retake.sandbox.orders import FAULTS, KINDS, Order, parse_order
-from retake.sandbox.sandbox import ENVIRONMENT, Sandbox, endpoints
+from retake.sandbox.sandbox import ENVIRONMENT, Sandbox, endpoints, music_endpoints
 from retake.sandbox.task import Pace, VendorTask
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "VendorBill",
     "VendorTask",
     "endpoints",
+    "music_endpoints",
     "parse_order",
 ]

@@ -7,17 +7,21 @@ from datetime import datetime
 import click
 
 from retake.sandbox import ENVIRONMENT, FAULTS, KINDS, Pace, RecordedCall, Sandbox, endpoints, parse_order
+from retake.sandbox.orders import UPLOAD_FAULTS
 
 _FAULTS = {
     **FAULTS,
+    **UPLOAD_FAULTS,
     "400-599[-html]": "refused with that status; -html: with a gateway's page",
+    "403-REASON": "refused with a reason of YouTube's, such as quotaExceeded",
     "slow=SECONDS": "carried out, but answered late",
 }
 _GRAMMAR = f"""\b
 An order is KIND[#CALLS]=FAULT, such as upscale#1-2=500. Kinds:
   {", ".join(KINDS[:7])}
   {", ".join(KINDS[7:11])}
-  {", ".join(KINDS[11:])}
+  {", ".join(KINDS[11:16])}
+  {", ".join(KINDS[16:])}
 
 \b
 Faults:
@@ -33,7 +37,7 @@ Faults:
 @click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
 @click.option("--no-singles", is_flag=True, help="Imagine tasks offer only their grid.")
 def main(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed: int | None, **flags: bool) -> None:
-    """Run stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) on 127.0.0.1 until Ctrl-C."""
+    """Run stand-ins (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) on 127.0.0.1 until Ctrl-C."""
     try:
         times, parsed = Pace.of(pace), [str(parse_order(order)) for order in orders]
     except ValueError as error:

@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-from retake.sandbox import posts
+from retake.sandbox import music_texts, posts
 from retake.sandbox.billing import CHAT
 from retake.sandbox.http_messages import Response, error_response
 from retake.sandbox.task_service import ApiCall
@@ -45,7 +45,7 @@ def complete(call: ApiCall) -> Response:
     texts = [_text_of(message) for message in body["messages"]]
     rng = random.Random(f"{call.service.seed}/chat/{call.n}")
     images = sum(part.get("type") == "image_url" for message in body["messages"] for part in _parts(message))
-    answer = {"index": rng.randint(1, images)} if images else posts.write(texts, rng)
+    answer = {"index": rng.randint(1, images)} if images else music_texts.write(texts, rng) or posts.write(texts, rng)
     return _completion(call, body["model"], texts, json.dumps(answer, ensure_ascii=False))
 
 

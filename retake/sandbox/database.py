@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS tasks  (id TEXT PRIMARY KEY, kind TEXT NOT NULL, crea
                                    cancelled REAL);
 CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, text TEXT NOT NULL, base INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS files  (key TEXT PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS things (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, id));
 """
 _KEYS = {"facts": "name", "files": "key"}
 _CALL = "id, kind, n, at, request, outcome, carried_out, price, task_id"
@@ -76,7 +77,32 @@ class _Connection:
             return self._db.execute(sql, values).fetchall()
 
 
-class SandboxDatabase(_Connection):
+class _Things(_Connection):
+    """What stand-ins keep besides tasks (messages, videos), as JSON objects."""
+
+    def keep(self, kind: str, thing_id: str, body: dict[str, Any]) -> None:
+        """Store a thing, in place of an earlier one with that id."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO things VALUES (?, ?, ?) ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body",
+                (kind, thing_id, json.dumps(body, ensure_ascii=False)),
+            )
+
+    def drop(self, kind: str, thing_id: str) -> None:
+        with self._writing() as db:
+            db.execute("DELETE FROM things WHERE kind = ? AND id = ?", (kind, thing_id))
+
+    def thing(self, kind: str, thing_id: str) -> dict[str, Any] | None:
+        rows = self._rows("SELECT body FROM things WHERE kind = ? AND id = ?", (kind, thing_id))
+        return json.loads(rows[0][0]) if rows else None
+
+    def things(self, kind: str) -> list[dict[str, Any]]:
+        """Return the things of one kind, in the order in which they were first kept."""
+        rows = self._rows("SELECT body FROM things WHERE kind = ? ORDER BY rowid", (kind,))
+        return [json.loads(body) for (body,) in rows]
+
+
+class SandboxDatabase(_Things):
     """Safe to use from many threads; with a `path`, from many processes. `identity` is unique to each database."""
 
     def __init__(self, path: str = ":memory:") -> None:

@@ -66,8 +66,13 @@ class Request:
         return self.headers.get("content-type", "").startswith("application/json") and bool(self.fields)
 
     def summary(self) -> Any:
-        """Return what is recorded of the request: its form, its JSON without image bytes and secrets, or its query."""
-        return self.form or (_redacted(self.json) if self.body else dict(self.query))
+        """Return what is recorded of the request: the range of a chunk, its form or JSON without image bytes and
+        secrets, or its query."""
+        if "content-range" in self.headers:
+            return {**self.query, "content_range": self.headers["content-range"], "bytes": len(self.body)}
+        if self.form:
+            return _redacted(self.form)
+        return _redacted(self.json) if self.body else dict(self.query)
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,12 @@ def gateway_page(status: int) -> Response:
     return Response(status, GATEWAY_PAGE, "text/html")
 
 
+_SECRETS = ("secret", "client_secret", "refresh_token", "secret_token")
+
+
 def _redacted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: "…" if key == "secret" and item else _redacted(item) for key, item in value.items()}
+        return {key: "…" if key in _SECRETS and item else _redacted(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_redacted(item) for item in value]
     if isinstance(value, str) and value.startswith("data:"):

@@ -1,4 +1,5 @@
-"""Stand-ins of what alerts are sent through: Slack, PagerDuty's Events v2, Twilio, Telegram, and a webhook.
+"""Stand-ins of what alerts are sent through: Slack, PagerDuty's Events v2, Twilio, and a webhook. Telegram is in
+telegram.py.
 
 Formats from the services' documentation. Not documented, and so assumptions: the wording of some errors.
 """
@@ -63,16 +64,3 @@ def sms(call: ApiCall) -> Response:
     if missing:
         return sms_error(400, _SMS_CODES[missing[0]], f"'{missing[0]}' is required")
     return Response(201, {"sid": f"SM{call.n:032x}", "status": "queued", "error_code": None})
-
-
-def telegram_error(status: int, description: str = "") -> Response:
-    body = {"ok": False, "error_code": status, "description": description or f"Error {status}"}
-    return error_response(status, body | ({"parameters": {"retry_after": 1}} if status == 429 else {}))
-
-
-def telegram(call: ApiCall) -> Response:
-    """POST /bot<TOKEN>/sendMessage."""
-    text, chat_id = str(call.request.fields.get("text") or ""), call.request.fields.get("chat_id")
-    if not chat_id or not text.strip() or len(text) > 4096:
-        return telegram_error(400, f"Bad Request: message {'is too long' if len(text) > 4096 else 'or chat is empty'}")
-    return Response(200, {"ok": True, "result": {"message_id": call.n, "chat": {"id": chat_id}, "text": text}})

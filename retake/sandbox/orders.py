@@ -6,6 +6,8 @@
     imagine#2=cut-after       the second imagine is carried out and billed, then the connection is cut
     runway#1-3=hang           the first three creations get no answer
     chat#1,4=slow=2.5         the first and the fourth chat call take 2.5 s longer
+    upload.put#2=cut-midway   half of the second chunk arrives
+    thumbnail=403-rateLimitExceeded   every thumbnail is refused with that reason of YouTube's
 
 CALLS counts the calls of that kind since the order was placed, from 1.
 """
@@ -19,6 +21,7 @@ KINDS = (
     *("imagine", "upscale", "fetch", "runway", "poll", "chat", "download"),
     *("histories", "organization", "account", "models"),
     *("slack", "pagerduty", "sms", "telegram", "webhook"),
+    *("updates", "token", "youtube", "upload.start", "upload.put", "upload.ask", "thumbnail"),
 )
 CREATING = ("imagine", "upscale", "runway")  # calls that start a task
 
@@ -35,21 +38,24 @@ FAULTS = {
     "never-ends": "the task is accepted and stays in progress forever",
     "quota": "refused because the account has no credit left",
 }
+UPLOAD_FAULTS = {"cut-midway": "half of a chunk arrives, then the connection is closed (upload.put alone)"}
+YOUTUBE = ("youtube", "upload.start", "upload.put", "upload.ask", "thumbnail")  # calls that can fail with a reason
 TASK_FAULTS = ("task-failed", "task-rejected", "never-ends")
-SILENT_FAULTS = ("cut-before", "cut-after", "hang", "hang-after")  # the client gets no answer
+SILENT_FAULTS = ("cut-before", "cut-after", "cut-midway", "hang", "hang-after")  # the client gets no answer
 _NOT_CARRIED_OUT = ("cut-before", "hang", "quota", "status")
 
-_STATUS = re.compile(r"([45]\d\d)(-html)?", re.ASCII)
+_STATUS = re.compile(r"([45]\d\d)(-html)?(?:-([a-z]+[A-Z][A-Za-z]+))?", re.ASCII)
 _SLOW = re.compile(r"slow=(\d+(?:\.\d+)?)", re.ASCII)
 
 
 class VendorFault(NamedTuple):
-    """What happens to a call. `name` is a key of FAULTS, "status" or "slow"."""
+    """What happens to a call. `name` is a key of FAULTS or UPLOAD_FAULTS, "status" or "slow"."""
 
     name: str
     status: int = 0  # of "status"
     html: bool = False  # of "status": a gateway's page instead of the vendor's JSON
     seconds: float = 0.0  # of "slow"
+    reason: str = ""  # of "status": YouTube's own name of the error
 
     @property
     def carried_out(self) -> bool:
@@ -58,7 +64,7 @@ class VendorFault(NamedTuple):
 
     def __str__(self) -> str:
         if self.name == "status":
-            return f"{self.status}-html" if self.html else f"{self.status}"
+            return f"{self.status}-html" if self.html else f"{self.status}-{self.reason}".rstrip("-")
         return f"slow={self.seconds:g}" if self.name == "slow" else self.name
 
 
@@ -88,15 +94,19 @@ def parse_order(text: str) -> Order:
     fault = parse_fault(parts.fault)
     if fault.name in ("no-id", *TASK_FAULTS) and kind not in CREATING:
         raise ValueError(f"{fault} is only possible for calls that start a task: {', '.join(CREATING)}")
+    if fault.name in UPLOAD_FAULTS and kind != "upload.put":
+        raise ValueError(f"{fault} is only possible for a chunk of an upload: upload.put")
+    if fault.reason and kind not in YOUTUBE:
+        raise ValueError(f"a reason is only possible for calls of YouTube: {', '.join(YOUTUBE)}")
     return Order(kind, fault, spans)
 
 
 def parse_fault(text: str) -> VendorFault:
     """Parse the part of an order after "=". Raises ValueError."""
-    if text in FAULTS:
+    if text in FAULTS or text in UPLOAD_FAULTS:
         return VendorFault(text)
-    if status := _STATUS.fullmatch(text):
-        return VendorFault("status", status=int(status[1]), html=bool(status[2]))
+    if (status := _STATUS.fullmatch(text)) and not (status[2] and status[3]):
+        return VendorFault("status", status=int(status[1]), html=bool(status[2]), reason=status[3] or "")
     if slow := _SLOW.fullmatch(text):
         return VendorFault("slow", seconds=float(slow[1]))
     raise ValueError(f"{text!r} is not a fault. {_possible()}")
@@ -105,5 +115,6 @@ def parse_fault(text: str) -> VendorFault:
 def _possible() -> str:
     return (
         f"Kinds: {', '.join(KINDS)}. Faults: an HTTP status from 400 to 599 (500), the same as a gateway's page "
-        f"(502-html), slow=SECONDS, {', '.join(FAULTS)}."
+        f"(502-html), one with a reason of YouTube's (403-quotaExceeded), slow=SECONDS, "
+        f"{', '.join([*FAULTS, *UPLOAD_FAULTS])}."
     )

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from retake.sandbox import routes
+from retake.sandbox import routes, telegram, youtube
 from retake.sandbox.billing import bill
 from retake.sandbox.database import RecordedCall
 from retake.sandbox.http_messages import Request, Response, gateway_page
-from retake.sandbox.orders import SILENT_FAULTS, TASK_FAULTS, Order, VendorFault, parse_order
+from retake.sandbox.orders import SILENT_FAULTS, TASK_FAULTS, UPLOAD_FAULTS, Order, VendorFault, parse_order
 from retake.sandbox.task_service import ApiCall, TaskService
+
+_CONTROLS = {**telegram.CONTROLS, **youtube.CONTROLS}
 
 
 class Delivery(NamedTuple):
@@ -36,7 +38,7 @@ class RequestHandler:
         row, n, fault = self._database.begin_call(route.kind_of(request), request.summary(), self._service.now())
         if fault and fault.name == "slow":
             self._pause(fault.seconds)
-        task_fault = fault.name if fault and fault.name in TASK_FAULTS else ""
+        task_fault = fault.name if fault and fault.name in (*TASK_FAULTS, *UPLOAD_FAULTS) else ""
         done = _carry_out(route, ApiCall(request, self._service, n, task_fault, args), fault)
         carried_out = done.ok and (fault is None or fault.carried_out)
         delivery = _delivery(done, fault)
@@ -44,6 +46,9 @@ class RequestHandler:
         return delivery
 
     def _control(self, request: Request) -> Response:
+        control_of = _CONTROLS.get(f"{request.method} {request.path.removeprefix('/sandbox/')}")
+        if control_of:
+            return control_of(self._service, request)
         database = self._database
         answers: dict[str, Callable[[], Any]] = {
             "health": lambda: {"sandbox": "retake", "books": database.identity},

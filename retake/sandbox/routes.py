@@ -5,7 +5,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from retake.sandbox import chat, legnext, notices, piapi, runway
+from retake.sandbox import chat, legnext, notices, piapi, runway, telegram, youtube
 from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import VendorFault
 from retake.sandbox.task_service import ApiCall
@@ -18,6 +18,7 @@ class VendorApi(NamedTuple):
     key_of: Callable[[Request], str] | None = None  # None lets every caller in
     quota: Callable[[], Response] | None = None  # None answers 402
     check: Callable[[Request], Response | None] | None = None  # what else every request is checked for
+    named: Callable[[int, str], Response] | None = None  # a refusal with a reason of the vendor's own
 
     def reject(self, request: Request) -> Response | None:
         """Return the answer to a request without a key (any key is valid) or that fails the check, or None."""
@@ -29,6 +30,8 @@ class VendorApi(NamedTuple):
         """Return the answer to a call that `fault` keeps from being carried out: a status, or quota."""
         if fault.name == "quota":
             return self.quota() if self.quota else self.error(402)
+        if fault.reason and self.named:
+            return self.named(fault.status, fault.reason)
         return gateway_page(fault.status) if fault.html else self.error(fault.status)
 
 
@@ -64,9 +67,13 @@ FILES = VendorApi(plain_error)
 SLACK = VendorApi(notices.slack_error)
 PAGERDUTY = VendorApi(notices.pagerduty_error)
 TWILIO = VendorApi(notices.sms_error, notices.basic_credentials)
-TELEGRAM = VendorApi(notices.telegram_error)
+TELEGRAM = VendorApi(telegram.error)
+YOUTUBE = VendorApi(youtube.error, attrgetter("bearer_token"), youtube.quota, named=youtube.error)
+GOOGLE_TOKENS = VendorApi(youtube.token_error)
 
 _ID = r"([0-9A-Za-z-]+)"
+_BOT = r"/telegram/bot[^/]+"
+_UPLOADS = "/upload/youtube/v3"
 ROUTES = (
     Route("POST", "/piapi/api/v1/task", piapi.kind_of, PIAPI, piapi.create),
     Route("GET", f"/piapi/api/v1/task/{_ID}", "fetch", PIAPI, piapi.get),
@@ -85,7 +92,19 @@ ROUTES = (
     Route("POST", r"/slack/services/.+", "slack", SLACK, notices.slack),
     Route("POST", "/pagerduty/v2/enqueue", "pagerduty", PAGERDUTY, notices.pagerduty),
     Route("POST", rf"/twilio/2010-04-01/Accounts/{_ID}/Messages\.json", "sms", TWILIO, notices.sms),
-    Route("POST", r"/telegram/bot[^/]+/sendMessage", "telegram", TELEGRAM, notices.telegram),
+    Route("POST", f"{_BOT}/sendMessage", "telegram", TELEGRAM, telegram.send_message),
+    Route("POST", f"{_BOT}/answerCallbackQuery", "telegram", TELEGRAM, telegram.answer_callback_query),
+    Route("POST", f"{_BOT}/getMe", "telegram", TELEGRAM, telegram.get_me),
+    Route("POST", f"{_BOT}/getUpdates", "updates", TELEGRAM, telegram.get_updates),
+    Route("POST", f"{_BOT}/setWebhook", "updates", TELEGRAM, telegram.set_webhook),
+    Route("POST", f"{_BOT}/deleteWebhook", "updates", TELEGRAM, telegram.delete_webhook),
+    Route("POST", "/youtube/token", "token", GOOGLE_TOKENS, youtube.token),
+    Route("GET", "/youtube/v3/channels", "youtube", YOUTUBE, youtube.channels),
+    Route("GET", "/youtube/v3/playlistItems", "youtube", YOUTUBE, youtube.playlist_items),
+    Route("GET", "/youtube/v3/videos", "youtube", YOUTUBE, youtube.videos),
+    Route("POST", f"{_UPLOADS}/videos", "upload.start", YOUTUBE, youtube.start),
+    Route("PUT", f"{_UPLOADS}/videos", youtube.kind_of, YOUTUBE, youtube.put),
+    Route("POST", f"{_UPLOADS}/thumbnails/set", "thumbnail", YOUTUBE, youtube.set_thumbnail),
     Route("POST", r"/webhook(?:/.*)?", "webhook", FILES, lambda _: Response(200, {})),
     Route("GET", rf"/files/{_ID}/([0-9a-z]+\.(?:png|mp4))", "download", FILES, send_file),
 )
@@ -98,7 +117,8 @@ def find(request: Request) -> tuple[Route, tuple[str, ...]]:
     for route, match in matches:
         if route.method == method:
             return route, match.groups()
-    vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT}
+    vendors = {"piapi": PIAPI, "legnext": LEGNEXT, "runway": RUNWAY, "openai": CHAT, "telegram": TELEGRAM}
+    vendors |= {"youtube": YOUTUBE, "upload": YOUTUBE}
     api = matches[0][0].api if matches else vendors.get(request.path.split("/")[1], FILES)
     status = 405 if matches else 404
     return Route(method, request.path, "unknown", VendorApi(api.error), lambda _: api.error(status)), ()

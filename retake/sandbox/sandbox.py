@@ -14,6 +14,7 @@ from retake.clock import Clock, SystemClock
 from retake.sandbox.billing import VendorBill, bill
 from retake.sandbox.database import RecordedCall, SandboxDatabase
 from retake.sandbox.orders import parse_order
+from retake.sandbox.people import TelegramPhone, YouTubeStudio
 from retake.sandbox.request_handler import RequestHandler
 from retake.sandbox.server import HOST, Server
 from retake.sandbox.task import Pace, VendorTask
@@ -40,8 +41,17 @@ def endpoints(url: str, provider: str = "piapi") -> dict[str, dict[str, str]]:
     }
 
 
+def music_endpoints(url: str) -> dict[str, dict[str, str]]:
+    """Return what API_KEYS has besides `endpoints` for music: where Telegram and YouTube are."""
+    return {
+        "telegram": {"endpoint": f"{url}/telegram"},
+        "youtube": {"endpoint": url, "token_endpoint": f"{url}/youtube/token"},
+    }
+
+
 class Sandbox:
-    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API) over HTTP on 127.0.0.1, as a context manager.
+    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) over HTTP on 127.0.0.1, as a
+    context manager. Once it is entered, `telegram` acts as a user, and `youtube` shows what the channel's owner sees.
 
     state    a directory for records and media; None keeps them in memory. A later sandbox with the same state serves
              the same links, on the same port if it is free. While one is running with that state, another serves
@@ -79,6 +89,7 @@ class Sandbox:
         self._database = SandboxDatabase(str(self._state / "books.sqlite3") if self._state else ":memory:")
         try:
             self.url = self._join() or self._serve()
+            self.telegram, self.youtube = TelegramPhone(self.url), YouTubeStudio(self.url)
         except BaseException:
             self.close()
             raise
@@ -157,9 +168,8 @@ class Sandbox:
         service = TaskService(
             self._database, self._clock, self._pace, seed=seed, quick=self._quick, singles=self._singles
         )
-        closing = threading.Event()
-        handler = RequestHandler(service, closing.wait, self._on_call)
-        server = self._listen(handler, closing)
+        handler = RequestHandler(service, service.closing.wait, self._on_call)
+        server = self._listen(handler, service.closing)
         service.url = f"http://{HOST}:{server.port}"
         self._database.put("facts", "port", str(server.port))
         server.start()

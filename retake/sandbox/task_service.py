@@ -1,7 +1,7 @@
 """Accepts the tasks of all stand-ins, and makes their pictures and videos when they are first downloaded."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 from retake.clock import Clock
 from retake.sandbox import pictures, video
 from retake.sandbox.database import SandboxDatabase
-from retake.sandbox.http_messages import Request
+from retake.sandbox.http_messages import Request, Response
 from retake.sandbox.task import Pace, TaskStatus, VendorTask
 
 _FILES = {
@@ -42,6 +42,8 @@ class TaskService:
     ) -> None:
         self.database, self.pace, self.seed, self.quick, self.singles = database, pace, seed, quick, singles
         self.url = ""  # of the sandbox; set once it listens
+        self.closing = threading.Event()  # set when it closes, for code that waits on behalf of a client
+        self.guard = threading.RLock()  # held by a stand-in while it reads and changes what it keeps
         self._clock = clock
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
@@ -131,3 +133,7 @@ class TaskService:
 def is_picture_task(task: VendorTask, seller: str = "") -> bool:
     """Return whether `task` is an imagine or upscale task ordered from `seller` ("" is PiAPI)."""
     return task.kind in ("imagine", "upscale") and task.request.get("seller", "") == seller
+
+
+Control = Callable[[TaskService, Request], Response]
+"""Answers a test's own request to a stand-in, below /sandbox/."""

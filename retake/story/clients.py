@@ -59,28 +59,10 @@ class RealVendors:
         self._keys = keys
 
     def midjourney(self) -> Midjourney:
-        chosen, key = self._settings.midjourney, self._key("midjourney")
+        from retake.vendors.midjourney import open_midjourney
+
         timeout_s = self._settings.workflow.call_timeout_seconds
-        if chosen.provider == "legnext":
-            from retake.vendors.legnext import LegNext
-
-            return LegNext(
-                chosen.endpoint,
-                key,
-                process_mode=chosen.process_mode,
-                aspect_ratio=chosen.aspect_ratio,
-                timeout_s=timeout_s,
-            )
-        from retake.vendors.piapi import PiAPI
-
-        return PiAPI(
-            chosen.endpoint,
-            chosen.task_endpoint,
-            key,
-            process_mode=chosen.process_mode,
-            aspect_ratio=chosen.aspect_ratio,
-            timeout_s=timeout_s,
-        )
+        return open_midjourney(self._settings.midjourney, self._key("midjourney"), timeout_s=timeout_s)
 
     def video_generator(self) -> VideoGenerator:
         from retake.vendors.runway import Runway

@@ -11,6 +11,7 @@ from pathlib import Path
 import requests
 
 from retake.sandbox import FAULTS, KINDS
+from retake.sandbox.orders import UPLOAD_FAULTS
 
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
 
@@ -65,4 +66,4 @@ def test_the_help_lists_every_kind_of_call_and_every_fault() -> None:
     with _start("--help") as process:
         shown, _ = process.communicate(timeout=10)
     assert process.returncode == 0
-    assert {name for name in (*KINDS, *FAULTS) if not re.search(rf"\b{name}\b", shown)} == set()
+    assert {name for name in (*KINDS, *FAULTS, *UPLOAD_FAULTS) if not re.search(rf"\b{name}\b", shown)} == set()

@@ -6,23 +6,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.sandbox.orders import CREATING, FAULTS, KINDS, Order, Span, VendorFault, parse_order
+from retake.sandbox.orders import CREATING, FAULTS, KINDS, YOUTUBE, Order, Span, VendorFault, parse_order
 
 spans = st.tuples(st.integers(1, 500), st.integers(0, 50)).map(lambda pair: Span(pair[0], pair[0] + pair[1]))
 faults = st.one_of(
     st.sampled_from(sorted(FAULTS)).map(VendorFault),
-    st.builds(VendorFault, st.just("status"), status=st.integers(400, 599), html=st.booleans(), seconds=st.just(0.0)),
+    st.builds(
+        VendorFault,
+        st.just("status"),
+        status=st.integers(400, 599),
+        html=st.booleans(),
+        seconds=st.just(0.0),
+        reason=st.just(""),
+    ),
+    st.builds(
+        VendorFault,
+        st.just("status"),
+        status=st.integers(400, 599),
+        html=st.just(False),
+        seconds=st.just(0.0),
+        reason=st.sampled_from(("quotaExceeded", "rateLimitExceeded")),
+    ),
     st.builds(
         VendorFault,
         st.just("slow"),
         status=st.just(0),
         html=st.just(False),
         seconds=st.integers(0, 9999).map(lambda hundredths: hundredths / 100),
+        reason=st.just(""),
     ),
 )
 
 
 def _possible(order: Order) -> bool:
+    if order.fault.reason:
+        return order.kind in YOUTUBE
     return order.kind in CREATING or order.fault.name not in ("no-id", "task-failed", "task-rejected", "never-ends")
 
 
@@ -53,6 +71,13 @@ def test_calls_are_counted_from_one(text: str, calls: list[int]) -> None:
     assert [n for n in range(1, 6) if parse_order(text).meets(n)] == calls
 
 
+def test_a_refusal_by_youtube_may_have_a_reason() -> None:
+    order = parse_order("thumbnail#1=403-quotaExceeded")
+    assert (order.fault.status, order.fault.reason, order.fault.html) == (403, "quotaExceeded", False)
+    assert parse_order(str(order)) == order
+    assert str(parse_order("upload.put#2=cut-midway")) == "upload.put#2=cut-midway"
+
+
 def test_spaces_do_not_matter() -> None:
     assert parse_order(" upscale #1 - 2 , 4 = 502-html ") == parse_order("upscale#1-2,4=502-html")
 
@@ -72,6 +97,9 @@ def test_spaces_do_not_matter() -> None:
         ("upscale=explode", "cut-after"),
         ("fetch=no-id", "imagine, upscale, runway"),
         ("chat=task-failed", "imagine, upscale, runway"),
+        ("upload.ask=cut-midway", "upload.put"),
+        ("chat=403-quotaExceeded", "thumbnail"),
+        ("thumbnail=403-html-quotaExceeded", "403-html-quotaExceeded"),
     ],
 )
 def test_a_bad_order_says_what_is_wrong_and_what_is_possible(text: str, said: str) -> None:

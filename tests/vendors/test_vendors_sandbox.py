@@ -27,6 +27,9 @@ PIXEL = (
 CHANNELS = ("slack", "pagerduty", "sms", "telegram", "webhook")
 """Calls of channels: tests/alerts/test_channels_sandbox.py looks at them."""
 
+MUSIC = ("updates", "token", "youtube", "upload.start", "upload.put", "upload.ask", "thumbnail")
+"""Calls of Telegram and YouTube: test_telegram.py and test_youtube.py look at them."""
+
 STATUSES = ("400", "401", "403", "408", "409", "429", "500")
 PAGES = ("403-html", "502-html")
 TASK_FAULTS = ("task-failed", "task-rejected", "never-ends")
@@ -153,6 +156,7 @@ def test_every_kind_of_call_is_looked_at() -> None:
         "account",
         "models",
         *CHANNELS,
+        *MUSIC,
     }
 
 

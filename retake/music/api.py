@@ -1,0 +1,312 @@
+"""The API of the music pipelines: docs/music.md, section "API"."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from logging import getLogger
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
+from sqlalchemy import literal, select
+from starlette.exceptions import HTTPException
+
+from retake import __version__
+from retake.bucket import Bucket
+from retake.bucket.contract import NotFound
+from retake.errors import RetakeError, in_words
+from retake.exit_codes import ExitCode
+from retake.foreign_text import several_lines
+from retake.music import api_schema as schema
+from retake.music.file_answer import file_answer
+from retake.music.gatekeeper import Gatekeeper
+from retake.music.rows import Pipeline
+from retake.music.states import step_of
+from retake.music.store import MOST_LISTED, NewPipeline, PipelineStore, UnknownPipeline
+from retake.operations.port import Refusal
+from retake.strict_json import parse
+
+PREFIX = "/api/music/pipeline"
+WEBHOOK = "/telegram/webhook"
+THREADS = 16
+"""Requests that are answered at the same time; each may hold a connection to the database."""
+
+_ALIVE = select(literal(1))
+_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_NAME = re.compile(r"[a-z0-9.-]{1,80}", re.ASCII)
+_MOST_FAULTS = 20
+_DETAIL = 4000  # characters
+
+_log = getLogger(__name__)
+
+
+class Webhook(NamedTuple):
+    """Telegram's updates by HTTP: the secret that proves that they are Telegram's, and what takes each of them."""
+
+    secret: str
+    on_update: Callable[[object], None]
+
+
+def media_url(pipeline_id: int, name: str) -> str:
+    """Return the path at which the API gives a file of a pipeline, which is what its `*_url` columns hold."""
+    return f"{PREFIX}/{pipeline_id}/media/{name}"
+
+
+def media_key(pipeline_id: int, name: str) -> str:
+    """Return the key of that file in the bucket."""
+    return f"music/{pipeline_id}/{name}"
+
+
+def music_app(
+    store: PipelineStore,
+    bucket: Bucket,
+    api_key: str,
+    *,
+    wake: Callable[[], None] = lambda: None,
+    webhook: Webhook | None = None,
+) -> FastAPI:
+    """Return the service as an ASGI application.
+
+    `bucket` is all of it; files are below "music/". `wake` is called whenever a step has been started. `webhook` is
+    what takes Telegram's updates, None where they do not come by HTTP.
+    """
+    app = FastAPIOffline(
+        title="Retake: music",
+        version=__version__,
+        description="From a track to a published video on YouTube, with a person's yes after each step.",
+        redoc_url=None,
+        redirect_slashes=False,
+        strict_content_type=False,
+        lifespan=_lifespan,
+    )
+    app.add_middleware(
+        Gatekeeper,
+        prefix=PREFIX.rpartition("/")[0],
+        key=api_key,
+        hook=WEBHOOK if webhook else None,
+        hook_secret=webhook.secret if webhook else "",
+    )
+    router = _router()
+    _add_queries(router, store, bucket)
+    _add_actions(router, store, wake)
+    app.include_router(router)
+    _add_health(app, store)
+    if webhook:
+        _add_webhook(app, webhook)
+    _add_errors(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    from anyio.to_thread import current_default_thread_limiter
+
+    current_default_thread_limiter().total_tokens = THREADS
+    yield
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+
+Responses = dict[int | str, dict[str, Any]]
+
+_REFUSED: Responses = {
+    404: {"model": schema.RefusalAnswer, "description": "no such pipeline"},
+    409: {"model": schema.RefusalAnswer, "description": "not as things stand; nothing is changed"},
+}
+_UNKNOWN: Responses = {404: _REFUSED[404]}
+_KNOWN: Responses = {200: {"model": schema.CreatedAnswer, "description": "known by its Idempotency-Key"}}
+
+
+def _router() -> APIRouter:
+    common: Responses = {
+        401: {"model": schema.RefusalAnswer, "description": "the key is missing or wrong"},
+        413: {"model": schema.RefusalAnswer, "description": "the body is larger than 64 KiB"},
+        422: {"model": schema.FaultsAnswer, "description": "the request is not as described"},
+        503: {"model": schema.RefusalAnswer, "description": "database or bucket are away"},
+    }
+    # The gatekeeper checks the key; this describes it.
+    bearer = Depends(HTTPBearer(auto_error=False, description="the key of MUSIC_API_KEY"))
+    return APIRouter(prefix=PREFIX, responses=common, dependencies=[bearer], tags=["pipelines"])
+
+
+def _add_queries(router: APIRouter, store: PipelineStore, bucket: Bucket) -> None:
+    @router.get("", response_model=schema.ListAnswer)
+    def listing(
+        state: Annotated[schema.StateName | None, Query(description="none: all but published and cancelled")] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
+    ) -> Response:
+        """List pipelines, newest first."""
+        found = store.listing((state,) if state else (), limit=limit)
+        return answer({"pipelines": [row.shown() for row in found]})
+
+    @router.get("/{pipeline_id}", response_model=schema.ShownAnswer, responses=_UNKNOWN)
+    def show(pipeline_id: schema.Id) -> Response:
+        """Show a pipeline and its attempts."""
+        row = store.get(_number(pipeline_id))
+        return answer({**row.shown(), "jobs": [job.shown() for job in store.jobs(row.id)]})
+
+    def media(pipeline_id: schema.Id, name: str, request: Request) -> Response:
+        """Return a file: the cover, the video or the thumbnail."""
+        number = _number(pipeline_id)
+        if not _NAME.fullmatch(name) or name.startswith("."):
+            raise HTTPException(404, "there is no such file")
+        try:
+            data, _ = bucket.read(media_key(number, name))
+        except NotFound:
+            raise HTTPException(404, "there is no such file") from None
+        return file_answer(name, data, request.headers.get("range"))
+
+    files: Responses = {
+        200: {"content": {"image/*": {}, "video/mp4": {}, "application/octet-stream": {}}, "description": "the file"},
+        206: {"content": {"image/*": {}, "video/mp4": {}, "application/octet-stream": {}}, "description": "a part"},
+        404: {"model": schema.RefusalAnswer, "description": "no such file"},
+        416: {"model": schema.RefusalAnswer, "description": "there is no such part"},
+    }
+    router.get("/{pipeline_id}/media/{name}", response_class=Response, responses=files)(media)
+    router.head("/{pipeline_id}/media/{name}", include_in_schema=False)(media)
+
+
+def _add_actions(router: APIRouter, store: PipelineStore, wake: Callable[[], None]) -> None:
+    def begun(row: Pipeline) -> Response:
+        wake()
+        return _done(row)
+
+    @router.post(
+        "",
+        status_code=201,
+        response_model=schema.CreatedAnswer,
+        responses=_KNOWN,
+    )
+    def create(
+        body: schema.CreateBody, idempotency_key: Annotated[schema.IdempotencyKey | None, Header()] = None
+    ) -> Response:
+        """Begin a pipeline."""
+        row, new = store.create(NewPipeline(body.track_title, body.audio, body.style, idempotency_key))
+        if new:
+            wake()
+        return answer({"id": row.id, "state": row.state}, 201 if new else 200)
+
+    @router.post("/{pipeline_id}/approve", response_model=schema.ActionAnswer, responses=_REFUSED)
+    def approve(pipeline_id: schema.Id, body: schema.StepBody | None = None) -> Response:
+        """Say yes to what is pending: the next step begins."""
+        return begun(store.approve(_number(pipeline_id), body.step if body else None))
+
+    @router.post("/{pipeline_id}/feedback", response_model=schema.ActionAnswer, responses=_REFUSED)
+    def feedback(pipeline_id: schema.Id, body: schema.FeedbackBody) -> Response:
+        """Have what is pending done again, but differently."""
+        return begun(store.feedback(_number(pipeline_id), body.feedback, body.step))
+
+    @router.post("/{pipeline_id}/publish", response_model=schema.ActionAnswer, responses=_REFUSED)
+    def publish(pipeline_id: schema.Id) -> Response:
+        """Publish what has been reviewed."""
+        return begun(store.publish(_number(pipeline_id)))
+
+    @router.post("/{pipeline_id}/cancel", response_model=schema.ActionAnswer, responses=_REFUSED)
+    def cancel(pipeline_id: schema.Id) -> Response:
+        """Cancel a pipeline; nothing is paid for afterwards."""
+        return _done(store.cancel(_number(pipeline_id)))
+
+    @router.post("/{pipeline_id}/retry", response_model=schema.RetryAnswer, responses=_REFUSED)
+    def retry(pipeline_id: schema.Id) -> Response:
+        """Do the failed step again, with everything before it kept."""
+        row = store.retry(_number(pipeline_id))
+        wake()
+        return answer({"ok": True, "retrying_step": step_of(row.state)})
+
+    @router.post("/{pipeline_id}/resolve", response_model=schema.ActionAnswer, responses=_REFUSED)
+    def resolve(pipeline_id: schema.Id, body: schema.ResolvedBody | schema.AgainBody) -> Response:
+        """Decide what became of a call whose outcome could not be found out."""
+        if isinstance(body, schema.AgainBody):
+            return begun(store.again(_number(pipeline_id)))
+        return _done(store.resolve(_number(pipeline_id), body.youtube_video_id))
+
+
+def _add_health(app: FastAPI, store: PipelineStore) -> None:
+    away: Responses = {503: {"model": schema.RefusalAnswer, "description": "the database is away"}}
+
+    @app.get("/health", response_model=schema.HealthAnswer, responses=away)
+    def health() -> Response:
+        """Tell whether the service and its database answer."""
+        with store.database.reading() as cursor:
+            cursor.rows(_ALIVE, name="alive")
+        return answer({"ok": True})
+
+
+def _add_webhook(app: FastAPI, webhook: Webhook) -> None:
+    @app.post(WEBHOOK, include_in_schema=False)
+    async def update(request: Request) -> Response:
+        try:
+            found = parse(await request.body())
+        except ValueError:  # not Telegram's, and whoever sends it is not helped by a refusal
+            return answer({"ok": True})
+        await run_in_threadpool(webhook.on_update, found)
+        return answer({"ok": True})
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """Return `value` as JSON, in ASCII, so that a lone surrogate from an outside program does no harm."""
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # NaN in a column that another program wrote: no JSON at all
+        text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
+    return Response(text, status, media_type="application/json")
+
+
+def _done(row: Pipeline) -> Response:
+    return answer({"ok": True, "state": row.state})
+
+
+def _number(text: str) -> int:
+    if not _ID.fullmatch(text):
+        raise UnknownPipeline(f"there is no pipeline {text}"[:80])
+    return int(text)
+
+
+def _refused(status: int, detail: str) -> Response:
+    return answer({"detail": several_lines(detail)[:_DETAIL]}, status)
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(UnknownPipeline)
+    async def unknown(request: Request, error: UnknownPipeline) -> Response:
+        return _refused(404, in_words(error))
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        return _refused(409, in_words(error))
+
+    @app.exception_handler(RetakeError)
+    async def failed(request: Request, error: RetakeError) -> Response:
+        _log.error("%s", error)
+        later = error.exit_code in (ExitCode.TRY_LATER, ExitCode.CONFIG)
+        return _refused(503 if later else 500, in_words(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return answer({"detail": [_fault(it) for it in error.errors()[:_MOST_FAULTS]]}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def turned_away(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI's word for a body that cannot be read
+            return _refused(422, "the body is not JSON that can be read")
+        refusal = _refused(error.status_code, str(error.detail))
+        refusal.headers.update(error.headers or {})
+        return refusal
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> Response:
+        return _refused(500, "this is a bug in Retake; its log has the details")
+
+
+def _fault(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what is wrong, without the input: it may be huge, or no JSON."""
+    where = [part if isinstance(part, int) else str(part)[:80] for part in found.get("loc", ())]
+    return {"loc": where, "msg": str(found.get("msg", ""))[:300], "type": str(found.get("type", ""))[:80]}

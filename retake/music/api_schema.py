@@ -1,0 +1,182 @@
+"""What the API of the music pipelines takes and gives, as pydantic models: its checks, and its description."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from retake.music.states import STATES, Step
+
+LONGEST_FILE_NAME = 255  # bytes
+
+
+def _storable(text: str) -> str:
+    """Return `text` if a database can hold it and a person can read it. Raises ValueError."""
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError("has characters that cannot be stored")
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+def _storable_or_empty(text: str) -> str:
+    return _storable(text) if text.strip() else ""
+
+
+def _file_name(text: str) -> str:
+    if any(sign in "/\\" or not sign.isprintable() for sign in text) or text.startswith("."):
+        raise ValueError("is not the plain name of a file in the audio folder")
+    if len(_storable(text).encode()) > LONGEST_FILE_NAME:
+        raise ValueError(f"is longer than {LONGEST_FILE_NAME} bytes")
+    return text
+
+
+def _known_state(text: str) -> str:
+    if text not in STATES:
+        raise ValueError(f"is none of {', '.join(STATES)}")
+    return text
+
+
+Title = Annotated[str, Field(min_length=1, max_length=100, examples=["Night Drive"]), AfterValidator(_storable)]
+Audio = Annotated[
+    str,
+    Field(min_length=1, max_length=LONGEST_FILE_NAME, description="a file in the audio folder", examples=["night.wav"]),
+    AfterValidator(_file_name),
+]
+Style = Annotated[
+    str,
+    Field(max_length=1000, description="goes into the prompts", examples=["synthwave, neon"]),
+    AfterValidator(_storable_or_empty),
+]
+Note = Annotated[str, Field(min_length=1, max_length=1000, examples=["darker"]), AfterValidator(_storable)]
+VideoId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$", examples=["dQw4w9WgXcQ"])]
+IdempotencyKey = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
+Id = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 1})]  # text: what is no number is not found
+StateName = Annotated[str, AfterValidator(_known_state), WithJsonSchema({"type": "string", "enum": list(STATES)})]
+
+
+class CreateBody(BaseModel):
+    """What a pipeline begins with."""
+
+    track_title: Title
+    audio: Audio
+    style: Style | None = None
+
+
+class StepBody(BaseModel):
+    """The step that is meant; another one than the pending is refused."""
+
+    step: Step | None = None
+
+
+class FeedbackBody(StepBody):
+    """What is to be different."""
+
+    feedback: Note
+
+
+class ResolvedBody(BaseModel):
+    """The video that the upload has made."""
+
+    model_config = ConfigDict(extra="forbid")
+    youtube_video_id: VideoId
+
+
+class AgainBody(BaseModel):
+    """Nothing was made: do the step anew."""
+
+    model_config = ConfigDict(extra="forbid")
+    again: Literal[True]
+
+
+class CreatedAnswer(BaseModel):
+    """A pipeline, new or already there."""
+
+    id: int
+    state: str
+
+
+class JobAnswer(BaseModel):
+    """An attempt at a step."""
+
+    id: int
+    pipeline_id: int
+    step: str
+    attempt: int
+    status: str
+    error: str | None
+    error_code: str | None
+    feedback: str | None
+    started_at: str
+    finished_at: str | None
+
+
+class PipelineAnswer(BaseModel):
+    """A pipeline."""
+
+    id: int
+    track_title: str
+    audio: str
+    style: str | None
+    state: str
+    cover_url: str | None
+    video_url: str | None
+    thumbnail_url: str | None
+    metadata_json: dict[str, Any] | None
+    review_json: dict[str, Any] | None
+    youtube_video_id: str | None
+    failed_reason: str | None
+    warning: str | None
+    created_at: str
+    updated_at: str
+
+
+class ShownAnswer(PipelineAnswer):
+    """A pipeline with its attempts, in order."""
+
+    jobs: list[JobAnswer]
+
+
+class ListAnswer(BaseModel):
+    """Pipelines, newest first."""
+
+    pipelines: list[PipelineAnswer]
+
+
+class ActionAnswer(BaseModel):
+    """What was asked for is done or begun."""
+
+    ok: Literal[True]
+    state: str
+
+
+class RetryAnswer(BaseModel):
+    """The failed step is done again."""
+
+    ok: Literal[True]
+    retrying_step: Step
+
+
+class HealthAnswer(BaseModel):
+    """The service and its database answer."""
+
+    ok: Literal[True]
+
+
+class RefusalAnswer(BaseModel):
+    """Why not."""
+
+    detail: str
+
+
+class FaultAnswer(BaseModel):
+    """What is wrong with a request, and where."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class FaultsAnswer(BaseModel):
+    """What is wrong with a request."""
+
+    detail: str | list[FaultAnswer]

@@ -1,0 +1,171 @@
+"""What a step works with: its attempt, the vendors, the files, and a way to stop in time."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from retake.bucket import ANY, Bucket, NotFound
+from retake.clock import Clock
+from retake.errors import Code, PollFailed, Stopped
+from retake.music.attempts import Attempt, AttemptStore
+from retake.music.calls import CallBook, MusicJournal
+from retake.music.rows import Pipeline
+from retake.music.settings import MusicSettings
+from retake.music.states import Step
+from retake.paid.guard import RETRY, PaidCallGuard
+from retake.runs.run_handle import RunHandle
+from retake.vendors import ChatModel, Downloader, Midjourney, VideoPlatform
+
+FOLDER = "music/"
+"""Where the files of all pipelines are in the bucket: music/ID/NAME."""
+
+PIECE_S = 0.25
+"""Seconds after which a pause looks whether the service stops."""
+
+
+class MusicVendors(Protocol):
+    """The clients, each made (and its library loaded) when it is first asked for."""
+
+    def midjourney(self) -> Midjourney: ...
+
+    def chat(self) -> ChatModel: ...
+
+    def downloader(self) -> Downloader: ...
+
+    def youtube(self) -> VideoPlatform: ...
+
+
+class Workshop(NamedTuple):
+    """What all attempts of a process share."""
+
+    settings: MusicSettings
+    bucket: Bucket
+    attempts: AttemptStore
+    calls: CallBook
+    vendors: MusicVendors
+    prices: Mapping[str, float]  # by step that pays, in US dollars
+    stopping: Callable[[], bool]
+    random: Random
+
+    @property
+    def clock(self) -> Clock:
+        return self.attempts.clock
+
+
+class StepContext:
+    """One attempt at a step, and what it may use."""
+
+    def __init__(self, shop: Workshop, attempt: Attempt, handle: RunHandle) -> None:
+        self.shop, self.attempt, self._handle = shop, attempt, handle
+        self.settings, self.clock = shop.settings, shop.clock
+
+    @property
+    def row(self) -> Pipeline:
+        """The pipeline as it was when the attempt began."""
+        return self.attempt.pipeline
+
+    @property
+    def step(self) -> Step:
+        return self.attempt.step
+
+    def check(self) -> None:
+        """Return if the attempt may go on. Raises Stopped, and StaleRun if it was taken away."""
+        if self.shop.stopping():
+            raise Stopped("the service stops; the step goes on when it starts again")
+        self._handle.check()
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises what `check` raises."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        self.check()
+        while (left := (end - self.clock.now()).total_seconds()) > 0:
+            self.clock.sleep(min(left, PIECE_S))
+            self.check()
+
+    def present(self) -> Pipeline:
+        """Return the row as it is now. Raises StaleRun."""
+        return self.shop.attempts.present(self.attempt)
+
+    def save(self, **values: Any) -> Pipeline:
+        """Set columns of the row. Raises StaleRun."""
+        return self.shop.attempts.save(self.attempt, values)
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def audio(self) -> Path:
+        """Return where the track is."""
+        return Path(self.settings.music.audio_folder) / self.row.audio
+
+    def keep(self, name: str, kind: str, data: bytes) -> str:
+        """Save a file of the pipeline and return the path under which the API serves it.
+
+        A redo has a name of its own, so that an earlier result is not replaced: "cover-2.png".
+        """
+        name = f"{name}-{self.row.take}.{kind}"
+        self.check()
+        self.shop.bucket.write(f"{FOLDER}{self.row.id}/{name}", data, ANY)
+        return f"/api/music/pipeline/{self.row.id}/media/{name}"
+
+    def kept(self, url: str | None, what: str) -> bytes:
+        """Return the file that `keep` saved. Raises PollFailed if it is gone."""
+        name = (url or "").rpartition("/")[2]
+        try:
+            return self.shop.bucket.read(f"{FOLDER}{self.row.id}/{name}")[0]
+        except NotFound:
+            raise PollFailed(
+                Code.MISSING, f"the {what} is not in the bucket: {FOLDER}{self.row.id}/{name}; put it back"
+            ) from None
+
+    # --- paid calls ---------------------------------------------------------------------------------------------
+
+    def guard(self, journal: MusicJournal, on_unknown: str = RETRY) -> PaidCallGuard:
+        """Return the guard of this attempt's paid calls."""
+        return PaidCallGuard(
+            journal,
+            StepPrices(self.shop.prices),
+            lease=_Held(self),
+            clock=self.clock,
+            process=_Paying(self),
+            call_timeout_s=self.settings.workflow.call_timeout_seconds,
+            on_unknown=on_unknown,
+            how_to_decide=f"say retake music resolve {self.row.id} --again",
+        )
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now()
+
+
+class StepPrices:
+    """`retake.paid.guard.Budget`: the cap is kept by the journal, in the transaction that records the call."""
+
+    def __init__(self, prices: Mapping[str, float]) -> None:
+        self._prices = prices
+
+    def price(self, step: str) -> float:
+        return self._prices[step]
+
+    def reserve(self, step: str) -> None:
+        """Set nothing aside: recording the intent does."""
+
+
+class _Held:
+    """`retake.paid.guard.Held`: the run on the ledger."""
+
+    def __init__(self, context: StepContext) -> None:
+        self.check = context.check
+
+    def left(self) -> None:
+        """Return None: a call that a worker makes after it was taken for dead belongs to an intent of its own."""
+
+
+class _Paying:
+    """`retake.paid.guard.PayingProcess`."""
+
+    def __init__(self, context: StepContext) -> None:
+        self.pause, self.check_stop = context.pause, context.check
+
+    def kill_after(self, seconds: float) -> None:
+        """Do nothing: other steps are worked on in the same process."""

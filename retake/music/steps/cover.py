@@ -1,0 +1,109 @@
+"""The cover: one imagine, polled until its picture is there; the picture is saved as soon as it is.
+
+A task that the vendor has accepted is never ordered again, unless it ended as failed: whatever happens, the next
+attempt polls it.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from logging import getLogger
+from typing import Any
+
+from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed
+from retake.media.picture import Size, fit
+from retake.music.calls import MusicJournal
+from retake.music.context import StepContext
+from retake.music.rows import PaidCall
+from retake.music.texts import cover_prompt
+from retake.paid.guard import HOLD
+from retake.strict_json import parse
+from retake.vendors.pictures import first_picture
+
+SIZE = Size(1280, 720)
+
+_log = getLogger(__name__)
+
+
+class AwaitsPerson(Exception):
+    """Nobody can tell what became of a call; a person decides."""
+
+    def __init__(self, error: OutcomeUnknown | PollFailed) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def make_cover(context: StepContext) -> Mapping[str, Any]:
+    """Return the cover's path, once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
+    call = context.shop.calls.latest(context.attempt)
+    if call is None or call.outcome not in ("pending", "held", "accepted"):
+        call = _ordered(context)
+    elif call.outcome != "accepted":
+        call = _reconciled(context)
+    result = _awaited(context, call)
+    picture = _downloaded(context, call, result)
+    return {"cover_url": context.keep("cover", "png", fit(picture, SIZE))}
+
+
+def _ordered(context: StepContext) -> PaidCall:
+    row, midjourney = context.row, context.shop.vendors.midjourney()
+    prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shop.random.randrange(2**32)
+    guard = context.guard(_journal(context), context.settings.workflow.on_unknown_outcome)
+    try:
+        guard.call("cover", {"nonce": nonce, "prompt": prompt}, lambda: midjourney.imagine(prompt, nonce))
+    except OutcomeUnknown as error:
+        raise _unknown(context, error) from error
+    return _accepted(context)
+
+
+def _reconciled(context: StepContext) -> PaidCall:
+    """Find out what became of a call that was begun by an attempt which died."""
+    try:
+        context.guard(_journal(context), context.settings.workflow.on_unknown_outcome).reconcile()
+    except OutcomeUnknown as error:
+        raise _unknown(context, error) from error
+    return _accepted(context)
+
+
+def _journal(context: StepContext) -> MusicJournal:
+    return MusicJournal(context.shop.calls, context.attempt, context.shop.vendors.midjourney().find)
+
+
+def _accepted(context: StepContext) -> PaidCall:
+    call = context.shop.calls.latest(context.attempt)
+    assert call is not None, "the guard has recorded the answer"
+    _log.info("%s: the cover is ordered: task %s", context.row.task_id, call.answer, extra={"step": "cover"})
+    return call
+
+
+def _unknown(context: StepContext, error: OutcomeUnknown) -> Exception:
+    return AwaitsPerson(error) if context.settings.workflow.on_unknown_outcome == HOLD else error
+
+
+def _awaited(context: StepContext, call: PaidCall) -> Mapping[str, Any]:
+    """Return the task's result. Raises TaskFailed, whereupon it is ordered anew, and PollFailed."""
+    music, midjourney, task_id = (
+        context.settings.music,
+        context.shop.vendors.midjourney(),
+        str(parse(call.answer or "")),
+    )
+    end = context.now + timedelta(seconds=music.image_timeout_seconds)
+    while True:
+        context.check()
+        state = midjourney.fetch(task_id)
+        if state.failure:
+            context.shop.calls.settle(call, "wasted", state.failure, task_id)
+            raise state.failure
+        if state.result is not None:
+            return state.result
+        if context.now >= end:
+            late = f"task {task_id} has no picture after {music.image_timeout_seconds:g} s; it is polled again"
+            raise PollFailed(Code.POLL_TIMEOUT, late)
+        context.pause(min(music.poll_seconds, max(0.05, (end - context.now).total_seconds())))
+
+
+def _downloaded(context: StepContext, call: PaidCall, result: Mapping[str, Any]) -> bytes:
+    downloader, most = context.shop.vendors.downloader(), context.settings.workflow.max_picture_bytes
+    try:
+        return first_picture(result, downloader, most)
+    except LinkExpired:
+        return first_picture(_awaited(context, call), downloader, most)  # asked again, the vendor gives a new link

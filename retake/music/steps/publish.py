@@ -1,0 +1,140 @@
+"""Publishing, which is never done twice.
+
+An upload's session makes no video until its last byte is there, and tells what became of it afterwards. So its URI is
+in the row before the first byte is sent, and whoever goes on asks it first. Where the session is gone, the row says
+whether its last chunk was begun: if not, nothing was published; if so, the video is looked for by the nonce in its
+description, and a person decides where it is not found.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from logging import getLogger
+from typing import Any
+
+from retake.errors import ErrorClass, PollFailed, SessionGone, VendorError
+from retake.music.context import StepContext
+from retake.music.rows import Pipeline, as_object
+from retake.music.steps.cover import AwaitsPerson
+from retake.music.texts import description_with_nonce, new_nonce
+from retake.retrying.backoff import Intervals
+from retake.vendors import VideoDetails
+
+LOOK_PAUSE_S = 10.0
+"""Seconds between two looks for a video: a new one may take a while to be listed."""
+
+_log = getLogger(__name__)
+
+
+def publish(context: StepContext) -> Mapping[str, Any]:
+    """Return the video's id, and a warning if it has no thumbnail. Raises VendorError, AwaitsPerson, Stopped."""
+    row = context.row
+    video_id = row.youtube_video_id
+    if video_id is None:
+        video_id = _uploaded(context)
+        context.save(youtube_video_id=video_id)  # upload_session stays: a worker that wakes up finds it taken
+        _log.info("%s: published as %s", row.task_id, video_id, extra={"step": "publish"})
+    return {"youtube_video_id": video_id, "warning": _thumbnail_set(context, video_id)}
+
+
+def _uploaded(context: StepContext) -> str:
+    row = context.row
+    if row.nonce is None:
+        row = context.save(nonce=new_nonce(row.id, context.shop.random))
+    if row.upload_session is None:
+        return _sent(context, row, None)
+    try:
+        return _sent(context, row, row.upload_session)
+    except SessionGone as gone:
+        row = context.present()
+        if row.last_chunk_begun:
+            return _found(context, row, gone)
+        _log.info("%s: its upload was given up by YouTube unfinished; a new one is started", row.task_id)
+        row = context.save(upload_session=None, last_chunk_begun=False)
+        return _sent(context, row, None)
+
+
+def _sent(context: StepContext, row: Pipeline, session: str | None) -> str:
+    music, meta = context.settings.music, as_object(row.metadata_json) or {}
+    details = VideoDetails(
+        title=str(meta.get("title") or row.track_title),
+        description=description_with_nonce(str(meta.get("description") or ""), row.nonce or ""),
+        tags=tuple(map(str, meta.get("tags") or [])),
+        category_id=music.category_id,
+        privacy=music.privacy,
+        made_for_kids=music.made_for_kids,
+    )
+    video = context.kept(row.video_url, "video")
+    return context.shop.vendors.youtube().upload(details, VideoBytes(video), UploadLog(context), session=session)
+
+
+def _found(context: StepContext, row: Pipeline, gone: SessionGone) -> str:
+    """Return the id of the video that the upload has made. Raises AwaitsPerson if it is not found."""
+    youtube = context.shop.vendors.youtube()
+    end = context.now + timedelta(seconds=context.settings.music.publish_look_seconds)
+    while True:
+        context.check()
+        try:
+            if found := youtube.find(row.nonce or ""):
+                return found
+        except PollFailed as error:
+            _log.warning("%s: looking for its video failed: %s", row.task_id, error)
+        left = (end - context.now).total_seconds()
+        if left <= 0:
+            break
+        context.pause(min(LOOK_PAUSE_S, left))
+    looked = context.settings.music.publish_look_seconds
+    text = f"its upload may have made a video, and none was found in {looked:g} s; look on YouTube, then say which"
+    raise AwaitsPerson(PollFailed(gone.code, text)) from gone
+
+
+def _thumbnail_set(context: StepContext, video_id: str) -> str | None:
+    """Set the thumbnail, repeated like a step; return what went wrong, or None."""
+    music, youtube = context.settings.music, context.shop.vendors.youtube()
+    pauses, attempt = Intervals(music.step_retry_backoff_sec), 1
+    while True:
+        context.check()
+        try:
+            youtube.set_thumbnail(video_id, context.kept(context.row.thumbnail_url, "thumbnail"))
+        except VendorError as error:
+            _log.warning("%s: the thumbnail is not set: %s", context.row.task_id, error)
+            if error.error_class is not ErrorClass.TEMPORARY or attempt > music.step_max_retries:
+                return f"the thumbnail could not be set: {error}"
+            context.pause(max(pauses.delay_s(attempt), error.retry_after_s or 0.0))
+            attempt += 1
+        else:
+            return None
+
+
+class VideoBytes:
+    """`retake.vendors.UploadSource` of bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def read(self, start: int, length: int) -> bytes:
+        return self._data[start : start + length]
+
+
+class UploadLog:
+    """`retake.vendors.UploadHooks`: what the row must say before anything is sent."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._last_chunk_begun = False
+
+    def check(self) -> None:
+        """Raises Stopped, StaleRun: nothing more is sent then."""
+        self._context.check()
+        self._context.present()
+
+    def started(self, session: str) -> None:
+        self._context.shop.attempts.save_session(self._context.attempt, session)
+
+    def before_last_chunk(self) -> None:
+        if not self._last_chunk_begun:
+            self._context.save(last_chunk_begun=True)
+            self._last_chunk_begun = True

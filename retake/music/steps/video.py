@@ -1,0 +1,50 @@
+"""The video, a waveform of the track over its cover, and the thumbnail: made on this machine."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from retake.errors import Code, PollFailed
+from retake.media import MediaError
+from retake.media.audio import audio_facts
+from retake.media.thumbnail import thumbnail
+from retake.media.waveform import waveform_video
+from retake.music.context import StepContext
+from retake.music.texts import colour_in
+
+MOST_AUDIO_BYTES = 200 * 10**6
+LOOK_S = 120.0
+RENDER_S = 4 * 3600.0
+
+
+def make_video(context: StepContext) -> Mapping[str, Any]:
+    """Return the video's path, once it is in the bucket. Raises VendorError, MediaError, Stopped."""
+    audio, cover = _sound(context), context.kept(context.row.cover_url, "cover")
+    colour = colour_in(context.row.note or "")
+    with TemporaryDirectory(prefix="retake-") as folder:
+        out = Path(folder) / "video.mp4"
+        given = {"colour": colour} if colour else {}
+        waveform_video(cover, audio, out, stopping=context.shop.stopping, timeout_s=RENDER_S, **given)
+        return {"video_url": context.keep("video", "mp4", out.read_bytes())}
+
+
+def make_thumbnail(context: StepContext) -> Mapping[str, Any]:
+    """Return the thumbnail's path: the cover with the note's words, or the track's title. Raises as `make_video`."""
+    cover = context.kept(context.row.cover_url, "cover")
+    words = context.row.note or context.row.track_title
+    return {"thumbnail_url": context.keep("thumb", "jpg", thumbnail(cover, words))}
+
+
+def _sound(context: StepContext) -> Path:
+    """Return the track. Raises PollFailed, which no retry mends, for one that cannot be used."""
+    path, name = context.audio(), context.row.audio
+    if not path.is_file():
+        raise PollFailed(Code.MISSING, f"MUSIC.audio_folder has no {name}; put it there and retry")
+    if (size := path.stat().st_size) > MOST_AUDIO_BYTES:
+        raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MOST_AUDIO_BYTES} are taken")
+    try:
+        audio_facts(path, timeout_s=LOOK_S)
+    except MediaError as error:
+        raise PollFailed(Code.INVALID_INPUT, f"{name}: {error}") from error
+    return path

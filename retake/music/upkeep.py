@@ -1,0 +1,80 @@
+"""What keeps rows and runs together: a crash may come between the two writes of a change.
+
+the row                   its run                what happens
+───────────────────────   ────────────────────   ─────────────────────────────────────────────
+a step runs               is missing             it is created, with the key that it would have
+a step runs               failed, given up       the pipeline fails, with the run's error
+a step runs               was cancelled          the pipeline is cancelled
+a step runs               succeeded              it is started again: its result was not saved
+was cancelled             waits                  it is cancelled
+"""
+
+from logging import getLogger
+
+from sqlalchemy import Text, cast, or_, select
+
+from retake.errors import Code, ErrorRecord
+from retake.music import states
+from retake.music.attempts import AttemptStore
+from retake.music.rows import Pipeline
+from retake.music.store import NAME, PIPELINE, PipelineStore, begin_run, cancel_run
+from retake.music.tables import pipelines
+from retake.runs.recovery import ACTOR, Recovery
+from retake.runs.run import ERROR, Run
+from retake.runs.states import FINAL, TAKEN_UP, RunStatus
+from retake.runs.tables import task_runs
+
+_log = getLogger(__name__)
+
+_KEY = "music/" + cast(pipelines.c.id, Text) + "/" + cast(pipelines.c.run_number, Text)
+_OF_ROW = task_runs.c.idempotency_key == _KEY
+_WITHOUT_RUN = (
+    select(*PIPELINE, task_runs.c.run_id)
+    .select_from(pipelines.outerjoin(task_runs, _OF_ROW))
+    .where(or_(*(pipelines.c.state == states.running(step) for step in states.STEPS)))
+    .where(or_(task_runs.c.run_id.is_(None), *(task_runs.c.run_status == status for status in sorted(FINAL))))
+)
+_CANCELLED = (
+    select(*PIPELINE, task_runs.c.run_id)
+    .select_from(task_runs.join(pipelines, _OF_ROW))
+    .where(task_runs.c.pipeline == NAME, pipelines.c.state == states.CANCELLED)
+    .where(or_(*(task_runs.c.run_status == status for status in sorted(TAKEN_UP))))
+)
+
+
+class Upkeep:
+    """Brings rows and runs together again. Several processes may do so at the same time."""
+
+    def __init__(self, store: PipelineStore, recovery: Recovery) -> None:
+        self._store, self._recovery = store, recovery
+        self._attempts = AttemptStore(store)
+
+    def look(self) -> int:
+        """Mend what a crash has left, and return how many pipelines that were. Raises StorageError."""
+        self._recovery.sweep()
+        database = self._store.database
+        with database.reading() as cursor:
+            found = cursor.rows(_WITHOUT_RUN, name="without-run") + cursor.rows(_CANCELLED, name="cancelled")
+        for *row, run_id in found:
+            pipeline = Pipeline(*row)
+            if run_id is None:
+                begin_run(database, pipeline, ACTOR)
+            else:
+                self._mend(pipeline, database.ledger.get(run_id))
+        return len(found)
+
+    def _mend(self, row: Pipeline, run: Run) -> None:
+        _log.warning("%s is %s, and its run %s is %s: that is mended", row.task_id, row.state, run.run_id, run.status)
+        if row.state == states.CANCELLED:
+            cancel_run(self._store.database, row)
+        elif run.status is RunStatus.FAILED:
+            error = self._error_of(run)
+            self._attempts.strand(row, error.message or "its workers died of it", error.code or str(Code.SCRIPT_DIED))
+        elif run.status is RunStatus.CANCELLED:
+            self._store.abandon(row)
+        else:
+            self._store.start_over(row)
+
+    def _error_of(self, run: Run) -> ErrorRecord:
+        errors = [event.payload for event in self._store.database.ledger.events(run.run_id) if event.kind == ERROR]
+        return ErrorRecord(errors[-1] if errors else None)

@@ -1,0 +1,134 @@
+"""The workers of a process: each takes one run at a time from the ledger and makes an attempt at its step."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from logging import getLogger
+from typing import Any
+
+from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, redact
+from retake.media import MediaError
+from retake.music.attempts import Attempt
+from retake.music.context import StepContext, Workshop
+from retake.music.database import MusicDatabase
+from retake.music.settings import ServiceSettings
+from retake.music.states import Step
+from retake.music.steps import STEP_WORK
+from retake.music.steps.cover import AwaitsPerson
+from retake.music.store import NAME
+from retake.retrying.backoff import Intervals
+from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy
+from retake.runs.recovery import Recovery
+from retake.runs.run import STEP_DONE, StaleRun
+from retake.runs.run_handle import RunHandle
+from retake.runs.worker import Decided, Postponed, Worker, coded
+
+MOST_CAP_WAIT_S = 3600.0
+"""Seconds after which a step that the cap holds back looks again: the cap may have been raised."""
+
+CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
+"""The error code of an attempt that the cap holds back."""
+
+_log = getLogger(__name__)
+
+
+def policy_of(step: Step, music: ServiceSettings) -> RetryPolicy:
+    """Return how often a step is tried: publishing once, since an upload is not repeated blindly."""
+    retries = 0 if step is Step.PUBLISH else music.step_max_retries
+    return RetryPolicy(retries, Intervals(tuple(music.step_retry_backoff_sec)))
+
+
+class StepJob:
+    """The job of a run: one attempt at the step that its row names. The row is written first, then the run."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+
+    def __call__(self, handle: RunHandle) -> dict[str, Any] | None:
+        """Return what the ledger is to note of the step's result; None where the row has moved on."""
+        handle.check()
+        attempt = self._shop.attempts.begin(handle.run)
+        if attempt is None:
+            return None
+        _log.info("%s: %s, attempt %s", handle.run.task_id, attempt.step, attempt.job.attempt, extra=_about(attempt))
+        context = StepContext(self._shop, attempt, handle)
+        try:
+            values = STEP_WORK[attempt.step](context)
+        except Stopped:
+            self._shop.attempts.interrupt(attempt)
+            raise
+        except StaleRun:
+            raise
+        except CapReached as error:
+            raise self._postponed(attempt, error) from error
+        except AwaitsPerson as error:
+            raise self._held(attempt, error) from error
+        except Exception as error:
+            raise self._failed(attempt, as_coded(error)) from error
+        saved = self._shop.attempts.succeed(attempt, values)
+        _log.info("%s: %s", handle.run.task_id, saved.state, extra=_about(attempt))
+        return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt}
+
+    def _failed(self, attempt: Attempt, error: CodedError) -> Decided:
+        """Decide for the row and for the ledger whether the step is tried again."""
+        policy = policy_of(attempt.step, self._shop.settings.music)
+        decision = policy.decide(error, attempt.job.attempt, self._shop.random.random)
+        again = isinstance(decision, Retry)
+        self._shop.attempts.fail(attempt, str(error), error.code, again=again)
+        _log.log(30 if again else 40, "%s: %s failed: %s", attempt.run.task_id, attempt.step, error)
+        return _decided(attempt, error, decision)
+
+    def _held(self, attempt: Attempt, error: AwaitsPerson) -> Decided:
+        self._shop.attempts.await_person(attempt, str(error), error.error.code)
+        return _decided(attempt, error.error, GiveUp("a person decides", used_up=False))
+
+    def _postponed(self, attempt: Attempt, error: CapReached) -> Postponed:
+        """Let the step wait for the next day; no attempt is used up."""
+        self._shop.attempts.interrupt(attempt, str(error), CAP_REACHED)
+        now = self._shop.clock.now()
+        return Postponed(str(error), min(MOST_CAP_WAIT_S, (_midnight_after(now) - now).total_seconds()))
+
+
+def as_coded(error: Exception) -> CodedError:
+    """Return what a step raised as an error with a code. What a media tool cannot do is tried again."""
+    if isinstance(error, MediaError):
+        return CodedError(Code.MEDIA, str(error))
+    found = coded(error)
+    if found is error or isinstance(error, RetakeError):
+        return found
+    _log.error("a step ended with a bug", exc_info=error)
+    return CodedError(found.code, f"a bug: {type(error).__name__}: {redact(str(error))}")
+
+
+def workers(
+    database: MusicDatabase, shop: Workshop, *, name: str, heartbeat_s: float | None = None
+) -> tuple[Callable[[], Worker], Recovery]:
+    """Return what makes a worker, and the recovery that all of them share."""
+    music = shop.settings.music
+    recovery = Recovery(database.ledger, shop.clock, patience_s=music.stuck_seconds, pipeline=NAME)
+
+    def make() -> Worker:
+        return Worker(
+            database.ledger,
+            StepJob(shop),
+            policy_of(Step.COVER, music),
+            shop.clock,
+            name=name,
+            pipeline=NAME,
+            heartbeat_s=heartbeat_s or music.stuck_seconds / 4,
+            recovery=recovery,
+            result_kind=STEP_DONE,
+        )
+
+    return make, recovery
+
+
+def _decided(attempt: Attempt, error: CodedError, decision: Decision) -> Decided:
+    return Decided(error, decision, f"{NAME}.{attempt.step}")
+
+
+def _midnight_after(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+def _about(attempt: Attempt) -> dict[str, Any]:
+    return {"step": attempt.step.value, "attempt": attempt.job.attempt, "generation_id": attempt.run.task_id}
