@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Select, bindparam, func, or_, select
 
-from retake.errors import ErrorRecord
 from retake.music import states
+from retake.music.attempts import CAP_REACHED
 from retake.music.database import Cursor
 from retake.music.rows import PaidCall, task_of
 from retake.music.states import STEPS, Step
@@ -20,9 +20,6 @@ MOST = 1000
 
 PAYING = (Step.COVER, Step.META, Step.REVIEW)
 """The steps that order something."""
-
-CAP = "MUSIC.daily_cap_usd"
-"""What the error of an attempt begins with that waits for the next day."""
 
 
 class Trouble(NamedTuple):
@@ -40,11 +37,6 @@ class Trouble(NamedTuple):
     def item_id(self) -> str:
         """As operators call it: "music-7"."""
         return task_of(self.pipeline_id)
-
-    @property
-    def record(self) -> ErrorRecord:
-        """The error as a standard error record has it, as far as a row tells it."""
-        return ErrorRecord({"error_code": self.code, "message": self.error} if self.code else {"message": self.error})
 
 
 class Survey(NamedTuple):
@@ -160,7 +152,7 @@ _CAPPED = (
         pipeline_jobs.c.error, pipeline_jobs.c.error_code,
     )
     .select_from(_PRESENT_JOB)
-    .where(_AT_PAYING, pipeline_jobs.c.status == "interrupted", pipeline_jobs.c.error.startswith(CAP))
+    .where(_AT_PAYING, pipeline_jobs.c.status == "interrupted", pipeline_jobs.c.error_code == CAP_REACHED)
     .order_by(pipeline_jobs.c.id.desc())
     .limit(MOST)
 )  # fmt: skip
