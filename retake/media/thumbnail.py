@@ -13,7 +13,7 @@ MAX_BYTES = 2_000_000
 """Less than the 2 MB that YouTube accepts [developers.google.com/youtube/v3/docs/thumbnails/set]."""
 
 _QUALITIES = (92, 85, 75, 65, 50, 35, 20)  # of JPEG, from the best down
-_SIDE, _HEIGHT, _BOTTOM = 0.06, 0.42, 0.09  # of the picture: margins, the words' box, and what is free below them
+_SIDE, _HEIGHT, _BOTTOM = 0.06, 0.5, 0.08  # of the picture: margins, the words' box, and what is free below them
 _STROKE = 0.07  # of the letters' size: a dark edge around them
 _SHADE = 0.72  # how much darker the cover is at its lower edge
 _LETTERS, _EDGE = (255, 255, 255), (12, 12, 16)

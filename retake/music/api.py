@@ -23,11 +23,12 @@ from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
 from retake.foreign_text import several_lines
 from retake.music import api_schema as schema
+from retake.music.actions import PipelineActions
 from retake.music.file_answer import file_answer
 from retake.music.gatekeeper import Gatekeeper
 from retake.music.rows import Pipeline
 from retake.music.states import step_of
-from retake.music.store import MOST_LISTED, NewPipeline, PipelineStore, UnknownPipeline
+from retake.music.store import MOST_LISTED, NewPipeline, UnknownPipeline
 from retake.operations.port import Refusal
 from retake.strict_json import parse
 
@@ -63,7 +64,7 @@ def media_key(pipeline_id: int, name: str) -> str:
 
 
 def music_app(
-    store: PipelineStore,
+    store: PipelineActions,
     bucket: Bucket,
     api_key: str,
     *,
@@ -134,7 +135,7 @@ def _router() -> APIRouter:
     return APIRouter(prefix=PREFIX, responses=common, dependencies=[bearer], tags=["pipelines"])
 
 
-def _add_queries(router: APIRouter, store: PipelineStore, bucket: Bucket) -> None:
+def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> None:
     @router.get("", response_model=schema.ListAnswer)
     def listing(
         state: Annotated[schema.StateName | None, Query(description="none: all but published and cancelled")] = None,
@@ -171,7 +172,7 @@ def _add_queries(router: APIRouter, store: PipelineStore, bucket: Bucket) -> Non
     router.head("/{pipeline_id}/media/{name}", include_in_schema=False)(media)
 
 
-def _add_actions(router: APIRouter, store: PipelineStore, wake: Callable[[], None]) -> None:
+def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], None]) -> None:
     def begun(row: Pipeline) -> Response:
         wake()
         return _done(row)
@@ -226,7 +227,7 @@ def _add_actions(router: APIRouter, store: PipelineStore, wake: Callable[[], Non
         return _done(store.resolve(_number(pipeline_id), body.youtube_video_id))
 
 
-def _add_health(app: FastAPI, store: PipelineStore) -> None:
+def _add_health(app: FastAPI, store: PipelineActions) -> None:
     away: Responses = {503: {"model": schema.RefusalAnswer, "description": "the database is away"}}
 
     @app.get("/health", response_model=schema.HealthAnswer, responses=away)

@@ -235,7 +235,7 @@ def sandboxed(settings: MusicSettings, base_url: str) -> MusicSettings:
         ),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
         telegram=settings.telegram._replace(endpoint=f"{base}/telegram"),
-        youtube=settings.youtube._replace(endpoint=f"{base}/youtube", token_endpoint=f"{base}/youtube/token"),
+        youtube=settings.youtube._replace(endpoint=base, token_endpoint=f"{base}/youtube/token"),
         alerts=settings.alerts._replace(channels=(), escalate=()),
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -156,7 +157,7 @@ messages = Table(
     _text("buttons", "[]"),  # JSON: [[label, callback data], …]
     _moment("created_at"),
     Column("sent_at", UtcDateTime),
-    Column("message_id", Integer),  # Telegram's, to which people reply
+    Column("message_id", BigInteger),  # Telegram's, to which people reply
     _text("error", None),  # why it was refused for good
     UniqueConstraint("pipeline_id", "event", "run_number", name="uq_pipeline_messages_event"),
     sqlite_autoincrement=True,
@@ -165,7 +166,7 @@ messages = Table(
 updates = Table(
     "telegram_updates",
     metadata,
-    Column("update_id", Integer, primary_key=True, autoincrement=False),
+    Column("update_id", BigInteger, primary_key=True, autoincrement=False),
     _text("callback_id", None),
     _text("answer", None),
     _moment("received_at"),

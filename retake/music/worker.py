@@ -10,7 +10,7 @@ from retake.media import MediaError
 from retake.music.attempts import CAP_REACHED, Attempt
 from retake.music.context import StepContext, Workshop
 from retake.music.database import MusicDatabase
-from retake.music.settings import ServiceSettings
+from retake.music.settings import MusicSettings, ServiceSettings
 from retake.music.states import Step
 from retake.music.steps import STEP_WORK
 from retake.music.steps.cover import AwaitsPerson
@@ -21,6 +21,7 @@ from retake.runs.recovery import Recovery
 from retake.runs.run import STEP_DONE, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.worker import Decided, Postponed, Worker, coded
+from retake.vendors.prices import chat_call, imagine_call
 
 MOST_CAP_WAIT_S = 3600.0
 """Seconds after which a step that the cap holds back looks again: the cap may have been raised."""
@@ -117,6 +118,14 @@ def workers(
         )
 
     return make, recovery
+
+
+def step_prices(settings: MusicSettings) -> dict[str, float]:
+    """Return the price of a paid call in US dollars, by the step that makes it."""
+    factor = settings.prices.unknown_factor
+    chat = chat_call(settings.prices, settings.openai).usd(factor)
+    cover = imagine_call(settings.prices, settings.midjourney).usd(factor)
+    return {Step.COVER: cover, Step.META: chat, Step.REVIEW: chat}
 
 
 def _decided(attempt: Attempt, error: CodedError, decision: Decision) -> Decided:

@@ -16,6 +16,7 @@ from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
 from retake.story.documents import UPSCALE, Results, Status, Step
 from retake.story.step_context import PickJournal, StepContext, conclude
+from retake.vendors.pictures import single_links
 
 _log = getLogger(__name__)
 
@@ -132,9 +133,8 @@ def _pictures(context: StepContext, results: Results) -> list[str]:
     """Return the four pictures as links, or as data URIs cut from their grid."""
     if results.link_expired:
         results = _with_new_links(context, results)
-    singles = results.task_result.get("temporary_image_urls") or []
-    if len(singles) == 4:
-        return list(singles)
+    if singles := single_links(results.task_result):
+        return singles
     most = context.settings.workflow.max_picture_bytes
     grid = context.vendors.downloader().download(results.task_result["image_url"], most)
     return [context.media.data_uri(quarter) for quarter in context.media.quarters(grid)]

@@ -1,6 +1,9 @@
 """What vendors charge, in US dollars, as last seen on their pages and in their users' documents."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
+
+from retake.settings.shared import MidjourneySettings, OpenaiSettings, Prices
 
 CHAT_USD: Mapping[str, float] = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}
 """One call of some 1,500 tokens, by model."""
@@ -27,3 +30,41 @@ def guess(table: Mapping[str, float], factor: float) -> float:
     Spending that is estimated too high stops a day early; estimated too low, it exceeds the cap.
     """
     return round(max(table.values()) * factor, 6)
+
+
+class PricedCall(NamedTuple):
+    """What is charged for, and where its price comes from: the settings (PRICES), else the table of what is known."""
+
+    setting: str  # the key below PRICES
+    own: float | None  # the price given there
+    known: Mapping[str, float]
+    name: str  # of the mode or model in use
+    named_in: str  # the settings key that names it
+
+    def usd(self, factor: float) -> float:
+        """Return the price, guessed with PRICES.unknown_factor if it is unknown."""
+        price = self._price()
+        return guess(self.known, factor) if price is None else price
+
+    def warning(self, factor: float) -> str | None:
+        """Return the warning that the price is a guess, or None."""
+        if self._price() is not None:
+            return None
+        return (
+            f"{self.named_in}: the price of {self.name} is not known; it counts as {self.usd(factor):g} USD, "
+            f"{factor:g} times the dearest that is. Say what it costs in PRICES.{self.setting}"
+        )
+
+    def _price(self) -> float | None:
+        return self.known.get(self.name) if self.own is None else self.own
+
+
+def chat_call(prices: Prices, openai: OpenaiSettings) -> PricedCall:
+    """Return what one call to the chat API costs."""
+    return PricedCall("content", prices.content, CHAT_USD, openai.model, "API_KEYS.openai.model")
+
+
+def imagine_call(prices: Prices, midjourney: MidjourneySettings) -> PricedCall:
+    """Return what one order of four pictures costs."""
+    known = IMAGINE_USD[midjourney.provider]
+    return PricedCall("imagine", prices.imagine, known, midjourney.process_mode, "API_KEYS.midjourney.process_mode")

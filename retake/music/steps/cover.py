@@ -10,7 +10,7 @@ from logging import getLogger
 from typing import Any
 
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed
-from retake.media.picture import Size, fit
+from retake.media.picture import Size, fit, quarters
 from retake.music.calls import MusicJournal
 from retake.music.context import StepContext
 from retake.music.rows import PaidCall
@@ -104,6 +104,8 @@ def _awaited(context: StepContext, call: PaidCall) -> Mapping[str, Any]:
 def _downloaded(context: StepContext, call: PaidCall, result: Mapping[str, Any]) -> bytes:
     downloader, most = context.shop.vendors.downloader(), context.settings.workflow.max_picture_bytes
     try:
-        return first_picture(result, downloader, most)
+        return first_picture(result, downloader, most, quarters)
     except LinkExpired:
-        return first_picture(_awaited(context, call), downloader, most)  # asked again, the vendor gives a new link
+        return first_picture(
+            _awaited(context, call), downloader, most, quarters
+        )  # asked again, the vendor gives a new link

@@ -23,7 +23,7 @@ def upgrade() -> None:
     pipeline_messages()
     op.create_table(
         "telegram_updates",
-        sa.Column("update_id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("update_id", sa.BigInteger, primary_key=True, autoincrement=False),
         words("callback_id", None),
         words("answer", None),
         moment("received_at"),
@@ -132,7 +132,7 @@ def pipeline_messages() -> None:
         words("buttons", "[]"),
         moment("created_at"),
         sa.Column("sent_at", UtcDateTime),
-        sa.Column("message_id", sa.Integer),
+        sa.Column("message_id", sa.BigInteger),
         words("error", None),
         sa.UniqueConstraint("pipeline_id", "event", "run_number", name="uq_pipeline_messages_event"),
         sqlite_autoincrement=True,

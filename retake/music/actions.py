@@ -1,0 +1,156 @@
+"""What people do with pipelines, by the API, by Telegram or on the command line.
+
+Each is one transaction: the row, and with it whatever else the caller has to record. The run on the ledger follows.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sqlalchemy import bindparam, func, select
+
+from retake.music import states
+from retake.music.database import Cursor, MusicDatabase
+from retake.music.rows import Pipeline
+from retake.music.states import Standing, Step
+from retake.music.store import Action, PipelineStore, begin_run, cancel_run, end_jobs
+from retake.music.tables import pipeline_jobs
+from retake.operations.port import Refusal
+
+
+class PipelineActions(PipelineStore):
+    """Pipelines, and what can be done with them.
+
+    `uploads_per_day` limits how many uploads begin in a day of YouTube's; None is no limit.
+    """
+
+    def __init__(self, database: MusicDatabase, *, uploads_per_day: int | None = None, telling: bool = False) -> None:
+        super().__init__(database, telling=telling)
+        self._uploads_per_day = uploads_per_day
+
+    def approve(self, pipeline_id: int, step: str | None = None) -> Pipeline:
+        """Begin the step after the pending one.
+
+        This and the other actions raise UnknownPipeline, and Refusal: nothing is changed then.
+        """
+        return self.act(pipeline_id, self.approving(step))
+
+    def feedback(self, pipeline_id: int, note: str, step: str | None = None) -> Pipeline:
+        """Do the pending step again, with a person's note."""
+        return self.act(pipeline_id, self.sending_back(note, step))
+
+    def publish(self, pipeline_id: int) -> Pipeline:
+        """Begin to publish what has been reviewed."""
+        return self.act(pipeline_id, self._starting(states.publishable))
+
+    def retry(self, pipeline_id: int) -> Pipeline:
+        """Do the failed step again, with everything before it kept."""
+        return self.act(pipeline_id, self.retrying())
+
+    def again(self, pipeline_id: int) -> Pipeline:
+        """Do the step anew that waits for a person's decision: whatever became of the last call, it is made again."""
+        return self.act(pipeline_id, self._starting(states.resolvable, upload_session=None, last_chunk_begun=False))
+
+    def resolve(self, pipeline_id: int, video_id: str) -> Pipeline:
+        """Take it that the upload that nobody could tell of has made this video."""
+
+        def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
+            if states.resolvable(row.standing()) is not Step.PUBLISH:
+                raise Refusal(f"no upload waits for a decision; say again instead (state={row.state})")
+            return {"state": states.PUBLISHED, "youtube_video_id": video_id, "failed_reason": None}
+
+        return self.act(pipeline_id, Action(change))  # nobody is told: a person has just said so
+
+    def cancel(self, pipeline_id: int) -> Pipeline:
+        """Cancel it; no paid call begins afterwards."""
+        return self.act(pipeline_id, self.cancelling())
+
+    def approving(self, step: str | None = None, *, job: int | None = None) -> Action:
+        """Return the action of `approve`. `job` is the attempt whose result was looked at: of another it is refused."""
+        return self._starting(lambda now: states.approved(now, step), job=job)
+
+    def sending_back(self, note: str, step: str | None = None, *, job: int | None = None) -> Action:
+        """Return the action of `feedback`. `job` is as in `approving`."""
+        return self._starting(lambda now: states.sent_back(now, step), job=job, note=note)
+
+    def retrying(self) -> Action:
+        """Return the action of `retry`."""
+        return self._starting(states.retried, same_take=True)
+
+    def cancelling(self, *, job: int | None = None) -> Action:
+        """Return the action of `cancel`. `job` is as in `approving`."""
+
+        def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
+            _check_job(row, job)
+            states.cancellable(row.standing())
+            end_jobs(cursor, row.id, "cancelled", self.clock.now())
+            return {"state": states.CANCELLED, "current_job": 0}
+
+        return Action(change, cancel_run)
+
+    def _starting(
+        self,
+        rule: Callable[[Standing], Step],
+        *,
+        job: int | None = None,
+        note: str | None = None,
+        same_take: bool = False,
+        **values: Any,
+    ) -> Action:
+        """Return the action that starts the step which the rule allows: the row, and then its run."""
+
+        def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
+            _check_job(row, job)
+            step = rule(row.standing(last_failed_step(cursor, row.id)))
+            if step is Step.PUBLISH:
+                self._check_uploads(cursor)
+            return {
+                "state": states.running(step),
+                "run_number": row.run_number + 1,
+                "take": row.take + (not same_take),
+                "note": row.note if same_take else note,
+                "failed_reason": None,
+                **values,
+            }
+
+        return Action(change, begin_run)
+
+    def _check_uploads(self, cursor: Cursor) -> None:
+        if self._uploads_per_day is None:
+            return
+        begun = cursor.row(_UPLOADS, {"since": pacific_midnight(self.clock.now())}, name="uploads")
+        if begun and begun[0] >= self._uploads_per_day:
+            raise Refusal(
+                f"{begun[0]} uploads were begun today (Pacific time), and MUSIC.uploads_per_day is "
+                f"{self._uploads_per_day}: publish it tomorrow"
+            )
+
+
+_UPLOADS = select(func.count()).where(
+    pipeline_jobs.c.step == Step.PUBLISH.value,
+    pipeline_jobs.c.status != "interrupted",
+    pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type),
+)
+
+
+def last_failed_step(cursor: Cursor, pipeline_id: int) -> str | None:
+    """Return the step of the last failed attempt, or None."""
+    failed = (pipeline_jobs.c.pipeline_id == pipeline_id) & (pipeline_jobs.c.status == "failed")
+    row = cursor.row(select(pipeline_jobs.c.step).where(failed).order_by(pipeline_jobs.c.id.desc()).limit(1))
+    return row[0] if row else None
+
+
+def pacific_midnight(now: datetime) -> datetime:
+    """Return when the present day of YouTube's quota began."""
+    try:
+        pacific = now.astimezone(ZoneInfo("America/Los_Angeles"))
+    except ZoneInfoNotFoundError:  # a machine without a database of time zones: an hour off in summer
+        pacific = now - timedelta(hours=8)
+        return pacific.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(hours=8)
+    return pacific.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+
+
+def _check_job(row: Pipeline, job: int | None) -> None:
+    if job is not None and job != row.current_job:
+        raise Refusal(f"that is about an earlier result; look at the latest one (state={row.state})")

@@ -1,0 +1,26 @@
+"""Leases in the database, for what one process does at a time: asking Telegram for updates, sending messages."""
+
+from datetime import timedelta
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from retake.music.database import MusicDatabase
+from retake.music.tables import leases
+
+
+def take_lease(database: MusicDatabase, name: str, holder: str, seconds: float) -> bool:
+    """Take or renew the lease for so many seconds; return whether `holder` has it now. Raises StorageError."""
+    now = database.clock.now()
+    insert = (sqlite if database.database.dialect.name == "sqlite" else postgresql).insert
+    with database.transaction() as cursor:
+        cursor.change(insert(leases).values(name=name, holder="", until=now).on_conflict_do_nothing())
+        row = cursor.row(_HELD, {"wanted": name}, name="lease")
+        if row and row[0] not in ("", holder) and row[1] > now:
+            return False
+        values = {"holder": holder, "until": now + timedelta(seconds=seconds)}
+        cursor.change(update(leases).where(leases.c.name == name).values(values))
+        return True
+
+
+_HELD = select(leases.c.holder, leases.c.until).where(leases.c.name == bindparam("wanted")).with_for_update()

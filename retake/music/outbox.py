@@ -1,0 +1,61 @@
+"""Sends what people are to be told on Telegram: in order, once per event, whatever happens meanwhile.
+
+A message that was sent when the machine died before it was recorded is sent twice: Telegram has no key to prevent that.
+"""
+
+import json
+from collections.abc import Callable
+from logging import getLogger
+
+from sqlalchemy import select, update
+
+from retake.errors import VendorError
+from retake.music.attempts import shown_reason
+from retake.music.database import MusicDatabase
+from retake.music.leases import take_lease
+from retake.music.tables import messages
+from retake.music.telegram import is_fatal
+from retake.vendors.telegram import TelegramBot
+
+LEASE = "telegram messages"
+
+_log = getLogger(__name__)
+
+_NEXT = (
+    select(messages.c.id, messages.c.text, messages.c.buttons)
+    .where(messages.c.sent_at.is_(None), messages.c.error.is_(None))
+    .order_by(messages.c.id)
+    .limit(1)
+)
+
+
+class Outbox:
+    """The messages that wait to be sent. One process sends at a time; `holder` names it."""
+
+    def __init__(self, database: MusicDatabase, bot: TelegramBot, chat_id: int | str, holder: str) -> None:
+        self._database, self._bot, self._chat_id, self._holder = database, bot, chat_id, holder
+
+    def send(self, lease_s: float, stopping: Callable[[], bool] = lambda: False) -> float | None:
+        """Send what waits, in order. Return None once nothing waits or another process sends; else for how many seconds
+        to wait, since Telegram does not answer. One call takes less than `lease_s` seconds. Raises StorageError."""
+        while not stopping():
+            with self._database.reading() as cursor:
+                row = cursor.row(_NEXT, name="next-message")
+            if row is None or not take_lease(self._database, LEASE, self._holder, lease_s):
+                return None
+            number, text, buttons = row
+            try:
+                message_id = self._bot.send(self._chat_id, text, [(it[0], it[1]) for it in json.loads(buttons)])
+            except VendorError as error:
+                if not is_fatal(error):
+                    _log.warning("Telegram is not told yet: %s", error)
+                    return error.retry_after_s or 0.0
+                _log.error("Telegram refuses message %s, which is not sent again: %s", number, error)
+                self._save(number, error=shown_reason(str(error)))
+            else:
+                self._save(number, sent_at=self._database.clock.now(), message_id=message_id)
+        return None
+
+    def _save(self, number: int, **values: object) -> None:
+        with self._database.transaction() as cursor:
+            cursor.change(update(messages).where(messages.c.id == number).values(values))

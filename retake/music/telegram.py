@@ -1,0 +1,179 @@
+"""Taps and replies on Telegram, each of which acts once, even across a crash.
+
+An update is recorded in the transaction that carries out what it asks for, with the answer to its tap. One that comes
+again, or whose answer was not sent, is answered and does nothing more.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from logging import getLogger
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, func, insert, select, update
+
+from retake.errors import Code, RetakeError, VendorError
+from retake.foreign_text import several_lines
+from retake.music.actions import PipelineActions
+from retake.music.database import Cursor
+from retake.music.messages import PENDING
+from retake.music.rows import Pipeline
+from retake.music.store import Action, UnknownPipeline, read_pipeline
+from retake.music.tables import LARGEST_ID, messages, updates
+from retake.operations.port import Refusal
+from retake.vendors.telegram import TelegramBot, TelegramUpdate, parsed
+
+KEPT = timedelta(days=5)
+"""How long updates are remembered. After a week without any, Telegram counts from another number."""
+
+ANSWERED_WITHIN = timedelta(minutes=10)
+"""How long it is tried to answer a tap; Telegram takes answers for less."""
+
+LONGEST_NOTE = 1000
+
+_TAP = re.compile(r"ytpub_(retry|approve|cancel)_(\d{1,10})(?:_(\d{1,10}))?", re.ASCII)
+_NOT_ALLOWED = "You are not among MUSIC.telegram_allowed_users."
+
+_log = getLogger(__name__)
+
+
+class Wish(NamedTuple):
+    """What an update asks for."""
+
+    pipeline_id: int
+    action: Action
+    verb: str
+
+
+class Inbox:
+    """Takes updates. Thread safe; several processes may take the same one."""
+
+    def __init__(self, actions: PipelineActions, bot: TelegramBot, allowed: Collection[int]) -> None:
+        self._actions, self._bot, self._allowed = actions, bot, frozenset(allowed)
+        self.database = actions.database
+
+    @property
+    def offset(self) -> int | None:
+        """The update to ask for next; None if none was taken lately. Raises StorageError."""
+        since = self.database.clock.now() - KEPT
+        with self.database.reading() as cursor:
+            row = cursor.row(select(func.max(updates.c.update_id)).where(updates.c.received_at > since))
+        return None if row is None or row[0] is None else int(row[0]) + 1
+
+    def take(self, raw: object) -> None:
+        """Do what an update asks for, once, and answer it. Anything is taken. Raises StorageError."""
+        found = parsed(raw)
+        if found is None:
+            _log.warning("an update of Telegram's cannot be read; it is passed over")
+            return
+        started = self._acted(found)
+        if started is not None:
+            row, action = started
+            action.after(self.database, row)
+        self.answer(found.update_id)
+
+    def answer(self, update_id: int | None = None) -> None:
+        """Answer the taps that are not answered yet: that of one update, or all."""
+        about = updates.c.callback_id.is_not(None) & updates.c.answered_at.is_(None)
+        if update_id is not None:
+            about &= updates.c.update_id == update_id
+        query = select(updates.c.update_id, updates.c.callback_id, updates.c.answer, updates.c.received_at)
+        with self.database.reading() as cursor:
+            waiting = cursor.rows(query.where(about).order_by(updates.c.update_id).limit(100))
+        for number, callback_id, text, received_at in waiting:
+            try:
+                self._bot.answer_tap(callback_id, text or "")
+            except VendorError as error:
+                _log.warning("a tap could not be answered: %s", error)
+                if self.database.clock.now() - received_at < ANSWERED_WITHIN:
+                    continue
+            self._mark_answered(number)
+
+    def forget(self) -> None:
+        """Delete what is too old to come again."""
+        since = self.database.clock.now() - KEPT
+        with self.database.transaction() as cursor:
+            cursor.change(delete(updates).where(updates.c.received_at < since))
+
+    def _mark_answered(self, update_id: int) -> None:
+        with self.database.transaction() as cursor:
+            changed = update(updates).where(updates.c.update_id == update_id)
+            cursor.change(changed.values(answered_at=self.database.clock.now()))
+
+    def _acted(self, found: TelegramUpdate) -> tuple[Pipeline, Action] | None:
+        """Carry out and record an update, unless it is on record; return what has been done."""
+        with self.database.transaction() as cursor:
+            if not self._recorded(cursor, found):
+                return None
+            done = None
+            try:
+                wish = self._wish(cursor, found)
+                if wish is None:
+                    answer = "There is nothing to do."
+                else:
+                    row = read_pipeline(cursor, wish.pipeline_id, for_update=True)
+                    row = self._actions.set(cursor, row, wish.action.change(cursor, row))
+                    done, answer = (row, wish.action), _answer(wish, row)
+            except (Refusal, UnknownPipeline) as error:  # nothing was written
+                answer = str(error)
+            cursor.change(update(updates).where(updates.c.update_id == found.update_id).values(answer=answer[:200]))
+            return done
+
+    def _recorded(self, cursor: Cursor, found: TelegramUpdate) -> bool:
+        """Record an update, and return whether it is new."""
+        known = select(updates.c.update_id).where(updates.c.update_id == found.update_id)
+        if self.database.database.dialect.name == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert as insert_unless
+
+            values = self._columns(found)
+            statement = insert_unless(updates).values(values).on_conflict_do_nothing().returning(updates.c.update_id)
+            return cursor.row(statement) is not None  # waits for another process that takes the same one
+        if cursor.row(known):
+            return False
+        cursor.change(insert(updates).values(self._columns(found)))
+        return True
+
+    def _columns(self, found: TelegramUpdate) -> Mapping[str, Any]:
+        callback = found.tap.id if found.tap else None
+        return {"update_id": found.update_id, "callback_id": callback, "received_at": self.database.clock.now()}
+
+    def _wish(self, cursor: Cursor, found: TelegramUpdate) -> Wish | None:
+        """Return what the update asks for, or None. Raises Refusal."""
+        if found.tap is None and found.reply is None:
+            return None
+        if found.user_id not in self._allowed:
+            _log.warning("a Telegram user who is not in MUSIC.telegram_allowed_users was refused: %s", found.user_id)
+            raise Refusal(_NOT_ALLOWED)
+        if found.tap:
+            return self._of_tap(found.tap.data)
+        assert found.reply
+        return self._of_reply(cursor, found.reply.to_message_id, found.reply.text)
+
+    def _of_tap(self, data: str) -> Wish | None:
+        tap = _TAP.fullmatch(data)
+        if tap is None or int(tap[2]) > LARGEST_ID:
+            return None
+        verb, pipeline_id, job = tap[1], int(tap[2]), int(tap[3] or 0)
+        if verb == "retry":
+            return Wish(pipeline_id, self._actions.retrying(), verb)
+        if verb == "approve":
+            return Wish(pipeline_id, self._actions.approving(job=job), verb)
+        return Wish(pipeline_id, self._actions.cancelling(job=job), verb)
+
+    def _of_reply(self, cursor: Cursor, message_id: int, text: str) -> Wish | None:
+        about = (messages.c.message_id == message_id) & (messages.c.event == PENDING)
+        row = cursor.row(select(messages.c.pipeline_id, messages.c.job_id).where(about))
+        note = several_lines(text).strip()[:LONGEST_NOTE]
+        if row is None or not note:
+            return None
+        return Wish(row[0], self._actions.sending_back(note, job=row[1]), "feedback")
+
+
+def _answer(wish: Wish, row: Pipeline) -> str:
+    """Return the answer to a tap: the step that begins."""
+    return f"#{row.id} is cancelled" if wish.verb == "cancel" else f"#{row.id}: {row.step} begins"
+
+
+def is_fatal(error: RetakeError) -> bool:
+    """Return whether sending the same message again cannot help: Telegram refuses this message, not the bot."""
+    return isinstance(error, VendorError) and error.code in (Code.INVALID_INPUT, Code.REJECTED)
