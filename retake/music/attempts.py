@@ -22,6 +22,9 @@ from retake.runs.run import Run, StaleRun
 from retake.runs.states import RunStatus
 from retake.runs.tables import task_runs
 
+CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
+"""The error code of an attempt that the cap holds back."""
+
 LONGEST_REASON = 1000
 """Characters of an error that are kept in a row."""
 

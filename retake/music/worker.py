@@ -7,7 +7,7 @@ from typing import Any
 
 from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, redact
 from retake.media import MediaError
-from retake.music.attempts import Attempt
+from retake.music.attempts import CAP_REACHED, Attempt
 from retake.music.context import StepContext, Workshop
 from retake.music.database import MusicDatabase
 from retake.music.settings import MusicSettings, ServiceSettings
@@ -25,9 +25,6 @@ from retake.vendors.prices import chat_call, imagine_call
 
 MOST_CAP_WAIT_S = 3600.0
 """Seconds after which a step that the cap holds back looks again: the cap may have been raised."""
-
-CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
-"""The error code of an attempt that the cap holds back."""
 
 _log = getLogger(__name__)
 

@@ -163,6 +163,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],
+        given=frozenset(file.document),
     )
     file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
     return settings

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from retake.errors import Code, PollFailed, SettingsError, VendorError
 from retake.extras import require
+from retake.vendors import Health
 from retake.vendors.answers import NoReply, Reply, as_dict, count, number, parse, quote, retry_after_s
 from retake.vendors.http import JSON_LIMIT, exchange
 from retake.vendors.route import check_route
@@ -126,6 +127,15 @@ class TelegramBot:
         if not isinstance(found, list):
             raise self._unusable("getUpdates", "it is no list")
         return [update for update in found if isinstance(update, dict)]
+
+    def health(self) -> Health:
+        """See `Healthy.health`."""
+        name = as_dict(self._call("getMe", {})).get("username")
+        return Health(f"it accepts the token of @{name!s:.60}" if name else "it accepts the token")
+
+    def test_request(self) -> str:
+        """See `Healthy.test_request`: there is no task to ask about."""
+        return self.health().says
 
     def set_webhook(self, url: str, secret: str) -> None:
         """Have updates POSTed to `url`, with `secret` in the header X-Telegram-Bot-Api-Secret-Token."""
