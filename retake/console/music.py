@@ -48,7 +48,13 @@ def list_pipelines(context: CommandContext, state: str | None = None, limit: int
         return Answer(document, [Sentence(f"No pipeline is {state}." if state else "No pipeline is under way.")])
     now = context.clock.now()
     rows = [
-        (str(row.id), row.track_title, Cell(row.state, _tone(row)), moment(row.updated_at, now), row.failed_reason or "")
+        (
+            str(row.id),
+            row.track_title,
+            Cell(row.state, _tone(row)),
+            moment(row.updated_at, now),
+            row.failed_reason or "",
+        )
         for row in found
     ]
     return Answer(document, [Table(("id", "track", "state", "changed", "reason"), rows, ("id",), brief=("reason",))])
