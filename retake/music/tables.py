@@ -11,7 +11,6 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    Float,
     ForeignKey,
     Index,
     Integer,
@@ -23,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
+from sqlalchemy.types import UserDefinedType
 
 from retake.runs.schema import Schema
 from retake.runs.tables import UtcDateTime
@@ -43,6 +43,15 @@ def _now_in_sqlite(element: Any, compiler: Any, **options: Any) -> str:
 @compiles(Now, "postgresql")
 def _now_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return "now()"
+
+
+class Usd(UserDefinedType[float]):
+    """US dollars, as the driver's own floating-point number."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **options: Any) -> str:
+        return "DOUBLE PRECISION"
 
 
 metadata = MetaData()
@@ -131,7 +140,7 @@ paid_calls = Table(
     _number("take"),
     _number("job_id"),
     _text("facts", "{}"),  # JSON: what the vendor can be asked by
-    Column("price_usd", Float, nullable=False, server_default=text("0")),
+    Column("price_usd", Usd, nullable=False, server_default=text("0")),
     _text("day"),  # UTC, on which it counts against the cap
     _moment("requested_at"),
     _text("outcome", "pending"),  # then accepted, refused, wasted, lost or held; see retake.paid.guard
