@@ -155,8 +155,11 @@ class YouTubeAccount:
 
 
 def hide_session(uri: str) -> None:
-    """Let no log or error show the session `uri`. YouTube has its secret in the query, which `redact` takes out of every
-    URL; a server that has it in the path needs more."""
+    """Let no log or error show the session `uri`.
+
+    YouTube has its secret in the query, which `redact` takes out of every URL; a server that has it in the path needs
+    more.
+    """
     hide(_long_parts(urlsplit(uri).path.split("/")))
 
 
