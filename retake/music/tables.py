@@ -11,18 +11,20 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Dialect,
+    Float,
     ForeignKey,
     Index,
     Integer,
     MetaData,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
-from sqlalchemy.types import UserDefinedType
 
 from retake.runs.schema import Schema
 from retake.runs.tables import UtcDateTime
@@ -45,13 +47,14 @@ def _now_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return "now()"
 
 
-class Usd(UserDefinedType[float]):
-    """US dollars, as the driver's own floating-point number."""
+class Usd(TypeDecorator[float]):
+    """US dollars, as the driver's own floating-point number: SQLAlchemy's conversion wants a cursor of its own."""
 
+    impl = Float
     cache_ok = True
 
-    def get_col_spec(self, **options: Any) -> str:
-        return "DOUBLE PRECISION"
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        return None
 
 
 metadata = MetaData()

@@ -103,7 +103,7 @@ def paid_calls() -> None:
         number("take"),
         number("job_id"),
         words("facts", "{}"),
-        sa.Column("price_usd", sa.DOUBLE_PRECISION, nullable=False, server_default=sa.text("0")),
+        sa.Column("price_usd", sa.Float, nullable=False, server_default=sa.text("0")),
         words("day"),
         moment("requested_at"),
         words("outcome", "pending"),
