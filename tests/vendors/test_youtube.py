@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from errors_doc import fault_of, rows
 from scripted_vendor import ScriptedVendor, closed_port, cut, drip, hang, page, says
 
 from retake.errors import Code, PollFailed, SessionGone, SettingsError
@@ -257,30 +258,13 @@ def test_a_start_that_fails_is_not_repeated_and_makes_no_video(site: Site, fault
     assert (hooks.session, site.made) == ("", [])
 
 
-@pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        ("403-quotaExceeded", Code.OUT_OF_CREDIT),
-        ("quota", Code.OUT_OF_CREDIT),
-        ("403-dailyLimitExceeded", Code.OUT_OF_CREDIT),
-        ("400-uploadLimitExceeded", Code.OUT_OF_CREDIT),
-        ("401", Code.UNAUTHORIZED),
-        ("403", Code.UNAUTHORIZED),
-        ("403-html", Code.UNAUTHORIZED),
-        ("403-youtubeSignupRequired", Code.UNAUTHORIZED),
-        ("403-rateLimitExceeded", Code.RATE_LIMIT),
-        ("403-userRateLimitExceeded", Code.RATE_LIMIT),
-        ("429", Code.RATE_LIMIT),
-        ("400", Code.INVALID_INPUT),
-        ("409", Code.INVALID_INPUT),
-        ("413", Code.INVALID_INPUT),
-        ("500", Code.UNAVAILABLE),
-        ("502-html", Code.UNAVAILABLE),
-    ],
-)
+@pytest.mark.parametrize(("what", "kind_of_error", "error_class", "code"), rows("YouTube"))
 @pytest.mark.parametrize("kind", ["upload.start", "upload.put", "thumbnail", "youtube"])
-def test_what_youtubes_errors_mean(site: Site, kind: str, fault: str, code: Code) -> None:
-    youtube = client(site.sandbox, resumes=0)
+def test_what_youtubes_errors_mean(
+    site: Site, kind: str, what: str, kind_of_error: str, error_class: str, code: str
+) -> None:
+    fault = fault_of(what)
+    youtube = client(site.sandbox, patience(fault), resumes=0)
     calls = {
         "thumbnail": lambda: youtube.set_thumbnail("any", b"jpeg"),
         "youtube": lambda: youtube.find("nonce"),
@@ -288,9 +272,10 @@ def test_what_youtubes_errors_mean(site: Site, kind: str, fault: str, code: Code
     site.order(f"{kind}={fault}")
     with pytest.raises(PollFailed) as caught:
         calls.get(kind, lambda: youtube.upload(DETAILS, Video(), Hooks()))()
-    assert caught.value.code is code, str(caught.value)
-    assert caught.value.retry_after_s == (1.0 if fault == "429" else None)
-    assert caught.value.__cause__ is None
+    error = caught.value
+    assert (type(error).__name__, error.error_class.value, error.code.name) == (kind_of_error, error_class, code)
+    assert error.retry_after_s == (1.0 if fault == "429" else None)
+    assert error.__cause__ is None
     assert site.made == []
 
 
@@ -334,6 +319,14 @@ def test_a_start_without_a_session_is_a_bad_answer(vendor: ScriptedVendor, locat
     with pytest.raises(PollFailed) as caught:
         scripted(vendor).upload(DETAILS, Video(), hooks)
     assert (caught.value.code, hooks.told) == (Code.BAD_ANSWER, ["check"])
+
+
+@pytest.mark.parametrize("session", ["http://[", "nowhere", "http://\x00/s"])
+def test_a_session_that_is_no_address_is_an_error_like_any_other(vendor: ScriptedVendor, session: str) -> None:
+    vendor.script = [TOKEN]
+    with pytest.raises(PollFailed) as caught:
+        scripted(vendor).upload(DETAILS, Video(), Hooks(), session=session)
+    assert caught.value.code is Code.CONFIGURATION
 
 
 def test_a_session_that_moves_keeps_the_address_that_was_saved(vendor: ScriptedVendor) -> None:
