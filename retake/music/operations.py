@@ -8,13 +8,14 @@ from retake.bucket import Bucket
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError, StateError
 from retake.music import states
+from retake.music.actions import PipelineActions, last_failed_step
 from retake.music.context import FOLDER
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.operator_checks import checks
 from retake.music.rows import PaidCall, pipeline_of_task
 from retake.music.settings import SECTIONS, MusicSettings, ServiceSettings
 from retake.music.states import STEPS, Step
-from retake.music.store import NAME, PipelineStore, UnknownPipeline, last_failed_step, read_pipeline
+from retake.music.store import NAME, PipelineStore, UnknownPipeline, read_pipeline
 from retake.music.survey import Survey, Trouble, calls_of, calls_since, survey, under_way
 from retake.operations.attempts import StepAttempt
 from retake.operations.finding import Finding
@@ -220,11 +221,11 @@ class MusicOperations:
         return pipeline_id
 
 
-def open_store(settings: MusicSettings, clock: Clock) -> PipelineStore:
+def open_store(settings: MusicSettings, clock: Clock) -> PipelineActions:
     """Open the pipelines for writing. Raises SettingsError, StateError, StorageError."""
     music = settings.music
     database = open_music_database(music.database, clock)
-    return PipelineStore(database, uploads_per_day=music.uploads_per_day, telling=music.telegram != "off")
+    return PipelineActions(database, uploads_per_day=music.uploads_per_day, telling=music.telegram != "off")
 
 
 def attempts_of(music: ServiceSettings) -> dict[Step, int]:
