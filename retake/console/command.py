@@ -30,6 +30,7 @@ ACTING = {
     "breaker": "The circuit breakers: show, probe, reset.",
     "alerts": "What is wrong: list, show, ack, close, test, deliver.",
     "mode": "The degraded mode: show, set, auto.",
+    "music": "The music pipelines: list, show, retry, cancel, resolve.",
 }
 """The commands that change something, under the lease."""
 

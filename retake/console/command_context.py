@@ -88,7 +88,7 @@ class CommandContext:
         story = open_operations(self.settings, self.clock, channel=channel, named=named, bucket=self._given[0])
         if alone and not self.music_in_use:
             raise SettingsError("music is named as the channel, but the settings have no section MUSIC: docs/music.md")
-        if named and not alone or not self.music_in_use:
+        if (named and not alone) or not self.music_in_use:
             return story
         from retake.music.operations import MusicOperations, with_music
 

@@ -1,7 +1,6 @@
 """`retake music list|show|retry|cancel|resolve|serve`: the pipelines of music, one by one."""
 
 import re
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from retake.operations.port import Refusal
 from retake.operations.words import ago, code_of, count, moment, one_line, usd
 
 if TYPE_CHECKING:
+    from retake.music.actions import PipelineActions
     from retake.music.operations import MusicOperations
     from retake.music.rows import Job, Pipeline
     from retake.music.store import PipelineStore
@@ -43,7 +43,7 @@ def list_pipelines(context: CommandContext, state: str | None = None, limit: int
     if state is not None and state not in STATES:
         raise click.UsageError(f"There is no state {state!r}. Use one of: {', '.join(STATES)}.")
     found = _read(context).listing([state] if state else (), limit=limit)
-    document = {"pipelines": [_document(row) for row in found]}
+    document = {"pipelines": [row.shown() for row in found]}
     if not found:
         return Answer(document, [Sentence(f"No pipeline is {state}." if state else "No pipeline is under way.")])
     now = context.clock.now()
@@ -69,7 +69,7 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     evidence = _operations(context).evidence(row.task_id)
     told = _messages(store, number)
     document = {
-        **_document(row),
+        **row.shown(),
         "jobs": [job.shown() for job in jobs],
         "paid_calls": evidence.calls,
         "messages": told,
@@ -127,7 +127,7 @@ def serve(arguments: Sequence[str]) -> None:
     """Run the service: the API, the workers, Telegram. The same as music_service.py, with its options."""
     from retake.music.command import main
 
-    sys.exit(main([*arguments]))
+    main.main([*arguments], prog_name="retake music serve")
 
 
 for each in (list_pipelines, show_pipeline, retry_pipeline, cancel_pipeline, resolve_pipeline, serve):
@@ -161,21 +161,21 @@ def _read(context: CommandContext) -> "PipelineStore":
     return PipelineStore(open_music_database(context.music.music.database, context.clock, read_only=True))
 
 
-def _write(context: CommandContext, pipeline_id: str) -> "PipelineStore":
+def _write(context: CommandContext, pipeline_id: str) -> "PipelineActions":
     """Open the pipelines for writing, if the one that is named is there: a typing error makes no database."""
-    from retake.music.operations import open_store
+    from retake.music.operations import open_actions
 
     _read(context).get(_number(pipeline_id))
-    return open_store(context.music, context.clock)
-
-
-def _document(row: "Pipeline") -> dict[str, Any]:
-    return row.shown()
+    return open_actions(context.music, context.clock)
 
 
 def _done(what: str, row: "Pipeline", told: str, follows: str) -> Answer:
     document = {"done": what, "id": row.id, "state": row.state, "what": told, "next": follows}
     return Answer(document, done_lines(told, follows))
+
+
+def _reason(row: "Pipeline") -> str:
+    return one_line(row.failed_reason or "", 400)
 
 
 def _tone(row: "Pipeline") -> Tone:
@@ -227,28 +227,17 @@ def _paid(calls: Sequence[dict[str, Any]]) -> list[Block]:
 
 def _messages(store: "PipelineStore", pipeline_id: int) -> list[dict[str, Any]]:
     """What was told, or waits to be told, on Telegram."""
-    from retake.clock import exact_stamp
-    from retake.music.messages import messages_of
+    from retake.music.survey import messages_of
 
-    return [
-        {
-            "id": it.id,
-            "event": it.event,
-            "created_at": exact_stamp(it.created_at),
-            "sent_at": exact_stamp(it.sent_at) if it.sent_at else None,
-            "message_id": it.message_id,
-            "error": it.error,
-            "text": it.text,
-        }
-        for it in messages_of(store.database, pipeline_id)
-    ]
+    with store.database.reading() as cursor:
+        return [it.shown() for it in messages_of(cursor, pipeline_id)]
 
 
 def _told(told: Sequence[dict[str, Any]]) -> list[Block]:
     if not told:
         return []
     rows = [
-        (it["created_at"], it["event"], it["error"] or it["sent_at"] or "waits", one_line(it["text"], 400))
+        (it["created_at"], it["event"], it["error"] or it["sent_at"] or "waits", it["text"].partition("\n")[0])
         for it in told
     ]
     return [Heading("Telegram"), Table(("recorded", "event", "sent", "text"), rows, brief=("text",))]

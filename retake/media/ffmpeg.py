@@ -86,8 +86,8 @@ def run(
     """Run ffmpeg with `arguments` in `folder` and return its log, a "[level] message" a line (see `errors_in`).
 
     Name files relative to `folder`, so that no path of this machine gets into the log. `memory` is the limit of its
-    address space in bytes (Linux only). Raises MediaError if ffmpeg is missing or takes longer than `timeout_s` seconds,
-    FfmpegFailed if it fails, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed then).
+    address space in bytes (Linux only). Raises FfmpegFailed if it fails, MediaError if it is missing or takes
+    longer than `timeout_s` seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed).
     """
     command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
     with tempfile.TemporaryFile() as log:

@@ -202,7 +202,7 @@ class MusicOperations:
 
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         self.plan(order)
-        pipeline_id, store = self._id_of(order), open_store(self._settings, self._clock)
+        pipeline_id, store = self._id_of(order), open_actions(self._settings, self._clock)
         if order.verb is Verb.RETRY:
             row = store.retry(pipeline_id)
             return OrderResult(
@@ -221,7 +221,7 @@ class MusicOperations:
         return pipeline_id
 
 
-def open_store(settings: MusicSettings, clock: Clock) -> PipelineActions:
+def open_actions(settings: MusicSettings, clock: Clock) -> PipelineActions:
     """Open the pipelines for writing. Raises SettingsError, StateError, StorageError."""
     music = settings.music
     database = open_music_database(music.database, clock)

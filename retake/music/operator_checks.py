@@ -105,6 +105,12 @@ def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
     return ok("music service", f"{count(len(running), 'step')} at work" if running else "no step is at work")
 
 
+def keys_set(environ: Mapping[str, str]) -> MusicKeys:
+    """Return the keys that are set."""
+    found = {name: environ.get(variable, "").strip() for name, (variable, _) in MUSIC_KEYS.items()}
+    return MusicKeys(**{name: key for name, key in found.items() if key})
+
+
 class VendorClient(NamedTuple):
     """A vendor to be asked how it is."""
 

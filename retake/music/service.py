@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
-from logging import getLogger
 from random import SystemRandom
 from typing import NamedTuple, TextIO
 
@@ -16,7 +15,6 @@ from retake.music.api import Webhook, music_app
 from retake.music.attempts import AttemptStore
 from retake.music.background import (
     Background,
-    Loop,
     outbox_loop,
     poll_loop,
     upkeep_loop,
@@ -39,7 +37,8 @@ from retake.vendors.telegram import TelegramBot
 STOP_S = 8.0
 """Seconds after a signal within which the background ends; what has not is picked up at the next start."""
 
-_log = getLogger(__name__)
+LISTEN_S = 0.5
+"""Seconds within which what only listens ends: an update that is not taken comes again."""
 
 
 class ServiceParts(NamedTuple):
@@ -58,8 +57,26 @@ class Work(NamedTuple):
     """What a service does besides answering requests."""
 
     backgrounds: Sequence[Background]
+    listens: Sequence[Background]  # for updates of Telegram's, with nothing of its own to lose
     wake: Callable[[], None]  # a step has been started
-    webhook: Webhook | None = None
+    webhook: Webhook | None
+
+    def begin(self) -> None:
+        """Start all threads."""
+        for it in (*self.backgrounds, *self.listens):
+            it.start()
+
+    def stop(self) -> None:
+        """Ask all threads to end."""
+        for it in (*self.backgrounds, *self.listens):
+            it.stop()
+
+    def join(self, until: float) -> None:
+        """Wait for them until this time of time.monotonic, or less."""
+        for it in self.backgrounds:
+            it.join(max(0.0, until - time.monotonic()))
+        for it in self.listens:
+            it.join(max(0.0, min(LISTEN_S, until - time.monotonic())))
 
 
 def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], bool]) -> ServiceParts:
@@ -91,29 +108,29 @@ def work_of(parts: ServiceParts) -> Work:
         for loop in loops:
             loop.wake()
 
-    told, webhook = _telegram(parts, wake)
-    return Work([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake), *told], wake, webhook)
+    work = Work([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake)], [], wake, None)
+    return work if settings.music.telegram == "off" else _with_telegram(work, parts)
 
 
-def _telegram(parts: ServiceParts, wake: Callable[[], None]) -> tuple[list[Loop], Webhook | None]:
-    """Return what talks to Telegram, and what takes its updates if they come by HTTP."""
+def _with_telegram(work: Work, parts: ServiceParts) -> Work:
+    """Return the same, and what talks to Telegram."""
     settings, music = parts.settings, parts.settings.music
-    if music.telegram == "off" or music.telegram_chat_id is None:
-        return [], None
+    assert music.telegram_chat_id is not None, "the settings were checked"
     call_s = settings.workflow.call_timeout_seconds
     bot = TelegramBot(parts.keys.telegram or "", settings.telegram.endpoint, call_s)
     inbox = Inbox(parts.store, bot, music.telegram_allowed_users)
     outbox = Outbox(parts.database, bot, music.telegram_chat_id, owner())
-    told = outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)
+    told = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
     if music.telegram == "poll":
-        return [told, poll_loop(bot, inbox, owner(), music.telegram_poll_seconds)], None
+        return work._replace(backgrounds=told, listens=[poll_loop(bot, inbox, owner(), music.telegram_poll_seconds)])
 
     def on_update(update: object) -> None:
         inbox.take(update)
-        wake()
+        work.wake()
 
     secret = parts.keys.telegram_webhook or ""
-    return [told, webhook_loop(bot, inbox, music.public_url or "", secret)], Webhook(secret, on_update)
+    told.append(webhook_loop(bot, inbox, music.public_url or "", secret))
+    return work._replace(backgrounds=told, webhook=Webhook(secret, on_update))
 
 
 def run_service(
@@ -136,19 +153,16 @@ def run_service(
 
         def stop() -> None:
             stopped_at.append(time.monotonic())
-            for it in work.backgrounds:
-                it.stop()
+            work.stop()
 
         app = music_app(parts.store, parts.bucket, keys.api or "", wake=work.wake, webhook=work.webhook)
         server = ApiServer(app, listener, signals=signals, announce=announce, on_stop=stop)
-        for it in work.backgrounds:
-            it.start()
+        work.begin()
         try:
             server.serve_until_stopped()
         finally:
             if not stopped_at:
                 stop()
-            for it in work.backgrounds:
-                it.join(max(0.0, stopped_at[0] + STOP_S - time.monotonic()))
+            work.join(stopped_at[0] + STOP_S)
             parts.database.close()
     return ExitCode.OK

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, func, or_, select
 
+from retake.clock import exact_stamp
 from retake.music import states
 from retake.music.attempts import CAP_REACHED
 from retake.music.database import Cursor
 from retake.music.rows import PaidCall, task_of
 from retake.music.states import STEPS, Step
-from retake.music.tables import paid_calls, pipeline_jobs, pipelines
+from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import Present
 
@@ -103,13 +104,38 @@ def calls_of(cursor: Cursor, pipeline_id: int) -> list[tuple[PaidCall, int]]:
     return [(PaidCall(*row[:-1]), row[-1] or 1) for row in rows]
 
 
+class TelegramMessage(NamedTuple):
+    """What was told, or waits to be told."""
+
+    id: int
+    event: str
+    text: str
+    created_at: datetime
+    sent_at: datetime | None
+    message_id: int | None
+    error: str | None
+
+    def shown(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        sent = exact_stamp(self.sent_at) if self.sent_at else None
+        return {**self._asdict(), "created_at": exact_stamp(self.created_at), "sent_at": sent}
+
+
+def messages_of(cursor: Cursor, pipeline_id: int) -> list[TelegramMessage]:
+    """Return what was told of a pipeline, in order; of very many the first."""
+    rows = cursor.rows(_MESSAGES, {"of_pipeline": pipeline_id}, name="survey messages")
+    return [TelegramMessage(*row) for row in rows]
+
+
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 _COUNTS = select(pipelines.c.state, func.count()).group_by(pipelines.c.state)
 
+_FAILED = pipeline_jobs.alias("failed_jobs")
 _LAST = (
-    select(func.max(pipeline_jobs.c.id))
-    .where(pipeline_jobs.c.pipeline_id == pipelines.c.id, pipeline_jobs.c.status == "failed")
+    select(func.max(_FAILED.c.id))
+    .where(_FAILED.c.pipeline_id == pipelines.c.id, _FAILED.c.status == "failed")
+    .correlate(pipelines)
     .scalar_subquery()
 )
 _ENDED = (
@@ -169,6 +195,13 @@ _CALLS_OF = (
     .select_from(_BILLED)
     .where(paid_calls.c.pipeline_id == bindparam("of_pipeline"), paid_calls.c.outcome != "refused")
     .order_by(paid_calls.c.id)
+)
+
+_MESSAGES = (
+    select(*(messages.c[name] for name in TelegramMessage._fields))
+    .where(messages.c.pipeline_id == bindparam("of_pipeline"))
+    .order_by(messages.c.id)
+    .limit(MOST)
 )
 
 

@@ -64,7 +64,8 @@ class StepJob:
             raise self._failed(attempt, as_coded(error)) from error
         saved = self._shop.attempts.succeed(attempt, values)
         _log.info("%s: %s", handle.run.task_id, saved.state, extra=_about(attempt))
-        return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt}
+        text = f"{attempt.step} is done"
+        return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt, "text": text}
 
     def _failed(self, attempt: Attempt, error: CodedError) -> Decided:
         """Decide for the row and for the ledger whether the step is tried again."""

@@ -130,6 +130,7 @@ class Settings(NamedTuple):
     warnings: tuple[str, ...] = ()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
+    given: frozenset[str] = frozenset()  # the sections of the file, those of other pipelines among them
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:

@@ -66,8 +66,8 @@ def test_the_waveform_moves_over_the_cover_in_its_colour(made: Path) -> None:
     assert (box := changed.getbbox())
     assert box[1] >= 480
     assert box[3] <= 700
-    middle = early.crop((0, 588, 1280, 592)).getdata()
-    assert sum(abs(red - 255) < 12 and abs(green - 128) < 12 and blue < 20 for red, green, blue in middle) > 1280
+    middle = [early.getpixel((x, 590)) for x in range(1280)]
+    assert sum(abs(red - 255) < 12 and abs(green - 128) < 12 and blue < 20 for red, green, blue in middle) > 400
     assert all(abs(part - want) < 6 for part, want in zip(early.getpixel((640, 100)), (40, 60, 120), strict=True))
 
 
@@ -150,10 +150,11 @@ def test_memory_does_not_grow_with_the_track(tmp_path: Path) -> None:
     """The file is written, not returned: ffmpeg's frames and the cover are all that is held."""
     demo_track(tmp_path / "demo.wav", 20)
     program = (
-        "import resource, sys; from pathlib import Path; from retake.media.waveform import waveform_video;"
+        "import sys; from pathlib import Path; from resource import *;"
+        "from retake.media.waveform import waveform_video;"
         "waveform_video(Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), Path(sys.argv[3]),"
         " stopping=lambda: False, timeout_s=60);"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        "print(*(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN)))"
     )
     (tmp_path / "cover.png").write_bytes(a_cover())
     names = [str(tmp_path / name) for name in ("cover.png", "demo.wav", "video.mp4")]
