@@ -214,6 +214,8 @@ def _tap(query: Mapping[str, Any]) -> Tap | None:
     query_id, data = query.get("id"), query.get("data")
     if not isinstance(query_id, str) or not isinstance(data, str) or len(query_id) > 256:
         return None
+    if not (query_id.isascii() and query_id.isprintable()):  # what no database takes
+        return None
     return Tap(query_id, data) if len(data) <= DATA_LIMIT else None
 
 
