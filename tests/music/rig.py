@@ -61,6 +61,7 @@ class Rig:
         )
         self.settings = sandboxed(settings, self.sandbox.url)
         self.stopping = False
+        self.random = Random(7)
         self.database: MusicDatabase = open_music_database(url, self.clock)
         self.vendors: MusicVendors = RealMusicVendors(self.settings, SANDBOX_KEYS, self.clock.sleep)
         self.begin()
@@ -80,7 +81,7 @@ class Rig:
             self.vendors,
             step_prices(self.settings),
             lambda: self.stopping,
-            Random(7),
+            self.random,  # goes on after a death: two orders never have the same nonce
         )
         make, recovery = workers(self.database, shop, name="test")
         self.worker: Worker = make()
