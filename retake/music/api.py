@@ -16,7 +16,7 @@ from fastapi_offline import FastAPIOffline
 from sqlalchemy import literal, select
 from starlette.exceptions import HTTPException
 
-from retake import __version__
+import retake
 from retake.bucket import Bucket
 from retake.bucket.contract import NotFound
 from retake.errors import RetakeError, in_words
@@ -24,6 +24,7 @@ from retake.exit_codes import ExitCode
 from retake.foreign_text import several_lines
 from retake.music import api_schema as schema
 from retake.music.actions import PipelineActions
+from retake.music.context import FOLDER
 from retake.music.file_answer import file_answer
 from retake.music.gatekeeper import Gatekeeper
 from retake.music.rows import Pipeline
@@ -53,16 +54,6 @@ class Webhook(NamedTuple):
     on_update: Callable[[object], None]
 
 
-def media_url(pipeline_id: int, name: str) -> str:
-    """Return the path at which the API gives a file of a pipeline, which is what its `*_url` columns hold."""
-    return f"{PREFIX}/{pipeline_id}/media/{name}"
-
-
-def media_key(pipeline_id: int, name: str) -> str:
-    """Return the key of that file in the bucket."""
-    return f"music/{pipeline_id}/{name}"
-
-
 def music_app(
     store: PipelineActions,
     bucket: Bucket,
@@ -78,7 +69,7 @@ def music_app(
     """
     app = FastAPIOffline(
         title="Retake: music",
-        version=__version__,
+        version=retake.__version__,
         description="From a track to a published video on YouTube, with a person's yes after each step.",
         redoc_url=None,
         redirect_slashes=False,
@@ -94,6 +85,7 @@ def music_app(
     )
     router = _router()
     _add_queries(router, store, bucket)
+    _add_creation(router, store, wake)
     _add_actions(router, store, wake)
     app.include_router(router)
     _add_health(app, store)
@@ -157,7 +149,7 @@ def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> N
         if not _NAME.fullmatch(name) or name.startswith("."):
             raise HTTPException(404, "there is no such file")
         try:
-            data, _ = bucket.read(media_key(number, name))
+            data, _ = bucket.read(f"{FOLDER}{number}/{name}")
         except NotFound:
             raise HTTPException(404, "there is no such file") from None
         return file_answer(name, data, request.headers.get("range"))
@@ -172,11 +164,7 @@ def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> N
     router.head("/{pipeline_id}/media/{name}", include_in_schema=False)(media)
 
 
-def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], None]) -> None:
-    def begun(row: Pipeline) -> Response:
-        wake()
-        return _done(row)
-
+def _add_creation(router: APIRouter, store: PipelineActions, wake: Callable[[], None]) -> None:
     @router.post(
         "",
         status_code=201,
@@ -191,6 +179,12 @@ def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], N
         if new:
             wake()
         return answer({"id": row.id, "state": row.state}, 201 if new else 200)
+
+
+def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], None]) -> None:
+    def begun(row: Pipeline) -> Response:
+        wake()
+        return _done(row)
 
     @router.post("/{pipeline_id}/approve", response_model=schema.ActionAnswer, responses=_REFUSED)
     def approve(pipeline_id: schema.Id, body: schema.StepBody | None = None) -> Response:

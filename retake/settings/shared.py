@@ -206,6 +206,9 @@ SHARED: dict[str, Schema] = {
 }
 """By where they stand in the file."""
 
+SANDBOX_VARIABLE = "RETAKE_SANDBOX_URL"
+"""The environment variable that points every vendor at a sandbox."""
+
 RESERVED = ("alerts", "breakers", "caps", "kpi", "mode", "music")
 """Folders at the root of the bucket that all channels share: no channel can have their names."""
 

@@ -11,7 +11,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from retake.alerts.settings import ALERTS, AlertSettings, missing_secrets, secrets_written, unknown_channels
-from retake.bucket import Bucket, LeaseTerms, open_bucket
+from retake.bucket import Bucket
+from retake.bucket.configured import open_configured
 from retake.degraded.settings import MODES, ModeSettings
 from retake.errors import SettingsError
 from retake.foreign_text import shown
@@ -44,6 +45,9 @@ from retake.settings.shared import (
     RunwaySettings,
     StorageSettings,
     Workflow,
+)
+from retake.settings.shared import (
+    SANDBOX_VARIABLE as SANDBOX_VARIABLE,
 )
 
 
@@ -226,9 +230,6 @@ def sandboxed(settings: Settings, base_url: str) -> Settings:
 LEASE = "story"
 """The name of the pipeline's lease in its bucket."""
 
-SANDBOX_VARIABLE = "RETAKE_SANDBOX_URL"
-"""The environment variable that points every vendor at a sandbox."""
-
 CHANNEL_VARIABLE = "RETAKE_CHANNEL"
 """The environment variable that names the channel to a script."""
 
@@ -254,24 +255,7 @@ def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settin
 
 def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucket:
     """Open the bucket that the settings name. With the switch, the kernel ends this process when its lease runs out."""
-    from retake.logs import diagnosing
-
-    workflow = settings.workflow
-    ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
-    skew = min(30.0, ttl / 4) if skew is None else skew
-    storage = settings.storage
-    bucket = open_bucket(
-        storage.url,
-        lease_terms=LeaseTerms(ttl_s=ttl, skew_s=skew, margin_s=min(5.0, ttl / 24)),
-        dead_mans_switch=dead_mans_switch,
-        umask=int(storage.umask, 8),
-        follow_links=storage.follow_links,
-    )
-    if diagnosing():
-        from retake.bucket.diagnosed import DiagnosedBucket
-
-        return DiagnosedBucket(bucket)
-    return bucket
+    return open_configured(settings.storage, settings.workflow, dead_mans_switch=dead_mans_switch)
 
 
 def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:

@@ -27,6 +27,7 @@ from retake.music.settings import SANDBOX_KEYS, MusicSettings, ServiceSettings, 
 from retake.music.store import NewPipeline
 from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
+from retake.runs.states import RunStatus
 from retake.runs.worker import Worker
 from retake.sandbox import Pace, Sandbox
 
@@ -49,9 +50,9 @@ class Rig:
         workflow: dict[str, Any] | None = None,
         **music: Any,
     ) -> None:
-        self.sandbox = sandbox or Sandbox(pace=Pace(0, 0, 0), quick=True, seed=7).__enter__()
-        self.bucket = bucket or MemoryBucket()
         self.clock = clock or FakeClock(START)
+        self.sandbox = sandbox or Sandbox(pace=Pace(0, 0, 0), quick=True, seed=7, clock=self.clock).__enter__()
+        self.bucket = bucket or MemoryBucket()
         self.folder = folder
         defaults = MusicSettings()
         fixed = {"database": url, "audio_folder": str(folder), "upload_chunk_bytes": 262_144, **music}
@@ -60,6 +61,7 @@ class Rig:
         )
         self.settings = sandboxed(settings, self.sandbox.url)
         self.stopping = False
+        self.random = Random(7)
         self.database: MusicDatabase = open_music_database(url, self.clock)
         self.vendors: MusicVendors = RealMusicVendors(self.settings, SANDBOX_KEYS, self.clock.sleep)
         self.begin()
@@ -79,7 +81,7 @@ class Rig:
             self.vendors,
             step_prices(self.settings),
             lambda: self.stopping,
-            Random(7),
+            self.random,  # goes on after a death: two orders never have the same nonce
         )
         make, recovery = workers(self.database, shop, name="test")
         self.worker: Worker = make()
@@ -102,9 +104,9 @@ class Rig:
         while True:
             self.upkeep.look()
             self.work()
-            due = [run.next_retry_at for run in self.database.ledger.runs(limit=1000) if run.next_retry_at]
-            running = [run for run in self.database.ledger.runs(limit=1000) if run.status == "running"]
-            if running:
+            ledger = self.database.ledger
+            due = [run.next_retry_at for run in ledger.runs(status=[RunStatus.RETRY_SCHEDULED]) if run.next_retry_at]
+            if ledger.runs(status=[RunStatus.RUNNING]):  # its worker is dead
                 due.append(self.clock.now() + timedelta(seconds=self.settings.music.stuck_seconds + 1))
             if not due or min(due) > end:
                 return

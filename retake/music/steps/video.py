@@ -6,8 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from retake.errors import Code, PollFailed
-from retake.media import MediaError
-from retake.media.audio import audio_facts
+from retake.media.audio import NotAudio, audio_facts
 from retake.media.thumbnail import thumbnail
 from retake.media.waveform import WHITE, waveform_video
 from retake.music.context import StepContext
@@ -44,6 +43,6 @@ def _sound(context: StepContext) -> Path:
         raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MOST_AUDIO_BYTES} are taken")
     try:
         audio_facts(path, timeout_s=LOOK_S, stopping=context.given_up)
-    except MediaError as error:
+    except NotAudio as error:
         raise PollFailed(Code.INVALID_INPUT, f"{name}: {error}") from error
     return path

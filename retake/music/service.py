@@ -1,0 +1,168 @@
+"""The music service as one process: the API, and what works in the background."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from random import SystemRandom
+from typing import NamedTuple, TextIO
+
+from retake.bucket import Bucket
+from retake.bucket.configured import open_configured
+from retake.clock import Clock, SystemClock
+from retake.exit_codes import ExitCode
+from retake.music.actions import PipelineActions
+from retake.music.api import Webhook, music_app
+from retake.music.attempts import AttemptStore
+from retake.music.background import (
+    Background,
+    outbox_loop,
+    poll_loop,
+    upkeep_loop,
+    webhook_loop,
+    worker_loop,
+)
+from retake.music.calls import CallBook
+from retake.music.clients import RealMusicVendors
+from retake.music.context import Workshop
+from retake.music.database import MusicDatabase, open_music_database
+from retake.music.outbox import Outbox
+from retake.music.server import ApiServer, address_of, listen
+from retake.music.settings import MusicKeys, MusicSettings
+from retake.music.telegram import Inbox
+from retake.music.upkeep import Upkeep
+from retake.music.worker import step_prices, workers
+from retake.ticking.process import owner
+from retake.vendors.telegram import TelegramBot
+
+STOP_S = 8.0
+"""Seconds after a signal within which the background ends; what has not is picked up at the next start."""
+
+LISTEN_S = 0.5
+"""Seconds within which what only listens ends: an update that is not taken comes again."""
+
+
+class ServiceParts(NamedTuple):
+    """What the parts of the service share."""
+
+    settings: MusicSettings
+    keys: MusicKeys
+    database: MusicDatabase
+    store: PipelineActions
+    bucket: Bucket
+    clock: Clock
+    stopping: Callable[[], bool]
+
+
+class Work(NamedTuple):
+    """What a service does besides answering requests."""
+
+    backgrounds: Sequence[Background]
+    listens: Sequence[Background]  # for updates of Telegram's, with nothing of its own to lose
+    wake: Callable[[], None]  # a step has been started
+    webhook: Webhook | None
+
+    def begin(self) -> None:
+        """Start all threads."""
+        for it in (*self.backgrounds, *self.listens):
+            it.start()
+
+    def stop(self) -> None:
+        """Ask all threads to end."""
+        for it in (*self.backgrounds, *self.listens):
+            it.stop()
+
+    def join(self, until: float) -> None:
+        """Wait for them until this time of time.monotonic, or less."""
+        for it in self.backgrounds:
+            it.join(max(0.0, until - time.monotonic()))
+        for it in self.listens:
+            it.join(max(0.0, min(LISTEN_S, until - time.monotonic())))
+
+
+def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], bool]) -> ServiceParts:
+    """Open the database and the bucket. Raises SettingsError, StateError, StorageError."""
+    clock, music = SystemClock(), settings.music
+    database = open_music_database(music.database, clock)
+    store = PipelineActions(database, uploads_per_day=music.uploads_per_day, telling=music.telegram != "off")
+    bucket = open_configured(settings.storage, settings.workflow)
+    return ServiceParts(settings, keys, database, store, bucket, clock, stopping)
+
+
+def work_of(parts: ServiceParts) -> Work:
+    """Return what works in the background: workers, upkeep, Telegram."""
+    settings = parts.settings
+    shop = Workshop(
+        settings,
+        parts.bucket,
+        AttemptStore(parts.store),
+        CallBook(parts.database, daily_cap_usd=settings.music.daily_cap_usd),
+        RealMusicVendors(settings, parts.keys, parts.clock.sleep),
+        step_prices(settings),
+        parts.stopping,
+        SystemRandom(),
+    )
+    make, recovery = workers(parts.database, shop, name=owner())
+    loops = [worker_loop(number, make()) for number in range(1, settings.music.workers + 1)]
+
+    def wake() -> None:
+        for loop in loops:
+            loop.wake()
+
+    work = Work([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake)], [], wake, None)
+    return work if settings.music.telegram == "off" else _with_telegram(work, parts)
+
+
+def _with_telegram(work: Work, parts: ServiceParts) -> Work:
+    """Return the same, and what talks to Telegram."""
+    settings, music = parts.settings, parts.settings.music
+    assert music.telegram_chat_id is not None, "the settings were checked"
+    call_s = settings.workflow.call_timeout_seconds
+    bot = TelegramBot(parts.keys.telegram or "", settings.telegram.endpoint, call_s)
+    inbox = Inbox(parts.store, bot, music.telegram_allowed_users)
+    outbox = Outbox(parts.database, bot, music.telegram_chat_id, owner())
+    told = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
+    if music.telegram == "poll":
+        return work._replace(backgrounds=told, listens=[poll_loop(bot, inbox, owner(), music.telegram_poll_seconds)])
+
+    def on_update(update: object) -> None:
+        inbox.take(update)
+        work.wake()
+
+    secret = parts.keys.telegram_webhook or ""
+    told.append(webhook_loop(bot, inbox, music.public_url or "", secret))
+    return work._replace(backgrounds=told, webhook=Webhook(secret, on_update))
+
+
+def run_service(
+    settings: MusicSettings, keys: MusicKeys, *, signals: Callable[[], int], out: TextIO = sys.stdout
+) -> int:
+    """Serve until a signal comes, and return the exit code.
+
+    `signals` returns how many signals have asked the process to stop; it ends within ten seconds of the first.
+    "Listening on URL" goes to `out` once requests are served. Raises PortTaken, SettingsError, StateError,
+    StorageError.
+    """
+    music = settings.music
+    with listen(music.host, music.port) as listener:
+        stopped_at: list[float] = []
+        parts = open_parts(settings, keys, lambda: bool(stopped_at) or signals() > 0)
+        work = work_of(parts)
+
+        def announce() -> None:
+            print(f"Listening on {address_of(listener, music.host)}", file=out, flush=True)
+
+        def stop() -> None:
+            stopped_at.append(time.monotonic())
+            work.stop()
+
+        app = music_app(parts.store, parts.bucket, keys.api or "", wake=work.wake, webhook=work.webhook)
+        server = ApiServer(app, listener, signals=signals, announce=announce, on_stop=stop)
+        work.begin()
+        try:
+            server.serve_until_stopped()
+        finally:
+            if not stopped_at:
+                stop()
+            work.join(stopped_at[0] + STOP_S)
+            parts.database.close()
+    return ExitCode.OK
