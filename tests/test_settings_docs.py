@@ -21,7 +21,9 @@ ROWS = {
     for cells in (line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `"))
 }
 DECLARED = {
-    f"{path}.{name}": declared for path, section in (SECTIONS | MUSIC_SECTIONS).items() for name, declared in section.fields.items()
+    f"{path}.{name}": declared
+    for path, section in (SECTIONS | MUSIC_SECTIONS).items()
+    for name, declared in section.fields.items()
 }
 
 
