@@ -1,15 +1,27 @@
 """What a command works with: settings, keys, clock, and the pipelines behind their port."""
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket
 from retake.clock import Clock, SystemClock
+from retake.errors import SettingsError
 from retake.keys import Keys
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
 from retake.story.operations import open_operations
-from retake.story.settings import CHANNEL_VARIABLE, Settings, part_of, settings_and_keys
+from retake.story.settings import CHANNEL_VARIABLE, SANDBOX_VARIABLE, Settings, part_of, settings_and_keys
+
+if TYPE_CHECKING:
+    from retake.music.settings import MusicSettings
+
+MUSIC = "music"
+"""What `--channel` names the music pipelines by; none of the CHANNELS can be called so."""
+
+MUSIC_DATABASE = "music/music.sqlite3"
+"""Where the music pipelines are, unless the settings have a section MUSIC that says otherwise."""
 
 
 class CommandContext:
@@ -25,11 +37,13 @@ class CommandContext:
         bucket: Bucket | None = None,
         settings: Settings | None = None,
         keys: Keys | None = None,
+        music: "MusicSettings | None" = None,
     ) -> None:
         self.environ = environ
         self.channel = channel
         self.clock: Clock = clock or SystemClock()
         self._given = bucket, settings, keys
+        self._music = music
 
     @cached_property
     def _read(self) -> tuple[Settings, Keys]:
@@ -44,11 +58,43 @@ class CommandContext:
     def keys(self) -> Keys:
         return self._read[1]
 
+    @property
+    def music_in_use(self) -> bool:
+        """Whether there are music pipelines: the settings have a section MUSIC, or the database that is theirs without
+        one is there."""
+        return self._music is not None or self.settings.music or os.path.exists(MUSIC_DATABASE)
+
+    @cached_property
+    def music(self) -> "MusicSettings":
+        """The settings of the music pipelines."""
+        if self._music is not None:
+            return self._music
+        from retake.music.settings import load_music_settings, sandboxed
+
+        found, sandbox = load_music_settings(self.environ), self.environ.get(SANDBOX_VARIABLE)
+        return sandboxed(found, sandbox) if sandbox else found
+
+    @property
+    def music_alone(self) -> bool:
+        """Whether the command is about the music pipelines and no other."""
+        return self.channel == MUSIC
+
     @cached_property
     def operations(self) -> Operations:
-        """The pipeline that `--channel` names; else those of all CHANNELS, or the one where there are none."""
-        named = self.channel is not None
-        return open_operations(self.settings, self.clock, channel=self.channel, named=named, bucket=self._given[0])
+        """The pipeline that `--channel` names; else those of all CHANNELS, or the one where there are none, and that of
+        music where it is in use."""
+        named, alone = self.channel is not None, self.music_alone
+        channel = None if alone else self.channel
+        story = open_operations(self.settings, self.clock, channel=channel, named=named, bucket=self._given[0])
+        if alone and not self.music_in_use:
+            raise SettingsError("music is named as the channel, but the settings have no section MUSIC: docs/music.md")
+        if (named and not alone) or not self.music_in_use:
+            return story
+        from retake.music.operations import MusicOperations, with_music
+
+        music: list[OperatedPipeline] = [MusicOperations(self.music, story.bucket, self.clock)]
+        pipelines = music if alone else [*story.pipelines, *music]
+        return story.of(pipelines, terms=with_music(story.terms, self.music), named=named)
 
     @property
     def bucket(self) -> Bucket:

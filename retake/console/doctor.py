@@ -7,7 +7,7 @@ import click
 
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
-from retake.console.command_context import CommandContext
+from retake.console.command_context import MUSIC, CommandContext
 from retake.console.invocation import console_command
 from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
@@ -45,17 +45,47 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
     except SettingsError as error:
         yield of_error("settings", error)
         return
+    story = not context.music_alone
     yield from settings_checks(settings.source, settings.warnings)
-    yield from key_checks(keys, context.environ, SANDBOX_VARIABLE)
+    if story:
+        yield from key_checks(keys, context.environ, SANDBOX_VARIABLE)
     yield from alert_checks(len(settings.alerts.channels), settings.missing_secrets)
-    yield prompts_check(settings)
+    if story:
+        yield prompts_check(settings)
     yield from disk_checks(settings.storage.url, settings.workflow.channel_concurrency if settings.channels else 0)
-    yield ffmpeg_check(settings)
+    if story:
+        yield ffmpeg_check(settings)
     yield from _stored(context)
     if offline:
         yield ok("vendors", "not asked (--offline)")
-    else:
+    elif story:
         yield from vendor_checks(settings, keys, test_request=test_request)
+    if _with_music(context):
+        yield from _music(context, offline=offline, test_request=test_request)
+
+
+def _with_music(context: CommandContext) -> bool:
+    return context.music_in_use and context.channel in (None, MUSIC)
+
+
+def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
+    """What the music service needs besides; its database is checked with the documents of the others."""
+    try:
+        settings = context.music
+    except SettingsError as error:
+        yield of_error("settings of music", error)
+        return
+    from retake.music import operator_checks as checks
+    from retake.music.settings import SANDBOX_KEYS
+
+    environ, sandbox = context.environ, context.environ.get(SANDBOX_VARIABLE)
+    if not sandbox:
+        yield from checks.key_checks(environ, settings.music.telegram)
+    yield from checks.machine_checks(settings)
+    if not offline:
+        keys = SANDBOX_KEYS if sandbox else checks.keys_set(environ)
+        clients = checks.clients_of(settings, keys, context.clock.sleep)
+        yield from checks.vendor_checks(clients, test_request=test_request)
 
 
 def _stored(context: CommandContext) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def command(context: CommandContext, days: int = 30, latest_day: datetime | None
     if latest_day:
         return _corrected(context, latest_day, yes=yes)
     document = as_document(spend_report(context.operations, days))
-    return Answer(document, _blocks(document, len(document["today"]["pipelines"]) > 1))
+    return Answer(document, _blocks(document, any(row["channel"] for row in document["today"]["pipelines"])))
 
 
 def _corrected(context: CommandContext, latest_day: datetime, *, yes: bool) -> Answer:
@@ -59,6 +59,7 @@ def _blocks(document: Mapping[str, Any], many: bool) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"Paid since {document['since']}: {usd(total['usd'])} for {count(total['calls'], 'call')}"),
         Sentence(_today(document["today"])),
+        *(Sentence(_own_day(it)) for it in document["today"]["pipelines"] if "pipeline" in it),
     ]
     if document["today"]["doubt"]:
         blocks.append(Sentence(f"today's calls are {document['today']['doubt']}", Tone.WARN))
@@ -84,11 +85,21 @@ def _unsure(total: Mapping[str, Any]) -> str:
     return f"{usd(total['unsure_usd'])} of it may have been paid for in vain: {', '.join(parts)}"
 
 
+def _own_day(it: Mapping[str, Any]) -> str:
+    """The day of a pipeline that keeps a book of its own."""
+    spent = f"{it['pipeline']} today: {usd(it['settled_usd'])} settled, {usd(it['reserved_usd'])} reserved"
+    cap = it["cap_usd"]
+    return f"{spent}; " + (
+        "it has no daily cap" if cap is None else f"{it['left_usd']:.3f} left of its cap of {usd(cap)}"
+    )
+
+
 def _today(today: Mapping[str, Any]) -> str:
-    settled = round(sum(it["settled_usd"] for it in today["pipelines"]), 6)
-    reserved = round(sum(it["reserved_usd"] for it in today["pipelines"]), 6)
+    pipelines = [it for it in today["pipelines"] if "pipeline" not in it]
+    settled = round(sum(it["settled_usd"] for it in pipelines), 6)
+    reserved = round(sum(it["reserved_usd"] for it in pipelines), 6)
     spent = f"Today ({today['day']}): {usd(settled)} settled, {usd(reserved)} reserved"
-    cap, own_cap, pipelines = today["cap_usd"], today["channel_cap_usd"], today["pipelines"]
+    cap, own_cap = today["cap_usd"], today["channel_cap_usd"]
     if cap is None and own_cap is None:
         return f"{spent}; there is no daily cap"
     parts = [spent] if cap is None else [spent, f"{today['left_usd']:.3f} left of the cap of {usd(cap)}"]

@@ -44,7 +44,7 @@ def command(context: CommandContext) -> Answer:
 
 
 def _one(seen: PipelineStatus, now: datetime) -> list[Block]:
-    title = ": ".join(part for part in (seen.channel, seen.state.item_id, seen.state.words) if part)
+    title = ": ".join(part for part in (seen.label, seen.state.item_id, seen.state.words) if part)
     title = title if seen.state.item_id else _capital(title)
     blocks: list[Block] = [Heading(title)]
     blocks += [Sentence(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
@@ -76,8 +76,9 @@ def _facts(seen: PipelineStatus, now: datetime) -> list[tuple[str, str | Cell]]:
     if state.next_retry_at:
         facts.append(("next retry", f"{moment(state.next_retry_at, now)} ({ago(state.next_retry_at, now)})"))
     facts += _error_facts(seen, now)
-    facts.append(("lease", _lease(seen, now)))
-    facts.append(("next tick", seen.next_tick))
+    if seen.leased:
+        facts.append(("lease", _lease(seen, now)))
+        facts.append(("next tick", seen.next_tick))
     facts.append(("spent today", _spent(seen)))
     if seen.counts:
         shown = ", ".join(f"{n} {status}" for status, n in seen.counts.items() if n)
@@ -136,30 +137,32 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     columns = 6 if any(it.dead_letters for it in seen) else 5
     rows = [_row(it, now)[:columns] for it in seen]
     needing = [it for it in seen if it.needs]
-    busy = sum(it.state.item_id is not None for it in seen)
+    busy = sum(it.state.item_id is not None or not (it.leased or it.state.idle) for it in seen)
+    what = "channels" if all(it.channel for it in seen) else "pipelines"
     held = sum(it.holder is not None for it in seen)
     shared = [note for note in seen[0].notes if all(note in it.notes for it in seen)]
     blocks: list[Block] = [
-        Heading(f"{len(seen)} channels: {busy} with a generation under way, {held} at work now, "
+        Heading(f"{len(seen)} {what}: {busy} with a generation under way, {held} at work now, "
                 f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),
-        Table(("channel", "generation", "step", "stands", "last error", "dead letters")[:columns], rows),
+        Table((what[:-1], "generation", "step", "stands", "last error", "dead letters")[:columns], rows),
     ]  # fmt: skip
     day = day_of(seen)
     if day and (day.limits.bucket_usd is not None or day.doubt):
         of = f" of {usd(day.limits.bucket_usd)}" if day.limits.bucket_usd is not None else ""
         doubt = f"; {day.doubt}" if day.doubt else ""
         blocks.append(Sentence(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
+    blocks += [Sentence(f"spent today by {it.label}: {_spent(it)}") for it in seen if it.state.own_book]
     blocks += [Sentence(f"note: {note}", Tone.WARN) for note in shared]
     if needing:
         blocks.append(Heading("A person is needed"))
-        blocks += [Sentence(f"{it.channel}: {need}", Tone.BAD) for it in needing for need in it.needs]
+        blocks += [Sentence(f"{it.label}: {need}", Tone.BAD) for it in needing for need in it.needs]
     return blocks
 
 
 def _row(seen: PipelineStatus, now: datetime) -> list[str | Cell]:
     stands, state = _stands(seen, now), seen.state
     return [
-        Cell(seen.channel or "", stands.tone if stands.tone is not Tone.FAINT else Tone.PLAIN),
+        Cell(seen.label or "", stands.tone if stands.tone is not Tone.FAINT else Tone.PLAIN),
         state.item_id or "",
         state.step.short if state.step else "",
         stands,
@@ -177,6 +180,8 @@ def _stands(seen: PipelineStatus, now: datetime) -> Cell:
         return Cell("needs a person", Tone.BAD)
     if seen.holder:
         return Cell("at work", Tone.GOOD)
+    if not seen.leased and not state.idle:
+        return Cell(state.words)
     if state.item_id is None:
         return Cell("idle", Tone.FAINT)
     if state.failing:

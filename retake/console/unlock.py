@@ -25,6 +25,8 @@ def command(context: CommandContext, yes: bool) -> Answer:
     the lease for living processes alone: this says which, and ending them frees it.
     """
     pipeline = context.pipeline
+    if pipeline.lease_name is None:
+        raise Refusal(f"{pipeline.name} takes no lease: there is nothing to unlock")
     bucket = pipeline.leasable()
     holder = bucket.holder(pipeline.lease_name)
     if holder is None:

@@ -1,7 +1,8 @@
 """Pictures and videos, made and checked on this machine: bytes in, bytes out.
 
 picture.py checks, resizes and cuts pictures; placeholder.py typesets a topic on one (with typeset.py); video.py makes a
-video of a picture and checks videos; ffmpeg.py runs ffmpeg. Nothing here knows of settings, buckets or vendors.
+video of a picture and checks videos; audio.py has the facts of a track, waveform.py makes a video of one, thumbnail.py
+its thumbnail; ffmpeg.py runs ffmpeg. Nothing here knows of settings, buckets or vendors.
 """
 
 from retake.errors import RetakeError

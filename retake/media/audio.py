@@ -34,6 +34,10 @@ _DECODED = re.compile(r"^(?:\[info\])? *(?:size|frame)=[^\n]{0,80}? time=(\d+):(
 _CHANNELS = {"mono": 1, "stereo": 2, "downmix": 2, "binaural": 2, "quad": 4, "hexagonal": 6, "octagonal": 8, "cube": 8}
 
 
+class NotAudio(MediaError):
+    """The file is missing, or no sound can be read from it: trying again does not help."""
+
+
 class AudioFacts(NamedTuple):
     """The facts of a file's sound: seconds, ffmpeg's name of the codec ("mp3"), samples a second, channels.
 
@@ -50,27 +54,27 @@ def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | 
     """Return the facts of the sound in the file `path`: WAV, MP3, FLAC, Ogg (Vorbis, Opus), M4A or AAC.
 
     All of it is decoded (some 0.3 s for three minutes), since the length that a file names may be wrong. Raises
-    MediaError for a file that is not there, cannot be read, or has no sound, and Stopped as `ffmpeg.run` does.
+    NotAudio for a file that is not there, cannot be read, or has no sound, and MediaError and Stopped as `ffmpeg.run`.
     """
     with ffmpeg.scratch() as folder, track_in(folder, path):
         try:
             log = ffmpeg.run([*TRACK, *_DECODE], timeout_s, folder, stopping=stopping)
-        except MediaError as error:
-            raise MediaError(f"{path.name} is no audio file that can be read, or has no sound. {error}") from error
+        except ffmpeg.FfmpegFailed as error:
+            raise NotAudio(f"{path.name} is no audio file that can be read, or has no sound. {error}") from error
     codecs, shapes, times = (pattern.findall(log) for pattern in (_CODEC, _SHAPE, _DECODED))
     hours, minutes, seconds = (float(part) for part in times[-1]) if times else (0.0, 0.0, 0.0)
     length = hours * 3600 + minutes * 60 + seconds
     if not (codecs and shapes and length):
-        raise MediaError(f"{path.name} has no sound of any length. Is it the right file?")
+        raise NotAudio(f"{path.name} has no sound of any length. Is it the right file?")
     rate, layout = shapes[-1]
     return AudioFacts(length, codecs[-1], int(rate), _channels(layout))
 
 
 @contextmanager
 def track_in(folder: Path, path: Path) -> Iterator[None]:
-    """Let `path` be "track" in `folder`, so that ffmpeg names no path of this machine. Raises MediaError."""
+    """Let `path` be "track" in `folder`, so that ffmpeg names no path of this machine. Raises NotAudio."""
     if not path.is_file():
-        raise MediaError(f"There is no audio file {path.name} in its folder.")
+        raise NotAudio(f"There is no audio file {path.name} in its folder.")
     link = folder / "track"
     link.symlink_to(path.resolve())
     try:

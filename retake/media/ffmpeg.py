@@ -42,6 +42,10 @@ _WHERE = re.compile(r"^(\[[\w#:/,. -]+ @ 0x[0-9a-f]+\] )+")  # "[h264 @ 0x55d3] 
 _LEVEL = re.compile(r"^\[(panic|fatal|error)\] ")
 
 
+class FfmpegFailed(MediaError):
+    """ffmpeg ran, and ended with an error of its own: it would do so again with the same files."""
+
+
 def find() -> str:
     """Return the path of ffmpeg: IMAGEIO_FFMPEG_EXE, else that of imageio-ffmpeg, else the system's.
 
@@ -82,8 +86,8 @@ def run(
     """Run ffmpeg with `arguments` in `folder` and return its log, a "[level] message" a line (see `errors_in`).
 
     Name files relative to `folder`, so that no path of this machine gets into the log. `memory` is the limit of its
-    address space in bytes (Linux only). Raises MediaError if ffmpeg is missing, fails, or takes longer than `timeout_s`
-    seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed then).
+    address space in bytes (Linux only). Raises FfmpegFailed if it fails, MediaError if it is missing or takes
+    longer than `timeout_s` seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed).
     """
     command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
     with tempfile.TemporaryFile() as log:
@@ -93,7 +97,8 @@ def run(
         text = _read(log.fileno())
     if code == 0:
         return text
-    raise MediaError(f"ffmpeg ended with an error: {(errors_in(text) or [_end(code)])[-1]}")
+    failure = MediaError if code < 0 else FfmpegFailed  # below 0: killed by a signal
+    raise failure(f"ffmpeg ended with an error: {(errors_in(text) or [_end(code)])[-1]}")
 
 
 def errors_in(log: str) -> list[str]:

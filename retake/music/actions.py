@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, exists, func, or_, select, text
 
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
 from retake.music.rows import Pipeline
 from retake.music.states import Standing, Step
 from retake.music.store import Action, PipelineStore, begin_run, cancel_run, end_jobs
-from retake.music.tables import pipeline_jobs
+from retake.music.tables import pipeline_jobs, pipelines
 from retake.operations.port import Refusal
 
 
@@ -82,7 +82,7 @@ class PipelineActions(PipelineStore):
         """Return the action of `cancel`. `job` is as in `approving`."""
 
         def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
-            _check_job(row, job)
+            _check_job(cursor, row, job)
             states.cancellable(row.standing())
             end_jobs(cursor, row.id, "cancelled", self.clock.now())
             return {"state": states.CANCELLED, "current_job": 0}
@@ -101,10 +101,11 @@ class PipelineActions(PipelineStore):
         """Return the action that starts the step which the rule allows: the row, and then its run."""
 
         def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
-            _check_job(row, job)
+            _check_job(cursor, row, job)
             step = rule(row.standing(last_failed_step(cursor, row.id)))
-            if step is Step.PUBLISH:
-                self._check_uploads(cursor)
+            goes_on = same_take and row.upload_session is not None
+            if step is Step.PUBLISH and not goes_on:
+                self._check_uploads(cursor, row, counted=not same_take)
             return {
                 "state": states.running(step),
                 "run_number": row.run_number + 1,
@@ -116,21 +117,37 @@ class PipelineActions(PipelineStore):
 
         return Action(change, begin_run)
 
-    def _check_uploads(self, cursor: Cursor) -> None:
+    def _check_uploads(self, cursor: Cursor, row: Pipeline, *, counted: bool) -> None:
+        """Raises Refusal if as many pipelines are published today as may be, `row` among them if it is `counted`."""
         if self._uploads_per_day is None:
             return
-        begun = cursor.row(_UPLOADS, {"since": pacific_midnight(self.clock.now())}, name="uploads")
-        if begun and begun[0] >= self._uploads_per_day:
+        if self.database.database.dialect.name == "postgresql":
+            cursor.rows(text(f"SELECT pg_advisory_xact_lock({_UPLOADS_LOCK})"))
+        others = {"but": 0 if counted else row.id, "since": pacific_midnight(self.clock.now())}
+        begun = sum(found[0] for query in (_BEGUN, _TO_BEGIN) for found in cursor.rows(query, others))
+        if begun >= self._uploads_per_day:
             raise Refusal(
-                f"{begun[0]} uploads were begun today (Pacific time), and MUSIC.uploads_per_day is "
-                f"{self._uploads_per_day}: publish it tomorrow"
+                f"{begun} uploads were begun today (Pacific time), and MUSIC.uploads_per_day is "
+                f"{self._uploads_per_day}: publish it tomorrow (state={row.state})"
             )
 
 
-_UPLOADS = select(func.count()).where(
-    pipeline_jobs.c.step == Step.PUBLISH.value,
-    pipeline_jobs.c.status != "interrupted",
-    pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type),
+_UPLOADS_LOCK = 0x52656D76
+"""PostgreSQL's advisory lock under which the day's uploads are counted and one is begun."""
+
+_TODAY = pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type)
+_UPLOAD = pipeline_jobs.c.step == Step.PUBLISH.value
+_BEGUN = select(func.count(pipeline_jobs.c.pipeline_id.distinct())).where(
+    _UPLOAD, _TODAY, pipeline_jobs.c.pipeline_id != bindparam("but")
+)
+_TO_BEGIN = select(func.count()).where(  # those that no worker has taken up
+    pipelines.c.state == states.running(Step.PUBLISH),
+    pipelines.c.id != bindparam("but"),
+    ~exists().where(
+        pipeline_jobs.c.pipeline_id == pipelines.c.id,
+        _UPLOAD,
+        or_(_TODAY, pipeline_jobs.c.run_number == pipelines.c.run_number),
+    ),
 )
 
 
@@ -151,6 +168,12 @@ def pacific_midnight(now: datetime) -> datetime:
     return pacific.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
 
 
-def _check_job(row: Pipeline, job: int | None) -> None:
-    if job is not None and job != row.current_job:
+def _check_job(cursor: Cursor, row: Pipeline, job: int | None) -> None:
+    if job is None:
+        return
+    current = row.current_job
+    if current is None:  # a row of a program outside
+        latest = select(func.max(pipeline_jobs.c.id)).where(pipeline_jobs.c.pipeline_id == row.id)
+        current = next((found[0] for found in cursor.rows(latest)), None)
+    if job != current:
         raise Refusal(f"that is about an earlier result; look at the latest one (state={row.state})")

@@ -22,6 +22,9 @@ from retake.runs.run import Run, StaleRun
 from retake.runs.states import RunStatus
 from retake.runs.tables import task_runs
 
+CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
+"""The error code of an attempt that the cap holds back."""
+
 LONGEST_REASON = 1000
 """Characters of an error that are kept in a row."""
 
@@ -66,19 +69,8 @@ class AttemptStore:
             if row.step is None or row.state != states.running(row.step) or row.run_number != number:
                 return None
             _check_held(cursor, run)
-            now = self.clock.now()
-            end_jobs(cursor, row.id, "interrupted", now)
-            values = {
-                "pipeline_id": row.id,
-                "step": row.step.value,
-                "attempt": _failed(cursor, row) + 1,
-                "feedback": row.note,
-                "started_at": now,
-                "run_number": number,
-            }
-            found = cursor.row(insert(pipeline_jobs).values(values).returning(*JOB))
-            assert found, "an INSERT returns its row"
-            job = Job(*found)
+            end_jobs(cursor, row.id, "interrupted", self.clock.now())
+            job = self._insert(cursor, row)
             return Attempt(self._store.set(cursor, row, {"current_job": job.id}), job, run)
 
     def present(self, attempt: Attempt) -> Pipeline:
@@ -131,12 +123,28 @@ class AttemptStore:
             now = read_pipeline(cursor, row.id, for_update=True)
             if (now.state, now.run_number) != (row.state, row.run_number):
                 return
-            end_jobs(cursor, row.id, "failed", self.clock.now(), shown_reason(error), code)
+            ended = {"error": shown_reason(error), "error_code": code}
+            if not end_jobs(cursor, row.id, "failed", self.clock.now(), **ended):  # each died before it began
+                self._insert(cursor, now, {**ended, "status": "failed", "finished_at": self.clock.now()})
             values: dict[str, Any] = {"state": states.FAILED, "failed_reason": f"{row.step}: {shown_reason(error)}"}
             if row.step is Step.PUBLISH and now.youtube_video_id:  # only its thumbnail is missing
                 values = {"state": states.PUBLISHED, "warning": shown_reason(error)}
             saved = self._store.set(cursor, now, {**values, "current_job": 0})
             self._tell(cursor, saved, now.current_job or 0)
+
+    def _insert(self, cursor: Cursor, row: Pipeline, values: Mapping[str, Any] | None = None) -> Job:
+        """Insert the next attempt of the step that runs; `values` are those of one that has ended already."""
+        begun = {
+            "pipeline_id": row.id,
+            "step": row.step,
+            "attempt": _failed(cursor, row) + 1,
+            "feedback": row.note,
+            "started_at": self.clock.now(),
+            "run_number": row.run_number,
+        }
+        found = cursor.row(insert(pipeline_jobs).values({**begun, **(values or {})}).returning(*JOB))
+        assert found, "an INSERT returns its row"
+        return Job(*found)
 
     def _end(
         self,

@@ -111,13 +111,16 @@ def poll_loop(bot: TelegramBot, inbox: Inbox, holder: str, poll_s: float) -> Loo
             begun[0] = True
         inbox.answer()
         try:
-            found = bot.updates(inbox.offset, poll_s)
+            offset = inbox.offset
+            found = bot.updates(offset, poll_s)
         except VendorError as error:
             _log.warning("Telegram's updates are not there yet: %s", error)
             return max(1.0, error.retry_after_s or 5.0)
         for update in found:
             inbox.take(update)
-        return 0.0 if poll_s else 1.0
+        # Telegram offers at once what cannot be read and so is not confirmed.
+        stuck = bool(found) and inbox.offset == offset
+        return 0.0 if poll_s and not stuck else 1.0
 
     return Loop("telegram updates", turn)
 

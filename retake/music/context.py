@@ -76,6 +76,10 @@ class StepContext:
             raise Stopped("the service stops; the step goes on when it starts again")
         self._handle.check()
 
+    def given_up(self) -> bool:
+        """Return whether the attempt is to end soon: `check` would raise."""
+        return self.shop.stopping() or self._handle.lost
+
     def pause(self, seconds: float) -> None:
         """Wait. Raises what `check` raises."""
         end = self.clock.now() + timedelta(seconds=seconds)

@@ -28,12 +28,10 @@ from retake.music.database import MusicDatabase, open_music_database
 from retake.music.outbox import Outbox
 from retake.music.server import ApiServer, address_of, listen
 from retake.music.settings import MusicKeys, MusicSettings
-from retake.music.states import Step
 from retake.music.telegram import Inbox
 from retake.music.upkeep import Upkeep
-from retake.music.worker import workers
+from retake.music.worker import step_prices, workers
 from retake.ticking.process import owner
-from retake.vendors.prices import chat_call, imagine_call
 from retake.vendors.telegram import TelegramBot
 
 STOP_S = 8.0
@@ -90,14 +88,6 @@ def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], 
     return ServiceParts(settings, keys, database, store, bucket, clock, stopping)
 
 
-def music_prices(settings: MusicSettings) -> dict[str, float]:
-    """Return the price of one paid call in US dollars, for each step that pays."""
-    factor = settings.prices.unknown_factor
-    text = chat_call(settings.prices, settings.openai).usd(factor)
-    picture = imagine_call(settings.prices, settings.midjourney).usd(factor)
-    return {Step.COVER: picture, Step.META: text, Step.REVIEW: text}
-
-
 def work_of(parts: ServiceParts) -> Work:
     """Return what works in the background: workers, upkeep, Telegram."""
     settings = parts.settings
@@ -107,7 +97,7 @@ def work_of(parts: ServiceParts) -> Work:
         AttemptStore(parts.store),
         CallBook(parts.database, daily_cap_usd=settings.music.daily_cap_usd),
         RealMusicVendors(settings, parts.keys, parts.clock.sleep),
-        music_prices(settings),
+        step_prices(settings),
         parts.stopping,
         SystemRandom(),
     )

@@ -91,7 +91,8 @@ def retried(now: Standing) -> Step:
     if named not in STEPS:
         raise Refusal(f"it is not on record which step failed (state={now.state})")
     if named == Step.PUBLISH and now.youtube_video_id:
-        raise Refusal(f"it is uploaded already as {now.youtube_video_id}, and would be published twice")
+        twice = f"it is uploaded already as {now.youtube_video_id}, and would be published twice"
+        raise Refusal(f"{twice} (state={now.state})")
     return Step(named)
 
 

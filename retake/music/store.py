@@ -179,12 +179,17 @@ def read_pipeline(cursor: Cursor, pipeline_id: int, *, for_update: bool = False)
 
 
 def end_jobs(
-    cursor: Cursor, pipeline_id: int, status: str, now: datetime, error: str | None = None, code: str | None = None
-) -> None:
-    """End the attempts of a pipeline that are on record as running."""
+    cursor: Cursor,
+    pipeline_id: int,
+    status: str,
+    now: datetime,
+    error: str | None = None,
+    error_code: str | None = None,
+) -> int:
+    """End the attempts of a pipeline that are on record as running, and return how many those were."""
     open_jobs = (pipeline_jobs.c.pipeline_id == pipeline_id) & (pipeline_jobs.c.status == "running")
-    values = {"status": status, "finished_at": now, "error": error, "error_code": code}
-    cursor.change(update(pipeline_jobs).where(open_jobs).values(values))
+    values = {"status": status, "finished_at": now, "error": error, "error_code": error_code}
+    return cursor.change(update(pipeline_jobs).where(open_jobs).values(values))
 
 
 def begin_run(database: MusicDatabase, row: Pipeline, actor: str = ACTOR) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     text,
 )
@@ -43,6 +45,16 @@ def _now_in_sqlite(element: Any, compiler: Any, **options: Any) -> str:
 @compiles(Now, "postgresql")
 def _now_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return "now()"
+
+
+class Usd(TypeDecorator[float]):
+    """US dollars, as the driver's own floating-point number: SQLAlchemy's conversion wants a cursor of its own."""
+
+    impl = Float
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        return None
 
 
 metadata = MetaData()
@@ -131,7 +143,7 @@ paid_calls = Table(
     _number("take"),
     _number("job_id"),
     _text("facts", "{}"),  # JSON: what the vendor can be asked by
-    Column("price_usd", Float, nullable=False, server_default=text("0")),
+    Column("price_usd", Usd, nullable=False, server_default=text("0")),
     _text("day"),  # UTC, on which it counts against the cap
     _moment("requested_at"),
     _text("outcome", "pending"),  # then accepted, refused, wasted, lost or held; see retake.paid.guard

@@ -5,12 +5,12 @@ again, or whose answer was not sent, is answered and does nothing more.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, true, update
 
 from retake.errors import Code, RetakeError, VendorError
 from retake.foreign_text import several_lines
@@ -21,6 +21,7 @@ from retake.music.rows import Pipeline
 from retake.music.store import Action, UnknownPipeline, read_pipeline
 from retake.music.tables import LARGEST_ID, messages, updates
 from retake.operations.port import Refusal
+from retake.runs.statements import Row
 from retake.vendors.telegram import TelegramBot, TelegramUpdate, parsed
 
 KEPT = timedelta(days=5)
@@ -45,6 +46,14 @@ class Wish(NamedTuple):
     verb: str
 
 
+class Acted(NamedTuple):
+    """What an update has done; `new` is False for one that was on record."""
+
+    row: Pipeline | None = None
+    action: Action | None = None
+    new: bool = True
+
+
 class Inbox:
     """Takes updates. Thread safe; several processes may take the same one."""
 
@@ -66,21 +75,26 @@ class Inbox:
         if found is None:
             _log.warning("an update of Telegram's cannot be read; it is passed over")
             return
-        started = self._acted(found)
-        if started is not None:
-            row, action = started
-            action.after(self.database, row)
-        self.answer(found.update_id)
+        acted = self._acted(found)
+        if acted.row is not None and acted.action is not None:
+            acted.action.after(self.database, acted.row)
+        self._answer(self._taps(updates.c.update_id == found.update_id, again=not acted.new))
 
-    def answer(self, update_id: int | None = None) -> None:
-        """Answer the taps that are not answered yet: that of one update, or all."""
-        about = updates.c.callback_id.is_not(None) & updates.c.answered_at.is_(None)
-        if update_id is not None:
-            about &= updates.c.update_id == update_id
+    def answer(self) -> None:
+        """Answer the taps that are not answered yet."""
+        self._answer(self._taps(true()))
+
+    def _taps(self, about: ColumnElement[bool], *, again: bool = False) -> list[Row]:
+        """Return the taps that are to be answered; with `again` those that were answered too."""
+        asked = about & updates.c.callback_id.is_not(None)
+        if not again:
+            asked &= updates.c.answered_at.is_(None)
         query = select(updates.c.update_id, updates.c.callback_id, updates.c.answer, updates.c.received_at)
         with self.database.reading() as cursor:
-            waiting = cursor.rows(query.where(about).order_by(updates.c.update_id).limit(100))
-        for number, callback_id, text, received_at in waiting:
+            return cursor.rows(query.where(asked).order_by(updates.c.update_id).limit(100))
+
+    def _answer(self, taps: Iterable[Row]) -> None:
+        for number, callback_id, text, received_at in taps:
             try:
                 self._bot.answer_tap(callback_id, text or "")
             except VendorError as error:
@@ -100,12 +114,12 @@ class Inbox:
             changed = update(updates).where(updates.c.update_id == update_id)
             cursor.change(changed.values(answered_at=self.database.clock.now()))
 
-    def _acted(self, found: TelegramUpdate) -> tuple[Pipeline, Action] | None:
+    def _acted(self, found: TelegramUpdate) -> Acted:
         """Carry out and record an update, unless it is on record; return what has been done."""
         with self.database.transaction() as cursor:
             if not self._recorded(cursor, found):
-                return None
-            done = None
+                return Acted(new=False)
+            done = Acted()
             try:
                 wish = self._wish(cursor, found)
                 if wish is None:
@@ -113,7 +127,7 @@ class Inbox:
                 else:
                     row = read_pipeline(cursor, wish.pipeline_id, for_update=True)
                     row = self._actions.set(cursor, row, wish.action.change(cursor, row))
-                    done, answer = (row, wish.action), _answer(wish, row)
+                    done, answer = Acted(row, wish.action), _answer(wish, row)
             except (Refusal, UnknownPipeline) as error:  # nothing was written
                 answer = str(error)
             cursor.change(update(updates).where(updates.c.update_id == found.update_id).values(answer=answer[:200]))

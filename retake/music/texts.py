@@ -17,9 +17,6 @@ MAX_TAG = 100
 NONCE_BYTES = 64
 """Room that `fit_meta` leaves in the description for the nonce and the empty line before it."""
 
-META_TOKENS, META_TEMPERATURE = 2500, 0.7
-REVIEW_TOKENS, REVIEW_TEMPERATURE = 1000, 0.2
-
 VERDICTS = ("pass", "warn", "fail")
 MAX_NOTES, MAX_NOTE = 20, 500  # notes of a review, and characters of one
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, redact
 from retake.media import MediaError
-from retake.music.attempts import Attempt
+from retake.music.attempts import CAP_REACHED, Attempt
 from retake.music.context import StepContext, Workshop
 from retake.music.database import MusicDatabase
-from retake.music.settings import ServiceSettings
+from retake.music.settings import MusicSettings, ServiceSettings
 from retake.music.states import Step
 from retake.music.steps import STEP_WORK
 from retake.music.steps.cover import AwaitsPerson
@@ -21,12 +21,10 @@ from retake.runs.recovery import Recovery
 from retake.runs.run import STEP_DONE, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.worker import Decided, Postponed, Worker, coded
+from retake.vendors.prices import chat_call, imagine_call
 
 MOST_CAP_WAIT_S = 3600.0
 """Seconds after which a step that the cap holds back looks again: the cap may have been raised."""
-
-CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
-"""The error code of an attempt that the cap holds back."""
 
 _log = getLogger(__name__)
 
@@ -66,7 +64,8 @@ class StepJob:
             raise self._failed(attempt, as_coded(error)) from error
         saved = self._shop.attempts.succeed(attempt, values)
         _log.info("%s: %s", handle.run.task_id, saved.state, extra=_about(attempt))
-        return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt}
+        text = f"{attempt.step} is done"
+        return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt, "text": text}
 
     def _failed(self, attempt: Attempt, error: CodedError) -> Decided:
         """Decide for the row and for the ledger whether the step is tried again."""
@@ -120,6 +119,14 @@ def workers(
         )
 
     return make, recovery
+
+
+def step_prices(settings: MusicSettings) -> dict[str, float]:
+    """Return the price of a paid call in US dollars, by the step that makes it."""
+    factor = settings.prices.unknown_factor
+    chat = chat_call(settings.prices, settings.openai).usd(factor)
+    cover = imagine_call(settings.prices, settings.midjourney).usd(factor)
+    return {Step.COVER: cover, Step.META: chat, Step.REVIEW: chat}
 
 
 def _decided(attempt: Attempt, error: CodedError, decision: Decision) -> Decided:

@@ -18,6 +18,7 @@ from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline
 from retake.paid.caps import CAPS, decoded
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_index import tag_of
@@ -112,13 +113,14 @@ class KpiReader:
 def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
     """Yield the history of each ledger with the name of its snapshots. Robots write to the ledger at the root of the
     bucket, or to that of all pipelines."""
-    url, clock = operations.terms.ledger_url, operations.clock
-    if url is not None:
-        yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", open_history(url, operations.bucket, clock)
-        return
-    for pipeline in operations.pipelines:
-        yield tag_of(pipeline.name), open_history(None, pipeline.bucket, clock)
-    if not operations.named and all(it.channel for it in operations.pipelines):
+    clock, in_bucket = operations.clock, list[OperatedPipeline]()
+    for pipeline in operations.writers():
+        if (url := operations.ledger_url(pipeline)) is not None:
+            yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", open_history(url, operations.bucket, clock)
+        else:
+            in_bucket.append(pipeline)
+            yield tag_of(pipeline.name), open_history(None, pipeline.bucket, clock)
+    if in_bucket and not operations.named and all(it.channel for it in in_bucket):
         yield "root", open_history(None, operations.bucket, clock)
 
 

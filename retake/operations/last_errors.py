@@ -8,7 +8,7 @@ from retake.errors import ErrorRecord, RetakeError
 from retake.operations.kpi import histories
 from retake.operations.pipelines import Operations
 from retake.retrying.dead_letters import DeadLetters
-from retake.runs.history import UNFINISHED, RunHistory
+from retake.runs.history import UNFINISHED, BucketHistory, RunHistory
 from retake.runs.run import ERROR
 
 _RUNS_OF_BUCKET, _RUNS_OF_DATABASE = 2_000, 50_000
@@ -46,7 +46,7 @@ def last_errors(operations: Operations, limit: int) -> list[MetError]:
     names = {it.name for it in operations.pipelines} if operations.named else None
     found: dict[object, MetError] = {}
     for _, history in histories(operations):
-        for met in _recorded(history, names, limit, operations.terms.ledger_url is None):
+        for met in _recorded(history, names, limit, isinstance(history, BucketHistory)):
             found.setdefault(met.identity, met)
     for met in (*_of_documents(operations), *_of_letters(operations, limit)):
         found.setdefault(met.identity, met)

@@ -70,7 +70,7 @@ def _generations_beginning(operations: Operations, text: str) -> list[Found]:
         return []
     found = []
     for pipeline, ledger in operations.ledgers():
-        runs = ledger.runs(limit=_SEARCHED_IN_BUCKET if operations.terms.ledger_url is None else _SEARCHED)
+        runs = ledger.runs(limit=_SEARCHED_IN_BUCKET if operations.ledger_url(pipeline) is None else _SEARCHED)
         tasks = dict.fromkeys((run.task_id, run.pipeline) for run in runs if _begins(run.task_id, text))
         for task_id, name in [*tasks][:_NAMED]:
             of_it = _pipeline_named(operations, name, pipeline)
@@ -99,7 +99,7 @@ def _runs_called(operations: Operations, text: str) -> list[Found]:
 
 def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledger, text: str) -> list[Run]:
     """The runs whose id begins like that. In a bucket their names tell; a database is asked for all it has."""
-    if operations.terms.ledger_url is None:
+    if operations.ledger_url(pipeline) is None:
         if not text.isascii() or "/" in text or "\\" in text:
             return []
         names = [entry.key for entry in pipeline.bucket.list(f"runs/{text}")]

@@ -154,13 +154,11 @@ def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:
     RunError if there are several."""
 
     def has(pipeline: OperatedPipeline) -> bool:
-        present = pipeline.present()
-        return (
-            bool(present and present.item_id == text) or letter_of(pipeline.bucket, operations.clock, text) is not None
-        )
+        under_way = any(it.item_id == text for it in pipeline.present())
+        return under_way or letter_of(pipeline.bucket, operations.clock, text) is not None
 
     found = [pipeline for pipeline in operations.pipelines if has(pipeline)]
     if len(found) > 1:
-        channels = ", ".join(str(pipeline.channel) for pipeline in found)
+        channels = ", ".join(pipeline.channel or pipeline.name for pipeline in found)
         raise RunError(f"{text!r} may mean a generation of several channels: {channels}; name the --channel")
     return found[0] if found else None

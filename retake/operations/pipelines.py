@@ -1,6 +1,6 @@
 """All that an operator looks at together: the pipelines of one bucket, their ledgers, the day's book."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -28,6 +28,7 @@ class Terms(NamedTuple):
     modes: ModeSettings = ModeSettings()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     kpi: KpiSettings = KpiSettings()
+    ledgers: Mapping[str, str] = {}  # by pipeline: the URL of its ledger, where that is not `ledger_url`
 
 
 class Operations:
@@ -52,24 +53,43 @@ class Operations:
         self.caps = caps
         self.terms = terms
         self.named = named
-        self._shared: Ledger | None = None
+        self._databases: dict[str, Ledger] = {}
+
+    def of(self, pipelines: Sequence[OperatedPipeline], *, terms: Terms | None = None, named: bool) -> "Operations":
+        """Return the same with other pipelines."""
+        return Operations(pipelines, self.bucket, self.clock, caps=self.caps, terms=terms or self.terms, named=named)
+
+    def label(self, pipeline: OperatedPipeline) -> str | None:
+        """Return the name of a pipeline that is none of the channels, where it is shown beside others or was named."""
+        return pipeline.name if pipeline.channel is None and (self.named or len(self.pipelines) > 1) else None
+
+    def ledger_url(self, pipeline: OperatedPipeline) -> str | None:
+        """Return the URL of the ledger of the pipeline's runs; None: they are in its part of the bucket."""
+        return self.terms.ledgers.get(pipeline.name, self.terms.ledger_url)
 
     def ledger(self, pipeline: OperatedPipeline) -> Ledger:
         """Return the ledger of the pipeline's runs, for reading. Raises SettingsError, StorageError."""
-        url = self.terms.ledger_url
+        url = self.ledger_url(pipeline)
         if url is None:
             return open_ledger(None, pipeline.bucket, self.clock, read_only=True)
-        self._shared = self._shared or open_ledger(url, self.bucket, self.clock, read_only=True)
-        return self._shared
+        if url not in self._databases:
+            self._databases[url] = open_ledger(url, self.bucket, self.clock, read_only=True)
+        return self._databases[url]
 
     def ledgers(self) -> list[tuple[OperatedPipeline, Ledger]]:
-        """Return each ledger with the first of the pipelines that write to it: one for all, or one of each."""
-        of = self.pipelines[:1] if self.terms.ledger_url is not None else self.pipelines
-        return [(pipeline, self.ledger(pipeline)) for pipeline in of]
+        """Return each ledger with the first of the pipelines that write to it."""
+        return [(pipeline, self.ledger(pipeline)) for pipeline in self.writers()]
+
+    def writers(self) -> list[OperatedPipeline]:
+        """Return the first of the pipelines that write to each ledger."""
+        found: dict[str, OperatedPipeline] = {}
+        for pipeline in self.pipelines:
+            found.setdefault(self.ledger_url(pipeline) or f"in the part of {pipeline.name}", pipeline)
+        return [*found.values()]
 
     def writable_ledger(self, pipeline: OperatedPipeline) -> Ledger:
         """Return the same ledger for writing."""
-        return open_ledger(self.terms.ledger_url, pipeline.leasable(), self.clock)
+        return open_ledger(self.ledger_url(pipeline), pipeline.leasable(), self.clock)
 
     def each(self, work: Callable[[OperatedPipeline], _T]) -> list[_T]:
         """Return what `work` returns for each pipeline, several at a time."""

@@ -4,7 +4,7 @@ Each pipeline implements `OperatedPipeline` once. Whoever shows pipelines to peo
 a dashboard) knows nothing else of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -75,7 +75,7 @@ class PipelineState(NamedTuple):
 
     words: str  # in a few words
     readable: bool = True  # False: one of the documents is invalid, and most of the rest is not known
-    item_id: str | None = None  # the item under way
+    item_id: str | None = None  # the item under way, of a pipeline that has one at a time
     step: StepAttempt | None = None  # at which the item is
     status: str | None = None  # as the document has it
     error: ErrorRecord = ErrorRecord()  # the item's last failure
@@ -91,10 +91,11 @@ class PipelineState(NamedTuple):
     today: Today | None = None  # the day's spending as this pipeline sees it
     needs: tuple[str, ...] = ()  # what a person has to do, a sentence each
     notes: tuple[str, ...] = ()  # worth knowing
+    own_book: bool = False  # `today` is a book of its own, not that of the bucket
 
 
 class Present(NamedTuple):
-    """The item under way, and where it is."""
+    """An item under way, and where it is."""
 
     item_id: str
     step: StepAttempt
@@ -122,6 +123,7 @@ class PaidWork(NamedTuple):
 
     bills: list[Bill]
     known: Known  # what its document says of the day
+    today: Today | None = None  # the day, where it keeps a book of its own
 
 
 class OperatedPipeline(Protocol):
@@ -133,7 +135,7 @@ class OperatedPipeline(Protocol):
     name: str  # as its runs have it: "story", "story/CHANNEL"
     channel: str | None
     bucket: Bucket  # its part of the bucket
-    lease_name: str
+    lease_name: str | None  # None: its items are locked one by one, and no tick works on them
     recovered_by: Mapping[str, frozenset[str]]  # by step: the steps whose result shows that it works again
     vendors: Mapping[str, str]  # by step: the vendor it calls, as people know it
     holds_unknown: bool  # a paid call of unknown outcome is held for the operator rather than made again
@@ -151,8 +153,8 @@ class OperatedPipeline(Protocol):
         `vendor_off(vendor)` returns why a vendor's breaker lets no call through, or ""."""
         ...
 
-    def present(self) -> Present | None:
-        """Return the item under way, or None."""
+    def present(self) -> Sequence[Present]:
+        """Return the items under way; of very many the newest."""
         ...
 
     def evidence(self, item_id: str) -> Evidence:

@@ -127,9 +127,10 @@ def summary(report: Report) -> str:
     )
     lost = "time, and perhaps money," if unsure(report.history.evidence.calls) else "only time"
     gone = f", {count(len(it.interruptions), 'interruption')}" if it.interruptions else ""
+    kept = "kept as a dead letter" if report.history.found.pipeline.lease_name else "kept"
     ends = {
         RunStatus.SUCCEEDED: f"It recovered: the result is there, {lost} was lost.",
-        RunStatus.FAILED: "It did not recover: the run failed for good. What it had made is kept as a dead letter.",
+        RunStatus.FAILED: f"It did not recover: the run failed for good. What it had made is {kept}.",
         RunStatus.CANCELLED: "It was cancelled: somebody did not want it any more.",
     }
     return f"{trouble}{gone}. {ends.get(it.run.status, f'It is not over: the run is {it.run.status}.')}"

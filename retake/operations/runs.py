@@ -72,15 +72,18 @@ def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
 
 def _steps(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:
     """At which attempt the runs under way are, as far as their pipelines' documents tell."""
-    going = {run.pipeline: run for run in runs if not run.ended}
-    found = {}
+    going: dict[str, list[Run]] = {}
+    for run in runs:
+        if not run.ended:
+            going.setdefault(run.pipeline, []).append(run)
+    found: dict[str, StepAttempt] = {}
     for pipeline in operations.pipelines:
-        if (run := going.get(pipeline.name)) is None:
+        if pipeline.name not in going:
             continue
         try:
-            present = pipeline.present()
+            steps = {it.item_id: it.step for it in pipeline.present()}
         except RetakeError:
             continue  # `status` says what is wrong with it
-        if present and present.item_id == run.task_id.rpartition("/")[2]:
-            found[run.run_id] = present.step
+        items = {run.run_id: run.task_id.rpartition("/")[2] for run in going[pipeline.name]}
+        found |= {run_id: steps[item_id] for run_id, item_id in items.items() if item_id in steps}
     return found

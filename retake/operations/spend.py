@@ -17,6 +17,7 @@ class SpendReport(NamedTuple):
     since: str
     bills: list[tuple[str | None, Bill]]  # with the channel; only calls counted since then
     today: list[tuple[str | None, Today]]
+    own: tuple[Today, ...] = ()  # of the pipelines whose day is a book of their own, beside others
 
 
 def spend_report(operations: Operations, days: int) -> SpendReport:
@@ -24,14 +25,18 @@ def spend_report(operations: Operations, days: int) -> SpendReport:
     first = (operations.clock.now().astimezone(UTC) - timedelta(days=days - 1)).strftime("%Y-%m-%d")
     today = operations.caps.today("")
 
-    def one(pipeline: OperatedPipeline) -> tuple[list[Bill], Today]:
-        bills, known = pipeline.paid_since(first)
+    def one(pipeline: OperatedPipeline) -> tuple[list[Bill], Today, bool]:
+        bills, known, own = pipeline.paid_since(first)
         cut = (bill._replace(calls=[call for call in bill.calls if day_of(call) >= first]) for bill in bills)
-        return [bill for bill in cut if bill.calls], today.seen_by(pipeline.name, known)
+        return [bill for bill in cut if bill.calls], own or today.seen_by(pipeline.name, known), own is not None
 
     found = [*zip([it.channel for it in operations.pipelines], operations.each(one), strict=True)]
-    bills = [(channel, bill) for channel, (bills, _) in found for bill in bills]
-    return SpendReport(first, bills, [(channel, seen) for channel, (_, seen) in found])
+    bills = [(channel, bill) for channel, (bills, _, _) in found for bill in bills]
+    shared = [(channel, seen) for channel, (_, seen, own) in found if not own]
+    others = [seen for _, (_, seen, own) in found if own]
+    return (
+        SpendReport(first, bills, shared, tuple(others)) if shared else SpendReport(first, bills, [(None, others[0])])
+    )
 
 
 def day_of(call: Call) -> str:
@@ -54,7 +59,7 @@ def as_document(report: SpendReport) -> dict[str, Any]:
     return {
         "since": report.since,
         "total": _sums(calls),
-        "today": _day_document(report.today),
+        "today": _day_document(report.today, report.own),
         "by_day": [{"day": day, **_sums(days[day])} for day in sorted(days, reverse=True)],
         "by_step": [{"step": step, **_sums(found)} for step, found in sorted(steps.items())],
         "by_generation": [
@@ -83,7 +88,7 @@ def _sums(calls: Iterable[Call]) -> dict[str, Any]:
     }
 
 
-def _day_document(today: list[tuple[str | None, Today]]) -> dict[str, Any]:
+def _day_document(today: list[tuple[str | None, Today]], own: tuple[Today, ...]) -> dict[str, Any]:
     _, day = today[0]
     cap, spent = day.limits.bucket_usd, day.book.spent
     return {
@@ -95,15 +100,17 @@ def _day_document(today: list[tuple[str | None, Today]]) -> dict[str, Any]:
         "left_usd": None if cap is None else max(0.0, round(cap - spent, 6)),
         "doubt": day.doubt or None,
         "pipelines": [
-            {
-                "channel": channel,
-                "settled_usd": it.sums.settled,
-                "reserved_usd": it.sums.reserved,
-                "left_usd": it.left,
-            }
-            for channel, it in today
+            *({"channel": channel, **_sums_of_day(it)} for channel, it in today),
+            *(
+                {"channel": None, "pipeline": it.pipeline, "cap_usd": it.limits.bucket_usd, **_sums_of_day(it)}
+                for it in own
+            ),
         ],
     }
+
+
+def _sums_of_day(it: Today) -> dict[str, Any]:
+    return {"settled_usd": it.sums.settled, "reserved_usd": it.sums.reserved, "left_usd": it.left}
 
 
 # --- the latest day ---------------------------------------------------------------------------------------------------

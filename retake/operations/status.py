@@ -29,6 +29,8 @@ class PipelineStatus(NamedTuple):
     """How a pipeline stands: its own state, and what the lease, the dead letters and the ledger add to it."""
 
     channel: str | None
+    pipeline: str | None  # its name, where it is none of the channels and is shown beside others or was named
+    leased: bool  # whether it takes a lease and goes on with each tick
     state: PipelineState
     holder: Holder | None
     dead_letters: int
@@ -37,6 +39,11 @@ class PipelineStatus(NamedTuple):
     next_tick: str
     needs: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def label(self) -> str | None:
+        """What it is called beside others."""
+        return self.channel or self.pipeline
 
     @property
     def today(self) -> Today | None:
@@ -54,7 +61,9 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     off = vendor_off(operations, breakers)
     ended = ENDED_SHOWN if len(operations.pipelines) == 1 else 0
     mode, alerts = mode_notes(operations), _open_alerts(operations)
-    _runs(operations, operations.pipelines[0], 0)  # a shared ledger is opened here, once, rather than by each thread
+    for pipeline in operations.writers():
+        if operations.ledger_url(pipeline):
+            _runs(operations, pipeline, 0)  # a shared ledger is opened here, once, rather than by each thread
     return operations.each(
         lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_told(alerts, pipeline)])
     )
@@ -91,7 +100,7 @@ def _status(
     shared: list[str],
 ) -> PipelineStatus:
     state = pipeline.state(today, off)
-    holder = pipeline.bucket.holder(pipeline.lease_name)
+    holder = pipeline.bucket.holder(pipeline.lease_name) if pipeline.lease_name else None
     letters = [entry for entry in pipeline.bucket.list(DEAD_LETTERS) if entry.key.endswith("/report.json")]
     counts, last, away = _runs(operations, pipeline, ended)
     next_tick = state.next_tick
@@ -99,6 +108,8 @@ def _status(
         next_tick = f"leaves it to {holder.owner}, who is at work; as things stand after that, {next_tick}"
     return PipelineStatus(
         pipeline.channel,
+        operations.label(pipeline),
+        pipeline.lease_name is not None,
         state,
         holder,
         len(letters),
@@ -149,10 +160,13 @@ def _notes(state: PipelineState, holder: Holder | None, operations: Operations) 
 
 
 def as_document(it: PipelineStatus, cap_usd: float | None) -> dict[str, Any]:
-    """Return the status as JSON has it. `cap_usd` is the cap of a day for all pipelines together."""
+    """Return the status as JSON has it. `cap_usd` is the cap of a day for the pipelines that share the day's book."""
     state, sums = it.state, it.sums
+    if state.own_book and state.today:
+        cap_usd = state.today.limits.bucket_usd
     return {
         "channel": it.channel,
+        **({"pipeline": it.pipeline} if it.pipeline else {}),
         "needs": list(it.needs),
         "notes": list(it.notes),
         "generation_id": state.item_id,

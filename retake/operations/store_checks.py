@@ -100,6 +100,8 @@ def _own_lease(bucket: Bucket) -> Finding:
 def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
     """Return who has the pipeline's lease."""
     check, now = named("at work", pipeline.channel), operations.clock.now()
+    if pipeline.lease_name is None:
+        return ok(check, f"{pipeline.name} takes no lease: its rows are locked one by one")
     try:
         holder = pipeline.bucket.holder(pipeline.lease_name)
     except RetakeError as error:
@@ -119,11 +121,11 @@ def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
 
 def ledger_checks(operations: Operations) -> Iterator[Finding]:
     """Check that the ledger answers, and the version of its tables."""
-    url = operations.terms.ledger_url
     try:
-        if url is not None:
-            yield _tables(url)
-        for _, ledger in operations.ledgers():
+        for pipeline, ledger in operations.ledgers():
+            url = operations.ledger_url(pipeline)
+            if url is not None:
+                yield _tables(url)
             counts = ledger.counts()
             if len(operations.pipelines) == 1 or url is not None:
                 runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
@@ -204,4 +206,5 @@ def document_checks(operations: Operations) -> Iterator[Finding]:
         return
     faults = [finding for finding in found if finding.verdict is not Verdict.OK]
     yield from faults
-    yield ok("documents", f"{len(operations.pipelines)} channels looked at, {len(faults)} with something wrong")
+    what = "channels" if all(it.channel for it in operations.pipelines) else "pipelines"
+    yield ok("documents", f"{len(operations.pipelines)} {what} looked at, {len(faults)} with something wrong")

@@ -72,7 +72,8 @@ def _led_to(event: Event, change: TimelineEntry) -> bool:
 def step_of(record: Mapping[str, Any]) -> str | None:
     """Return the step that failed, by its record's robot: "story.upscale" is the step "upscale" of the story."""
     robot = str(record.get("robot_id") or "")
-    return robot.removeprefix("story.") or None
+    pipeline, _, step = robot.partition(".")
+    return (step if pipeline in ("story", "music") else robot) or None
 
 
 def as_document(entry: TimelineEntry, start: datetime) -> dict[str, Any]:

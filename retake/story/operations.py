@@ -95,7 +95,7 @@ class StoryOperations:
     """The pipeline of one channel, as an operator sees it (`retake.operations.port.OperatedPipeline`). `whole` is all
     of the bucket; `leasable` opens the channel's part for a process that takes the lease."""
 
-    lease_name = LEASE
+    lease_name: str | None = LEASE
     recovered_by = _RECOVERED_BY
 
     def __init__(
@@ -126,10 +126,10 @@ class StoryOperations:
     def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
         return story_state(self.name, self.store(), self._settings, today, vendor_off, self._mode())
 
-    def present(self) -> Present | None:
+    def present(self) -> list[Present]:
         documents = self.store().read()
         name = documents.gen.generation_id
-        return Present(name, step_attempt(documents.midjourney, self._settings.workflow)) if name else None
+        return [Present(name, step_attempt(documents.midjourney, self._settings.workflow))] if name else []
 
     def evidence(self, item_id: str) -> Evidence:
         if not safe_id(item_id):

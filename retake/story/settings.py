@@ -130,6 +130,7 @@ class Settings(NamedTuple):
     warnings: tuple[str, ...] = ()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
+    music: bool = False  # whether the file says anything of another pipeline, that of music
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -163,6 +164,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],
+        music="MUSIC" in file.document,
     )
     file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
     return settings

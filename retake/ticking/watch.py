@@ -217,9 +217,12 @@ class TickWatch:
         if facts is None and exit_code == ExitCode.OK:
             return  # somebody else is at work
         end = TickEnd(exit_code, stamp(self._clock.now()), why)
-        found = look(pipeline, end, facts, self._settings.failures_before_warning)
+        self.found(look(pipeline, end, facts, self._settings.failures_before_warning), worked=worked)
+
+    def found(self, findings: Findings, *, worked: bool = False) -> None:
+        """Take note of what is wrong, or right again, between `begin` and `end`. `worked` is as in `saw`."""
         with self._lock:
-            self._looks.append(found)
+            self._looks.append(findings)
             self._worked = self._worked or worked
 
     def end(self) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
-from retake.errors import Code, PollFailed, SettingsError, VendorError
+from retake.errors import Code, PollFailed, SettingsError, VendorError, hide
 from retake.extras import require
-from retake.vendors.answers import NoReply, Reply, as_dict, count, number, parse, quote, retry_after_s
+from retake.vendors import Health
+from retake.vendors.answers import SECRET_LENGTH, NoReply, Reply, as_dict, count, number, parse, quote, retry_after_s
 from retake.vendors.http import JSON_LIMIT, exchange
 from retake.vendors.route import check_route
 
@@ -87,6 +88,7 @@ class TelegramBot:
         require("music", "The Telegram bot")
         check_route(endpoint or ENDPOINT)
         self._token, self._timeout_s = token, timeout_s
+        hide([token] if len(token) >= SECRET_LENGTH else [])  # it is in every URL
         with _importing:
             from retake.vendors import telegram_library
         base = f"{(endpoint or ENDPOINT).rstrip('/')}/bot"
@@ -126,6 +128,15 @@ class TelegramBot:
         if not isinstance(found, list):
             raise self._unusable("getUpdates", "it is no list")
         return [update for update in found if isinstance(update, dict)]
+
+    def health(self) -> Health:
+        """See `Healthy.health`."""
+        name = as_dict(self._call("getMe", {})).get("username")
+        return Health(f"it accepts the token of @{name!s:.60}" if name else "it accepts the token")
+
+    def test_request(self) -> str:
+        """See `Healthy.test_request`: there is no task to ask about."""
+        return self.health().says
 
     def set_webhook(self, url: str, secret: str) -> None:
         """Have updates POSTed to `url`, with `secret` in the header X-Telegram-Bot-Api-Secret-Token."""
@@ -202,6 +213,8 @@ def parsed(update: object) -> TelegramUpdate | None:
 def _tap(query: Mapping[str, Any]) -> Tap | None:
     query_id, data = query.get("id"), query.get("data")
     if not isinstance(query_id, str) or not isinstance(data, str) or len(query_id) > 256:
+        return None
+    if not (query_id.isascii() and query_id.isprintable()):  # what no database takes
         return None
     return Tap(query_id, data) if len(data) <= DATA_LIMIT else None
 

@@ -15,7 +15,7 @@ from retake.vendors import NO_TASK, Health, UploadHooks, UploadSource, VideoDeta
 from retake.vendors.answers import as_dict
 from retake.vendors.http import key_for_header
 from retake.vendors.route import check_route
-from retake.vendors.youtube_account import KEY_NAMES, NAME, TOKEN_ENDPOINT, YouTubeAccount, YouTubeKeys
+from retake.vendors.youtube_account import KEY_NAMES, NAME, TOKEN_ENDPOINT, YouTubeAccount, YouTubeKeys, hide_session
 
 CHUNK_UNIT = 256 * 2**10  # bytes; YouTube takes chunks of a multiple of it
 LOOK_PAGES = 4  # of 50 videos, the newest first
@@ -77,6 +77,7 @@ class YouTube:
             part="snippet,status", body=_resource(details), media_body=self._library.Chunks(source, self._chunk_bytes)
         )
         if session is not None:
+            hide_session(session)
             request.resumable_uri, request._in_error_state = session, True
         failures, confirmed = 0, 0
         while not wire.video_id:
@@ -119,8 +120,11 @@ class YouTube:
 
     def _channel(self) -> dict[str, Any]:
         what = "show the channel"
-        items = self._answer(what, self._service.channels().list(part="snippet,contentDetails", mine=True)).get("items")
-        if not isinstance(items, list) or not items:
+        page = self._answer(what, self._service.channels().list(part="snippet,contentDetails", mine=True))
+        items = page.get("items", [] if "pageInfo" in page else None)  # YouTube leaves out an empty list
+        if not isinstance(items, list):
+            raise self._account.unusable(what, "it has no list of channels")
+        if not items:
             message = (
                 f"{NAME} was asked to {what}: the account has none. Create one on YouTube, or use another account."
             )

@@ -5,13 +5,14 @@ http.py), so that they are bounded, use the same proxies and certificates, and a
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from retake.errors import Code, PollFailed, VendorError
+from retake.errors import Code, PollFailed, VendorError, hide
 from retake.vendors.answers import SECRET_LENGTH, NoReply, Reply, as_dict, joined, parse, quote, retry_after_s
 from retake.vendors.http import JSON_LIMIT, bare, exchange
 
@@ -154,10 +155,24 @@ class YouTubeAccount:
         return text
 
 
+def hide_session(uri: str) -> None:
+    """Let no log or error show the session `uri`.
+
+    YouTube has its secret in the query, which `redact` takes out of every URL; a server that has it in the path needs
+    more.
+    """
+    with suppress(ValueError):  # not a URL: the call will say so
+        hide(_long_parts(urlsplit(uri).path.split("/")))
+
+
+def _long_parts(parts: Iterable[str]) -> set[str]:
+    return {part for part in parts if len(part) >= _LONG}
+
+
 def _identifying(uri: str) -> set[str]:
     """Return the parts of a session's URI that must not be shown."""
     parts = urlsplit(uri)
-    long = {it for it in (*parts.path.split("/"), *dict(parse_qsl(parts.query)).values()) if len(it) >= _LONG}
+    long = _long_parts([*parts.path.split("/"), *dict(parse_qsl(parts.query)).values()])
     return {uri, f"{parts.path}?{parts.query}" if parts.query else "", parts.query, *long}
 
 

@@ -18,7 +18,7 @@ from googleapiclient.http import MediaUpload
 from retake.errors import Code, PollFailed, SessionGone
 from retake.vendors import UploadHooks, UploadSource
 from retake.vendors.answers import Reply, as_dict, parse
-from retake.vendors.youtube_account import NAME, YouTubeAccount, reason_of
+from retake.vendors.youtube_account import NAME, YouTubeAccount, hide_session, reason_of
 
 _RANGE = re.compile(r"bytes=0-(\d{1,18})", re.ASCII)
 
@@ -139,6 +139,7 @@ class UploadCall:
         session = reply.headers.get("Location", "")
         if not session.lower().startswith(("http://", "https://")):
             raise self._account.unusable(what, "it names no session")
+        hide_session(session)
         self._hooks.started(session)
         return _as_httplib2(reply, b"", status=200)
 

@@ -6,16 +6,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import retake.vendors
-from retake.vendors import ChatModel, Downloader, Healthy, Midjourney, VideoGenerator
+from retake.vendors import ChatModel, Downloader, Healthy, Midjourney, VideoDetails, VideoGenerator, VideoPlatform
 from retake.vendors.chat import OpenAIChat
 from retake.vendors.download import HttpDownloader
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
+from retake.vendors.youtube import YouTube
+from retake.vendors.youtube_account import YouTubeKeys
 
 KEY = "key_0123456789abcdef"
 MAX_FILE = 2 * 2**20
-PROTOCOLS = (Midjourney, VideoGenerator, ChatModel, Downloader)
+PROTOCOLS = (Midjourney, VideoGenerator, ChatModel, Downloader, VideoPlatform)
 LARGE_IMAGE = "data:image/png;base64," + "A" * 4_900_000
 """More than the buffers between two sockets hold: a peer that never reads is noticed."""
 
@@ -42,6 +44,9 @@ MAKERS: dict[type, Callable[[str, float], Any]] = {
     LegNext: lambda url, s: LegNext(url + "/api", KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=s),
     Runway: lambda url, s: Runway(url, KEY, model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=s),
     OpenAIChat: lambda url, s: OpenAIChat(url + "/v1", "gpt-4o", KEY, timeout_s=s),
+    YouTube: lambda url, s: _with_token(
+        YouTube(YouTubeKeys("id", KEY, KEY), endpoint=url, token_endpoint=url, timeout_s=s, resumes=0)
+    ),
     HttpDownloader: lambda url, s: _At(HttpDownloader(s, MAX_FILE), url + "/cat.png?sig=abc"),
 }
 
@@ -53,6 +58,28 @@ class _At(NamedTuple):
     url: str
 
 
+def _with_token(client: YouTube) -> YouTube:
+    """The client with an access token, so that its first request is the call itself."""
+    client._account._credentials.token = KEY
+    return client
+
+
+class _Upload:
+    """A video of a few bytes, and hooks that record nothing."""
+
+    size = 5
+
+    def read(self, start: int, length: int) -> bytes:
+        return b"video"[start : start + length]
+
+    def check(self) -> None: ...
+
+    def before_last_chunk(self) -> None: ...
+
+    def started(self, session: str) -> None: ...
+
+
+DETAILS = VideoDetails("title", "description", (), "10", "private", False)
 ASKED = {"step": "imagine", "nonce": 7, "requested_at_utc": "2026-11-20T12:00:00Z"}
 PICTURES = ["https://a.example/1.png", LARGE_IMAGE]
 
@@ -78,6 +105,11 @@ CALLS = [
     Call(OpenAIChat, "choose", "paid", lambda it: it.choose("Which?", PICTURES)),
     Call(OpenAIChat, "health", "free", lambda it: it.health()),
     Call(OpenAIChat, "test_request", "offline", lambda it: it.test_request()),
+    Call(YouTube, "upload", "free", lambda it: it.upload(DETAILS, _Upload(), _Upload())),
+    Call(YouTube, "find", "free", lambda it: it.find("nonce")),
+    Call(YouTube, "set_thumbnail", "free", lambda it: it.set_thumbnail("v-1", b"jpeg")),
+    Call(YouTube, "health", "free", lambda it: it.health()),
+    Call(YouTube, "test_request", "free", lambda it: it.test_request()),
     Call(HttpDownloader, "download", "free", lambda it: it.downloader.download(it.url)),
 ]
 ASKING = [call for call in CALLS if call.kind != "offline"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from retake.errors import Stopped
 from retake.media import MediaError, ffmpeg
 
 
@@ -57,6 +58,32 @@ def test_when_time_is_up_ffmpeg_and_what_it_started_are_killed(stand_in: Path, t
         ffmpeg.run([], 0.4)
     assert time.monotonic() - begun < 10
     assert is_gone_soon(int((tmp_path / "child").read_text()))
+
+
+def test_ffmpeg_is_killed_within_a_second_when_asked_to_stop(stand_in: Path, tmp_path: Path) -> None:
+    stand_in.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    asked: list[float] = []
+
+    def stopping() -> bool:
+        if (tmp_path / "pid").exists():
+            asked.append(time.monotonic())
+        return bool(asked)
+
+    with pytest.raises(Stopped):
+        ffmpeg.run([], 60, stopping=stopping)
+    assert time.monotonic() - asked[0] < 1
+    assert is_gone_soon(int((tmp_path / "pid").read_text()))
+
+
+def test_one_that_is_not_asked_to_stop_ends_by_itself(stand_in: Path) -> None:
+    stand_in.write_text("#!/bin/sh\nsleep 0.6\necho '[info] done' >&2\n")
+    assert "done" in ffmpeg.run([], 10, stopping=lambda: False)
+
+
+def test_time_is_up_also_for_one_that_can_be_stopped(stand_in: Path) -> None:
+    stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
+    with pytest.raises(MediaError, match=r"not done after 0\.4 s"):
+        ffmpeg.run([], 0.4, stopping=lambda: False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the group is read from /proc")

@@ -45,7 +45,8 @@ ERROR = {"error_id": "e1", "error_class": "A", "error_code": Code.TIMEOUT, "mess
 class Songs:
     """A pipeline that keeps nothing but the song under way."""
 
-    name, channel, lease_name = "songs", None, "songs"
+    name, channel = "songs", None
+    lease_name: str | None = "songs"
     recovered_by: Mapping[str, frozenset[str]] = {}
     vendors: Mapping[str, str] = {"compose": "Suno"}
     holds_unknown = False
@@ -73,8 +74,8 @@ class Songs:
             today=seen,
         )
 
-    def present(self) -> Present | None:
-        return Present(self.song, AT) if self.song else None
+    def present(self) -> list[Present]:
+        return [Present(self.song, AT)] if self.song else []
 
     def evidence(self, item_id: str) -> Evidence:
         return Evidence([*self.bucket.list(f"songs/{item_id}")], self._calls(), AT if item_id == self.song else None)

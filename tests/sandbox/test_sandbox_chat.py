@@ -116,3 +116,22 @@ def test_every_topic_is_complete(language: str) -> None:
         assert len(topic.short.split()) <= 4, topic.topic
         assert 350 <= len(topic.text) <= 800, topic.topic
         assert 3 <= len(topic.options) <= 4, topic.topic
+
+
+def test_a_video_is_described_and_reviewed_when_that_is_asked_for(customer: Customer) -> None:
+    ask = 'Describe the video. Answer in JSON with "title", "description", "tags".\nTrack: Morning Rain'
+    meta = _content(customer.chat(ask))
+    assert set(meta) == {"title", "description", "tags"}
+    assert meta["title"].startswith("Morning Rain")
+    assert all(isinstance(tag, str) for tag in meta["tags"])
+    review = _content(customer.chat(f"{ask}\n{json.dumps(meta)}\nReview it: JSON with verdict and notes."))
+    assert set(review) == {"verdict", "notes"}
+    assert review["verdict"] in ("pass", "warn", "fail")
+    assert len(review["notes"]) == 2
+
+
+def test_a_prompt_for_a_post_is_not_taken_for_one_about_a_video(customer: Customer) -> None:
+    assert set(_content(customer.chat("JSON with topic and text; its title and description do not matter"))) == {
+        "topic",
+        "text",
+    }

@@ -1,8 +1,14 @@
+import io
+import logging
 import socket
 from collections.abc import Iterator
 
 import pytest
 from scripted_vendor import ScriptedVendor
+from youtube_site import Site
+
+from retake.logs import DIAGNOSIS, setup_logging
+from retake.sandbox import Sandbox
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +40,28 @@ def deaf_url() -> Iterator[str]:
         yield f"http://127.0.0.1:{address[1]}"
         for caller in waiting:
             caller.close()
+
+
+@pytest.fixture
+def diagnosed() -> Iterator[io.StringIO]:
+    """Every record of level DEBUG and above, as logged in the diagnostic mode."""
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level, raising = root.handlers[:], root.level, logging.raiseExceptions
+    setup_logging(stream, human=False, level="DEBUG", environ={"RETAKE_DIAGNOSE": "1"})
+    yield stream
+    logging.captureWarnings(False)
+    logging.getLogger(DIAGNOSIS).setLevel(logging.NOTSET)
+    root.handlers[:], logging.raiseExceptions = handlers, raising
+    root.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def _youtube() -> Iterator[Sandbox]:
+    with Sandbox(quick=True, seed=7) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def site(_youtube: Sandbox) -> Iterator[Site]:
+    yield Site(_youtube)
+    _youtube.withdraw_orders()

@@ -11,12 +11,15 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import ErrorClass, PollFailed, SessionGone, VendorError
+from retake.errors import ErrorClass, PollFailed, SessionGone, Stopped
+from retake.music.attempts import shown_reason
 from retake.music.context import StepContext
 from retake.music.rows import Pipeline, as_object
 from retake.music.steps.cover import AwaitsPerson
 from retake.music.texts import description_with_nonce, new_nonce
 from retake.retrying.backoff import Intervals
+from retake.runs.run import StaleRun
+from retake.runs.worker import coded
 from retake.vendors import VideoDetails
 
 LOOK_PAUSE_S = 10.0
@@ -40,17 +43,18 @@ def _uploaded(context: StepContext) -> str:
     row = context.row
     if row.nonce is None:
         row = context.save(nonce=new_nonce(row.id, context.shop.random))
-    if row.upload_session is None:
-        return _sent(context, row, None)
-    try:
-        return _sent(context, row, row.upload_session)
-    except SessionGone as gone:
-        row = context.present()
-        if row.last_chunk_begun:
-            return _found(context, row, gone)
+    while True:
+        kept = row.upload_session
+        try:
+            return _sent(context, row, kept)
+        except SessionGone as gone:
+            row = context.present()
+            if row.last_chunk_begun:
+                return _found(context, row, gone)
+            if kept is None:  # an attempt starts one session
+                raise
         _log.info("%s: its upload was given up by YouTube unfinished; a new one is started", row.task_id)
         row = context.save(upload_session=None, last_chunk_begun=False)
-        return _sent(context, row, None)
 
 
 def _sent(context: StepContext, row: Pipeline, session: str | None) -> str:
@@ -95,10 +99,13 @@ def _thumbnail_set(context: StepContext, video_id: str) -> str | None:
         context.check()
         try:
             youtube.set_thumbnail(video_id, context.kept(context.row.thumbnail_url, "thumbnail"))
-        except VendorError as error:
+        except (Stopped, StaleRun):
+            raise
+        except Exception as failure:  # noqa: BLE001  the video is published, whatever becomes of its thumbnail
+            error = coded(failure)
             _log.warning("%s: the thumbnail is not set: %s", context.row.task_id, error)
             if error.error_class is not ErrorClass.TEMPORARY or attempt > music.step_max_retries:
-                return f"the thumbnail could not be set: {error}"
+                return shown_reason(f"the thumbnail could not be set: {error}")
             context.pause(max(pauses.delay_s(attempt), error.retry_after_s or 0.0))
             attempt += 1
         else:

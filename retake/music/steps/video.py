@@ -6,10 +6,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from retake.errors import Code, PollFailed
-from retake.media import MediaError
-from retake.media.audio import audio_facts
+from retake.media.audio import NotAudio, audio_facts
 from retake.media.thumbnail import thumbnail
-from retake.media.waveform import waveform_video
+from retake.media.waveform import WHITE, waveform_video
 from retake.music.context import StepContext
 from retake.music.texts import colour_in
 
@@ -21,11 +20,10 @@ RENDER_S = 4 * 3600.0
 def make_video(context: StepContext) -> Mapping[str, Any]:
     """Return the video's path, once it is in the bucket. Raises VendorError, MediaError, Stopped."""
     audio, cover = _sound(context), context.kept(context.row.cover_url, "cover")
-    colour = colour_in(context.row.note or "")
+    colour = colour_in(context.row.note or "") or WHITE
     with TemporaryDirectory(prefix="retake-") as folder:
         out = Path(folder) / "video.mp4"
-        given = {"colour": colour} if colour else {}
-        waveform_video(cover, audio, out, stopping=context.shop.stopping, timeout_s=RENDER_S, **given)
+        waveform_video(cover, audio, out, colour=colour, stopping=context.given_up, timeout_s=RENDER_S)
         return {"video_url": context.keep("video", "mp4", out.read_bytes())}
 
 
@@ -44,7 +42,7 @@ def _sound(context: StepContext) -> Path:
     if (size := path.stat().st_size) > MOST_AUDIO_BYTES:
         raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MOST_AUDIO_BYTES} are taken")
     try:
-        audio_facts(path, timeout_s=LOOK_S)
-    except MediaError as error:
+        audio_facts(path, timeout_s=LOOK_S, stopping=context.given_up)
+    except NotAudio as error:
         raise PollFailed(Code.INVALID_INPUT, f"{name}: {error}") from error
     return path

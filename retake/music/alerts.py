@@ -1,0 +1,252 @@
+"""Alerts of the music pipelines: what is wrong by their rows, and a thread of the service that raises and sends them.
+
+code                 raised for                                              closed when
+──────────────────   ─────────────────────────────────────────────────────   ────────────────────────────────────
+generation_failed    failed pipelines, one alert for each failing step       all are retried or cancelled
+refused              those of them that a vendor refused: a key, credit      the same
+outcome_unknown      what waits for a person's decision; as a warning, a     it is decided; the step has a result
+                     call of unknown outcome that is made again
+cap_reached          steps that the cap of the day holds back                the next day, or the cap is raised
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from logging import getLogger
+from threading import Event, Thread
+
+from retake.alerts.conditions import OF_A_PIPELINE, Condition, Findings
+from retake.bucket import Bucket
+from retake.clock import Clock, stamp
+from retake.errors import ErrorClass, RetakeError, class_of
+from retake.music.database import MusicDatabase
+from retake.music.operations import open_operations, resolve_command, vendors_of
+from retake.music.settings import MusicSettings
+from retake.music.store import NAME
+from retake.music.survey import Survey, Trouble, survey
+from retake.operations.after_work import rates
+from retake.operations.kpi import KpiReader
+from retake.operations.words import count
+from retake.ticking.watch import TickWatch
+
+EVERY_S = 5.0
+"""Seconds between two looks at the rows."""
+
+BOARD_EVERY_S = 60.0
+"""Seconds after which the board is looked at though nothing has changed: an alert may have to be told again."""
+
+_log = getLogger(__name__)
+
+
+def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findings:
+    """Return what is wrong with the music pipelines. `vendors` has the vendor that each step calls."""
+    wrong = [
+        *(_failed(step, several) for step, several in _by_step(found.failed).items()),
+        *(_refused(vendor, several) for vendor, several in _refusals(found.failed, vendors).items()),
+        *(_undecided(step, several) for step, several in _by_step(found.awaiting).items()),
+        *_made_again(found),
+        *([_capped(found.capped, now)] if found.capped else []),
+    ]
+    return Findings(NAME, OF_A_PIPELINE, tuple(wrong))
+
+
+def _by_step(troubles: Sequence[Trouble]) -> dict[str, list[Trouble]]:
+    found: dict[str, list[Trouble]] = {}
+    for it in troubles:
+        found.setdefault(it.step, []).append(it)
+    return found
+
+
+def _refusals(troubles: Sequence[Trouble], vendors: Mapping[str, str]) -> dict[str, list[Trouble]]:
+    """The failures of class C, by the vendor that refuses, or by step."""
+    found: dict[str, list[Trouble]] = {}
+    for it in troubles:
+        if _class(it.code) is ErrorClass.CRITICAL:
+            found.setdefault(vendors.get(it.step, it.step), []).append(it)
+    return found
+
+
+def _failed(step: str, several: Sequence[Trouble]) -> Condition:
+    last, at = several[0], f" at {step}" if step else ""
+    return _about(
+        Condition(
+            "generation_failed",
+            "error",
+            f"generation_failed/{step or 'unknown'}",
+            f"A pipeline failed{at}",
+            last.occurrence,
+            follows=f"Everything before it is kept. {_number(several, 'wait', 'for a retry')}",
+            command=f"python -m retake music retry {last.pipeline_id}",
+        ),
+        last,
+    )
+
+
+def _refused(by: str, several: Sequence[Trouble]) -> Condition:
+    last = several[0]
+    return _about(
+        Condition(
+            "refused",
+            "critical",
+            f"refused/{by or 'unknown'}",
+            f"{by or 'Something'} needs a person: fix the cause, then retry",
+            last.occurrence,
+            follows=f"Each such step fails until the cause is fixed. {_number(several, 'failed', 'by it')}",
+            command=f"python -m retake music retry {last.pipeline_id}",
+        ),
+        last,
+    )
+
+
+def _undecided(step: str, several: Sequence[Trouble]) -> Condition:
+    last = several[0]
+    what = "an upload was completed" if step in ("", "publish") else f"a paid call for {step} was carried out"
+    return _about(
+        Condition(
+            "outcome_unknown",
+            "error",
+            f"outcome_unknown/{step or 'publish'}",
+            f"Nobody can tell whether {what}",
+            last.occurrence,
+            follows=f"Nothing is sent or paid for until a person decides. {_number(several, 'wait', 'for that')}",
+            command=f"python -m {resolve_command(last.pipeline_id, step)}",
+        ),
+        last,
+    )
+
+
+def _made_again(found: Survey) -> list[Condition]:
+    """The calls of unknown outcome that are made again, where nothing of the step waits for a person."""
+    held = {it.step for it in found.awaiting}
+    return [
+        _about(
+            Condition(
+                "outcome_unknown",
+                "warning",
+                f"outcome_unknown/{step}",
+                f"Nobody can tell whether a paid call for {step} was carried out",
+                several[0].occurrence,
+                follows="It is made again, and may then be paid for twice.",
+                command=f"python -m retake music show {several[0].pipeline_id}",
+            ),
+            several[0],
+        )
+        for step, several in _by_step(found.lost).items()
+        if step not in held
+    ]
+
+
+def _capped(several: Sequence[Trouble], now: datetime) -> Condition:
+    last = several[0]
+    return Condition(
+        "cap_reached",
+        "warning",
+        f"cap_reached/{NAME}",
+        "The daily cap of music holds a paid call back",
+        stamp(now)[:10],
+        message=last.error,
+        follows=f"The call is made on the next day, or when the cap is raised. {_number(several, 'wait', 'for that')}",
+        command="python -m retake spend",
+        generation_id=last.item_id,
+        step=last.step,
+    )
+
+
+def _about(condition: Condition, it: Trouble) -> Condition:
+    found = _class(it.code)
+    return condition._replace(
+        message=it.error,
+        generation_id=it.item_id,
+        step=it.step or None,
+        error_class=found.value if found else None,
+        error_code=it.code,
+        since=stamp(it.at),
+    )
+
+
+def _class(code: str | None) -> ErrorClass | None:
+    try:
+        return class_of(code or "")
+    except ValueError:
+        return None
+
+
+def _number(several: Sequence[Trouble], verb: str, what: str) -> str:
+    number = len(several)
+    verb = f"{verb}s" if verb == "wait" and number == 1 else verb
+    return f"{count(number, 'pipeline')} {verb} {what}."
+
+
+class MusicWatch:
+    """Raises, closes and sends the alerts of the music pipelines in a thread of its own. Every process of the service
+    may have one: the board is changed by compare-and-set, and what is raised twice is one alert.
+
+    `bucket` is all of it; `environ` holds the channels' secrets; `pause(seconds)` waits, and returns whether it is to
+    end.
+    """
+
+    def __init__(
+        self,
+        settings: MusicSettings,
+        database: MusicDatabase,
+        bucket: Bucket,
+        clock: Clock,
+        environ: Mapping[str, str],
+        *,
+        pause: Callable[[float], bool] | None = None,
+    ) -> None:
+        self._database, self._clock = database, clock
+        self._vendors = vendors_of(settings)
+        self._kpi = KpiReader(open_operations(settings, clock, bucket))
+        self._watch = TickWatch(settings.alerts, settings.modes, bucket, clock, environ)
+        self._known: Findings | None = None
+        self._board_at: datetime | None = None
+        self._ending = Event()
+        self._pause = pause or self._ending.wait
+        self._thread = Thread(target=self._work, name="music-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look, every EVERY_S seconds."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more after the present look."""
+        self._ending.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end, for so many seconds at most."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _work(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self.look()
+            except RetakeError as error:
+                _log.warning("alerts of music are looked at again in %g s: %s", EVERY_S, error)
+            except Exception:  # noqa: BLE001  a bug here must not end the watch
+                _log.exception("alerts of music could not be looked at: this is a bug in Retake")
+            if self._pause(EVERY_S):
+                return
+
+    def look(self) -> bool:
+        """Look once, and return whether the board was looked at: something has changed, or it is time. Raises
+        StateError, StorageError."""
+        now = self._clock.now()
+        with self._database.reading() as cursor:
+            found = findings(survey(cursor), self._vendors, now)
+        if found == self._known and not self._due(now):
+            return False
+        self._watch.begin()
+        self._watch.found(found)
+        if self._due(now):
+            self._watch.found(self._figures())
+        self._watch.end()
+        self._known, self._board_at = found, now
+        return True
+
+    def _due(self, now: datetime) -> bool:
+        return self._board_at is None or (now - self._board_at).total_seconds() >= BOARD_EVERY_S
+
+    def _figures(self) -> Findings:
+        """Whether success or retry rates are bad; a snapshot of the figures is taken if it is time."""
+        return rates(self._kpi.report().figures)._replace(pipeline=NAME)

@@ -1,0 +1,149 @@
+"""The doctor's checks of what is music's own: keys, folder, ffmpeg, database, steps that nobody works on, vendors."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from retake.clock import Clock
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.extras import require
+from retake.music import states
+from retake.music.database import MusicDatabase, open_music_database
+from retake.music.rows import Pipeline
+from retake.music.settings import MUSIC_KEYS, MusicKeys, MusicSettings
+from retake.music.store import PipelineStore
+from retake.music.tables import SCHEMA
+from retake.operations.finding import Finding, fault, of_error, ok, warn
+from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_check
+from retake.operations.words import count
+from retake.runs.schema import version
+from retake.runs.states import FINAL, RunStatus
+
+LOOKED_AT = 50
+"""How many running steps are looked at, the newest first."""
+
+
+def key_checks(environ: Mapping[str, str], music: str) -> Iterator[Finding]:
+    """Yield which keys are set, never their values. `music` is MUSIC.telegram."""
+    for name, (variable, purpose) in MUSIC_KEYS.items():
+        needed = {"telegram": music != "off", "telegram_webhook": music == "webhook"}.get(name, True)
+        if environ.get(variable, "").strip():
+            yield ok(f"key {variable}", f"{variable} is set, {purpose}")
+        elif needed:
+            found = f"{variable} is not set; it is needed {purpose}"
+            yield fault(f"key {variable}", found, "put it in the environment", ExitCode.CONFIG)
+
+
+def machine_checks(settings: MusicSettings) -> Iterator[Finding]:
+    """Check what the service needs of this machine: its libraries, ffmpeg, the folder of the tracks."""
+    try:
+        require("music", "The music service")
+        yield ok("music libraries", "the extra retake[music] is installed")
+    except RetakeError as error:
+        yield of_error("music libraries", error)
+    folder = settings.music.audio_folder
+    if not os.path.isdir(folder):
+        yield warn("audio folder", f"{folder}: there is no such folder", "make it, and put the tracks there")
+    elif not os.access(folder, os.R_OK | os.X_OK):
+        yield fault("audio folder", f"{folder} cannot be read", "let the service read it", ExitCode.CONFIG)
+    else:
+        yield ok("audio folder", f"{folder} is there")
+    yield _ffmpeg()
+
+
+def _ffmpeg() -> Finding:
+    from retake.media import ffmpeg
+
+    try:
+        return ok("ffmpeg of music", f"{ffmpeg.find()} is there")
+    except RetakeError as error:
+        return of_error("ffmpeg of music", error, "without it no video is made")
+
+
+def checks(settings: MusicSettings, clock: Clock) -> Iterator[Finding]:
+    """Check the database, and that somebody works on what runs. Raises nothing."""
+    check = "music database"
+    try:
+        database = open_music_database(settings.music.database, clock, read_only=True)
+        yield _tables(settings, database)
+        yield _at_work(settings, database)
+    except RetakeError as error:
+        yield of_error(check, error)
+
+
+def _tables(settings: MusicSettings, database: MusicDatabase) -> Finding:
+    found = version(database.database, SCHEMA)
+    counts = PipelineStore(database).counts()
+    if found is None and not counts:
+        return ok("music database", f"{settings.music.database} has no tables yet: the service makes them")
+    told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no pipeline yet"
+    return ok("music database", f"{database.name}: version {SCHEMA.newest}, the newest; {told}")
+
+
+def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
+    """Return whether the steps that run have a worker, or will have one."""
+    store, now = PipelineStore(database), database.clock.now()
+    running = store.listing([states.running(step) for step in states.STEPS], limit=LOOKED_AT)
+    patience = timedelta(seconds=settings.music.stuck_seconds + 5)
+
+    def stuck(row: Pipeline) -> bool:
+        run = database.ledger.find(row.run_key)
+        if run is None or run.status in FINAL:
+            return now - row.updated_at > patience
+        if run.status is RunStatus.RETRY_SCHEDULED and run.next_retry_at:
+            return now - run.next_retry_at > patience
+        return now - (run.heartbeat_at or run.updated_at) > patience
+
+    left = [row.task_id for row in running if stuck(row)]
+    if left:
+        few = ", ".join(left[:5]) + (", …" if len(left) > 5 else "")
+        found = f"{count(len(left), 'step')} with no worker: {few}"
+        return warn("music service", found, "see that the service runs: retake music serve", stuck=left)
+    return ok("music service", f"{count(len(running), 'step')} at work" if running else "no step is at work")
+
+
+def keys_set(environ: Mapping[str, str]) -> MusicKeys:
+    """Return the keys that are set."""
+    found = {name: environ.get(variable, "").strip() for name, (variable, _) in MUSIC_KEYS.items()}
+    return MusicKeys(**{name: key for name, key in found.items() if key})
+
+
+class VendorClient(NamedTuple):
+    """A vendor to be asked how it is."""
+
+    name: str
+    open: Callable[[], Any]  # Healthy
+
+
+def vendor_checks(clients: list[VendorClient], *, test_request: bool) -> Iterator[Finding]:
+    """Check all vendors at the same time."""
+    with ThreadPoolExecutor(max(1, len(clients))) as pool:
+        yield from pool.map(lambda it: health_check(it.name, it.open), clients)
+        if test_request:
+            yield from pool.map(lambda it: tried_check(it.name, it.open), clients)
+
+
+def clients_of(settings: MusicSettings, keys: MusicKeys, pause: Callable[[float], object]) -> list[VendorClient]:
+    """Return the vendors whose keys are set, to be asked with less patience than a step has."""
+    from retake.music.clients import RealMusicVendors
+
+    timeout_s = min(PATIENCE_S, settings.workflow.call_timeout_seconds)
+    quick = settings._replace(workflow=settings.workflow._replace(call_timeout_seconds=timeout_s))
+    vendors = RealMusicVendors(quick, keys, pause)
+
+    def telegram() -> Any:
+        from retake.vendors.telegram import TelegramBot
+
+        return TelegramBot(keys.telegram or "", settings.telegram.endpoint, timeout_s)
+
+    published = keys.youtube_client_id and keys.youtube_client_secret and keys.youtube_refresh_token
+    found = [
+        (keys.midjourney, VendorClient(f"covers ({settings.midjourney.provider})", vendors.midjourney)),
+        (keys.openai, VendorClient("meta and review (chat API)", vendors.chat)),
+        (published, VendorClient("publishing (YouTube)", vendors.youtube)),
+        (keys.telegram if settings.music.telegram != "off" else None, VendorClient("Telegram", telegram)),
+    ]
+    return [client for key, client in found if key]

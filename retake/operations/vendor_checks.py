@@ -1,0 +1,56 @@
+"""The doctor's checks of vendors: each is asked something that costs nothing, by the client that the steps use."""
+
+from collections.abc import Callable
+
+from retake.errors import ErrorClass, RetakeError, VendorError
+from retake.exit_codes import ExitCode
+from retake.operations.finding import Finding, fault, of_error, ok, warn
+from retake.vendors import Health, Healthy, Quota
+
+PATIENCE_S = 15.0
+"""Seconds that a vendor may take here, whatever a step would give it."""
+
+
+def health_check(name: str, client: Callable[[], Healthy]) -> Finding:
+    """Return what the vendor says about the account. `client` makes its client."""
+    try:
+        health = client().health()
+    except VendorError as error:
+        return _unwell(name, error)
+    except RetakeError as error:
+        return of_error(name, error)
+    facts = {"quotas": [quota._asdict() for quota in health.quotas]}
+    if health.doubts:
+        return warn(name, _told(health), "; ".join(health.doubts), **facts)
+    return ok(name, _told(health), **facts)
+
+
+def tried_check(name: str, client: Callable[[], Healthy]) -> Finding:
+    """Return how the call of a step went, about a task that does not exist."""
+    check = f"test request, {name}"
+    try:
+        return ok(check, client().test_request())
+    except VendorError as error:
+        return _unwell(check, error)
+    except RetakeError as error:
+        return of_error(check, error)
+
+
+def _unwell(name: str, error: VendorError) -> Finding:
+    """Class C needs a person before anything works; what is temporary may be over with the next look."""
+    if error.error_class is ErrorClass.CRITICAL:
+        return fault(
+            name, str(error), "do what the message says; until then every call fails", ExitCode.CONFIG, code=error.code
+        )
+    return fault(name, str(error), "look again in a minute", code=error.code)
+
+
+def _told(health: Health) -> str:
+    return "; ".join([health.says, *filter(None, map(_quota, health.quotas))])
+
+
+def _quota(quota: Quota) -> str:
+    if quota.left is None:
+        return ""
+    of = f" of {quota.limit:g}" if quota.limit is not None else ""
+    return f"{quota.left:,.10g}{of} {quota.name} left"

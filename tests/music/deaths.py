@@ -1,0 +1,78 @@
+"""Deaths of the service before and after each of its writes and calls, one by one.
+
+A death raises `Died`, which no code of the package catches: nothing more is done by that process.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from retake.bucket.memory import MemoryBucket
+from retake.runs.database import Database
+from retake.testing.vendors import Died
+from retake.vendors import download, http, telegram, youtube_account
+
+
+class Fate:
+    """Counts the points at which a process can die, and dies at those that are planned."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.plan: frozenset[int] = frozenset()
+        self.deaths = 0
+
+    def reset(self, *plan: int) -> None:
+        self.count, self.plan, self.deaths = 0, frozenset(plan), 0
+
+    def point(self) -> None:
+        self.count += 1
+        if self.count - 1 in self.plan:
+            self.deaths += 1
+            raise Died
+
+
+class MortalBucket(MemoryBucket):
+    """A bucket whose writes a process may die before and after."""
+
+    def __init__(self, fate: Fate) -> None:
+        super().__init__()
+        self._fate = fate
+
+    def write(self, *arguments: Any, **named: Any) -> Any:
+        self._fate.point()
+        done = super().write(*arguments, **named)
+        self._fate.point()
+        return done
+
+
+def make_mortal(database: Database, fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a process die before and after each transaction of the database, and before and after each HTTP request."""
+    transaction, write = database.transaction, database.write
+
+    @contextmanager
+    def mortal_transaction() -> Iterator[Any]:
+        with transaction() as cursor:
+            yield cursor
+            fate.point()
+        fate.point()
+
+    @contextmanager
+    def mortal_write() -> Iterator[Any]:
+        fate.point()
+        with write() as cursor:
+            yield cursor
+        fate.point()
+
+    def mortal_exchange(*arguments: Any, **named: Any) -> Any:
+        fate.point()
+        reply = http.__dict__["_exchange_itself"](*arguments, **named)
+        fate.point()
+        return reply
+
+    monkeypatch.setattr(database, "transaction", mortal_transaction)
+    monkeypatch.setattr(database, "write", mortal_write)
+    monkeypatch.setattr(http, "_exchange_itself", http.exchange, raising=False)
+    for module in (http, download, telegram, youtube_account):
+        monkeypatch.setattr(module, "exchange", mortal_exchange)

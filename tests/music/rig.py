@@ -1,0 +1,137 @@
+"""A music pipeline in which everything is real but the vendors and the clock: a database, a bucket, the clients over
+HTTP to stand-ins, ffmpeg. Workers and upkeep run in this thread, a turn at a time.
+
+    rig = Rig(url, tmp_path)
+    pipeline = rig.create()
+    rig.work()                              # until nothing can be done now
+    rig.later(seconds=5)
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock
+from retake.media.audio import demo_track
+from retake.music.actions import PipelineActions
+from retake.music.attempts import AttemptStore
+from retake.music.calls import CallBook
+from retake.music.clients import RealMusicVendors
+from retake.music.context import MusicVendors, Workshop
+from retake.music.database import MusicDatabase, open_music_database
+from retake.music.rows import Pipeline
+from retake.music.settings import SANDBOX_KEYS, MusicSettings, ServiceSettings, sandboxed
+from retake.music.store import NewPipeline
+from retake.music.upkeep import Upkeep
+from retake.music.worker import step_prices, workers
+from retake.runs.states import RunStatus
+from retake.runs.worker import Worker
+from retake.sandbox import Pace, Sandbox
+
+START = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+FOLLOWING = {"cover": "video", "video": "thumb", "thumb": "meta", "meta": "review", "review": "publish"}
+
+
+class Rig:
+    """One process of the service, without its threads; another with the same `sandbox` and `bucket` is a second one."""
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        sandbox: Sandbox | None = None,
+        bucket: MemoryBucket | None = None,
+        clock: FakeClock | None = None,
+        workflow: dict[str, Any] | None = None,
+        **music: Any,
+    ) -> None:
+        self.clock = clock or FakeClock(START)
+        self.sandbox = sandbox or Sandbox(pace=Pace(0, 0, 0), quick=True, seed=7, clock=self.clock).__enter__()
+        self.bucket = bucket or MemoryBucket()
+        self.folder = folder
+        defaults = MusicSettings()
+        fixed = {"database": url, "audio_folder": str(folder), "upload_chunk_bytes": 262_144, **music}
+        settings = defaults._replace(
+            music=ServiceSettings(**fixed), workflow=defaults.workflow._replace(**(workflow or {}))
+        )
+        self.settings = sandboxed(settings, self.sandbox.url)
+        self.stopping = False
+        self.random = Random(7)
+        self.database: MusicDatabase = open_music_database(url, self.clock)
+        self.vendors: MusicVendors = RealMusicVendors(self.settings, SANDBOX_KEYS, self.clock.sleep)
+        self.begin()
+        if not (folder / "demo.wav").exists():
+            demo_track(folder / "demo.wav", seconds=1)
+
+    def begin(self) -> None:
+        """Start the process anew on the same database."""
+        own = self.settings.music
+        self.actions = PipelineActions(self.database, uploads_per_day=own.uploads_per_day, telling=True)
+        self.calls = CallBook(self.database, daily_cap_usd=own.daily_cap_usd)
+        shop = Workshop(
+            self.settings,
+            self.bucket,
+            AttemptStore(self.actions),
+            self.calls,
+            self.vendors,
+            step_prices(self.settings),
+            lambda: self.stopping,
+            self.random,  # goes on after a death: two orders never have the same nonce
+        )
+        make, recovery = workers(self.database, shop, name="test")
+        self.worker: Worker = make()
+        self.upkeep = Upkeep(self.actions, recovery)
+
+    def create(self, title: str = "Paper Boats", audio: str = "demo.wav", **new: Any) -> Pipeline:
+        return self.actions.create(NewPipeline(title, audio, **new)).pipeline
+
+    def work(self) -> int:
+        """Work until nothing can be done at this moment, and return how many runs were worked on."""
+        count = 0
+        while self.worker.work_once():
+            count += 1
+            assert count < 1000, "it never ends"
+        return count
+
+    def settle(self, hours: float = 1.0) -> None:
+        """Work, with upkeep, until everything that is due within so many hours is done."""
+        end = self.clock.now() + timedelta(hours=hours)
+        while True:
+            self.upkeep.look()
+            self.work()
+            ledger = self.database.ledger
+            due = [run.next_retry_at for run in ledger.runs(status=[RunStatus.RETRY_SCHEDULED]) if run.next_retry_at]
+            if ledger.runs(status=[RunStatus.RUNNING]):  # its worker is dead
+                due.append(self.clock.now() + timedelta(seconds=self.settings.music.stuck_seconds + 1))
+            if not due or min(due) > end:
+                return
+            self.clock.moment = max(self.clock.moment, min(due))
+
+    def later(self, **delta: float) -> None:
+        self.clock.moment += timedelta(**delta)
+
+    def get(self, pipeline: Pipeline | int) -> Pipeline:
+        return self.actions.get(pipeline if isinstance(pipeline, int) else pipeline.id)
+
+    def approve_until(self, pipeline: Pipeline, state: str, do: Callable[[], object] = lambda: None) -> Pipeline:
+        """Say yes to everything until the pipeline is in `state`."""
+        for _ in range(20):
+            self.settle()
+            row = self.get(pipeline)
+            if row.state == state:
+                return row
+            assert row.state.endswith("_pending"), (row.state, row.failed_reason)
+            self.actions.approve(row.id)
+        raise AssertionError(self.get(pipeline).state)
+
+    def billed(self, kind: str) -> int:
+        """Return how many calls of a kind the vendor has carried out."""
+        return sum(call.carried_out for call in self.sandbox.calls(kind))
+
+    def close(self) -> None:
+        self.database.close()

@@ -1,0 +1,150 @@
+"""The real service, killed and started again, and several of it on one database."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+from service_process import ServiceProcess, eventually
+
+from retake.sandbox import Pace, RecordedCall, Sandbox
+
+pytestmark = pytest.mark.process
+
+PATH = "/api/music/pipeline"
+
+
+class ObservedSandbox(Sandbox):
+    """A sandbox that tells `observe` of each call that it has carried out, before it answers."""
+
+    def __init__(self) -> None:
+        self.observe: Callable[[RecordedCall], object] = lambda call: None
+        super().__init__(pace=Pace(0, 0, 0), quick=True, seed=7, on_call=lambda call: self.observe(call))
+
+
+@pytest.fixture
+def sandbox() -> Iterator[ObservedSandbox]:
+    with ObservedSandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    postgres = request.param == "postgresql"
+    return request.getfixturevalue("postgres_url") if postgres else f"sqlite:{tmp_path}/music.sqlite3"
+
+
+@pytest.fixture
+def service(sandbox: Sandbox, database: str, tmp_path: Path) -> Iterator[ServiceProcess]:
+    service = ServiceProcess(tmp_path, sandbox.url, database)
+    yield service
+    service.end()
+
+
+def pushed_on(service: ServiceProcess, number: int) -> str:
+    """Say yes to what is pending; return the state."""
+    row = service.pipeline(number)
+    assert row["state"] != "failed", row["failed_reason"]
+    if row["state"].endswith("_pending"):
+        service.post(f"{PATH}/{number}/approve", step=row["state"].removesuffix("_pending"))
+    return str(row["state"])
+
+
+def test_killed_at_random_again_and_again_it_publishes_one_video(service: ServiceProcess, sandbox: Sandbox) -> None:
+    seed = int(os.environ.get("RETAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
+    print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201 (set it, and the same choices are made again)
+    random, kills = Random(seed), 0
+    service.start()
+    number = service.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+    end = time.monotonic() + random.uniform(0.1, 2)
+    while pushed_on(service, number) != "published":
+        if kills < 6 and time.monotonic() > end:
+            service.kill()
+            service.start()
+            kills, end = kills + 1, time.monotonic() + random.uniform(0.1, 4)
+        time.sleep(0.02)
+    assert service.stop() == 0
+    [video] = sandbox.youtube.videos()
+    assert (video["thumbnails"] >= 1, video["title"][:11]) == (True, "Paper Boats")
+    assert sum(call.carried_out for call in sandbox.calls("imagine")) == 1  # the vendor's history tells
+
+
+@pytest.mark.parametrize("kind", ["imagine", "chat", "upload.start", "upload.put", "thumbnail"])
+def test_killed_while_a_vendor_answers_it_goes_on_from_there(
+    sandbox: ObservedSandbox, tmp_path: Path, kind: str
+) -> None:
+    service = ServiceProcess(tmp_path, sandbox.url, f"sqlite:{tmp_path}/music.sqlite3").start()
+    killed = threading.Event()
+
+    def kill(call: RecordedCall) -> None:
+        if call.kind == kind and not killed.is_set():
+            service.kill()
+            killed.set()
+
+    sandbox.observe = kill
+    number = service.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+    try:
+        while True:
+            if killed.is_set() and service.process and service.process.poll() is not None:
+                service.start()
+            try:
+                if pushed_on(service, number) == "published":
+                    break
+            except OSError:  # it has just been killed
+                killed.wait(5)
+            time.sleep(0.02)
+    finally:
+        service.end()
+    assert killed.is_set()
+    assert len(sandbox.youtube.videos()) == 1
+    assert sum(call.carried_out for call in sandbox.calls("imagine")) == 1
+
+
+def test_a_step_whose_service_died_continues_as_the_same_attempt(service: ServiceProcess, sandbox: Sandbox) -> None:
+    sandbox.order("imagine#1=hang-after")
+    service.start()
+    number = service.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+    eventually(lambda: sandbox.calls("imagine"))
+    service.kill()
+    service.start()
+    started = time.monotonic()
+    eventually(lambda: service.pipeline(number)["state"] == "cover_pending")
+    assert time.monotonic() - started < 2 + 5  # MUSIC.stuck_seconds + 5
+    jobs = [(job["step"], job["attempt"], job["status"]) for job in service.pipeline(number)["jobs"]]
+    assert jobs == [("cover", 1, "interrupted"), ("cover", 1, "succeeded")]
+
+
+def test_of_twenty_taps_at_once_over_two_processes_one_counts(sandbox: Sandbox, database: str, tmp_path: Path) -> None:
+    telegram = {"telegram": "poll", "telegram_chat_id": 1, "telegram_allowed_users": [1], "telegram_poll_seconds": 1}
+    sandbox.order("imagine#1-21=400")
+    services = [ServiceProcess(tmp_path, sandbox.url, database, **telegram).start() for _ in range(2)]
+    try:
+        number = services[0].post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+        eventually(lambda: services[0].pipeline(number)["state"] == "failed")
+        sandbox.withdraw_orders()
+        eventually(sandbox.telegram.messages)
+
+        def tap(n: int) -> int:
+            if n % 2:
+                sandbox.telegram.tap(f"ytpub_retry_{number}")
+                return 0
+            return services[n // 2 % 2].post(f"{PATH}/{number}/retry").status
+
+        with ThreadPoolExecutor(20) as pool:
+            statuses = list(pool.map(tap, range(20)))
+        eventually(lambda: len(sandbox.telegram.answers()) == 10)
+        answers = [it["text"] for it in sandbox.telegram.answers()]
+        begun = statuses.count(200) + sum("cover begins" in text for text in answers)
+        assert begun == 1, (statuses, answers)
+        assert statuses.count(409) + statuses.count(200) == 10
+        eventually(lambda: services[1].pipeline(number)["state"] == "cover_pending")
+        jobs = [job["status"] for job in services[0].pipeline(number)["jobs"]]
+        assert jobs == ["failed", "succeeded"]
+        assert [service.stop() for service in services] == [0, 0]
+    finally:
+        for service in services:
+            service.end()
