@@ -48,7 +48,6 @@ def test_the_scheme_is_read_in_any_case(api: ApiWorld, anybody: httpx.Client) ->
 def test_what_is_not_there_is_said_in_the_same_form(api: ApiWorld) -> None:
     for method, path, status in (
         ("GET", f"{API}/1/nothing", 404),
-        ("GET", f"{API}/", 404),
         ("GET", "/nothing", 404),
         ("DELETE", API, 405),
         ("GET", f"{API}/1/retry", 405),
