@@ -137,7 +137,8 @@ def test_the_timer_starts_the_service_every_few_minutes_and_at_boot() -> None:
     timer = unit("retake.timer")
     assert re.fullmatch(r"\*:0/([1-9]|[1-5]\d)", timer["Timer"]["OnCalendar"])
     assert timer["Install"]["WantedBy"] == "timers.target"
-    assert {path.name for path in UNITS} == {"retake.service", "retake.timer"}  # of one name, so one starts the other
+    names = {path.name for path in UNITS} - {"retake-music.service"}
+    assert names == {"retake.service", "retake.timer"}  # of one name, so one starts the other
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="a machine without systemd")

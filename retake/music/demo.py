@@ -155,7 +155,7 @@ def _account(shown: dict[str, Any], sandbox: Sandbox, config: Path) -> None:
     print("\nHow it was uploaded")  # noqa: T201
     for call in sandbox.calls():
         if call.kind.startswith("upload."):
-            print(f"  {call.kind:<13} {'cut in the middle' if call.fault else ''}".rstrip())  # noqa: T201
+            print(f"  {call.kind:<13} {call.outcome}")  # noqa: T201
     print("\nWhat is on YouTube")  # noqa: T201
     for video in sandbox.youtube.videos():
         print(f"  {video['id']}  {video['title']}"[:79])  # noqa: T201
