@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -42,6 +43,9 @@ from retake.sandbox import Pace, Sandbox
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 KEYS = SANDBOX_KEYS
+
+_SEEDS = count(7)
+"""Rigs that share a sandbox have nonces of their own."""
 
 FOLLOWING = {"cover": "video", "video": "thumb", "thumb": "meta", "meta": "review", "review": "publish"}
 
@@ -107,7 +111,7 @@ class Rig:
             self.vendors,
             step_prices(self.settings),
             lambda: self.stopping,
-            Random(7),
+            Random(next(_SEEDS)),
         )
         make, recovery = workers(self.database, shop, name="test")
         self.worker: Worker = make()
