@@ -11,6 +11,7 @@ from bench.ledger import ledger_table
 from bench.operations import operations_table
 from bench.processes import processes_table
 from bench.status import status_table
+from bench.waveform import waveform_table
 
 TABLES = (
     processes_table,
@@ -20,6 +21,7 @@ TABLES = (
     channels_table,
     ledger_table,
     status_table,
+    waveform_table,
 )
 
 

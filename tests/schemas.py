@@ -52,6 +52,11 @@ ANSWERS = {
     "mode show": ["answer_mode_show"],
     "mode set": ["answer_mode_change"],
     "mode auto": ["answer_mode_change"],
+    "music list": ["answer_music_list"],
+    "music show": ["answer_music_show"],
+    "music retry": ["answer_music_change"],
+    "music cancel": ["answer_music_change"],
+    "music resolve": ["answer_music_change"],
 }
 """The schemas of what each command answers with --json, where it does not fail."""
 

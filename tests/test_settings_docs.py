@@ -8,6 +8,8 @@ import pytest
 from written import as_written
 
 from retake.keys import KEYS
+from retake.music.settings import MUSIC_KEYS, load_music_settings
+from retake.music.settings import SECTIONS as MUSIC_SECTIONS
 from retake.settings.reader import ENVIRONMENT
 from retake.settings.schema import Field, PictureSize
 from retake.story.settings import CHANNELS, SECTIONS, load_settings
@@ -19,7 +21,9 @@ ROWS = {
     for cells in (line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `"))
 }
 DECLARED = {
-    f"{path}.{name}": declared for path, section in SECTIONS.items() for name, declared in section.fields.items()
+    f"{path}.{name}": declared
+    for path, section in (SECTIONS | MUSIC_SECTIONS).items()
+    for name, declared in section.fields.items()
 }
 
 
@@ -56,6 +60,7 @@ def test_settings_stand_under_the_heading_of_their_section() -> None:
 
 def test_the_page_has_every_variable_and_no_other() -> None:
     keys = {"` or `".join(variables): f"{purpose}." for variables, purpose in KEYS.values()}
+    keys |= {name: f"{purpose}." for name, purpose in MUSIC_KEYS.values() if name not in keys}
     told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name not in ("NO_COLOR", "CHANNELS")}
     assert set(told) == set(ENVIRONMENT) | set(keys)
     for name, meaning in (ENVIRONMENT | keys).items():
@@ -65,6 +70,12 @@ def test_the_page_has_every_variable_and_no_other() -> None:
 def test_the_shipped_file_loads_without_a_warning_and_changes_no_default() -> None:
     source = str(ROOT / "config" / "config.json")
     settings = load_settings({"RETAKE_CONFIG": source})
+    assert settings == type(settings)(source=source)
+
+
+def test_the_shipped_file_says_nothing_of_music() -> None:
+    source = str(ROOT / "config" / "config.json")
+    settings = load_music_settings({"RETAKE_CONFIG": source})
     assert settings == type(settings)(source=source)
 
 

@@ -62,7 +62,7 @@ class CommandContext:
     def music_in_use(self) -> bool:
         """Whether there are music pipelines: the settings have a section MUSIC, or the database that is theirs without
         one is there."""
-        return self._music is not None or "MUSIC" in self.settings.given or os.path.exists(MUSIC_DATABASE)
+        return self._music is not None or self.settings.music or os.path.exists(MUSIC_DATABASE)
 
     @cached_property
     def music(self) -> "MusicSettings":

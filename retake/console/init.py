@@ -16,6 +16,7 @@ from retake.console.invocation import CONTEXT, answered
 from retake.data import checkout, default_file, packaged_file
 from retake.errors import SettingsError
 from retake.keys import KEYS
+from retake.music.settings import MUSIC_KEYS
 from retake.operations.port import Refusal
 from retake.settings.reader import ENVIRONMENT
 
@@ -117,10 +118,16 @@ def _variables() -> str:
     for (first, *others), purpose in KEYS.values():
         lines += ["", f"# {purpose}", f"{first}="]
         lines += [line for name in others for line in (f"# read instead if {first} is empty:", f"#{name}=")]
-    single = [*ENVIRONMENT.items(), *VARIABLES.items()]
+    single = [*ENVIRONMENT.items(), *VARIABLES.items(), *_of_music()]
     for names, purpose in [*STORES.items(), *(((name,), purpose) for name, purpose in single)]:
         lines += ["", f"# {purpose}", *(f"#{name}=" for name in names)]
     return "\n".join([*lines, ""])
+
+
+def _of_music() -> list[tuple[str, str]]:
+    """The variables that only the music service needs."""
+    known = {name for names, _ in KEYS.values() for name in names}
+    return [(name, f"{purpose}: the music service") for name, purpose in MUSIC_KEYS.values() if name not in known]
 
 
 def _next_steps(folder: Path, program: str) -> str:

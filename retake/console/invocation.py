@@ -60,7 +60,7 @@ def command_of(
 
 
 _WITH_JSON = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
-_WITH_CHANNEL = click.option("--channel", metavar="NAME", help="Only this one of the CHANNELS.")
+_WITH_CHANNEL = click.option("--channel", metavar="NAME", help="Only this one of the CHANNELS, or music.")
 
 
 def _watched(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:

@@ -54,8 +54,8 @@ _FILTERS = ";".join(
 )
 # A still picture and a one-coloured band: the fastest preset and one quality for all frames take half the time of the
 # next preset, at about the same size of file.
-_VIDEO = ("-c:v", "libx264", "-preset", "ultrafast", "-qp", "25", "-pix_fmt", "yuv420p")
-_SOUND = ("-c:a", "aac", "-b:a", "192k", "-ac", "2")
+ENCODER = ("-c:v", "libx264", "-preset", "ultrafast", "-qp", "25", "-pix_fmt", "yuv420p")
+SOUND = ("-c:a", "aac", "-b:a", "192k", "-ac", "2")
 _LOOK = ("-format_whitelist", video.CONTAINERS, "-i", "video.mp4", "-map", "0", "-c", "copy", "-f", "null", "-")
 
 
@@ -92,7 +92,7 @@ def _encode(duration_s: float) -> list[str]:
     stills = (argument for name in ("cover.png", "ink.png") for argument in ("-framerate", str(FPS), "-i", name))
     return [
         *(*stills, *TRACK, "-filter_complex", _FILTERS, "-map", "[v]", "-map", "2:a:0", "-t", f"{duration_s:.3f}"),
-        *(*_VIDEO, "-threads", threads, *_SOUND, "-map_metadata", "-1", "-map_chapters", "-1"),
+        *(*ENCODER, "-threads", threads, *SOUND, "-map_metadata", "-1", "-map_chapters", "-1"),
         *("-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4"),
     ]
 

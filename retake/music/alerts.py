@@ -223,7 +223,7 @@ class MusicWatch:
                 self.look()
             except RetakeError as error:
                 _log.warning("alerts of music are looked at again in %g s: %s", EVERY_S, error)
-            except Exception:  # a bug here must not end the watch
+            except Exception:  # noqa: BLE001  a bug here must not end the watch
                 _log.exception("alerts of music could not be looked at: this is a bug in Retake")
             if self._pause(EVERY_S):
                 return

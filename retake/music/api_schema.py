@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from retake.music.states import STATES, Step
 
@@ -28,6 +28,12 @@ def _file_name(text: str) -> str:
     if len(_storable(text).encode()) > LONGEST_FILE_NAME:
         raise ValueError(f"is longer than {LONGEST_FILE_NAME} bytes")
     return text
+
+
+def _really(value: object) -> object:
+    if value is not True:  # 1 is equal to it
+        raise ValueError("is not true")
+    return value
 
 
 def _known_state(text: str) -> str:
@@ -85,7 +91,7 @@ class AgainBody(BaseModel):
     """Nothing was made: do the step anew."""
 
     model_config = ConfigDict(extra="forbid")
-    again: Literal[True]
+    again: Annotated[Literal[True], BeforeValidator(_really)]
 
 
 class CreatedAnswer(BaseModel):

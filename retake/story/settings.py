@@ -130,7 +130,7 @@ class Settings(NamedTuple):
     warnings: tuple[str, ...] = ()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
-    given: frozenset[str] = frozenset()  # the sections of the file, those of other pipelines among them
+    music: bool = False  # whether the file says anything of another pipeline, that of music
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -164,7 +164,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],
-        given=frozenset(file.document),
+        music="MUSIC" in file.document,
     )
     file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
     return settings

@@ -6,6 +6,7 @@ http.py), so that they are bounded, use the same proxies and certificates, and a
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
@@ -160,7 +161,8 @@ def hide_session(uri: str) -> None:
     YouTube has its secret in the query, which `redact` takes out of every URL; a server that has it in the path needs
     more.
     """
-    hide(_long_parts(urlsplit(uri).path.split("/")))
+    with suppress(ValueError):  # not a URL: the call will say so
+        hide(_long_parts(urlsplit(uri).path.split("/")))
 
 
 def _long_parts(parts: Iterable[str]) -> set[str]:

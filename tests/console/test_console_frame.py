@@ -26,7 +26,7 @@ def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, c
     """Every command that looks or acts, by its path: "status", "dead-letters list"."""
     context = click.Context(group)
     for name in group.list_commands(context):
-        if group is main and name in RUNNING:
+        if (group is main and name in RUNNING) or f"{path}{name}" == "music serve":
             continue
         command = group.get_command(context, name)
         assert command is not None
@@ -156,6 +156,8 @@ _ARGUMENTS = {
     "alerts report": ["daily"],
     "rollback": ["run-1", "--to", "imagine"],
     "mode set": ["1"],
+    **{f"music {name}": ["7"] for name in ("show", "retry", "cancel")},
+    "music resolve": ["7", "--again"],
 }
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from scripted_vendor import ScriptedVendor
+from youtube_site import Site
 
 from retake.logs import DIAGNOSIS, setup_logging
+from retake.sandbox import Sandbox
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,15 @@ def diagnosed() -> Iterator[io.StringIO]:
     logging.getLogger(DIAGNOSIS).setLevel(logging.NOTSET)
     root.handlers[:], logging.raiseExceptions = handlers, raising
     root.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def _youtube() -> Iterator[Sandbox]:
+    with Sandbox(quick=True, seed=7) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def site(_youtube: Sandbox) -> Iterator[Site]:
+    yield Site(_youtube)
+    _youtube.withdraw_orders()

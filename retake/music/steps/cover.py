@@ -81,7 +81,7 @@ def _journal(context: StepContext) -> MusicJournal:
 def _accepted(context: StepContext) -> PaidCall:
     call = context.shop.calls.latest(context.attempt)
     assert call is not None, "the guard has recorded the answer"
-    _log.info("%s: the cover is ordered: task %s", context.row.task_id, call.answer, extra={"step": "cover"})
+    _log.info("%s: the cover is ordered: task %s", context.row.task_id, _task_of(call), extra={"step": "cover"})
     return call
 
 
@@ -119,3 +119,7 @@ def _downloaded(context: StepContext, call: PaidCall, result: Mapping[str, Any])
         return first_picture(
             _awaited(context, call), downloader, most, quarters
         )  # asked again, the vendor gives a new link
+
+
+def _task_of(call: PaidCall) -> str:
+    return str(parse(call.answer or "null"))
