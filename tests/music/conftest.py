@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from desk import Desk
 from rig import START, Rig
 
 from retake.clock import FakeClock
@@ -95,3 +96,27 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/music.sqlite3"
     return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def desks(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
+    """What makes the processes of a test, which share their vendors and clock."""
+    made: list[Desk] = []
+
+    def make(url: str = "", **chosen: Any) -> Desk:
+        if made:
+            chosen |= {"sandbox": made[0].rig.sandbox, "clock": made[0].rig.clock, "bucket": made[0].rig.bucket}
+        desk = Desk(url or f"sqlite:{tmp_path}/music.sqlite3", tmp_path, **chosen)
+        made.append(desk)
+        return desk
+
+    yield make
+    for desk in made:
+        desk.rig.close()
+    for desk in made[:1]:
+        desk.rig.sandbox.close()
+
+
+@pytest.fixture
+def desk(desks: Callable[..., Desk]) -> Desk:
+    return desks()
