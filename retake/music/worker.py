@@ -73,7 +73,6 @@ class StepJob:
         decision = policy.decide(error, attempt.job.attempt, self._shop.random.random)
         again = isinstance(decision, Retry)
         self._shop.attempts.fail(attempt, str(error), error.code, again=again)
-        _log.log(30 if again else 40, "%s: %s failed: %s", attempt.run.task_id, attempt.step, error)
         return _decided(attempt, error, decision)
 
     def _held(self, attempt: Attempt, error: AwaitsPerson) -> Decided:
