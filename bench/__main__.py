@@ -8,6 +8,7 @@ from bench.buckets import buckets_table
 from bench.channels import channels_table
 from bench.generations import generations_table
 from bench.ledger import ledger_table
+from bench.music import music_table
 from bench.operations import operations_table
 from bench.processes import processes_table
 from bench.status import status_table
@@ -22,6 +23,7 @@ TABLES = (
     ledger_table,
     status_table,
     waveform_table,
+    music_table,
 )
 
 

@@ -1,4 +1,4 @@
-"""python -m bench.music bare|URL: the music API, or a bare FastAPI route, in a process of its own until stdin is closed.
+"""python -m bench.music bare|URL: the music API, or a bare FastAPI route, served until stdin is closed.
 
 As a table: what the API costs beside the bare route.
 """
@@ -34,8 +34,8 @@ def music_table(folder: Path) -> str:
                 for key, what in (("show", "GET /{id}, with its 6 attempts"), ("retry", "POST /{id}/retry, refused"))
             ]
     title = (
-        f"The music API with {PIPELINES:,} pipelines, asked over {CONNECTIONS} connections by a process of its own; and "
-        f"a bare FastAPI route (`def`, a dict of two keys) in the same server. Medians of {ROUNDS} rounds, in turn."
+        f"The music API with {PIPELINES:,} pipelines, asked over {CONNECTIONS} connections by a process of its own; "
+        f"and a bare FastAPI route (`def`, a dict of two keys) in the same server. Medians of {ROUNDS} rounds, in turn."
     )
     return markdown(title, ("requests/s", "music", "bare", "÷ bare"), rows)
 

@@ -151,10 +151,17 @@ _TO_BEGIN = select(func.count()).where(  # those that no worker has taken up
 )
 
 
+_LAST_FAILED = (
+    select(pipeline_jobs.c.step)
+    .where(pipeline_jobs.c.pipeline_id == bindparam("of_pipeline"), pipeline_jobs.c.status == "failed")
+    .order_by(pipeline_jobs.c.id.desc())
+    .limit(1)
+)
+
+
 def last_failed_step(cursor: Cursor, pipeline_id: int) -> str | None:
     """Return the step of the last failed attempt, or None."""
-    failed = (pipeline_jobs.c.pipeline_id == pipeline_id) & (pipeline_jobs.c.status == "failed")
-    row = cursor.row(select(pipeline_jobs.c.step).where(failed).order_by(pipeline_jobs.c.id.desc()).limit(1))
+    row = cursor.row(_LAST_FAILED, {"of_pipeline": pipeline_id}, name="last-failed")
     return row[0] if row else None
 
 
