@@ -1,8 +1,15 @@
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from desk import Desk
+from rig import START, Rig
+
+from retake.clock import FakeClock
+from retake.sandbox import Pace, Sandbox
 
 sys.path.append(str(Path(__file__).parents[1] / "runs"))  # the server of the ledger's tests
 
@@ -48,3 +55,68 @@ def each_api(request: pytest.FixtureRequest) -> ApiWorld:
     world: ApiWorld = request.getfixturevalue(f"{request.param}_world")
     world.begin_anew()
     return world
+
+
+@pytest.fixture(scope="module")
+def vendors() -> Iterator[tuple[Sandbox, FakeClock]]:
+    """The vendors of a module's tests, and the clock that they share."""
+    clock = FakeClock(START)
+    with Sandbox(pace=Pace(0, 0, 0), quick=True, seed=7, clock=clock) as sandbox:
+        yield sandbox, clock
+
+
+@pytest.fixture
+def rigs(vendors: tuple[Sandbox, FakeClock], tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    """What makes a rig, on a database of the test's own unless its `url` is given; each test has a day of its own."""
+    sandbox, clock = vendors
+    clock.moment = (clock.moment + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
+    made: list[Rig] = []
+
+    def make(url: str = "", **chosen: Any) -> Rig:
+        url = url or f"sqlite:{tmp_path}/music.sqlite3"
+        rig = Rig(url, tmp_path, **{"sandbox": sandbox, "clock": clock, **chosen})
+        made.append(rig)
+        return rig
+
+    yield make
+    for rig in made:
+        rig.close()
+    sandbox.withdraw_orders()
+
+
+@pytest.fixture
+def rig(rigs: Callable[..., Rig]) -> Rig:
+    """A rig with the settings as they are from the start."""
+    return rigs()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each kind, without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:{tmp_path}/music.sqlite3"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def desks(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
+    """What makes the processes of a test, which share their vendors and clock."""
+    made: list[Desk] = []
+
+    def make(url: str = "", **chosen: Any) -> Desk:
+        if made:
+            chosen |= {"sandbox": made[0].rig.sandbox, "clock": made[0].rig.clock, "bucket": made[0].rig.bucket}
+        desk = Desk(url or f"sqlite:{tmp_path}/music.sqlite3", tmp_path, **chosen)
+        made.append(desk)
+        return desk
+
+    yield make
+    for desk in made:
+        desk.rig.close()
+    for desk in made[:1]:
+        desk.rig.sandbox.close()
+
+
+@pytest.fixture
+def desk(desks: Callable[..., Desk]) -> Desk:
+    return desks()

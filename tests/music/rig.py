@@ -9,10 +9,18 @@ HTTP to stand-ins, ffmpeg. Workers and upkeep run in this thread, a turn at a ti
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from io import BytesIO
+from itertools import count
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from PIL import Image
+from sqlalchemy import insert
+
+from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.media.audio import demo_track
@@ -24,7 +32,8 @@ from retake.music.context import MusicVendors, Workshop
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.rows import Pipeline
 from retake.music.settings import SANDBOX_KEYS, MusicSettings, ServiceSettings, sandboxed
-from retake.music.store import NewPipeline
+from retake.music.store import NewPipeline, as_text
+from retake.music.tables import pipelines
 from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
 from retake.runs.states import RunStatus
@@ -33,7 +42,26 @@ from retake.sandbox import Pace, Sandbox
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
+KEYS = SANDBOX_KEYS
+
+_SEEDS = count(7)
+"""Rigs that share a sandbox have nonces of their own."""
+
 FOLLOWING = {"cover": "video", "video": "thumb", "thumb": "meta", "meta": "review", "review": "publish"}
+
+
+BEFORE = {step: f"{before}_pending" for before, step in FOLLOWING.items()}
+
+META = {"title": "Paper Boats", "description": "A song.", "tags": ["music"]}
+MADE = {
+    "cover_url": ("video", "cover-1.png"),
+    "video_url": ("thumb", "video-1.mp4"),
+    "thumbnail_url": ("meta", "thumb-1.jpg"),
+}
+"""By column: the step that follows it, and the file's name."""
+
+VIDEO = b"video" * 120_000
+"""Three chunks of 256 KiB: YouTube's stand-in takes anything for a video."""
 
 
 class Rig:
@@ -47,6 +75,7 @@ class Rig:
         sandbox: Sandbox | None = None,
         bucket: MemoryBucket | None = None,
         clock: FakeClock | None = None,
+        provider: str = "piapi",
         workflow: dict[str, Any] | None = None,
         **music: Any,
     ) -> None:
@@ -57,16 +86,17 @@ class Rig:
         defaults = MusicSettings()
         fixed = {"database": url, "audio_folder": str(folder), "upload_chunk_bytes": 262_144, **music}
         settings = defaults._replace(
-            music=ServiceSettings(**fixed), workflow=defaults.workflow._replace(**(workflow or {}))
+            music=ServiceSettings(**fixed),
+            midjourney=defaults.midjourney._replace(provider=provider),
+            workflow=defaults.workflow._replace(**(workflow or {})),
         )
         self.settings = sandboxed(settings, self.sandbox.url)
         self.stopping = False
-        self.random = Random(7)
         self.database: MusicDatabase = open_music_database(url, self.clock)
-        self.vendors: MusicVendors = RealMusicVendors(self.settings, SANDBOX_KEYS, self.clock.sleep)
+        self.vendors: MusicVendors = RealMusicVendors(self.settings, KEYS, self.clock.sleep)
         self.begin()
         if not (folder / "demo.wav").exists():
-            demo_track(folder / "demo.wav", seconds=1)
+            (folder / "demo.wav").write_bytes(demo())
 
     def begin(self) -> None:
         """Start the process anew on the same database."""
@@ -81,7 +111,7 @@ class Rig:
             self.vendors,
             step_prices(self.settings),
             lambda: self.stopping,
-            self.random,  # goes on after a death: two orders never have the same nonce
+            Random(next(_SEEDS)),
         )
         make, recovery = workers(self.database, shop, name="test")
         self.worker: Worker = make()
@@ -89,6 +119,39 @@ class Rig:
 
     def create(self, title: str = "Paper Boats", audio: str = "demo.wav", **new: Any) -> Pipeline:
         return self.actions.create(NewPipeline(title, audio, **new)).pipeline
+
+    def insert(self, **values: Any) -> Pipeline:
+        """Insert a row, as a program outside would."""
+        with self.database.transaction() as cursor:
+            row = cursor.row(insert(pipelines).values(values).returning(pipelines.c.id))
+        assert row
+        return self.get(int(row[0]))
+
+    def before(self, step: str, *, video: bytes = VIDEO, **values: Any) -> Pipeline:
+        """Return a pipeline that waits for the yes to what comes before `step`, with what is made by then."""
+        known: dict[str, Any] = {"track_title": "Paper Boats", "audio": "demo.wav", "take": 1, "run_number": 1}
+        row = self.insert(**{**known, "state": BEFORE[step], **values})
+        files = {"cover_url": picture(), "video_url": video, "thumbnail_url": picture("JPEG")}
+        urls: dict[str, Any] = {}
+        order = list(FOLLOWING)
+        for column, (following, name) in MADE.items():
+            if step == "publish" or order.index(step) >= order.index(following):
+                self.bucket.write(f"music/{row.id}/{name}", files[column], ANY)
+                urls[column] = f"/api/music/pipeline/{row.id}/media/{name}"
+        if step in ("review", "publish"):
+            urls["metadata_json"] = as_text(META)
+        if step == "publish":
+            urls["review_json"] = as_text({"verdict": "pass", "notes": []})
+        return self.actions.change(row.id, lambda cursor, now: urls)
+
+    def begun(self, step: str, **values: Any) -> Pipeline:
+        """Return a pipeline whose `step` has been started, and not yet worked on."""
+        return self.create() if step == "cover" else self.actions.approve(self.before(step, **values).id)
+
+    def attempts(self, pipeline: Pipeline | int) -> list[tuple[int, str, str | None]]:
+        """Return (attempt, status, error code) of the attempts at a pipeline."""
+        jobs = self.actions.jobs(pipeline if isinstance(pipeline, int) else pipeline.id)
+        return [(job.attempt, job.status, job.error_code) for job in jobs]
 
     def work(self) -> int:
         """Work until nothing can be done at this moment, and return how many runs were worked on."""
@@ -135,3 +198,19 @@ class Rig:
 
     def close(self) -> None:
         self.database.close()
+
+
+@cache
+def demo() -> bytes:
+    """Return a second of music."""
+    with TemporaryDirectory() as folder:
+        demo_track(Path(folder) / "demo.wav", seconds=1)
+        return (Path(folder) / "demo.wav").read_bytes()
+
+
+@cache
+def picture(kind: str = "PNG", colour: str = "#203040") -> bytes:
+    """Return a plain picture of the size of a cover."""
+    out = BytesIO()
+    Image.new("RGB", (1280, 720), colour).save(out, kind)
+    return out.getvalue()

@@ -11,7 +11,7 @@ from typing import Any
 
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed
 from retake.media.picture import Size, fit, quarters
-from retake.music.calls import MusicJournal
+from retake.music.calls import MusicJournal, facts_of
 from retake.music.context import StepContext
 from retake.music.rows import PaidCall
 from retake.music.texts import cover_prompt
@@ -35,10 +35,12 @@ class AwaitsPerson(Exception):
 def make_cover(context: StepContext) -> Mapping[str, Any]:
     """Return the cover's path, once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
     call = context.shop.calls.latest(context.attempt)
-    if call is None or call.outcome not in ("pending", "held", "accepted"):
-        call = _ordered(context)
-    elif call.outcome != "accepted":
+    if call and call.outcome in ("pending", "held"):
         call = _reconciled(context)
+    elif call and _listed_late(context, call):
+        call = _accepted(context)
+    elif call is None or call.outcome != "accepted":
+        call = _ordered(context)
     result = _awaited(context, call)
     picture = _downloaded(context, call, result)
     return {"cover_url": context.keep("cover", "png", fit(picture, SIZE))}
@@ -62,6 +64,14 @@ def _reconciled(context: StepContext) -> PaidCall:
     except OutcomeUnknown as error:
         raise _unknown(context, error) from error
     return _accepted(context)
+
+
+def _listed_late(context: StepContext, call: PaidCall) -> bool:
+    """Return whether the vendor's history has an order by now that it did not have when the answer was lost."""
+    task = context.shop.vendors.midjourney().find(facts_of(call)) if call.outcome == "lost" else None
+    if task is not None:
+        context.shop.calls.settle(call, "accepted", answer=task)
+    return task is not None
 
 
 def _journal(context: StepContext) -> MusicJournal:

@@ -1,0 +1,129 @@
+"""What people may do with a pipeline in each state, and what a retry goes on with."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rig import FOLLOWING, Rig
+from sqlalchemy import insert
+
+from retake.music.states import STATES, Step
+from retake.music.steps import STEP_WORK
+from retake.music.tables import pipeline_jobs
+from retake.operations.port import Refusal
+from retake.testing.vendors import Died
+
+
+@pytest.mark.parametrize("reason", ["thumb: no picture", "thumb", "thumb: a: b"])
+def test_a_row_without_attempts_is_retried_at_the_step_its_reason_names(rig: Rig, reason: str) -> None:
+    row = rig.insert(track_title="x", audio="demo.wav", state="failed", failed_reason=reason)
+    assert rig.actions.retry(row.id).state == "thumb_running"
+
+
+def test_the_last_failed_attempt_counts_before_the_reason(rig: Rig) -> None:
+    row = rig.insert(track_title="x", audio="demo.wav", state="failed", failed_reason="cover: no")
+    with rig.database.transaction() as cursor:
+        for step, status in (("thumb", "failed"), ("meta", "failed"), ("review", "succeeded")):
+            cursor.change(insert(pipeline_jobs).values(pipeline_id=row.id, step=step, status=status))
+    assert rig.actions.retry(row.id).state == "meta_running"
+
+
+@pytest.mark.parametrize("reason", [None, "", "no step", "covers: no", "Publish: no"])
+def test_where_no_step_is_on_record_a_retry_is_refused(rig: Rig, reason: str | None) -> None:
+    row = rig.insert(track_title="x", audio="demo.wav", state="failed", failed_reason=reason)
+    with pytest.raises(Refusal, match=r"\(state=failed\)$"):
+        rig.actions.retry(row.id)
+
+
+def test_a_row_that_another_program_has_inserted_is_worked_on(rig: Rig) -> None:
+    row = rig.insert(track_title="Paper Boats", audio="demo.wav")
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_step_that_kills_four_workers_fails(rig: Rig, monkeypatch: pytest.MonkeyPatch, began: bool) -> None:
+    """Whether they die in the step or before it has begun: the step that failed is that one."""
+    rig.sandbox.order("imagine#1=task-failed")
+    row = rig.create()
+    rig.settle()
+    assert [it[:2] for it in rig.attempts(row)] == [(1, "failed"), (2, "succeeded")]
+
+    def dies(*_: Any) -> Any:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        if began:
+            patch.setitem(STEP_WORK, Step.VIDEO, dies)
+        else:
+            patch.setattr("retake.music.attempts.AttemptStore.begin", dies)
+        rig.actions.approve(row.id)
+        deaths = 0
+        for _ in range(6):
+            try:
+                rig.settle()
+            except Died:
+                deaths += 1
+    rig.settle()
+    assert deaths == 4
+    failed = rig.get(row)
+    assert failed.state == "failed"
+    assert (failed.failed_reason or "").startswith("video: ")
+    assert "running" not in {status for _, status, _ in rig.attempts(row)}
+    assert rig.attempts(row)[-1][1:] == ("failed", "ERR_TEMPORARY_SCRIPT_DIED")
+    assert rig.actions.retry(row.id).state == "video_running"
+
+
+# --- states and actions ---------------------------------------------------------------------------------------------
+
+ACTIONS: dict[str, Callable[[Rig, int], Any]] = {
+    "approve": lambda rig, number: rig.actions.approve(number),
+    "feedback": lambda rig, number: rig.actions.feedback(number, "again"),
+    "publish": lambda rig, number: rig.actions.publish(number),
+    "cancel": lambda rig, number: rig.actions.cancel(number),
+    "retry": lambda rig, number: rig.actions.retry(number),
+    "resolve": lambda rig, number: rig.actions.resolve(number, "abcdefghijk"),
+    "again": lambda rig, number: rig.actions.again(number),
+}
+
+
+def _expected(state: str, action: str) -> str | None:
+    """Return the state that follows by the contract, or None where it is refused."""
+    step, _, phase = state.rpartition("_")
+    pending = phase == "pending"
+    final = state in ("published", "cancelled")
+    return {
+        "approve": f"{FOLLOWING[step]}_running" if pending else None,
+        "feedback": f"{step}_running" if pending else None,
+        "publish": "publish_running" if state == "review_pending" else None,
+        "cancel": None if final or state == "publish_running" else "cancelled",
+        "retry": "publish_running" if state == "failed" else None,
+        "resolve": "published" if state == "awaiting_manual" else None,
+        "again": "publish_running" if state == "awaiting_manual" else None,
+    }[action]
+
+
+def test_every_action_in_every_state(rig: Rig) -> None:
+    for state in STATES:
+        for action, act in ACTIONS.items():
+            row = rig.insert(track_title="x", audio="demo.wav", state=state, failed_reason="publish: no")
+            expected = _expected(state, action)
+            if expected is None:
+                with pytest.raises(Refusal, match=rf"\(state={state}\)$"):
+                    act(rig, row.id)
+                assert rig.get(row) == row, (state, action)
+            else:
+                act(rig, row.id)
+                assert rig.get(row).state == expected, (state, action)
+
+
+@pytest.mark.parametrize("action", ["approve", "feedback"])
+def test_another_step_than_the_pending_one_is_refused(rig: Rig, action: str) -> None:
+    row = rig.before("thumb")
+    act = rig.actions.approve if action == "approve" else lambda number, step: rig.actions.feedback(number, "x", step)
+    for step in ("cover", "thumb", "publish"):
+        with pytest.raises(Refusal, match=r"\(state=video_pending\)$"):
+            act(row.id, step)
+    act(row.id, "video")
+    assert re.fullmatch(r"(thumb|video)_running", rig.get(row).state)

@@ -1,0 +1,93 @@
+"""Messages on Telegram: one an event, in order, whatever Telegram answers."""
+
+from collections.abc import Callable
+
+import pytest
+from desk import Desk, buttons, turn_of
+from sqlalchemy import select
+
+from retake.music.background import outbox_loop
+from retake.music.tables import messages
+
+
+def test_each_event_is_told_once_and_in_order(desk: Desk) -> None:
+    desk.rig.sandbox.order("chat#1-3=500")
+    row = desk.rig.begun("meta")
+    desk.rig.settle()
+    desk.rig.actions.retry(row.id)
+    desk.rig.approve_until(row, "published")
+    for _ in range(2):
+        assert desk.outbox.send(30) is None
+    told = desk.phone.messages()
+    jobs = {job.step: job.id for job in desk.rig.actions.jobs(row.id)}
+    assert [buttons(message) for message in told] == [
+        [f"ytpub_retry_{row.id}"],
+        [f"ytpub_approve_{row.id}_{jobs['meta']}", f"ytpub_cancel_{row.id}_{jobs['meta']}"],
+        [f"ytpub_approve_{row.id}_{jobs['review']}", f"ytpub_cancel_{row.id}_{jobs['review']}"],
+        [],
+    ]
+    assert "reply_markup" not in told[-1]
+    assert all("Paper Boats" in message["text"] and f"#{row.id}" in message["text"] for message in told)
+    assert "meta" in told[0]["text"]
+    assert str(desk.rig.actions.jobs(row.id)[2].error)[:60] in told[0]["text"]
+    assert str(desk.rig.get(row).youtube_video_id) in told[-1]["text"]
+
+
+def test_what_a_person_has_to_decide_is_told_without_buttons(desks: Callable[..., Desk]) -> None:
+    desk = desks(provider="legnext", workflow={"on_unknown_outcome": "hold"})
+    desk.rig.sandbox.order("imagine#1=cut-after")
+    row = desk.rig.create()
+    desk.rig.settle()
+    desk.outbox.send(30)
+    assert desk.state(row) == "awaiting_manual"
+    [message] = desk.phone.messages()
+    assert "reply_markup" not in message
+    assert f"#{row.id}" in message["text"]
+
+
+def test_each_new_failure_is_told(desk: Desk) -> None:
+    row = desk.failed()
+    desk.rig.actions.retry(row.id)
+    desk.rig.settle()
+    desk.outbox.send(30)
+    assert [buttons(message) for message in desk.phone.messages()] == [[f"ytpub_retry_{row.id}"]] * 2
+
+
+@pytest.mark.parametrize("fault", ["500", "cut-before", "401"])
+def test_while_telegram_is_away_messages_wait_and_work_does_not(desk: Desk, fault: str) -> None:
+    desk.rig.sandbox.order(f"telegram={fault}")
+    rows = [desk.rig.begun(step) for step in ("meta", "review", "thumb")]
+    for row in rows:
+        desk.rig.settle()
+        assert desk.outbox.send(30) is not None
+        assert desk.state(row).endswith("_pending")
+    assert desk.phone.messages() == []
+    desk.rig.sandbox.withdraw_orders()
+    assert desk.outbox.send(30) is None
+    expected = sorted(rows, key=lambda row: desk.rig.actions.jobs(row.id)[-1].finished_at or 0)
+    assert len(desk.phone.messages()) == len(expected)
+    with desk.rig.database.reading() as cursor:
+        order = [found[0] for found in cursor.rows(select(messages.c.pipeline_id).order_by(messages.c.id))]
+    assert [f"#{number}" in it["text"] for number, it in zip(order, desk.phone.messages(), strict=True)] == [True] * 3
+
+
+def test_what_telegram_asks_to_wait_is_waited(desk: Desk) -> None:
+    row = desk.rig.begun("meta")
+    desk.rig.settle()
+    desk.rig.sandbox.order("telegram#1=429")
+    assert turn_of(outbox_loop(desk.outbox, 0.25, 30, lambda: False)) == 1.0
+    assert desk.phone.messages() == []
+    assert turn_of(outbox_loop(desk.outbox, 0.25, 30, lambda: False)) == 0.25
+    assert f"#{row.id}" in desk.phone.messages()[0]["text"]
+
+
+def test_a_message_that_is_refused_does_not_hold_up_the_others(desk: Desk) -> None:
+    for _ in range(2):
+        desk.rig.begun("meta")
+    desk.rig.settle()
+    before = len(desk.rig.sandbox.calls("telegram"))
+    desk.rig.sandbox.order("telegram#1=400")
+    for _ in range(2):
+        assert desk.outbox.send(30) is None
+    assert len(desk.phone.messages()) == 1
+    assert len(desk.rig.sandbox.calls("telegram")) - before == 2
