@@ -82,7 +82,8 @@ class BoardDocument:
     @property
     def shared_alerts(self) -> bool:
         """Whether an alert is open that only a look at what all pipelines share can close."""
-        return any(it.get("code") in OF_ALL and not it.get("closed_at") for it in self._alerts())
+        opened = (it for it in self._alerts() if it.get("code") in OF_ALL and not it.get("closed_at"))
+        return any("" in (it.get("seen") or ()) for it in opened)
 
     @property
     def pipelines(self) -> set[str]:

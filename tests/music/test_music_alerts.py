@@ -15,6 +15,7 @@ from retake.music.background import alerts_loop
 from retake.music.operations import vendors_of
 from retake.music.states import Step
 from retake.music.survey import Survey, Trouble, survey
+from retake.ticking.watch import BoardDocument
 
 
 @pytest.fixture
@@ -174,6 +175,7 @@ def test_bad_rates_are_an_alert_of_music(rows: Rows) -> None:
     watch_of(rows).look()
     board = BoardStore(rows.bucket, rows.clock).read()
     assert board.alerts["kpi"].pipelines == ["music"]
+    assert not BoardDocument.read(rows.bucket).shared_alerts  # which a tick of the story would have to look at
     assert rows.bucket.list("kpi/")
 
 
