@@ -5,7 +5,7 @@
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run status show postgres check test soak bench format pins audit clean anew
+.PHONY: help install tools run music status show postgres check test soak bench format pins audit clean anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -81,6 +81,10 @@ run: install ## a generation from topic to video in the sandbox, with two failur
 	@mkdir -p demo; at=demo/$$(date +%Y%m%d-%H%M%S); mkdir "$$at" 2>/dev/null || at=$$(mktemp -d "$$at-XXXX"); \
 	echo "== RETAKE_STORAGE_URL=file:$$at/bucket $(VENV) b2_storage_manager.py --sandbox --until-done --order upscale#1-2=500"; \
 	RETAKE_STORAGE_URL="file:$$at/bucket" $(VENV) b2_storage_manager.py --sandbox --until-done --order 'upscale#1-2=500'
+
+music: install ## a track to a published video in the sandbox: a failed step, a tap on Telegram, an upload cut in the middle
+	@mkdir -p demo; at=demo/music-$$(date +%Y%m%d-%H%M%S); mkdir "$$at" 2>/dev/null || at=$$(mktemp -d "$$at-XXXX"); \
+	echo "== $(VENV) -m retake.music.demo $$at"; $(VENV) -m retake.music.demo "$$at"
 
 # The demo that `make run` made last.
 DEMO := $(firstword $(shell ls -td demo/*/bucket 2>/dev/null))

@@ -126,7 +126,7 @@ def _variables() -> str:
 
 def _of_music() -> list[tuple[str, str]]:
     """The variables that only the music service needs."""
-    known = {name for names, _ in KEYS.values() for name in names}
+    known = {name for names, _ in KEYS.values() for name in names} | {*VARIABLES}
     return [(name, f"{purpose}: the music service") for name, purpose in MUSIC_KEYS.values() if name not in known]
 
 

@@ -94,7 +94,7 @@ def retry_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
 def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     """End a pipeline: no paid call begins afterwards. What it has made stays in the bucket."""
     row = _write(context, pipeline_id).cancel(_number(pipeline_id))
-    return _done("cancel", row, f"{row.task_id} is cancelled", "Nothing more is paid for.")
+    return _done("cancel", row, f"{row.task_id} is cancelled", "nothing more is paid for")
 
 
 @console_command("resolve")
@@ -116,7 +116,7 @@ def resolve_pipeline(
     store, number = _write(context, pipeline_id), _number(pipeline_id)
     if video_id:
         row = store.resolve(number, video_id)
-        return _done("resolve", row, f"{row.task_id} is published as {video_id}", "There is nothing more to do.")
+        return _done("resolve", row, f"{row.task_id} is published as {video_id}", "there is nothing more to do")
     row = store.again(number)
     return _done("resolve", row, f"{row.task_id} does {row.step} anew", _GOES_ON)
 
@@ -133,7 +133,7 @@ def serve(arguments: Sequence[str]) -> None:
 for each in (list_pipelines, show_pipeline, retry_pipeline, cancel_pipeline, resolve_pipeline, serve):
     command.add_command(each)
 
-_GOES_ON = "The music service goes on with it."
+_GOES_ON = "the music service goes on with it"
 
 
 def _number(text: str) -> int:
@@ -206,11 +206,11 @@ def _jobs(jobs: Sequence["Job"], now: datetime) -> list[Block]:
     rows: list[tuple[str | Cell, ...]] = []
     for job in jobs:
         took = f"{(job.finished_at - job.started_at).total_seconds():.0f} s" if job.finished_at else ""
-        error = f"{code_of(job.error_code)} {one_line(job.error or '', 400)}".strip()
+        error = f"{code_of(job.error_code)} {one_line(job.error or '', 1000)}".strip()
         status = Cell(job.status, _JOB_TONES.get(job.status, Tone.PLAIN))
         rows.append((str(job.id), job.step, str(job.attempt), status, moment(job.started_at, now), took, error))
     columns = ("job", "step", "attempt", "status", "began", "took", "error")
-    return [Heading("Attempts"), Table(columns, rows, ("job", "attempt", "took"), brief=("error",))]
+    return [Heading("Attempts"), Table(columns, rows, ("job", "attempt", "took"))]
 
 
 def _paid(calls: Sequence[dict[str, Any]]) -> list[Block]:

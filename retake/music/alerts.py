@@ -1,4 +1,4 @@
-"""Alerts of the music pipelines: what is wrong by their rows, and a thread of the service that raises and sends them.
+"""Alerts of the music pipelines: what is wrong by their rows, and what raises, closes and sends them.
 
 code                 raised for                                              closed when
 ──────────────────   ─────────────────────────────────────────────────────   ────────────────────────────────────
@@ -9,15 +9,13 @@ outcome_unknown      what waits for a person's decision; as a warning, a     it 
 cap_reached          steps that the cap of the day holds back                the next day, or the cap is raised
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from logging import getLogger
-from threading import Event, Thread
 
 from retake.alerts.conditions import OF_A_PIPELINE, Condition, Findings
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
-from retake.errors import ErrorClass, RetakeError, class_of
+from retake.errors import ErrorClass, class_of
 from retake.music.database import MusicDatabase
 from retake.music.operations import open_operations, resolve_command, vendors_of
 from retake.music.settings import MusicSettings
@@ -33,8 +31,6 @@ EVERY_S = 5.0
 
 BOARD_EVERY_S = 60.0
 """Seconds after which the board is looked at though nothing has changed: an alert may have to be told again."""
-
-_log = getLogger(__name__)
 
 
 def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findings:
@@ -177,11 +173,10 @@ def _number(several: Sequence[Trouble], verb: str, what: str) -> str:
 
 
 class MusicWatch:
-    """Raises, closes and sends the alerts of the music pipelines in a thread of its own. Every process of the service
-    may have one: the board is changed by compare-and-set, and what is raised twice is one alert.
+    """Raises, closes and sends the alerts of the music pipelines. Every process of the service may have one: the board
+    is changed by compare-and-set, and what is raised twice is one alert.
 
-    `bucket` is all of it; `environ` holds the channels' secrets; `pause(seconds)` waits, and returns whether it is to
-    end.
+    `bucket` is all of it; `environ` holds the channels' secrets.
     """
 
     def __init__(
@@ -191,8 +186,6 @@ class MusicWatch:
         bucket: Bucket,
         clock: Clock,
         environ: Mapping[str, str],
-        *,
-        pause: Callable[[float], bool] | None = None,
     ) -> None:
         self._database, self._clock = database, clock
         self._vendors = vendors_of(settings)
@@ -200,33 +193,6 @@ class MusicWatch:
         self._watch = TickWatch(settings.alerts, settings.modes, bucket, clock, environ)
         self._known: Findings | None = None
         self._board_at: datetime | None = None
-        self._ending = Event()
-        self._pause = pause or self._ending.wait
-        self._thread = Thread(target=self._work, name="music-watch", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look, every EVERY_S seconds."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more after the present look."""
-        self._ending.set()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for the thread to end, for so many seconds at most."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def _work(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self.look()
-            except RetakeError as error:
-                _log.warning("alerts of music are looked at again in %g s: %s", EVERY_S, error)
-            except Exception:  # noqa: BLE001  a bug here must not end the watch
-                _log.exception("alerts of music could not be looked at: this is a bug in Retake")
-            if self._pause(EVERY_S):
-                return
 
     def look(self) -> bool:
         """Look once, and return whether the board was looked at: something has changed, or it is time. Raises

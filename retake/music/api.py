@@ -78,7 +78,7 @@ def music_app(
     )
     app.add_middleware(
         Gatekeeper,
-        prefix=PREFIX.rpartition("/")[0],
+        prefix="/api",
         key=api_key,
         hook=WEBHOOK if webhook else None,
         hook_secret=webhook.secret if webhook else "",
@@ -128,6 +128,7 @@ def _router() -> APIRouter:
 
 
 def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> None:
+    @router.get("/", include_in_schema=False)  # which some clients make of a base URL
     @router.get("", response_model=schema.ListAnswer)
     def listing(
         state: Annotated[schema.StateName | None, Query(description="none: all but published and cancelled")] = None,
@@ -165,6 +166,7 @@ def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> N
 
 
 def _add_creation(router: APIRouter, store: PipelineActions, wake: Callable[[], None]) -> None:
+    @router.post("/", include_in_schema=False)
     @router.post(
         "",
         status_code=201,

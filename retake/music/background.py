@@ -6,6 +6,7 @@ from threading import Event, Thread
 from typing import Protocol
 
 from retake.errors import RetakeError, VendorError
+from retake.music.alerts import EVERY_S, MusicWatch
 from retake.music.leases import take_lease
 from retake.music.outbox import Outbox
 from retake.music.telegram import Inbox
@@ -88,6 +89,16 @@ def upkeep_loop(upkeep: Upkeep, wake: Callable[[], None]) -> Loop:
         return UPKEEP_S
 
     return Loop("upkeep", turn)
+
+
+def alerts_loop(watch: MusicWatch) -> Loop:
+    """Return what raises, closes and sends alerts."""
+
+    def turn() -> float:
+        watch.look()
+        return EVERY_S
+
+    return Loop("alerts", turn)
 
 
 def outbox_loop(outbox: Outbox, poll_s: float, lease_s: float, stopping: Callable[[], bool]) -> Loop:

@@ -1,5 +1,6 @@
 """The music service as one process: the API, and what works in the background."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,10 +12,12 @@ from retake.bucket.configured import open_configured
 from retake.clock import Clock, SystemClock
 from retake.exit_codes import ExitCode
 from retake.music.actions import PipelineActions
+from retake.music.alerts import MusicWatch
 from retake.music.api import Webhook, music_app
 from retake.music.attempts import AttemptStore
 from retake.music.background import (
     Background,
+    alerts_loop,
     outbox_loop,
     poll_loop,
     upkeep_loop,
@@ -89,7 +92,7 @@ def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], 
 
 
 def work_of(parts: ServiceParts) -> Work:
-    """Return what works in the background: workers, upkeep, Telegram."""
+    """Return what works in the background: workers, upkeep, alerts, Telegram."""
     settings = parts.settings
     shop = Workshop(
         settings,
@@ -108,7 +111,8 @@ def work_of(parts: ServiceParts) -> Work:
         for loop in loops:
             loop.wake()
 
-    work = Work([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake)], [], wake, None)
+    watch = MusicWatch(settings, parts.database, parts.bucket, parts.clock, os.environ)
+    work = Work([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake), alerts_loop(watch)], [], wake, None)
     return work if settings.music.telegram == "off" else _with_telegram(work, parts)
 
 

@@ -50,11 +50,14 @@ class ApiWorld:
             self.base = address_of(listener, "127.0.0.1")
             thread.start()
             assert ready.wait(30)
-            with httpx.Client(base_url=self.base, headers={"Authorization": f"Bearer {KEY}"}, timeout=30) as self.http:
-                yield self
-            stopped.set()
-            thread.join(20)
-            assert not thread.is_alive()
+            try:
+                headers = {"Authorization": f"Bearer {KEY}"}
+                with httpx.Client(base_url=self.base, headers=headers, timeout=30) as self.http:
+                    yield self
+            finally:
+                stopped.set()
+                thread.join(20)
+                assert not thread.is_alive()
 
     def close(self) -> None:
         self.database.close()

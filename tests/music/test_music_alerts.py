@@ -11,6 +11,7 @@ from rows_world import START, Rows
 from retake.alerts.conditions import Condition
 from retake.alerts.store import BoardStore
 from retake.music.alerts import BOARD_EVERY_S, MusicWatch, findings
+from retake.music.background import alerts_loop
 from retake.music.operations import vendors_of
 from retake.music.states import Step
 from retake.music.survey import Survey, Trouble, survey
@@ -176,19 +177,20 @@ def test_bad_rates_are_an_alert_of_music(rows: Rows) -> None:
     assert rows.bucket.list("kpi/")
 
 
-def test_the_thread_looks_until_it_is_stopped(rows: Rows) -> None:
-    looked, ending = Event(), Event()
-
-    def pause(seconds: float) -> bool:
-        looked.set()
-        return ending.wait(30)
-
+def test_the_service_looks_until_it_is_stopped(rows: Rows) -> None:
     rows.create()
     rows.fail("no", "ERR_BUSINESS_REJECTED")
-    watch = MusicWatch(rows.settings, rows.database, rows.bucket, rows.clock, {}, pause=pause)
-    watch.start()
+    looked, watch = Event(), watch_of(rows)
+
+    class Seen(MusicWatch):
+        def look(self) -> bool:
+            found = watch.look()
+            looked.set()
+            return found
+
+    loop = alerts_loop(Seen(rows.settings, rows.database, rows.bucket, rows.clock, {}))
+    loop.start()
     assert looked.wait(30)
-    watch.stop()
-    ending.set()
-    watch.join(30)
+    loop.stop()
+    loop.join(30)
     assert set(active(rows)) == {"generation_failed/cover"}

@@ -28,6 +28,7 @@ def test_a_new_pipeline_begins_with_its_cover(each_api: ApiWorld) -> None:
     answer = each_api.post(body={"track_title": "Night Drive", "audio": "night.wav", "style": "neon"})
     assert (answer.status_code, answer.json()) == (201, {"id": 1, "state": "cover_running"})
     assert each_api.woken == 1
+    assert each_api.http.post("/api/music/pipeline/", json={"track_title": "t", "audio": "a.wav"}).status_code == 201
     row = each_api.store.get(1)
     assert (row.track_title, row.audio, row.style) == ("Night Drive", "night.wav", "neon")
     assert each_api.database.ledger.find(row.run_key)
@@ -131,6 +132,7 @@ def test_a_list_has_the_newest_first_without_what_has_ended(each_api: ApiWorld) 
     found = each_api.get().json()["pipelines"]
     assert [it["state"] for it in found] == [it for it in reversed(STATES) if it not in ("published", "cancelled")]
     assert "upload_session" not in found[0]
+    assert each_api.http.get("/api/music/pipeline/").json()["pipelines"] == found
     assert [it["id"] for it in each_api.get(params={"limit": 2}).json()["pipelines"]] == [it["id"] for it in found[:2]]
     for number, state in enumerate(STATES, 1):
         assert [it["id"] for it in each_api.get(params={"state": state}).json()["pipelines"]] == [number]
