@@ -88,7 +88,7 @@ def mask(values: Iterable[str]) -> None:
     """Mask these secrets too, in every record and every error from now on: their variables' names do not mark them as
     secrets."""
     _masked.update(value.strip() for value in values if len(value.strip()) >= _SHORTEST_SECRET)
-    hide(_masked)
+    hide(form for value in _masked for form in _forms(value))  # as a vendor may quote it, from a form
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Handler):
             handler.remask()

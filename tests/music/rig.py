@@ -31,7 +31,7 @@ from retake.music.clients import RealMusicVendors
 from retake.music.context import MusicVendors, Workshop
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.rows import Pipeline
-from retake.music.settings import SANDBOX_KEYS, MusicSettings, ServiceSettings, sandboxed
+from retake.music.settings import SANDBOX_KEYS, MusicKeys, MusicSettings, ServiceSettings, sandboxed
 from retake.music.store import NewPipeline, as_text
 from retake.music.tables import pipelines
 from retake.music.upkeep import Upkeep
@@ -41,8 +41,6 @@ from retake.runs.worker import Worker
 from retake.sandbox import Pace, Sandbox
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-KEYS = SANDBOX_KEYS
 
 _SEEDS = count(7)
 """Rigs that share a sandbox have nonces of their own."""
@@ -76,6 +74,8 @@ class Rig:
         bucket: MemoryBucket | None = None,
         clock: FakeClock | None = None,
         provider: str = "piapi",
+        keys: MusicKeys = SANDBOX_KEYS,
+        vendors_url: str = "",
         workflow: dict[str, Any] | None = None,
         **music: Any,
     ) -> None:
@@ -90,10 +90,10 @@ class Rig:
             midjourney=defaults.midjourney._replace(provider=provider),
             workflow=defaults.workflow._replace(**(workflow or {})),
         )
-        self.settings = sandboxed(settings, self.sandbox.url)
+        self.settings = sandboxed(settings, vendors_url or self.sandbox.url)
         self.stopping = False
         self.database: MusicDatabase = open_music_database(url, self.clock)
-        self.vendors: MusicVendors = RealMusicVendors(self.settings, KEYS, self.clock.sleep)
+        self.vendors: MusicVendors = RealMusicVendors(self.settings, keys, self.clock.sleep)
         self.begin()
         if not (folder / "demo.wav").exists():
             (folder / "demo.wav").write_bytes(demo())

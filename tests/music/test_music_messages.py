@@ -1,12 +1,14 @@
 """Messages on Telegram: one an event, in order, whatever Telegram answers."""
 
 from collections.abc import Callable
+from threading import Event
 
 import pytest
 from desk import Desk, buttons, turn_of
 from sqlalchemy import select
 
-from retake.music.background import outbox_loop
+from retake.errors import StorageError
+from retake.music.background import Loop, outbox_loop
 from retake.music.tables import messages
 
 
@@ -91,3 +93,22 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(desk: Desk) -> No
         assert desk.outbox.send(30) is None
     assert len(desk.phone.messages()) == 1
     assert len(desk.rig.sandbox.calls("telegram")) - before == 2
+
+
+@pytest.mark.parametrize("error", [StorageError("the database is away"), KeyError("a bug")])
+def test_what_goes_wrong_in_one_turn_does_not_end_the_loop(error: Exception) -> None:
+    turns, done = [0], Event()
+
+    def turn() -> float:
+        turns[0] += 1
+        if turns[0] == 1:
+            raise error
+        done.set()
+        return 60.0
+
+    loop = Loop("test", turn, error_pause_s=0.0)
+    loop.start()
+    assert done.wait(10)
+    loop.stop()
+    loop.join(10)
+    assert turns == [2]
