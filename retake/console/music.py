@@ -18,7 +18,7 @@ from retake.operations.words import ago, code_of, count, moment, one_line, usd
 if TYPE_CHECKING:
     from retake.music.actions import PipelineActions
     from retake.music.operations import MusicOperations
-    from retake.music.rows import Job, Pipeline
+    from retake.music.rows import Job, PipelineRow
     from retake.music.store import PipelineStore
 
 _TONES = {"failed": Tone.BAD, "awaiting_manual": Tone.BAD, "published": Tone.GOOD, "cancelled": Tone.FAINT}
@@ -169,20 +169,20 @@ def _write(context: CommandContext, pipeline_id: str) -> "PipelineActions":
     return open_actions(context.music, context.clock)
 
 
-def _done(what: str, row: "Pipeline", told: str, follows: str) -> Answer:
+def _done(what: str, row: "PipelineRow", told: str, follows: str) -> Answer:
     document = {"done": what, "id": row.id, "state": row.state, "what": told, "next": follows}
     return Answer(document, done_lines(told, follows))
 
 
-def _reason(row: "Pipeline") -> str:
+def _reason(row: "PipelineRow") -> str:
     return one_line(row.failed_reason or "", 400)
 
 
-def _tone(row: "Pipeline") -> Tone:
+def _tone(row: "PipelineRow") -> Tone:
     return _TONES.get(row.state, Tone.WARN if row.state.endswith("_pending") else Tone.PLAIN)
 
 
-def _facts(row: "Pipeline", now: datetime) -> list[tuple[str, str | Cell]]:
+def _facts(row: "PipelineRow", now: datetime) -> list[tuple[str, str | Cell]]:
     facts: list[tuple[str, str | Cell]] = [
         ("state", Cell(row.state, _tone(row))),
         ("audio", row.audio),
@@ -243,7 +243,7 @@ def _told(told: Sequence[dict[str, Any]]) -> list[Block]:
     return [Heading("Telegram"), Table(("recorded", "event", "sent", "text"), rows, brief=("text",))]
 
 
-def _texts(row: "Pipeline") -> list[Block]:
+def _texts(row: "PipelineRow") -> list[Block]:
     import json
 
     from retake.music.rows import as_object

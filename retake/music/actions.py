@@ -12,9 +12,9 @@ from sqlalchemy import bindparam, exists, func, or_, select, text
 
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
-from retake.music.rows import Pipeline
-from retake.music.states import Standing, Step
-from retake.music.store import Action, PipelineStore, begin_run, cancel_run, end_jobs
+from retake.music.rows import PipelineRow
+from retake.music.states import MusicStep, Standing
+from retake.music.store import PipelineAction, PipelineStore, begin_run, cancel_run, end_jobs
 from retake.music.tables import pipeline_jobs, pipelines
 from retake.operations.port import Refusal
 
@@ -29,82 +29,82 @@ class PipelineActions(PipelineStore):
         super().__init__(database, telling=telling)
         self._uploads_per_day = uploads_per_day
 
-    def approve(self, pipeline_id: int, step: str | None = None) -> Pipeline:
+    def approve(self, pipeline_id: int, step: str | None = None) -> PipelineRow:
         """Begin the step after the pending one.
 
         This and the other actions raise UnknownPipeline, and Refusal: nothing is changed then.
         """
         return self.act(pipeline_id, self.approving(step))
 
-    def feedback(self, pipeline_id: int, note: str, step: str | None = None) -> Pipeline:
+    def feedback(self, pipeline_id: int, note: str, step: str | None = None) -> PipelineRow:
         """Do the pending step again, with a person's note."""
         return self.act(pipeline_id, self.sending_back(note, step))
 
-    def publish(self, pipeline_id: int) -> Pipeline:
+    def publish(self, pipeline_id: int) -> PipelineRow:
         """Begin to publish what has been reviewed."""
         return self.act(pipeline_id, self._starting(states.publishable))
 
-    def retry(self, pipeline_id: int) -> Pipeline:
+    def retry(self, pipeline_id: int) -> PipelineRow:
         """Do the failed step again, with everything before it kept."""
         return self.act(pipeline_id, self.retrying())
 
-    def again(self, pipeline_id: int) -> Pipeline:
+    def again(self, pipeline_id: int) -> PipelineRow:
         """Do the step anew that waits for a person's decision: whatever became of the last call, it is made again."""
         return self.act(pipeline_id, self._starting(states.resolvable, upload_session=None, last_chunk_begun=False))
 
-    def resolve(self, pipeline_id: int, video_id: str) -> Pipeline:
+    def resolve(self, pipeline_id: int, video_id: str) -> PipelineRow:
         """Take it that the upload that nobody could tell of has made this video."""
 
-        def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
-            if states.resolvable(row.standing()) is not Step.PUBLISH:
+        def change(cursor: Cursor, row: PipelineRow) -> Mapping[str, Any]:
+            if states.resolvable(row.standing()) is not MusicStep.PUBLISH:
                 raise Refusal(f"no upload waits for a decision; say again instead (state={row.state})")
             return {"state": states.PUBLISHED, "youtube_video_id": video_id, "failed_reason": None}
 
-        return self.act(pipeline_id, Action(change))  # nobody is told: a person has just said so
+        return self.act(pipeline_id, PipelineAction(change))  # nobody is told: a person has just said so
 
-    def cancel(self, pipeline_id: int) -> Pipeline:
+    def cancel(self, pipeline_id: int) -> PipelineRow:
         """Cancel it; no paid call begins afterwards."""
         return self.act(pipeline_id, self.cancelling())
 
-    def approving(self, step: str | None = None, *, job: int | None = None) -> Action:
+    def approving(self, step: str | None = None, *, job: int | None = None) -> PipelineAction:
         """Return the action of `approve`. `job` is the attempt whose result was looked at: of another it is refused."""
         return self._starting(lambda now: states.approved(now, step), job=job)
 
-    def sending_back(self, note: str, step: str | None = None, *, job: int | None = None) -> Action:
+    def sending_back(self, note: str, step: str | None = None, *, job: int | None = None) -> PipelineAction:
         """Return the action of `feedback`. `job` is as in `approving`."""
         return self._starting(lambda now: states.sent_back(now, step), job=job, note=note)
 
-    def retrying(self) -> Action:
+    def retrying(self) -> PipelineAction:
         """Return the action of `retry`."""
         return self._starting(states.retried, same_take=True)
 
-    def cancelling(self, *, job: int | None = None) -> Action:
+    def cancelling(self, *, job: int | None = None) -> PipelineAction:
         """Return the action of `cancel`. `job` is as in `approving`."""
 
-        def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
+        def change(cursor: Cursor, row: PipelineRow) -> Mapping[str, Any]:
             _check_job(cursor, row, job)
             states.cancellable(row.standing())
             end_jobs(cursor, row.id, "cancelled", self.clock.now())
             return {"state": states.CANCELLED, "current_job": 0}
 
-        return Action(change, cancel_run)
+        return PipelineAction(change, cancel_run)
 
     def _starting(
         self,
-        rule: Callable[[Standing], Step],
+        rule: Callable[[Standing], MusicStep],
         *,
         job: int | None = None,
         note: str | None = None,
         same_take: bool = False,
         **values: Any,
-    ) -> Action:
+    ) -> PipelineAction:
         """Return the action that starts the step which the rule allows: the row, and then its run."""
 
-        def change(cursor: Cursor, row: Pipeline) -> Mapping[str, Any]:
+        def change(cursor: Cursor, row: PipelineRow) -> Mapping[str, Any]:
             _check_job(cursor, row, job)
             step = rule(row.standing(last_failed_step(cursor, row.id)))
             goes_on = same_take and row.upload_session is not None
-            if step is Step.PUBLISH and not goes_on:
+            if step is MusicStep.PUBLISH and not goes_on:
                 self._check_uploads(cursor, row, counted=not same_take)
             return {
                 "state": states.running(step),
@@ -115,9 +115,9 @@ class PipelineActions(PipelineStore):
                 **values,
             }
 
-        return Action(change, begin_run)
+        return PipelineAction(change, begin_run)
 
-    def _check_uploads(self, cursor: Cursor, row: Pipeline, *, counted: bool) -> None:
+    def _check_uploads(self, cursor: Cursor, row: PipelineRow, *, counted: bool) -> None:
         """Raises Refusal if as many pipelines are published today as may be, `row` among them if it is `counted`."""
         if self._uploads_per_day is None:
             return
@@ -136,12 +136,12 @@ _UPLOADS_LOCK = 0x52656D76
 """PostgreSQL's advisory lock under which the day's uploads are counted and one is begun."""
 
 _TODAY = pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type)
-_UPLOAD = pipeline_jobs.c.step == Step.PUBLISH.value
+_UPLOAD = pipeline_jobs.c.step == MusicStep.PUBLISH.value
 _BEGUN = select(func.count(pipeline_jobs.c.pipeline_id.distinct())).where(
     _UPLOAD, _TODAY, pipeline_jobs.c.pipeline_id != bindparam("but")
 )
 _TO_BEGIN = select(func.count()).where(  # those that no worker has taken up
-    pipelines.c.state == states.running(Step.PUBLISH),
+    pipelines.c.state == states.running(MusicStep.PUBLISH),
     pipelines.c.id != bindparam("but"),
     ~exists().where(
         pipeline_jobs.c.pipeline_id == pipelines.c.id,
@@ -175,7 +175,7 @@ def pacific_midnight(now: datetime) -> datetime:
     return pacific.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
 
 
-def _check_job(cursor: Cursor, row: Pipeline, job: int | None) -> None:
+def _check_job(cursor: Cursor, row: PipelineRow, job: int | None) -> None:
     if job is None:
         return
     current = row.current_job

@@ -27,7 +27,7 @@ from retake.music.actions import PipelineActions
 from retake.music.context import FOLDER
 from retake.music.file_answer import file_answer
 from retake.music.gatekeeper import Gatekeeper
-from retake.music.rows import Pipeline
+from retake.music.rows import PipelineRow
 from retake.music.states import step_of
 from retake.music.store import MOST_LISTED, NewPipeline, UnknownPipeline
 from retake.operations.port import Refusal
@@ -184,7 +184,7 @@ def _add_creation(router: APIRouter, store: PipelineActions, wake: Callable[[], 
 
 
 def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], None]) -> None:
-    def begun(row: Pipeline) -> Response:
+    def begun(row: PipelineRow) -> Response:
         wake()
         return _done(row)
 
@@ -257,7 +257,7 @@ def answer(value: Any, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
 
 
-def _done(row: Pipeline) -> Response:
+def _done(row: PipelineRow) -> Response:
     return answer({"ok": True, "state": row.state})
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from retake.music.states import STATES, Step
+from retake.music.states import STATES, MusicStep
 
 LONGEST_FILE_NAME = 255  # bytes
 
@@ -71,7 +71,7 @@ class CreateBody(BaseModel):
 class StepBody(BaseModel):
     """The step that is meant; another one than the pending is refused."""
 
-    step: Step | None = None
+    step: MusicStep | None = None
 
 
 class FeedbackBody(StepBody):
@@ -159,7 +159,7 @@ class RetryAnswer(BaseModel):
     """The failed step is done again."""
 
     ok: Literal[True]
-    retrying_step: Step
+    retrying_step: MusicStep
 
 
 class HealthAnswer(BaseModel):

@@ -14,8 +14,8 @@ from retake.errors import redact
 from retake.foreign_text import one_line
 from retake.music import messages, states
 from retake.music.database import Cursor
-from retake.music.rows import Job, Pipeline, pipeline_of_task
-from retake.music.states import Step
+from retake.music.rows import Job, PipelineRow, pipeline_of_task
+from retake.music.states import MusicStep
 from retake.music.store import JOB, PipelineStore, end_jobs, read_pipeline
 from retake.music.tables import pipeline_jobs
 from retake.runs.run import Run, StaleRun
@@ -29,16 +29,16 @@ LONGEST_REASON = 1000
 """Characters of an error that are kept in a row."""
 
 
-class Attempt(NamedTuple):
+class JobAttempt(NamedTuple):
     """One attempt at a step, under way."""
 
-    pipeline: Pipeline  # as it was when the attempt began
+    pipeline: PipelineRow  # as it was when the attempt began
     job: Job
     run: Run
 
     @property
-    def step(self) -> Step:
-        return Step(self.job.step)
+    def step(self) -> MusicStep:
+        return MusicStep(self.job.step)
 
 
 class AttemptStore:
@@ -55,7 +55,7 @@ class AttemptStore:
     def clock(self) -> Clock:
         return self._store.clock
 
-    def begin(self, run: Run) -> Attempt | None:
+    def begin(self, run: Run) -> JobAttempt | None:
         """Begin an attempt of a run that the caller has claimed; None where the row has moved on.
 
         An attempt that is still on record as running has lost its worker: it is interrupted, and the new one continues
@@ -71,20 +71,20 @@ class AttemptStore:
             _check_held(cursor, run)
             end_jobs(cursor, row.id, "interrupted", self.clock.now())
             job = self._insert(cursor, row)
-            return Attempt(self._store.set(cursor, row, {"current_job": job.id}), job, run)
+            return JobAttempt(self._store.set(cursor, row, {"current_job": job.id}), job, run)
 
-    def present(self, attempt: Attempt) -> Pipeline:
+    def present(self, attempt: JobAttempt) -> PipelineRow:
         """Return the row as it is now."""
         with self._store.database.reading() as cursor:
             row = read_pipeline(cursor, attempt.pipeline.id)
         return _checked(row, attempt)
 
-    def save(self, attempt: Attempt, values: Mapping[str, Any]) -> Pipeline:
+    def save(self, attempt: JobAttempt, values: Mapping[str, Any]) -> PipelineRow:
         """Set columns of the row."""
         with self._store.database.transaction() as cursor:
             return self._store.set(cursor, locked(cursor, attempt), values)
 
-    def save_session(self, attempt: Attempt, session: str) -> Pipeline:
+    def save_session(self, attempt: JobAttempt, session: str) -> PipelineRow:
         """Record the upload that has been started, before its first byte is sent.
 
         Raises StaleRun where the row has an upload or a video already.
@@ -95,29 +95,29 @@ class AttemptStore:
                 raise StaleRun(f"{row.task_id}: another upload has been started; this one sends nothing")
             return self._store.set(cursor, row, {"upload_session": session, "last_chunk_begun": False})
 
-    def succeed(self, attempt: Attempt, values: Mapping[str, Any]) -> Pipeline:
+    def succeed(self, attempt: JobAttempt, values: Mapping[str, Any]) -> PipelineRow:
         """Save the result of the step, which waits for a person's yes; or, of the last step, is published."""
-        last = attempt.step is Step.PUBLISH
+        last = attempt.step is MusicStep.PUBLISH
         state = states.PUBLISHED if last else states.pending(attempt.step)
         return self._end(attempt, "succeeded", {**values, "state": state, "failed_reason": None})
 
-    def fail(self, attempt: Attempt, error: str, code: str, *, again: bool) -> Pipeline:
+    def fail(self, attempt: JobAttempt, error: str, code: str, *, again: bool) -> PipelineRow:
         """Save that the attempt failed, and without `again` that the pipeline did."""
         error = shown_reason(error)
         gone = {"state": states.FAILED, "failed_reason": f"{attempt.step}: {error}"}
         return self._end(attempt, "failed", {} if again else gone, error, code)
 
-    def await_person(self, attempt: Attempt, error: str, code: str) -> Pipeline:
+    def await_person(self, attempt: JobAttempt, error: str, code: str) -> PipelineRow:
         """Save that a person has to decide: nobody can tell what became of a call."""
         error = shown_reason(error)
         values = {"state": states.AWAITING_MANUAL, "failed_reason": f"{attempt.step}: {error}"}
         return self._end(attempt, "failed", values, error, code)
 
-    def interrupt(self, attempt: Attempt, error: str | None = None, code: str | None = None) -> Pipeline:
+    def interrupt(self, attempt: JobAttempt, error: str | None = None, code: str | None = None) -> PipelineRow:
         """Save that the attempt ended without a result, and is continued under the same number."""
         return self._end(attempt, "interrupted", {}, error, code)
 
-    def strand(self, row: Pipeline, error: str, code: str) -> None:
+    def strand(self, row: PipelineRow, error: str, code: str) -> None:
         """Let a pipeline fail whose run has failed without it: its workers died of it, again and again."""
         with self._store.database.transaction() as cursor:
             now = read_pipeline(cursor, row.id, for_update=True)
@@ -127,12 +127,12 @@ class AttemptStore:
             if not end_jobs(cursor, row.id, "failed", self.clock.now(), **ended):  # each died before it began
                 self._insert(cursor, now, {**ended, "status": "failed", "finished_at": self.clock.now()})
             values: dict[str, Any] = {"state": states.FAILED, "failed_reason": f"{row.step}: {shown_reason(error)}"}
-            if row.step is Step.PUBLISH and now.youtube_video_id:  # only its thumbnail is missing
+            if row.step is MusicStep.PUBLISH and now.youtube_video_id:  # only its thumbnail is missing
                 values = {"state": states.PUBLISHED, "warning": shown_reason(error)}
             saved = self._store.set(cursor, now, {**values, "current_job": 0})
             self._tell(cursor, saved, now.current_job or 0)
 
-    def _insert(self, cursor: Cursor, row: Pipeline, values: Mapping[str, Any] | None = None) -> Job:
+    def _insert(self, cursor: Cursor, row: PipelineRow, values: Mapping[str, Any] | None = None) -> Job:
         """Insert the next attempt of the step that runs; `values` are those of one that has ended already."""
         begun = {
             "pipeline_id": row.id,
@@ -148,12 +148,12 @@ class AttemptStore:
 
     def _end(
         self,
-        attempt: Attempt,
+        attempt: JobAttempt,
         status: str,
         values: Mapping[str, Any],
         error: str | None = None,
         code: str | None = None,
-    ) -> Pipeline:
+    ) -> PipelineRow:
         with self._store.database.transaction() as cursor:
             row = locked(cursor, attempt)
             ended = {"status": status, "finished_at": self.clock.now(), "error": error, "error_code": code}
@@ -163,13 +163,13 @@ class AttemptStore:
                 self._tell(cursor, saved, attempt.job.id)
             return saved
 
-    def _tell(self, cursor: Cursor, row: Pipeline, job_id: int) -> None:
+    def _tell(self, cursor: Cursor, row: PipelineRow, job_id: int) -> None:
         if self._store.telling:
             pending = row.step is not None and row.state == states.pending(row.step)
             messages.record(cursor, row, messages.PENDING if pending else row.state, job_id, self.clock.now())
 
 
-def locked(cursor: Cursor, attempt: Attempt) -> Pipeline:
+def locked(cursor: Cursor, attempt: JobAttempt) -> PipelineRow:
     """Return the row, which nobody else changes meanwhile. Raises StaleRun if the attempt may not write to it."""
     return _checked(read_pipeline(cursor, attempt.pipeline.id, for_update=True), attempt)
 
@@ -179,7 +179,7 @@ def shown_reason(error: str) -> str:
     return one_line(redact(error))[:LONGEST_REASON]
 
 
-def _checked(row: Pipeline, attempt: Attempt) -> Pipeline:
+def _checked(row: PipelineRow, attempt: JobAttempt) -> PipelineRow:
     if row.current_job != attempt.job.id or row.state != states.running(attempt.step):
         raise StaleRun(f"{row.task_id}: attempt {attempt.job.id} is over; the pipeline is {row.state}")
     return row
@@ -193,7 +193,7 @@ def _check_held(cursor: Cursor, run: Run) -> None:
         raise StaleRun(f"{run.run_id} was given to another worker")
 
 
-def _failed(cursor: Cursor, row: Pipeline) -> int:
+def _failed(cursor: Cursor, row: PipelineRow) -> int:
     """Return how many attempts of the present run have failed."""
     of_run = (pipeline_jobs.c.pipeline_id == row.id) & (pipeline_jobs.c.run_number == row.run_number)
     found = cursor.row(select(func.count()).where(of_run & (pipeline_jobs.c.status == "failed")))

@@ -8,8 +8,8 @@ from typing import Protocol
 from retake.errors import RetakeError, VendorError
 from retake.music.alerts import EVERY_S, MusicWatch
 from retake.music.leases import take_lease
-from retake.music.outbox import Outbox
-from retake.music.telegram import Inbox
+from retake.music.outbox import TelegramOutbox
+from retake.music.telegram import TelegramInbox
 from retake.music.upkeep import Upkeep
 from retake.runs.worker import Worker
 from retake.vendors.telegram import TelegramBot
@@ -101,7 +101,7 @@ def alerts_loop(watch: MusicWatch) -> Loop:
     return Loop("alerts", turn)
 
 
-def outbox_loop(outbox: Outbox, poll_s: float, lease_s: float, stopping: Callable[[], bool]) -> Loop:
+def outbox_loop(outbox: TelegramOutbox, poll_s: float, lease_s: float, stopping: Callable[[], bool]) -> Loop:
     """Return what sends messages."""
 
     def turn() -> float:
@@ -110,7 +110,7 @@ def outbox_loop(outbox: Outbox, poll_s: float, lease_s: float, stopping: Callabl
     return Loop("telegram messages", turn)
 
 
-def poll_loop(bot: TelegramBot, inbox: Inbox, holder: str, poll_s: float) -> Loop:
+def poll_loop(bot: TelegramBot, inbox: TelegramInbox, holder: str, poll_s: float) -> Loop:
     """Return what asks Telegram for updates; one process at a time, or Telegram refuses both."""
     begun = [False]
 
@@ -136,7 +136,7 @@ def poll_loop(bot: TelegramBot, inbox: Inbox, holder: str, poll_s: float) -> Loo
     return Loop("telegram updates", turn)
 
 
-def webhook_loop(bot: TelegramBot, inbox: Inbox, url: str, secret: str) -> Loop:
+def webhook_loop(bot: TelegramBot, inbox: TelegramInbox, url: str, secret: str) -> Loop:
     """Return what tells Telegram where to send updates, once, and answers taps that were left unanswered."""
     begun = [False]
 

@@ -10,7 +10,7 @@ from sqlalchemy import func, insert, select, text, update
 
 from retake.bucket import Room
 from retake.errors import CapReached, OutcomeUnknown, Refused, VendorError
-from retake.music.attempts import Attempt, locked, shown_reason
+from retake.music.attempts import JobAttempt, locked, shown_reason
 from retake.music.database import Cursor, MusicDatabase
 from retake.music.rows import PaidCall, as_object
 from retake.music.store import as_text
@@ -41,7 +41,7 @@ class CallBook:
     def __init__(self, database: MusicDatabase, *, daily_cap_usd: float | None = None) -> None:
         self.database, self._cap = database, daily_cap_usd
 
-    def latest(self, attempt: Attempt) -> PaidCall | None:
+    def latest(self, attempt: JobAttempt) -> PaidCall | None:
         """Return the last call for the attempt's take of its step, or None."""
         about = (
             (paid_calls.c.pipeline_id == attempt.pipeline.id)
@@ -63,7 +63,7 @@ class CallBook:
         with self.database.reading() as cursor:
             return _spent(cursor, day)
 
-    def begin(self, attempt: Attempt, intent: Intent) -> PaidCall:
+    def begin(self, attempt: JobAttempt, intent: Intent) -> PaidCall:
         """Record that a call is about to be made. Raises CapReached, StaleRun: it must not be made then."""
         now = self.database.clock.now()
         with self.database.transaction() as cursor:
@@ -115,7 +115,7 @@ class MusicJournal:
     def __init__(
         self,
         book: CallBook,
-        attempt: Attempt,
+        attempt: JobAttempt,
         find: Callable[[Mapping[str, Any]], Any | None] = lambda facts: None,
     ) -> None:
         self._book, self._attempt, self._find = book, attempt, find

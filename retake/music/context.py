@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 from retake.bucket import ANY, Bucket, NotFound
 from retake.clock import Clock
 from retake.errors import Code, PollFailed, Stopped
-from retake.music.attempts import Attempt, AttemptStore
+from retake.music.attempts import AttemptStore, JobAttempt
 from retake.music.calls import CallBook, MusicJournal
-from retake.music.rows import Pipeline
+from retake.music.rows import PipelineRow
 from retake.music.settings import MusicSettings
-from retake.music.states import Step
+from retake.music.states import MusicStep
 from retake.paid.guard import RETRY, PaidCallGuard
 from retake.runs.run_handle import RunHandle
 from retake.vendors import ChatModel, Downloader, Midjourney, VideoPlatform
@@ -54,20 +54,20 @@ class Workshop(NamedTuple):
         return self.attempts.clock
 
 
-class StepContext:
+class JobContext:
     """One attempt at a step, and what it may use."""
 
-    def __init__(self, shop: Workshop, attempt: Attempt, handle: RunHandle) -> None:
+    def __init__(self, shop: Workshop, attempt: JobAttempt, handle: RunHandle) -> None:
         self.shop, self.attempt, self._handle = shop, attempt, handle
         self.settings, self.clock = shop.settings, shop.clock
 
     @property
-    def row(self) -> Pipeline:
+    def row(self) -> PipelineRow:
         """The pipeline as it was when the attempt began."""
         return self.attempt.pipeline
 
     @property
-    def step(self) -> Step:
+    def step(self) -> MusicStep:
         return self.attempt.step
 
     def check(self) -> None:
@@ -88,11 +88,11 @@ class StepContext:
             self.clock.sleep(min(left, PIECE_S))
             self.check()
 
-    def present(self) -> Pipeline:
+    def present(self) -> PipelineRow:
         """Return the row as it is now. Raises StaleRun."""
         return self.shop.attempts.present(self.attempt)
 
-    def save(self, **values: Any) -> Pipeline:
+    def save(self, **values: Any) -> PipelineRow:
         """Set columns of the row. Raises StaleRun."""
         return self.shop.attempts.save(self.attempt, values)
 
@@ -129,7 +129,7 @@ class StepContext:
         return PaidCallGuard(
             journal,
             StepPrices(self.shop.prices),
-            lease=_Held(self),
+            lease=_RunHeld(self),
             clock=self.clock,
             process=_Paying(self),
             call_timeout_s=self.settings.workflow.call_timeout_seconds,
@@ -155,10 +155,10 @@ class StepPrices:
         """Set nothing aside: recording the intent does."""
 
 
-class _Held:
+class _RunHeld:
     """`retake.paid.guard.Held`: the run on the ledger."""
 
-    def __init__(self, context: StepContext) -> None:
+    def __init__(self, context: JobContext) -> None:
         self.check = context.check
 
     def left(self) -> None:
@@ -168,7 +168,7 @@ class _Held:
 class _Paying:
     """`retake.paid.guard.PayingProcess`."""
 
-    def __init__(self, context: StepContext) -> None:
+    def __init__(self, context: JobContext) -> None:
         self.pause, self.check_stop = context.pause, context.check
 
     def kill_after(self, seconds: float) -> None:

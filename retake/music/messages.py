@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from retake.music.database import Cursor
-from retake.music.rows import Pipeline, as_object
-from retake.music.states import AWAITING_MANUAL, FAILED, PUBLISHED, Step
+from retake.music.rows import PipelineRow, as_object
+from retake.music.states import AWAITING_MANUAL, FAILED, PUBLISHED, MusicStep
 from retake.music.tables import messages
 
 PENDING = "pending"
@@ -18,18 +18,18 @@ PENDING = "pending"
 Buttons = Sequence[tuple[str, str]]
 
 _RESULTS = {
-    Step.COVER: "the cover is ready",
-    Step.VIDEO: "the video is ready",
-    Step.THUMB: "the thumbnail is ready",
-    Step.META: "title, description and tags are ready",
-    Step.REVIEW: "the review is in",
+    MusicStep.COVER: "the cover is ready",
+    MusicStep.VIDEO: "the video is ready",
+    MusicStep.THUMB: "the thumbnail is ready",
+    MusicStep.META: "title, description and tags are ready",
+    MusicStep.REVIEW: "the review is in",
 }
 
 LONGEST = 3500
 """Characters of a message; Telegram takes 4096."""
 
 
-def record(cursor: Cursor, row: Pipeline, event: str, job_id: int, now: Any) -> None:
+def record(cursor: Cursor, row: PipelineRow, event: str, job_id: int, now: Any) -> None:
     """Record what is to be told of `row`, which has just changed by the event; once, however often it is recorded."""
     about = (messages.c.pipeline_id == row.id) & (messages.c.event == event)
     known = cursor.row(select(messages.c.id).where(about & (messages.c.run_number == row.run_number)))
@@ -48,7 +48,7 @@ def record(cursor: Cursor, row: Pipeline, event: str, job_id: int, now: Any) -> 
     cursor.change(insert(messages).values(values))
 
 
-def message_of(row: Pipeline, event: str, job_id: int) -> tuple[str, Buttons]:
+def message_of(row: PipelineRow, event: str, job_id: int) -> tuple[str, Buttons]:
     """Return the text of a message, and its buttons: (label, callback data)."""
     what = f"{row.track_title} #{row.id}"
     if event == FAILED:
@@ -66,11 +66,11 @@ def message_of(row: Pipeline, event: str, job_id: int) -> tuple[str, Buttons]:
     raise ValueError(f"{event!r} is no event that is told")
 
 
-def _details(row: Pipeline) -> list[str]:
-    if row.step is Step.META:
+def _details(row: PipelineRow) -> list[str]:
+    if row.step is MusicStep.META:
         meta = as_object(row.metadata_json) or {}
         return [str(meta.get("title", "")), ", ".join(map(str, meta.get("tags", [])))]
-    if row.step is Step.REVIEW:
+    if row.step is MusicStep.REVIEW:
         review = as_object(row.review_json) or {}
         return [f"Verdict: {review.get('verdict')}", *(f"• {note}" for note in review.get("notes", []))]
     return []

@@ -14,7 +14,7 @@ from retake.music.database import MusicDatabase, open_music_database
 from retake.music.operator_checks import checks
 from retake.music.rows import PaidCall, pipeline_of_task
 from retake.music.settings import SECTIONS, MusicSettings, ServiceSettings
-from retake.music.states import STEPS, Step
+from retake.music.states import STEPS, MusicStep
 from retake.music.store import NAME, PipelineStore, UnknownPipeline, read_pipeline
 from retake.music.survey import Survey, Trouble, calls_of, calls_since, survey, under_way
 from retake.operations.attempts import StepAttempt
@@ -228,15 +228,20 @@ def open_actions(settings: MusicSettings, clock: Clock) -> PipelineActions:
     return PipelineActions(database, uploads_per_day=music.uploads_per_day, telling=music.telegram != "off")
 
 
-def attempts_of(music: ServiceSettings) -> dict[Step, int]:
+def attempts_of(music: ServiceSettings) -> dict[MusicStep, int]:
     """Return how many attempts each step has."""
-    return {step: 1 if step is Step.PUBLISH else music.step_max_retries + 1 for step in STEPS}
+    return {step: 1 if step is MusicStep.PUBLISH else music.step_max_retries + 1 for step in STEPS}
 
 
 def vendors_of(settings: MusicSettings) -> dict[str, str]:
     """Return by step the vendor that it calls, as people know it."""
     pictures = settings.midjourney.provider
-    by_step = {Step.COVER: pictures, Step.META: "chat API", Step.REVIEW: "chat API", Step.PUBLISH: "YouTube"}
+    by_step = {
+        MusicStep.COVER: pictures,
+        MusicStep.META: "chat API",
+        MusicStep.REVIEW: "chat API",
+        MusicStep.PUBLISH: "YouTube",
+    }
     return {step.value: vendor for step, vendor in by_step.items()}
 
 
@@ -256,7 +261,7 @@ def _document(call: PaidCall, attempt: int, last: int) -> dict[str, Any]:
     }
     if call.day and call.day != document["requested_at_utc"][:10]:
         document["counted_on"] = call.day
-    if call.step == Step.COVER and (task_id := _task(call.answer)):
+    if call.step == MusicStep.COVER and (task_id := _task(call.answer)):
         document["task_id"] = task_id
     if call.outcome in ("lost", "held") and call.id != last:
         document["possible_duplicate"] = True
@@ -295,6 +300,6 @@ def _at(it: Trouble) -> str:
 
 def resolve_command(pipeline_id: int, step: str) -> str:
     """Return what a person types to decide about a step of unknown outcome; "" is publishing."""
-    if step in ("", Step.PUBLISH):
+    if step in ("", MusicStep.PUBLISH):
         return f"retake music resolve {pipeline_id} VIDEO_ID, or {pipeline_id} --again"
     return f"retake music resolve {pipeline_id} --again"

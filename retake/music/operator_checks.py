@@ -12,7 +12,7 @@ from retake.exit_codes import ExitCode
 from retake.extras import require
 from retake.music import states
 from retake.music.database import MusicDatabase, open_music_database
-from retake.music.rows import Pipeline
+from retake.music.rows import PipelineRow
 from retake.music.settings import MUSIC_KEYS, MusicKeys, MusicSettings
 from retake.music.store import PipelineStore
 from retake.music.tables import SCHEMA
@@ -89,7 +89,7 @@ def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
     running = store.listing([states.running(step) for step in states.STEPS], limit=LOOKED_AT)
     patience = timedelta(seconds=settings.music.stuck_seconds + 5)
 
-    def stuck(row: Pipeline) -> bool:
+    def stuck(row: PipelineRow) -> bool:
         run = database.ledger.find(row.run_key)
         if run is None or run.status in FINAL:
             return now - row.updated_at > patience

@@ -29,7 +29,7 @@ _NEXT = (
 )
 
 
-class Outbox:
+class TelegramOutbox:
     """The messages that wait to be sent. One process sends at a time; `holder` names it."""
 
     def __init__(self, database: MusicDatabase, bot: TelegramBot, chat_id: int | str, holder: str) -> None:

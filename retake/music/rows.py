@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import exact_stamp
-from retake.music.states import Standing, Step, step_of
+from retake.music.states import MusicStep, Standing, step_of
 from retake.strict_json import parse
 
 
-class Pipeline(NamedTuple):
+class PipelineRow(NamedTuple):
     """One track on its way to a video, a row of `pipelines`: docs/music.md, section "Tables"."""
 
     id: int
@@ -36,7 +36,7 @@ class Pipeline(NamedTuple):
     last_chunk_begun: bool
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> MusicStep | None:
         """The step that is running or pending."""
         return step_of(self.state)
 

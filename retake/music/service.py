@@ -28,10 +28,10 @@ from retake.music.calls import CallBook
 from retake.music.clients import RealMusicVendors
 from retake.music.context import Workshop
 from retake.music.database import MusicDatabase, open_music_database
-from retake.music.outbox import Outbox
+from retake.music.outbox import TelegramOutbox
 from retake.music.server import ApiServer, address_of, listen
 from retake.music.settings import MusicKeys, MusicSettings
-from retake.music.telegram import Inbox
+from retake.music.telegram import TelegramInbox
 from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
 from retake.ticking.process import owner
@@ -56,7 +56,7 @@ class ServiceParts(NamedTuple):
     stopping: Callable[[], bool]
 
 
-class Work(NamedTuple):
+class ServiceWork(NamedTuple):
     """What a service does besides answering requests."""
 
     backgrounds: Sequence[Background]
@@ -91,7 +91,7 @@ def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], 
     return ServiceParts(settings, keys, database, store, bucket, clock, stopping)
 
 
-def work_of(parts: ServiceParts) -> Work:
+def work_of(parts: ServiceParts) -> ServiceWork:
     """Return what works in the background: workers, upkeep, alerts, Telegram."""
     settings = parts.settings
     shop = Workshop(
@@ -112,18 +112,18 @@ def work_of(parts: ServiceParts) -> Work:
             loop.wake()
 
     watch = MusicWatch(settings, parts.database, parts.bucket, parts.clock, os.environ)
-    work = Work([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake), alerts_loop(watch)], [], wake, None)
+    work = ServiceWork([*loops, upkeep_loop(Upkeep(parts.store, recovery), wake), alerts_loop(watch)], [], wake, None)
     return work if settings.music.telegram == "off" else _with_telegram(work, parts)
 
 
-def _with_telegram(work: Work, parts: ServiceParts) -> Work:
+def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
     """Return the same, and what talks to Telegram."""
     settings, music = parts.settings, parts.settings.music
     assert music.telegram_chat_id is not None, "the settings were checked"
     call_s = settings.workflow.call_timeout_seconds
     bot = TelegramBot(parts.keys.telegram or "", settings.telegram.endpoint, call_s)
-    inbox = Inbox(parts.store, bot, music.telegram_allowed_users)
-    outbox = Outbox(parts.database, bot, music.telegram_chat_id, owner())
+    inbox = TelegramInbox(parts.store, bot, music.telegram_allowed_users)
+    outbox = TelegramOutbox(parts.database, bot, music.telegram_chat_id, owner())
     told = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
     if music.telegram == "poll":
         return work._replace(backgrounds=told, listens=[poll_loop(bot, inbox, owner(), music.telegram_poll_seconds)])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from retake.operations.port import Refusal
 
 
-class Step(StrEnum):
+class MusicStep(StrEnum):
     """The steps, in their order."""
 
     COVER = "cover"
@@ -20,7 +20,7 @@ class Step(StrEnum):
     PUBLISH = "publish"
 
 
-STEPS = tuple(Step)
+STEPS = tuple(MusicStep)
 
 PUBLISHED, CANCELLED, FAILED, AWAITING_MANUAL = "published", "cancelled", "failed", "awaiting_manual"
 
@@ -54,57 +54,57 @@ def pending(step: str) -> str:
     return f"{step}_pending"
 
 
-def step_of(state: str) -> Step | None:
+def step_of(state: str) -> MusicStep | None:
     """Return the step that is running or pending in a state, or None."""
     name, _, phase = state.rpartition("_")
-    return Step(name) if phase in ("running", "pending") and name in STEPS else None
+    return MusicStep(name) if phase in ("running", "pending") and name in STEPS else None
 
 
-def approved(now: Standing, step: str | None = None) -> Step:
+def approved(now: Standing, step: str | None = None) -> MusicStep:
     """Return the step that begins with a person's yes to what is pending. Raises Refusal."""
     return STEPS[STEPS.index(_pending(now, step, "approved")) + 1]
 
 
-def sent_back(now: Standing, step: str | None = None) -> Step:
+def sent_back(now: Standing, step: str | None = None) -> MusicStep:
     """Return the step that is done again with a person's note. Raises Refusal."""
     return _pending(now, step, "sent back")
 
 
-def publishable(now: Standing) -> Step:
+def publishable(now: Standing) -> MusicStep:
     """Return the step that publishes; only what has been reviewed is published. Raises Refusal."""
-    if now.state != pending(Step.REVIEW):
+    if now.state != pending(MusicStep.REVIEW):
         raise Refusal(f"it can be published only after its review (state={now.state})")
-    return Step.PUBLISH
+    return MusicStep.PUBLISH
 
 
 def cancellable(now: Standing) -> None:
     """Raises Refusal for what has ended, and while it may be published at any moment."""
-    if now.state in ENDED or now.state == running(Step.PUBLISH):
+    if now.state in ENDED or now.state == running(MusicStep.PUBLISH):
         raise Refusal(f"it can no longer be cancelled (state={now.state})")
 
 
-def retried(now: Standing) -> Step:
+def retried(now: Standing) -> MusicStep:
     """Return the failed step, which is to be done again with everything before it kept. Raises Refusal."""
     if now.state != FAILED:
         raise Refusal(f"only a failed pipeline can be retried (state={now.state})")
     named = now.failed_step or (now.failed_reason or "").partition(":")[0].strip()
     if named not in STEPS:
         raise Refusal(f"it is not on record which step failed (state={now.state})")
-    if named == Step.PUBLISH and now.youtube_video_id:
+    if named == MusicStep.PUBLISH and now.youtube_video_id:
         twice = f"it is uploaded already as {now.youtube_video_id}, and would be published twice"
         raise Refusal(f"{twice} (state={now.state})")
-    return Step(named)
+    return MusicStep(named)
 
 
-def resolvable(now: Standing) -> Step:
+def resolvable(now: Standing) -> MusicStep:
     """Return the step that a person decides about: publishing, or the step that the reason names. Raises Refusal."""
     if now.state != AWAITING_MANUAL:
         raise Refusal(f"nothing waits for a decision (state={now.state})")
     named = (now.failed_reason or "").partition(":")[0].strip()
-    return Step(named) if named in STEPS else Step.PUBLISH
+    return MusicStep(named) if named in STEPS else MusicStep.PUBLISH
 
 
-def _pending(now: Standing, step: str | None, done: str) -> Step:
+def _pending(now: Standing, step: str | None, done: str) -> MusicStep:
     at = step_of(now.state)
     if at is None or now.state != pending(at):
         raise Refusal(f"nothing is pending that could be {done} (state={now.state})")

@@ -17,8 +17,8 @@ from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
-from retake.music.rows import Job, Pipeline
-from retake.music.states import Step
+from retake.music.rows import Job, PipelineRow
+from retake.music.states import MusicStep
 from retake.music.tables import LARGEST_ID, pipeline_jobs, pipelines
 from retake.runs.run import StaleRun
 from retake.runs.states import IllegalTransition, Trigger
@@ -47,20 +47,20 @@ class NewPipeline(NamedTuple):
     idempotency_key: str | None = None
 
 
-class Action(NamedTuple):
+class PipelineAction(NamedTuple):
     """Something that people do with a pipeline."""
 
-    change: "Callable[[Cursor, Pipeline], Mapping[str, Any]]"
+    change: "Callable[[Cursor, PipelineRow], Mapping[str, Any]]"
     """Returns the columns to set; checks everything before it writes anything. Raises Refusal."""
 
-    after: Callable[[MusicDatabase, Pipeline], None] = lambda database, row: None
+    after: Callable[[MusicDatabase, PipelineRow], None] = lambda database, row: None
     """What follows once that is saved."""
 
 
 class Started(NamedTuple):
     """A pipeline whose step has been started, or that was there already."""
 
-    pipeline: Pipeline
+    pipeline: PipelineRow
     new: bool = True
 
 
@@ -79,7 +79,7 @@ class PipelineStore:
 
     # --- queries ------------------------------------------------------------------------------------------------
 
-    def get(self, pipeline_id: int) -> Pipeline:
+    def get(self, pipeline_id: int) -> PipelineRow:
         """Return the pipeline. Raises UnknownPipeline."""
         with self.database.reading() as cursor:
             return read_pipeline(cursor, pipeline_id)
@@ -90,12 +90,12 @@ class PipelineStore:
             found = cursor.rows(_JOBS, {"of_pipeline": _bounded(pipeline_id)}, name="jobs")
         return [Job(*row) for row in found]
 
-    def listing(self, state: Collection[str] = (), *, limit: int = 50) -> list[Pipeline]:
+    def listing(self, state: Collection[str] = (), *, limit: int = 50) -> list[PipelineRow]:
         """Return the newest pipelines first: those in one of the states, or all but the published and cancelled."""
         wanted = _any_of(state) if state else not_(_any_of(states.ENDED))
         query = select(*PIPELINE).where(wanted).order_by(pipelines.c.id.desc()).limit(max(0, min(limit, MOST_LISTED)))
         with self.database.reading() as cursor:
-            return [Pipeline(*row) for row in cursor.rows(query)]
+            return [PipelineRow(*row) for row in cursor.rows(query)]
 
     def counts(self) -> dict[str, int]:
         """Return how many pipelines are in each state that occurs."""
@@ -110,26 +110,26 @@ class PipelineStore:
             if new.idempotency_key is not None:
                 known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
                 if known:
-                    return Started(Pipeline(*known), new=False)
+                    return Started(PipelineRow(*known), new=False)
             now = self.clock.now()
-            first = {"state": states.running(Step.COVER), "run_number": 1, "take": 1}
+            first = {"state": states.running(MusicStep.COVER), "run_number": 1, "take": 1}
             values = {**new._asdict(), **first, "created_at": now, "updated_at": now}
             row = cursor.row(insert(pipelines).values(values).returning(*PIPELINE))
             assert row, "an INSERT returns its row"
-            started = Pipeline(*row)
+            started = PipelineRow(*row)
         begin_run(self.database, started)
         return Started(started)
 
-    def act(self, pipeline_id: int, action: Action) -> Pipeline:
+    def act(self, pipeline_id: int, action: PipelineAction) -> PipelineRow:
         """Carry out an action and return the pipeline. Raises UnknownPipeline, Refusal."""
         changed = self.change(pipeline_id, action.change)
         action.after(self.database, changed)
         return changed
 
-    def abandon(self, row: Pipeline) -> None:
+    def abandon(self, row: PipelineRow) -> None:
         """Cancel a pipeline whose present run was cancelled on the ledger; nothing if it has moved on."""
 
-        def change(cursor: Cursor, now: Pipeline) -> Mapping[str, Any]:
+        def change(cursor: Cursor, now: PipelineRow) -> Mapping[str, Any]:
             if (now.state, now.run_number) != (row.state, row.run_number):
                 return {}
             end_jobs(cursor, row.id, "cancelled", self.clock.now())
@@ -137,27 +137,27 @@ class PipelineStore:
 
         self.change(row.id, change)
 
-    def start_over(self, row: Pipeline) -> None:
+    def start_over(self, row: PipelineRow) -> None:
         """Give a step that runs by its row another run: its present one has ended. Nothing if it has moved on."""
 
-        def change(cursor: Cursor, now: Pipeline) -> Mapping[str, Any]:
+        def change(cursor: Cursor, now: PipelineRow) -> Mapping[str, Any]:
             moved_on = (now.state, now.run_number) != (row.state, row.run_number)
             return {} if moved_on else {"run_number": now.run_number + 1}
 
         begin_run(self.database, self.change(row.id, change), "recovery")
 
-    def change(self, pipeline_id: int, change: Callable[[Cursor, Pipeline], Mapping[str, Any]]) -> Pipeline:
+    def change(self, pipeline_id: int, change: Callable[[Cursor, PipelineRow], Mapping[str, Any]]) -> PipelineRow:
         """Set what `change(cursor, row)` returns, and return the row. What `change` raises undoes everything."""
         with self.database.transaction() as cursor:
             row = read_pipeline(cursor, pipeline_id, for_update=True)
             return self.set(cursor, row, change(cursor, row))
 
-    def set(self, cursor: Cursor, row: Pipeline, values: Mapping[str, Any]) -> Pipeline:
+    def set(self, cursor: Cursor, row: PipelineRow, values: Mapping[str, Any]) -> PipelineRow:
         """Set columns of a row that the transaction has read `for_update`, and return the row."""
         changed = {**values, "updated_at": self.clock.now()}
         saved = cursor.row(update(pipelines).where(pipelines.c.id == row.id).values(changed).returning(*PIPELINE))
         assert saved, "the row is locked"
-        return Pipeline(*saved)
+        return PipelineRow(*saved)
 
 
 _JOBS = select(*JOB).where(pipeline_jobs.c.pipeline_id == bindparam("of_pipeline")).order_by(pipeline_jobs.c.id)
@@ -169,13 +169,13 @@ def _any_of(wanted: Collection[str]) -> ColumnElement[bool]:
     return or_(*(pipelines.c.state == state for state in sorted(wanted)))
 
 
-def read_pipeline(cursor: Cursor, pipeline_id: int, *, for_update: bool = False) -> Pipeline:
+def read_pipeline(cursor: Cursor, pipeline_id: int, *, for_update: bool = False) -> PipelineRow:
     """Return the pipeline, which nobody else changes meanwhile with `for_update`. Raises UnknownPipeline."""
     query = _ONE.with_for_update() if for_update else _ONE
     row = cursor.row(query, {"of_pipeline": _bounded(pipeline_id)}, name="lock" if for_update else "get")
     if row is None:
         raise UnknownPipeline(f"there is no pipeline {pipeline_id}"[:80])
-    return Pipeline(*row)
+    return PipelineRow(*row)
 
 
 def end_jobs(
@@ -192,12 +192,12 @@ def end_jobs(
     return cursor.change(update(pipeline_jobs).where(open_jobs).values(values))
 
 
-def begin_run(database: MusicDatabase, row: Pipeline, actor: str = ACTOR) -> None:
+def begin_run(database: MusicDatabase, row: PipelineRow, actor: str = ACTOR) -> None:
     """Create the run of the step that is running, unless it is there."""
     database.ledger.create_for_task(row.task_id, row.run_key, actor=actor, pipeline=NAME)
 
 
-def cancel_run(database: MusicDatabase, row: Pipeline) -> None:
+def cancel_run(database: MusicDatabase, row: PipelineRow) -> None:
     """Cancel the present run of a pipeline that was cancelled, if it has not ended."""
     run = database.ledger.find(row.run_key)
     if run and not run.ended and run.pipeline == NAME:

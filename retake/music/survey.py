@@ -11,7 +11,7 @@ from retake.music import states
 from retake.music.attempts import CAP_REACHED
 from retake.music.database import Cursor
 from retake.music.rows import PaidCall, task_of
-from retake.music.states import STEPS, Step
+from retake.music.states import STEPS, MusicStep
 from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import Present
@@ -19,7 +19,7 @@ from retake.operations.port import Present
 MOST = 1000
 """Rows that one query returns at most, the newest."""
 
-PAYING = (Step.COVER, Step.META, Step.REVIEW)
+PAYING = (MusicStep.COVER, MusicStep.META, MusicStep.REVIEW)
 """The steps that order something."""
 
 
@@ -83,7 +83,7 @@ def survey(cursor: Cursor) -> Survey:
     )
 
 
-def under_way(cursor: Cursor, most: dict[Step, int]) -> list[Present]:
+def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
     """Return the pipelines at work, and at which attempt. `most` is how many attempts each step has."""
     found = []
     for task, state, attempt in cursor.rows(_UNDER_WAY, name="survey under way"):

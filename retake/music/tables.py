@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
-from retake.runs.schema import Schema
+from retake.runs.schema import TableSchema
 from retake.runs.tables import UtcDateTime
 
 
@@ -204,6 +204,8 @@ Index("ix_pipeline_messages_message", messages.c.message_id)
 
 LARGEST_ID = 2**31 - 1
 
-SCHEMA = Schema(("0001",), "retake_music_schema", Path(__file__).parent / "migrations", metadata, "the music pipelines")
+SCHEMA = TableSchema(
+    ("0001",), "retake_music_schema", Path(__file__).parent / "migrations", metadata, "the music pipelines"
+)
 
 __all__ = ["LARGEST_ID", "SCHEMA", "leases", "messages", "paid_calls", "pipeline_jobs", "pipelines", "updates"]

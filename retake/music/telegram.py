@@ -17,8 +17,8 @@ from retake.foreign_text import several_lines
 from retake.music.actions import PipelineActions
 from retake.music.database import Cursor
 from retake.music.messages import PENDING
-from retake.music.rows import Pipeline
-from retake.music.store import Action, UnknownPipeline, read_pipeline
+from retake.music.rows import PipelineRow
+from retake.music.store import PipelineAction, UnknownPipeline, read_pipeline
 from retake.music.tables import LARGEST_ID, messages, updates
 from retake.operations.port import Refusal
 from retake.runs.statements import Row
@@ -42,19 +42,19 @@ class Wish(NamedTuple):
     """What an update asks for."""
 
     pipeline_id: int
-    action: Action
+    action: PipelineAction
     verb: str
 
 
 class Acted(NamedTuple):
     """What an update has done; `new` is False for one that was on record."""
 
-    row: Pipeline | None = None
-    action: Action | None = None
+    row: PipelineRow | None = None
+    action: PipelineAction | None = None
     new: bool = True
 
 
-class Inbox:
+class TelegramInbox:
     """Takes updates. Thread safe; several processes may take the same one."""
 
     def __init__(self, actions: PipelineActions, bot: TelegramBot, allowed: Collection[int]) -> None:
@@ -183,7 +183,7 @@ class Inbox:
         return Wish(row[0], self._actions.sending_back(note, job=row[1]), "feedback")
 
 
-def _answer(wish: Wish, row: Pipeline) -> str:
+def _answer(wish: Wish, row: PipelineRow) -> str:
     """Return the answer to a tap: the step that begins."""
     return f"#{row.id} is cancelled" if wish.verb == "cancel" else f"#{row.id}: {row.step} begins"
 

@@ -16,7 +16,7 @@ from sqlalchemy import Text, cast, or_, select
 from retake.errors import Code, ErrorRecord
 from retake.music import states
 from retake.music.attempts import AttemptStore
-from retake.music.rows import Pipeline
+from retake.music.rows import PipelineRow
 from retake.music.store import NAME, PIPELINE, PipelineStore, begin_run, cancel_run
 from retake.music.tables import pipelines
 from retake.runs.recovery import ACTOR, Recovery
@@ -56,14 +56,14 @@ class Upkeep:
         with database.reading() as cursor:
             found = cursor.rows(_WITHOUT_RUN, name="without-run") + cursor.rows(_CANCELLED, name="cancelled")
         for *row, run_id in found:
-            pipeline = Pipeline(*row)
+            pipeline = PipelineRow(*row)
             if run_id is None:
                 begin_run(database, pipeline, ACTOR)
             else:
                 self._mend(pipeline, database.ledger.get(run_id))
         return len(found)
 
-    def _mend(self, row: Pipeline, run: Run) -> None:
+    def _mend(self, row: PipelineRow, run: Run) -> None:
         _log.warning("%s is %s, and its run %s is %s: that is mended", row.task_id, row.state, run.run_id, run.status)
         if row.state == states.CANCELLED:
             cancel_run(self._store.database, row)

@@ -7,11 +7,11 @@ from typing import Any
 
 from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, redact
 from retake.media import MediaError
-from retake.music.attempts import CAP_REACHED, Attempt
-from retake.music.context import StepContext, Workshop
+from retake.music.attempts import CAP_REACHED, JobAttempt
+from retake.music.context import JobContext, Workshop
 from retake.music.database import MusicDatabase
 from retake.music.settings import MusicSettings, ServiceSettings
-from retake.music.states import Step
+from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK
 from retake.music.steps.cover import AwaitsPerson
 from retake.music.store import NAME
@@ -29,9 +29,9 @@ MOST_CAP_WAIT_S = 3600.0
 _log = getLogger(__name__)
 
 
-def policy_of(step: Step, music: ServiceSettings) -> RetryPolicy:
+def policy_of(step: MusicStep, music: ServiceSettings) -> RetryPolicy:
     """Return how often a step is tried: publishing once, since an upload is not repeated blindly."""
-    retries = 0 if step is Step.PUBLISH else music.step_max_retries
+    retries = 0 if step is MusicStep.PUBLISH else music.step_max_retries
     return RetryPolicy(retries, Intervals(tuple(music.step_retry_backoff_sec)))
 
 
@@ -48,7 +48,7 @@ class StepJob:
         if attempt is None:
             return None
         _log.info("%s: %s, attempt %s", handle.run.task_id, attempt.step, attempt.job.attempt, extra=_about(attempt))
-        context = StepContext(self._shop, attempt, handle)
+        context = JobContext(self._shop, attempt, handle)
         try:
             values = STEP_WORK[attempt.step](context)
         except Stopped:
@@ -67,7 +67,7 @@ class StepJob:
         text = f"{attempt.step} is done"
         return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt, "text": text}
 
-    def _failed(self, attempt: Attempt, error: CodedError) -> Decided:
+    def _failed(self, attempt: JobAttempt, error: CodedError) -> Decided:
         """Decide for the row and for the ledger whether the step is tried again."""
         policy = policy_of(attempt.step, self._shop.settings.music)
         decision = policy.decide(error, attempt.job.attempt, self._shop.random.random)
@@ -75,11 +75,11 @@ class StepJob:
         self._shop.attempts.fail(attempt, str(error), error.code, again=again)
         return _decided(attempt, error, decision)
 
-    def _held(self, attempt: Attempt, error: AwaitsPerson) -> Decided:
+    def _held(self, attempt: JobAttempt, error: AwaitsPerson) -> Decided:
         self._shop.attempts.await_person(attempt, str(error), error.error.code)
         return _decided(attempt, error.error, GiveUp("a person decides", used_up=False))
 
-    def _postponed(self, attempt: Attempt, error: CapReached) -> Postponed:
+    def _postponed(self, attempt: JobAttempt, error: CapReached) -> Postponed:
         """Let the step wait for the next day; no attempt is used up."""
         self._shop.attempts.interrupt(attempt, str(error), CAP_REACHED)
         now = self._shop.clock.now()
@@ -108,7 +108,7 @@ def workers(
         return Worker(
             database.ledger,
             StepJob(shop),
-            policy_of(Step.COVER, music),
+            policy_of(MusicStep.COVER, music),
             shop.clock,
             name=name,
             pipeline=NAME,
@@ -125,10 +125,10 @@ def step_prices(settings: MusicSettings) -> dict[str, float]:
     factor = settings.prices.unknown_factor
     chat = chat_call(settings.prices, settings.openai).usd(factor)
     cover = imagine_call(settings.prices, settings.midjourney).usd(factor)
-    return {Step.COVER: cover, Step.META: chat, Step.REVIEW: chat}
+    return {MusicStep.COVER: cover, MusicStep.META: chat, MusicStep.REVIEW: chat}
 
 
-def _decided(attempt: Attempt, error: CodedError, decision: Decision) -> Decided:
+def _decided(attempt: JobAttempt, error: CodedError, decision: Decision) -> Decided:
     return Decided(error, decision, f"{NAME}.{attempt.step}")
 
 
@@ -136,5 +136,5 @@ def _midnight_after(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
-def _about(attempt: Attempt) -> dict[str, Any]:
+def _about(attempt: JobAttempt) -> dict[str, Any]:
     return {"step": attempt.step.value, "attempt": attempt.job.attempt, "generation_id": attempt.run.task_id}

@@ -17,7 +17,7 @@ from retake.runs.database import Database, in_words, nowhere
 from retake.runs.tables import metadata
 
 
-class Schema(NamedTuple):
+class TableSchema(NamedTuple):
     """The tables of one part of the package, and their migrations."""
 
     revisions: tuple[str, ...]  # the versions of the tables in order, one for each file in migrations/versions
@@ -36,9 +36,9 @@ VERSION_TABLE = "retake_schema"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def ledger_schema() -> Schema:
+def ledger_schema() -> TableSchema:
     """Return the tables of a ledger."""
-    return Schema(REVISIONS, VERSION_TABLE, MIGRATIONS, metadata)
+    return TableSchema(REVISIONS, VERSION_TABLE, MIGRATIONS, metadata)
 
 
 MIGRATION_LOCK = 0x52657461  # "Reta": the advisory lock for changes of a server's tables
@@ -49,7 +49,7 @@ _IS_THERE = {
 }
 
 
-def bring_up_to_date(database: Database, schema: Schema | None = None) -> None:
+def bring_up_to_date(database: Database, schema: TableSchema | None = None) -> None:
     """Create the tables, or migrate them to the newest version. Safe to call from several processes at once.
 
     Without `schema`, here and in the functions below, they are those of a ledger.
@@ -64,7 +64,7 @@ def bring_up_to_date(database: Database, schema: Schema | None = None) -> None:
         _read_while_others_write(database)
 
 
-def for_reading(database: Database, schema: Schema | None = None) -> Database:
+def for_reading(database: Database, schema: TableSchema | None = None) -> Database:
     """Return `database`, or an empty one if it has no tables.
 
     Raises StateError for tables of another version, StorageError.
@@ -86,7 +86,7 @@ def for_reading(database: Database, schema: Schema | None = None) -> Database:
     return database
 
 
-def version(database: Database, schema: Schema | None = None) -> str | None:
+def version(database: Database, schema: TableSchema | None = None) -> str | None:
     """Return the version of the tables, or None without tables. Raises StateError for an unknown one, StorageError."""
     schema = schema or ledger_schema()
     with database.cursor() as cursor:
@@ -119,7 +119,7 @@ def _changing(database: Database) -> Iterator[Connection]:
         raise in_words(error.orig or error, database.name) from error
 
 
-def _upgrade(connection: Connection, schema: Schema) -> None:
+def _upgrade(connection: Connection, schema: TableSchema) -> None:
     getLogger("alembic").setLevel(WARNING)  # its progress is of no interest
     from alembic.command import upgrade
     from alembic.config import Config

@@ -17,7 +17,7 @@ from retake.console.command_context import CommandContext
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
 from retake.music.settings import ServiceSettings
-from retake.music.states import Step
+from retake.music.states import MusicStep
 from retake.music.store import UnknownPipeline
 from retake.operations.port import Refusal
 
@@ -102,7 +102,7 @@ def test_what_failed_is_retried_and_what_is_not_wanted_cancelled(both: Both) -> 
 
 def test_a_decision_is_a_video_or_another_try(both: Both) -> None:
     for _ in range(2):
-        both.rows.at(both.rows.create(), Step.PUBLISH)
+        both.rows.at(both.rows.create(), MusicStep.PUBLISH)
         both.rows.await_person("the session is gone")
     done = both.ask(music.resolve_pipeline, pipeline_id="1", video_id="dQw4w9WgXcQ").document
     assert (done["state"], both.rows.actions.get(1).youtube_video_id) == ("published", "dQw4w9WgXcQ")

@@ -7,9 +7,9 @@ from typing import Any
 from rig import Rig
 
 from retake.music.background import Loop, poll_loop
-from retake.music.outbox import Outbox
-from retake.music.rows import Pipeline
-from retake.music.telegram import Inbox
+from retake.music.outbox import TelegramOutbox
+from retake.music.rows import PipelineRow
+from retake.music.telegram import TelegramInbox
 from retake.vendors.telegram import TelegramBot
 
 ME, STRANGER = 1, 666
@@ -22,19 +22,19 @@ class Desk:
         self.rig = Rig(url, folder, **shared)
         self.phone = self.rig.sandbox.telegram
         self.bot = TelegramBot("1:sandbox", f"{self.rig.sandbox.url}/telegram", 5.0)
-        self.outbox = Outbox(self.rig.database, self.bot, 42, "me")
+        self.outbox = TelegramOutbox(self.rig.database, self.bot, 42, "me")
         self.begin()
 
     def begin(self) -> None:
         """Start the process anew."""
         self.rig.begin()
-        self.inbox = Inbox(self.rig.actions, self.bot, [ME])
+        self.inbox = TelegramInbox(self.rig.actions, self.bot, [ME])
         self.polling = poll_loop(self.bot, self.inbox, "me", 0)
 
     def poll(self) -> float:
         return turn_of(self.polling)
 
-    def pending(self, step: str = "meta", **values: Any) -> tuple[Pipeline, int]:
+    def pending(self, step: str = "meta", **values: Any) -> tuple[PipelineRow, int]:
         """Return a pipeline whose `step` waits for a yes, and the id of the message about it."""
         row = self.rig.begun(step, **values)
         self.rig.settle()
@@ -42,7 +42,7 @@ class Desk:
         assert self.rig.get(row).state == f"{step}_pending"
         return self.rig.get(row), int(self.phone.messages()[-1]["message_id"])
 
-    def failed(self) -> Pipeline:
+    def failed(self) -> PipelineRow:
         """Return a pipeline that has failed at its video."""
         row = self.rig.begun("video", audio="missing.wav")
         self.rig.settle()
@@ -52,7 +52,7 @@ class Desk:
     def answers(self) -> list[str]:
         return [str(it["text"]) for it in self.phone.answers()]
 
-    def state(self, row: Pipeline) -> str:
+    def state(self, row: PipelineRow) -> str:
         return self.rig.get(row).state
 
 

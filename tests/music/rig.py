@@ -30,7 +30,7 @@ from retake.music.calls import CallBook
 from retake.music.clients import RealMusicVendors
 from retake.music.context import MusicVendors, Workshop
 from retake.music.database import MusicDatabase, open_music_database
-from retake.music.rows import Pipeline
+from retake.music.rows import PipelineRow
 from retake.music.settings import SANDBOX_KEYS, MusicKeys, MusicSettings, ServiceSettings, sandboxed
 from retake.music.store import NewPipeline, as_text
 from retake.music.tables import pipelines
@@ -117,17 +117,17 @@ class Rig:
         self.worker: Worker = make()
         self.upkeep = Upkeep(self.actions, recovery)
 
-    def create(self, title: str = "Paper Boats", audio: str = "demo.wav", **new: Any) -> Pipeline:
+    def create(self, title: str = "Paper Boats", audio: str = "demo.wav", **new: Any) -> PipelineRow:
         return self.actions.create(NewPipeline(title, audio, **new)).pipeline
 
-    def insert(self, **values: Any) -> Pipeline:
+    def insert(self, **values: Any) -> PipelineRow:
         """Insert a row, as a program outside would."""
         with self.database.transaction() as cursor:
             row = cursor.row(insert(pipelines).values(values).returning(pipelines.c.id))
         assert row
         return self.get(int(row[0]))
 
-    def before(self, step: str, *, video: bytes = VIDEO, **values: Any) -> Pipeline:
+    def before(self, step: str, *, video: bytes = VIDEO, **values: Any) -> PipelineRow:
         """Return a pipeline that waits for the yes to what comes before `step`, with what is made by then."""
         known: dict[str, Any] = {"track_title": "Paper Boats", "audio": "demo.wav", "take": 1, "run_number": 1}
         row = self.insert(**{**known, "state": BEFORE[step], **values})
@@ -144,11 +144,11 @@ class Rig:
             urls["review_json"] = as_text({"verdict": "pass", "notes": []})
         return self.actions.change(row.id, lambda cursor, now: urls)
 
-    def begun(self, step: str, **values: Any) -> Pipeline:
+    def begun(self, step: str, **values: Any) -> PipelineRow:
         """Return a pipeline whose `step` has been started, and not yet worked on."""
         return self.create() if step == "cover" else self.actions.approve(self.before(step, **values).id)
 
-    def attempts(self, pipeline: Pipeline | int) -> list[tuple[int, str, str | None]]:
+    def attempts(self, pipeline: PipelineRow | int) -> list[tuple[int, str, str | None]]:
         """Return (attempt, status, error code) of the attempts at a pipeline."""
         jobs = self.actions.jobs(pipeline if isinstance(pipeline, int) else pipeline.id)
         return [(job.attempt, job.status, job.error_code) for job in jobs]
@@ -178,10 +178,10 @@ class Rig:
     def later(self, **delta: float) -> None:
         self.clock.moment += timedelta(**delta)
 
-    def get(self, pipeline: Pipeline | int) -> Pipeline:
+    def get(self, pipeline: PipelineRow | int) -> PipelineRow:
         return self.actions.get(pipeline if isinstance(pipeline, int) else pipeline.id)
 
-    def approve_until(self, pipeline: Pipeline, state: str, do: Callable[[], object] = lambda: None) -> Pipeline:
+    def approve_until(self, pipeline: PipelineRow, state: str, do: Callable[[], object] = lambda: None) -> PipelineRow:
         """Say yes to everything until the pipeline is in `state`."""
         for _ in range(20):
             self.settle()

@@ -13,13 +13,13 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import CapReached, CodedError, OutcomeUnknown, error_record
 from retake.music.actions import PipelineActions
-from retake.music.attempts import CAP_REACHED, Attempt, AttemptStore
+from retake.music.attempts import CAP_REACHED, AttemptStore, JobAttempt
 from retake.music.calls import CallBook
 from retake.music.database import open_music_database
 from retake.music.operations import MusicOperations
-from retake.music.rows import PaidCall, Pipeline
+from retake.music.rows import PaidCall, PipelineRow
 from retake.music.settings import MusicSettings, ServiceSettings
-from retake.music.states import Step, running
+from retake.music.states import MusicStep, running
 from retake.music.store import NewPipeline
 from retake.paid.guard import Intent
 from retake.runs.run import STEP_DONE
@@ -43,14 +43,14 @@ class Rows:
     def operations(self) -> MusicOperations:
         return MusicOperations(self.settings, self.bucket, self.clock)
 
-    def create(self, title: str = "Paper Boats") -> Pipeline:
+    def create(self, title: str = "Paper Boats") -> PipelineRow:
         return self.actions.create(NewPipeline(title, "boats.wav")).pipeline
 
-    def at(self, pipeline: Pipeline, step: Step) -> Pipeline:
+    def at(self, pipeline: PipelineRow, step: MusicStep) -> PipelineRow:
         """Let the pipeline run at a step, as if everything before it were done."""
         return self.actions.change(pipeline.id, lambda cursor, row: {"state": running(step)})
 
-    def begin(self) -> Attempt:
+    def begin(self) -> JobAttempt:
         """Claim the run that waits and begin an attempt."""
         run = self.database.ledger.claim("w", pipeline="music")
         assert run, "no run waits"
@@ -58,7 +58,7 @@ class Rows:
         assert attempt, "the row has moved on"
         return attempt
 
-    def succeed(self) -> Pipeline:
+    def succeed(self) -> PipelineRow:
         attempt = self.begin()
         self.clock.sleep(10)
         row = self.attempts.succeed(attempt, {})
@@ -66,7 +66,7 @@ class Rows:
         self.database.ledger.move(attempt.run, Trigger.COMPLETED, actor="worker")
         return row
 
-    def fail(self, error: str, code: str) -> Pipeline:
+    def fail(self, error: str, code: str) -> PipelineRow:
         """Let the step fail for good."""
         attempt = self.begin()
         self.clock.sleep(10)
@@ -74,7 +74,7 @@ class Rows:
         self._failed(attempt, CodedError(code, error))
         return row
 
-    def await_person(self, error: str) -> Pipeline:
+    def await_person(self, error: str) -> PipelineRow:
         attempt = self.begin()
         row = self.attempts.await_person(attempt, error, "ERR_TEMPORARY_NETWORK")
         self._failed(attempt, CodedError("ERR_TEMPORARY_NETWORK", error))
@@ -86,17 +86,17 @@ class Rows:
         words = str(CapReached("MUSIC.daily_cap_usd: 1.000 of 1.000 USD are spent on 2026-11-22"))
         self.attempts.interrupt(attempt, words, CAP_REACHED)
 
-    def pay(self, attempt: Attempt, outcome: str, usd: float = 0.045, task: str = "task-1") -> PaidCall:
+    def pay(self, attempt: JobAttempt, outcome: str, usd: float = 0.045, task: str = "task-1") -> PaidCall:
         call = self.calls.begin(attempt, Intent(attempt.job.step, {"nonce": 7}, usd))
         if outcome != "pending":
             unknown = OutcomeUnknown("ERR_TEMPORARY_NETWORK", "cut") if outcome in ("lost", "held") else None
             self.calls.settle(call, outcome, unknown, task if outcome == "accepted" else None)
         return call
 
-    def keep(self, pipeline: Pipeline, name: str) -> None:
+    def keep(self, pipeline: PipelineRow, name: str) -> None:
         self.bucket.write(f"music/{pipeline.id}/{name}", b"picture", ANY)
 
-    def _failed(self, attempt: Attempt, error: CodedError) -> None:
+    def _failed(self, attempt: JobAttempt, error: CodedError) -> None:
         record = error_record(
             error,
             now=self.clock.now(),

@@ -8,7 +8,7 @@ import pytest
 from rig import FOLLOWING, Rig
 from sqlalchemy import insert
 
-from retake.music.states import STATES, Step
+from retake.music.states import STATES, MusicStep
 from retake.music.steps import STEP_WORK
 from retake.music.tables import pipeline_jobs
 from retake.operations.port import Refusal
@@ -55,7 +55,7 @@ def test_a_step_that_kills_four_workers_fails(rig: Rig, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         if began:
-            patch.setitem(STEP_WORK, Step.VIDEO, dies)
+            patch.setitem(STEP_WORK, MusicStep.VIDEO, dies)
         else:
             patch.setattr("retake.music.attempts.AttemptStore.begin", dies)
         rig.actions.approve(row.id)

@@ -13,7 +13,7 @@ from retake.alerts.store import BoardStore
 from retake.music.alerts import BOARD_EVERY_S, MusicWatch, findings
 from retake.music.background import alerts_loop
 from retake.music.operations import vendors_of
-from retake.music.states import Step
+from retake.music.states import MusicStep
 from retake.music.survey import Survey, Trouble, survey
 from retake.ticking.watch import BoardDocument
 
@@ -55,7 +55,7 @@ def test_pipelines_that_fail_at_one_step_are_one_alert(rows: Rows) -> None:
         rows.create()
         rows.fail("no", "ERR_BUSINESS_REJECTED")
         rows.clock.sleep(1)
-    rows.at(rows.create(), Step.META)
+    rows.at(rows.create(), MusicStep.META)
     rows.fail("no", "ERR_BUSINESS_REJECTED")
     conditions = found(rows)
     assert set(conditions) == {"generation_failed/cover", "generation_failed/meta"}
@@ -69,12 +69,12 @@ def test_pipelines_that_fail_at_one_step_are_one_alert(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("step", "code", "key"),
     [
-        (Step.COVER, "ERR_CRITICAL_OUT_OF_CREDIT", "refused/piapi"),
-        (Step.REVIEW, "ERR_CRITICAL_UNAUTHORIZED", "refused/chat API"),
-        (Step.PUBLISH, "ERR_CRITICAL_OUT_OF_CREDIT", "refused/YouTube"),
+        (MusicStep.COVER, "ERR_CRITICAL_OUT_OF_CREDIT", "refused/piapi"),
+        (MusicStep.REVIEW, "ERR_CRITICAL_UNAUTHORIZED", "refused/chat API"),
+        (MusicStep.PUBLISH, "ERR_CRITICAL_OUT_OF_CREDIT", "refused/YouTube"),
     ],
 )
-def test_what_a_vendor_refuses_is_critical(rows: Rows, step: Step, code: str, key: str) -> None:
+def test_what_a_vendor_refuses_is_critical(rows: Rows, step: MusicStep, code: str, key: str) -> None:
     rows.at(rows.create(), step)
     rows.fail("the key is refused", code)
     conditions = found(rows)
@@ -83,7 +83,7 @@ def test_what_a_vendor_refuses_is_critical(rows: Rows, step: Step, code: str, ke
 
 
 def test_an_upload_of_unknown_outcome_waits_for_a_decision(rows: Rows) -> None:
-    rows.at(rows.create(), Step.PUBLISH)
+    rows.at(rows.create(), MusicStep.PUBLISH)
     rows.await_person("the session is gone")
     [(key, it)] = found(rows).items()
     assert (key, it.level) == ("outcome_unknown/publish", "error")

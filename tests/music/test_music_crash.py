@@ -14,7 +14,7 @@ from rig import FOLLOWING, Rig
 from sqlalchemy import insert, select
 
 from retake.bucket import ANY
-from retake.music.rows import Pipeline
+from retake.music.rows import PipelineRow
 from retake.music.states import STEPS
 from retake.music.tables import messages, pipelines
 from retake.testing.vendors import Died
@@ -48,7 +48,7 @@ class MortalRig(Rig):
             self.bucket.write(f"music/{row[0]}/{name}", data, ANY)
         return int(row[0])
 
-    def live_through(self, step: str, *deaths: int) -> Pipeline:
+    def live_through(self, step: str, *deaths: int) -> PipelineRow:
         """Begin the step and work until nothing is left to do, dying at these points and starting again."""
         self.fate.reset()
         key = f"case {time.time_ns()}"

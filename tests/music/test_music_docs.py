@@ -7,7 +7,7 @@ import pytest
 
 from retake.music import states
 from retake.music.settings import MUSIC_KEYS
-from retake.music.states import STATES, STEPS, Standing, Step
+from retake.music.states import STATES, STEPS, MusicStep, Standing
 from retake.music.tables import SCHEMA
 from retake.operations.port import Refusal
 
@@ -24,7 +24,7 @@ def test_the_diagram_shows_what_people_can_do() -> None:
                 expected.add((state, states.running(rule(standing)), word))
             except Refusal:
                 continue
-    for step in (Step.COVER, Step.PUBLISH):  # a vendor's video or task may be there, and nobody can tell
+    for step in (MusicStep.COVER, MusicStep.PUBLISH):  # a vendor's video or task may be there, and nobody can tell
         again = states.resolvable(Standing(states.AWAITING_MANUAL, failed_reason=f"{step}: what"))
         expected.add((states.AWAITING_MANUAL, states.running(again), "resolve again"))
     by_people = {edge for edge in EDGES if edge[2] not in ("create", "done", "outcome unknown", "resolve")}

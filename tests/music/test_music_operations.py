@@ -9,7 +9,7 @@ from rows_world import Rows
 from schemas import check
 
 from retake.music.operations import NEEDS_SHOWN, open_operations
-from retake.music.states import Step
+from retake.music.states import MusicStep
 from retake.music.store import UnknownPipeline
 from retake.operations import spend, status
 from retake.operations.breakers import breaker_states
@@ -58,7 +58,7 @@ def test_its_state_counts_what_is_at_work_and_what_waits_for_a_person(rows: Rows
 
 
 def test_a_decision_to_make_comes_first_and_names_the_command(rows: Rows) -> None:
-    rows.at(rows.create(), Step.PUBLISH)
+    rows.at(rows.create(), MusicStep.PUBLISH)
     rows.await_person("the session is gone")
     state = rows.operations.state(None, off)
     assert state.words == "1 decision to make"
@@ -146,7 +146,7 @@ def test_its_status_has_a_schema_and_no_lease(rows: Rows) -> None:
 def test_each_run_under_way_tells_its_attempt(rows: Rows) -> None:
     rows.create("one")
     rows.begin()
-    rows.at(rows.create("two"), Step.PUBLISH)
+    rows.at(rows.create("two"), MusicStep.PUBLISH)
     operations = open_operations(rows.settings, rows.clock, rows.bucket)
     found = list_runs(operations, RunFilter(), 20)
     steps = {run.task_id: found.steps[run.run_id].words for run in found.runs}

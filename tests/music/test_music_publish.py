@@ -12,8 +12,8 @@ from rig import VIDEO, Rig
 
 from retake.errors import StorageError
 from retake.music.attempts import AttemptStore
-from retake.music.rows import Pipeline
-from retake.music.states import Step
+from retake.music.rows import PipelineRow
+from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK
 from retake.music.steps.publish import UploadLog
 from retake.operations.port import Refusal
@@ -42,7 +42,7 @@ class Tally:
         return len(self._rig.sandbox.calls(kind)) - self._calls[kind]
 
 
-def checked_published(rig: Rig, row: Pipeline, tally: Tally) -> Pipeline:
+def checked_published(rig: Rig, row: PipelineRow, tally: Tally) -> PipelineRow:
     """Check that it is published, as one video with all its bytes, and return the row."""
     done = rig.get(row)
     assert done.state == "published", done.failed_reason
@@ -51,7 +51,7 @@ def checked_published(rig: Rig, row: Pipeline, tally: Tally) -> Pipeline:
     return done
 
 
-def failed(rig: Rig, *orders: str) -> Pipeline:
+def failed(rig: Rig, *orders: str) -> PipelineRow:
     """Return a pipeline whose publishing has failed because of these orders, which are over."""
     for order in orders:
         rig.sandbox.order(order)
@@ -62,7 +62,7 @@ def failed(rig: Rig, *orders: str) -> Pipeline:
     return rig.get(row)
 
 
-def retried(rig: Rig, row: Pipeline) -> Pipeline:
+def retried(rig: Rig, row: PipelineRow) -> PipelineRow:
     rig.actions.retry(row.id)
     rig.settle()
     return rig.get(row)
@@ -330,7 +330,7 @@ def frozen_at(point: str, meanwhile: Callable[[], None], monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch:
         if point == "begin":
-            patch.setitem(STEP_WORK, Step.PUBLISH, before(STEP_WORK[Step.PUBLISH]))  # type: ignore[arg-type]
+            patch.setitem(STEP_WORK, MusicStep.PUBLISH, before(STEP_WORK[MusicStep.PUBLISH]))  # type: ignore[arg-type]
         elif point == "save":
             save = AttemptStore.save
             patch.setattr(

@@ -18,9 +18,9 @@ from rig import Rig
 from retake.errors import RetakeError
 from retake.logs import mask, setup_logging
 from retake.music.api import PREFIX, music_app
-from retake.music.outbox import Outbox
+from retake.music.outbox import TelegramOutbox
 from retake.music.settings import MusicKeys
-from retake.music.telegram import Inbox
+from retake.music.telegram import TelegramInbox
 from retake.vendors.telegram import TelegramBot
 
 Rigs = Callable[..., Rig]
@@ -142,8 +142,8 @@ def answers_of(rig: Rig) -> str:
 def speak(rig: Rig, url: str) -> None:
     """Send the messages that wait, take a tap, and ask for updates, whatever comes of it."""
     bot = TelegramBot(str(KEYS.telegram), f"{url}/telegram", 2.0)
-    Outbox(rig.database, bot, 42, "me").send(30)
-    inbox = Inbox(rig.actions, bot, [1])
+    TelegramOutbox(rig.database, bot, 42, "me").send(30)
+    inbox = TelegramInbox(rig.actions, bot, [1])
     tap = {"id": "q1", "data": "ytpub_retry_1", "from": {"id": 1}}
     inbox.take({"update_id": len(rig.actions.listing()) + 1, "callback_query": tap})
     for act in (bot.delete_webhook, lambda: bot.updates(None, 0), lambda: bot.set_webhook(url, "Hook-99aa88bb77cc")):

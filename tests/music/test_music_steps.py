@@ -13,7 +13,7 @@ from rig import Rig
 
 from retake.media import MediaError
 from retake.music.settings import MusicSettings
-from retake.music.states import Step
+from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK, video
 from retake.music.worker import step_prices
 from retake.operations.port import Refusal
@@ -302,13 +302,13 @@ def test_a_step_that_is_cancelled_while_it_runs_pays_for_nothing_more(
     """The person's no comes after the worker has begun, just before it would pay."""
     before = len(rig.sandbox.calls("chat"))
     row = rig.begun("meta")
-    work = STEP_WORK[Step.META]
+    work = STEP_WORK[MusicStep.META]
 
     def cancelled(context: Any) -> Any:
         rig.actions.cancel(row.id)
         return work(context)
 
-    monkeypatch.setitem(STEP_WORK, Step.META, cancelled)
+    monkeypatch.setitem(STEP_WORK, MusicStep.META, cancelled)
     rig.settle()
     assert rig.get(row).state == "cancelled"
     assert len(rig.sandbox.calls("chat")) == before
@@ -319,7 +319,7 @@ def test_a_step_that_is_cancelled_while_it_runs_pays_for_nothing_more(
 
 
 def test_at_the_cap_steps_wait_for_the_next_day_in_every_process(rigs: Rigs, url: str) -> None:
-    cap = 2 * step_prices(MusicSettings())[Step.COVER]
+    cap = 2 * step_prices(MusicSettings())[MusicStep.COVER]
     first, second = rigs(url, daily_cap_usd=cap), rigs(url, daily_cap_usd=cap)
     before = len(first.sandbox.calls("imagine"))
     rows = []

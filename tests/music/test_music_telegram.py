@@ -18,7 +18,7 @@ from retake.music.api import Webhook, music_app
 from retake.music.background import poll_loop, webhook_loop
 from retake.music.server import ApiServer, address_of, listen
 from retake.music.tables import pipeline_jobs, updates
-from retake.music.telegram import Inbox
+from retake.music.telegram import TelegramInbox
 from retake.operations.port import Refusal
 from retake.testing.vendors import Died
 
@@ -111,7 +111,7 @@ def test_a_stranger_changes_nothing(desk: Desk) -> None:
 def test_where_nobody_is_allowed_nobody_is(desk: Desk) -> None:
     row = desk.failed()
     desk.phone.tap(f"ytpub_retry_{row.id}")
-    Inbox(desk.rig.actions, desk.bot, []).take(desk.phone.unconfirmed()[0])
+    TelegramInbox(desk.rig.actions, desk.bot, []).take(desk.phone.unconfirmed()[0])
     assert desk.rig.get(row) == row
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed
 from retake.media.picture import Size, fit, quarters
 from retake.music.calls import MusicJournal, facts_of
-from retake.music.context import StepContext
+from retake.music.context import JobContext
 from retake.music.rows import PaidCall
 from retake.music.texts import cover_prompt
 from retake.paid.guard import HOLD
@@ -32,7 +32,7 @@ class AwaitsPerson(Exception):
         self.error = error
 
 
-def make_cover(context: StepContext) -> Mapping[str, Any]:
+def make_cover(context: JobContext) -> Mapping[str, Any]:
     """Return the cover's path, once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
     call = context.shop.calls.latest(context.attempt)
     if call and call.outcome in ("pending", "held"):
@@ -46,7 +46,7 @@ def make_cover(context: StepContext) -> Mapping[str, Any]:
     return {"cover_url": context.keep("cover", "png", fit(picture, SIZE))}
 
 
-def _ordered(context: StepContext) -> PaidCall:
+def _ordered(context: JobContext) -> PaidCall:
     row, midjourney = context.row, context.shop.vendors.midjourney()
     prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shop.random.randrange(2**32)
     guard = context.guard(_journal(context), context.settings.workflow.on_unknown_outcome)
@@ -57,7 +57,7 @@ def _ordered(context: StepContext) -> PaidCall:
     return _accepted(context)
 
 
-def _reconciled(context: StepContext) -> PaidCall:
+def _reconciled(context: JobContext) -> PaidCall:
     """Find out what became of a call that was begun by an attempt which died."""
     try:
         context.guard(_journal(context), context.settings.workflow.on_unknown_outcome).reconcile()
@@ -66,7 +66,7 @@ def _reconciled(context: StepContext) -> PaidCall:
     return _accepted(context)
 
 
-def _listed_late(context: StepContext, call: PaidCall) -> bool:
+def _listed_late(context: JobContext, call: PaidCall) -> bool:
     """Return whether the vendor's history has an order by now that it did not have when the answer was lost."""
     task = context.shop.vendors.midjourney().find(facts_of(call)) if call.outcome == "lost" else None
     if task is not None:
@@ -74,22 +74,22 @@ def _listed_late(context: StepContext, call: PaidCall) -> bool:
     return task is not None
 
 
-def _journal(context: StepContext) -> MusicJournal:
+def _journal(context: JobContext) -> MusicJournal:
     return MusicJournal(context.shop.calls, context.attempt, context.shop.vendors.midjourney().find)
 
 
-def _accepted(context: StepContext) -> PaidCall:
+def _accepted(context: JobContext) -> PaidCall:
     call = context.shop.calls.latest(context.attempt)
     assert call is not None, "the guard has recorded the answer"
     _log.info("%s: the cover is ordered: task %s", context.row.task_id, _task_of(call), extra={"step": "cover"})
     return call
 
 
-def _unknown(context: StepContext, error: OutcomeUnknown) -> Exception:
+def _unknown(context: JobContext, error: OutcomeUnknown) -> Exception:
     return AwaitsPerson(error) if context.settings.workflow.on_unknown_outcome == HOLD else error
 
 
-def _awaited(context: StepContext, call: PaidCall) -> Mapping[str, Any]:
+def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
     """Return the task's result. Raises TaskFailed, whereupon it is ordered anew, and PollFailed."""
     music, midjourney, task_id = (
         context.settings.music,
@@ -111,7 +111,7 @@ def _awaited(context: StepContext, call: PaidCall) -> Mapping[str, Any]:
         context.pause(min(music.poll_seconds, max(0.05, (end - context.now).total_seconds())))
 
 
-def _downloaded(context: StepContext, call: PaidCall, result: Mapping[str, Any]) -> bytes:
+def _downloaded(context: JobContext, call: PaidCall, result: Mapping[str, Any]) -> bytes:
     downloader, most = context.shop.vendors.downloader(), context.settings.workflow.max_picture_bytes
     try:
         return first_picture(result, downloader, most, quarters)

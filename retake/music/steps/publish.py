@@ -13,8 +13,8 @@ from typing import Any
 
 from retake.errors import ErrorClass, PollFailed, SessionGone, Stopped
 from retake.music.attempts import shown_reason
-from retake.music.context import StepContext
-from retake.music.rows import Pipeline, as_object
+from retake.music.context import JobContext
+from retake.music.rows import PipelineRow, as_object
 from retake.music.steps.cover import AwaitsPerson
 from retake.music.texts import description_with_nonce, new_nonce
 from retake.retrying.backoff import Intervals
@@ -28,7 +28,7 @@ LOOK_PAUSE_S = 10.0
 _log = getLogger(__name__)
 
 
-def publish(context: StepContext) -> Mapping[str, Any]:
+def publish(context: JobContext) -> Mapping[str, Any]:
     """Return the video's id, and a warning if it has no thumbnail. Raises VendorError, AwaitsPerson, Stopped."""
     row = context.row
     video_id = row.youtube_video_id
@@ -39,7 +39,7 @@ def publish(context: StepContext) -> Mapping[str, Any]:
     return {"youtube_video_id": video_id, "warning": _thumbnail_set(context, video_id)}
 
 
-def _uploaded(context: StepContext) -> str:
+def _uploaded(context: JobContext) -> str:
     row = context.row
     if row.nonce is None:
         row = context.save(nonce=new_nonce(row.id, context.shop.random))
@@ -57,7 +57,7 @@ def _uploaded(context: StepContext) -> str:
         row = context.save(upload_session=None, last_chunk_begun=False)
 
 
-def _sent(context: StepContext, row: Pipeline, session: str | None) -> str:
+def _sent(context: JobContext, row: PipelineRow, session: str | None) -> str:
     music, meta = context.settings.music, as_object(row.metadata_json) or {}
     details = VideoDetails(
         title=str(meta.get("title") or row.track_title),
@@ -71,7 +71,7 @@ def _sent(context: StepContext, row: Pipeline, session: str | None) -> str:
     return context.shop.vendors.youtube().upload(details, VideoBytes(video), UploadLog(context), session=session)
 
 
-def _found(context: StepContext, row: Pipeline, gone: SessionGone) -> str:
+def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
     """Return the id of the video that the upload has made. Raises AwaitsPerson if it is not found."""
     youtube = context.shop.vendors.youtube()
     end = context.now + timedelta(seconds=context.settings.music.publish_look_seconds)
@@ -91,7 +91,7 @@ def _found(context: StepContext, row: Pipeline, gone: SessionGone) -> str:
     raise AwaitsPerson(PollFailed(gone.code, text)) from gone
 
 
-def _thumbnail_set(context: StepContext, video_id: str) -> str | None:
+def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
     """Set the thumbnail, repeated like a step; return what went wrong, or None."""
     music, youtube = context.settings.music, context.shop.vendors.youtube()
     pauses, attempt = Intervals(music.step_retry_backoff_sec), 1
@@ -129,7 +129,7 @@ class VideoBytes:
 class UploadLog:
     """`retake.vendors.UploadHooks`: what the row must say before anything is sent."""
 
-    def __init__(self, context: StepContext) -> None:
+    def __init__(self, context: JobContext) -> None:
         self._context = context
         self._last_chunk_begun = False
 

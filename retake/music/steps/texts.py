@@ -8,7 +8,7 @@ from typing import Any
 
 from retake.errors import Code, OutcomeUnknown, TaskFailed
 from retake.music.calls import MusicJournal
-from retake.music.context import StepContext
+from retake.music.context import JobContext
 from retake.music.rows import PaidCall, as_object
 from retake.music.store import as_text
 from retake.music.texts import fit_meta, fit_review, meta_messages, review_messages
@@ -19,21 +19,21 @@ MOST_TOKENS = 2000
 Texts = dict[str, Any]
 
 
-def make_meta(context: StepContext) -> Mapping[str, Any]:
+def make_meta(context: JobContext) -> Mapping[str, Any]:
     """Return what YouTube is to be told. Raises VendorError, CapReached, Stopped."""
     row = context.row
     asked = meta_messages(row.track_title, row.style, row.note)
     return {"metadata_json": _written(context, asked, lambda answer: fit_meta(answer, row.track_title))}
 
 
-def make_review(context: StepContext) -> Mapping[str, Any]:
+def make_review(context: JobContext) -> Mapping[str, Any]:
     """Return the review, which advises: it stops nothing. Raises as `make_meta`."""
     row = context.row
     meta = as_object(row.metadata_json) or {}
     return {"review_json": _written(context, review_messages(row.track_title, row.style, meta, row.note), fit_review)}
 
 
-def _written(context: StepContext, asked: tuple[str, str], fitted: Callable[[Texts], Texts]) -> str:
+def _written(context: JobContext, asked: tuple[str, str], fitted: Callable[[Texts], Texts]) -> str:
     call = context.shop.calls.latest(context.attempt)
     if call is None or call.outcome != "accepted":
         _ask(context, asked, call)
@@ -46,7 +46,7 @@ def _written(context: StepContext, asked: tuple[str, str], fitted: Callable[[Tex
         raise
 
 
-def _ask(context: StepContext, asked: tuple[str, str], call: PaidCall | None) -> None:
+def _ask(context: JobContext, asked: tuple[str, str], call: PaidCall | None) -> None:
     journal, writer = MusicJournal(context.shop.calls, context.attempt), context.shop.vendors.chat()
     if call and call.outcome in ("pending", "held"):  # of an attempt that died: nobody can ask for its answer
         journal.lost(OutcomeUnknown(Code.NETWORK, _DIED))

@@ -9,7 +9,7 @@ from retake.errors import Code, PollFailed
 from retake.media.audio import NotAudio, audio_facts
 from retake.media.thumbnail import thumbnail
 from retake.media.waveform import WHITE, waveform_video
-from retake.music.context import StepContext
+from retake.music.context import JobContext
 from retake.music.texts import colour_in
 
 MOST_AUDIO_BYTES = 200 * 10**6
@@ -17,7 +17,7 @@ LOOK_S = 120.0
 RENDER_S = 4 * 3600.0
 
 
-def make_video(context: StepContext) -> Mapping[str, Any]:
+def make_video(context: JobContext) -> Mapping[str, Any]:
     """Return the video's path, once it is in the bucket. Raises VendorError, MediaError, Stopped."""
     audio, cover = _sound(context), context.kept(context.row.cover_url, "cover")
     colour = colour_in(context.row.note or "") or WHITE
@@ -27,14 +27,14 @@ def make_video(context: StepContext) -> Mapping[str, Any]:
         return {"video_url": context.keep("video", "mp4", out.read_bytes())}
 
 
-def make_thumbnail(context: StepContext) -> Mapping[str, Any]:
+def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
     """Return the thumbnail's path: the cover with the note's words, or the track's title. Raises as `make_video`."""
     cover = context.kept(context.row.cover_url, "cover")
     words = context.row.note or context.row.track_title
     return {"thumbnail_url": context.keep("thumb", "jpg", thumbnail(cover, words))}
 
 
-def _sound(context: StepContext) -> Path:
+def _sound(context: JobContext) -> Path:
     """Return the track. Raises PollFailed, which no retry mends, for one that cannot be used."""
     path, name = context.audio(), context.row.audio
     if not path.is_file():
