@@ -10,7 +10,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, func, insert, not_, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, func, not_, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from retake.clock import Clock
 from retake.errors import RetakeError
@@ -114,8 +115,13 @@ class PipelineStore:
             now = self.clock.now()
             first = {"state": states.running(MusicStep.COVER), "run_number": 1, "take": 1}
             values = {**new._asdict(), **first, "created_at": now, "updated_at": now}
-            row = cursor.row(insert(pipelines).values(values).returning(*PIPELINE))
-            assert row, "an INSERT returns its row"
+            insert = (sqlite if self.database.database.dialect.name == "sqlite" else postgresql).insert
+            added = insert(pipelines).values(values).on_conflict_do_nothing()
+            row = cursor.row(added.returning(*PIPELINE))
+            if row is None:  # another process has been first, and has just committed
+                known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
+                assert known, "nothing else can be in conflict"
+                return Started(PipelineRow(*known), new=False)
             started = PipelineRow(*row)
         begin_run(self.database, started)
         return Started(started)
