@@ -41,6 +41,7 @@ CHUNK_UNIT = 262_144
 """YouTube takes chunks whose size is a multiple of this, but for the last one."""
 
 _PAUSE = from_zero(31_536_000)
+_WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
 _HOST = re.compile(r"[0-9A-Za-z_.:%-]{1,253}")
 
 
@@ -281,6 +282,8 @@ def read_music_keys(environ: Mapping[str, str], telegram: str) -> MusicKeys:
         needed = {"telegram": telegram != "off", "telegram_webhook": telegram == "webhook"}.get(name, True)
         if not value.isascii() or not value.isprintable() or " " in value:
             faults.append(f"{variable}: has characters that no key has; copy the key again")
+        elif name == "telegram_webhook" and needed and value and not _WEBHOOK_SECRET.fullmatch(value):
+            faults.append(f"{variable}: Telegram takes 1 to 256 of A-Z, a-z, 0-9, _ and -; choose another")
         elif value:
             found[name] = value
         elif needed:
