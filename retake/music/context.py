@@ -115,6 +115,8 @@ class JobContext:
     def kept(self, url: str | None, what: str) -> bytes:
         """Return the file that `keep` saved. Raises PollFailed if it is gone."""
         name = (url or "").rpartition("/")[2]
+        if not name:
+            raise PollFailed(Code.MISSING, f"the {what} is not on record: its column is empty")
         try:
             return self.shop.bucket.read(f"{FOLDER}{self.row.id}/{name}")[0]
         except NotFound:

@@ -27,6 +27,7 @@ DATA_LIMIT = 64  # bytes, of a button
 UPDATES = ("callback_query", "message")
 
 _NOT_IN_A_TOKEN = frozenset("/?#%\\@")
+_NO_CHAT = "chat not found"
 _TOO_LATE = ("query is too old", "query id is invalid")
 _LARGEST_ID = 2**63 - 1
 _FOREIGN_TEXT = 16_384  # characters of a text in an update that are kept
@@ -43,7 +44,7 @@ _ADVICE = {
     Code.CONFLICT: "Only one process can ask for a bot's updates, and none while it has a webhook.",
     Code.RATE_LIMIT: "It asks to wait.",
     Code.INVALID_INPUT: "The same request will be refused again.",
-    Code.CONFIGURATION: "Check API_KEYS.telegram.endpoint in the settings.",
+    Code.CONFIGURATION: "Check MUSIC.telegram_chat_id and API_KEYS.telegram.endpoint in the settings.",
 }
 _LATER = "Check the network and API_KEYS.telegram.endpoint if this goes on."
 
@@ -182,8 +183,10 @@ class TelegramBot:
         parameters = as_dict(body.get("parameters"))
         status = (count(body.get("error_code")) or 400) if reply.ok else reply.status
         unlisted = Code.UNAVAILABLE if status >= 500 else Code.INVALID_INPUT if status >= 400 else Code.BAD_ANSWER
-        code = _CODES.get(status, unlisted)
         told = body.get("description")
+        code = _CODES.get(status, unlisted)
+        if isinstance(told, str) and _NO_CHAT in told.lower():  # no message can be sent, whatever it says
+            code = Code.CONFIGURATION
         words = quote(told if isinstance(told, str) else reply.body.decode("utf-8", "replace"), self._token)
         moved_to = count(parameters.get("migrate_to_chat_id"))
         moved = "" if moved_to is None else f" The chat's id is now {moved_to}."

@@ -199,6 +199,13 @@ def test_odd_parameters_of_an_error_do_no_harm(vendor: ScriptedVendor, parameter
     assert caught.value.retry_after_s in (None, 0.0)
 
 
+def test_a_chat_that_is_not_there_is_a_setting_to_mend_and_no_fault_of_the_message(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(400, {"ok": False, "description": "Bad Request: chat not found"})]
+    with pytest.raises(PollFailed, match=r"MUSIC\.telegram_chat_id") as caught:
+        scripted(vendor).send(42, "text")
+    assert caught.value.code is Code.CONFIGURATION
+
+
 def test_a_chat_that_has_moved_is_named(vendor: ScriptedVendor) -> None:
     vendor.script = [says(400, {"ok": False, "description": "x", "parameters": {"migrate_to_chat_id": -1007}})]
     with pytest.raises(PollFailed, match="-1007"):
