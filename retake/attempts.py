@@ -22,16 +22,27 @@ class Attempt:
         self.pause = pause
         """Seconds until the next attempt; None if there are no more."""
         self._left = left
+        self._answered: bool | None = None
 
     @property
     def last(self) -> bool:
-        """Whether this is the last attempt: there are no more, or the pause would take longer than the time left."""
-        return self.pause is None or (self._left is not None and self._left() <= self.pause)
+        """Whether this is the last attempt: there are no more, or the pause would take longer than the time left.
+
+        Whoever was told that it is not gets another one, though the time may run out before that is asked for.
+        """
+        self._answered = self.pause is None or (self._left is not None and self._left() <= self.pause)
+        return self._answered
+
+    @property
+    def over(self) -> bool:
+        """Whether no attempt follows this one, by the answer that the caller was given if it has asked."""
+        return self.last if self._answered is None else self._answered
 
     def wait_at_least(self, seconds: float) -> None:
         """Make the pause after this attempt no shorter than `seconds`: what a server asks for in Retry-After."""
         if self.pause is not None:
             self.pause = max(self.pause, seconds)
+            self._answered = None
 
 
 def attempts(
@@ -44,7 +55,7 @@ def attempts(
     for pause in chain[float | None](pauses, (None,)):
         attempt = Attempt(pause, left)
         yield attempt
-        if attempt.last or attempt.pause is None:
+        if attempt.over or attempt.pause is None:
             return
         sleep(attempt.pause)
 
