@@ -12,6 +12,7 @@ from retake.vendors.download import HttpDownloader
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
 from retake.vendors.runway import Runway
+from retake.vendors.telegram import TelegramBot
 from retake.vendors.youtube import YouTube
 from retake.vendors.youtube_account import YouTubeKeys
 
@@ -47,6 +48,7 @@ MAKERS: dict[type, Callable[[str, float], Any]] = {
     YouTube: lambda url, s: _with_token(
         YouTube(YouTubeKeys("id", KEY, KEY), endpoint=url, token_endpoint=url, timeout_s=s, resumes=0)
     ),
+    TelegramBot: lambda url, s: TelegramBot(f"1:{KEY}", url, s),
     HttpDownloader: lambda url, s: _At(HttpDownloader(s, MAX_FILE), url + "/cat.png?sig=abc"),
 }
 
@@ -110,6 +112,8 @@ CALLS = [
     Call(YouTube, "set_thumbnail", "free", lambda it: it.set_thumbnail("v-1", b"jpeg")),
     Call(YouTube, "health", "free", lambda it: it.health()),
     Call(YouTube, "test_request", "free", lambda it: it.test_request()),
+    Call(TelegramBot, "health", "free", lambda it: it.health()),
+    Call(TelegramBot, "test_request", "free", lambda it: it.test_request()),
     Call(HttpDownloader, "download", "free", lambda it: it.downloader.download(it.url)),
 ]
 ASKING = [call for call in CALLS if call.kind != "offline"]
