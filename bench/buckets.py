@@ -34,7 +34,7 @@ DAYS = 30
 KINDS: Mapping[str, tuple[str, ...]] = {
     "list": ("list", "b2_list_file_versions", "list_objects_v2"),
     "read": ("read", "b2_download_file_by_id", "get_object"),
-    "look": ("head_object",),
+    "look": ("find", "head_object"),
     "write": ("write", "replace", "b2_upload_file", "put_object"),
     "copy": ("copy", "b2_copy_file", "copy_object"),
     "delete": ("delete", "b2_delete_file_version", "delete_object"),

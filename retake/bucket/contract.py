@@ -15,7 +15,7 @@ A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases
         lease.release()
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import Enum
@@ -77,6 +77,18 @@ class Objects(Protocol):
         """Reserve room for one write of `size` bytes to `key`, so that a disk that fills up meanwhile cannot fail it.
 
         A crash leaves nothing that a reader sees. Stores without a disk of their own (B2, S3) reserve nothing.
+        """
+        ...
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        """Return those of the objects `stem` + ending that exist, sorted by key: `list` for names that are known.
+
+            bucket.find("archive/20260101-0930.", ("json", "png", "mp4"))
+            bucket.find("spend/20260101-0930.json", [""])
+
+        The cost does not depend on what else the bucket holds. A directory looks up each name and reads no folder,
+        which `list` does; B2 and S3 list what begins with `stem`, one request for each 1,000 objects, so put all that
+        the names have in common into it.
         """
         ...
 

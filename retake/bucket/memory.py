@@ -5,7 +5,7 @@ ours, theirs = MemoryBucket(store), MemoryBucket(store)
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import NamedTuple
@@ -118,7 +118,44 @@ class MemoryLease:
             self._store.holders[self._name] = [lease for lease in holders if lease is not self]
 
 
-class MemoryBucket:
+class _MemoryLeases:
+    """The leases of one client of `store`."""
+
+    def __init__(self, store: MemoryStore, meanwhile: Callable[[str, str], None]) -> None:
+        self.store = store
+        self._meanwhile = meanwhile
+
+    def lease(self, name: str, owner: str) -> Lease:
+        self._meanwhile("lease", check_key(name))
+        return self.store.take(name, owner)
+
+    def holder(self, name: str) -> Holder | None:
+        self._meanwhile("holder", check_key(name))
+        with self.store.lock:
+            holders = self.store.holders.get(name)
+            return Holder(holders[0].owner, parse_stamp(holders[0].since), None) if holders else None
+
+    def break_lease(self, name: str, owner: str) -> int:
+        self._meanwhile("break", check_key(name))
+        with self.store.lock:
+            self.store.holders.pop(name, None)
+            broken = self.store.take(name, owner)
+        broken.release()
+        return broken.token
+
+    def join(self, name: str, handed: str) -> Lease:
+        self._meanwhile("join", check_key(name))
+        with self.store.lock:
+            for lease in self.store.holders.get(name, []):
+                if str(lease.token) == handed:
+                    return MemoryLease(self.store, name, lease.token, lease.owner, lease.since)
+        raise LeaseLost(f"the lease {name!r} was not handed over, or has ended: {handed!r}")
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class MemoryBucket(_MemoryLeases):
     """One client of `store`. Thread safe.
 
     `meanwhile(step, key)` is called before each operation ("read", "write", …; for `copy` with the target), and within
@@ -129,9 +166,8 @@ class MemoryBucket:
     def __init__(
         self, store: MemoryStore | None = None, *, meanwhile: Callable[[str, str], None] = lambda step, key: None
     ) -> None:
+        super().__init__(store or MemoryStore(), meanwhile)
         self.url = "memory:"
-        self.store = store or MemoryStore()
-        self._meanwhile = meanwhile
 
     def read(self, key: str) -> tuple[bytes, str]:
         self._meanwhile("read", check_key(key))
@@ -188,40 +224,18 @@ class MemoryBucket:
 
         return PrefixedBucket(self, prefix)
 
-    def lease(self, name: str, owner: str) -> Lease:
-        self._meanwhile("lease", check_key(name))
-        return self.store.take(name, owner)
-
-    def holder(self, name: str) -> Holder | None:
-        self._meanwhile("holder", check_key(name))
-        with self.store.lock:
-            holders = self.store.holders.get(name)
-            return Holder(holders[0].owner, parse_stamp(holders[0].since), None) if holders else None
-
-    def break_lease(self, name: str, owner: str) -> int:
-        self._meanwhile("break", check_key(name))
-        with self.store.lock:
-            self.store.holders.pop(name, None)
-            broken = self.store.take(name, owner)
-        broken.release()
-        return broken.token
-
-    def join(self, name: str, handed: str) -> Lease:
-        self._meanwhile("join", check_key(name))
-        with self.store.lock:
-            for lease in self.store.holders.get(name, []):
-                if str(lease.token) == handed:
-                    return MemoryLease(self.store, name, lease.token, lease.owner, lease.since)
-        raise LeaseLost(f"the lease {name!r} was not handed over, or has ended: {handed!r}")
-
-    def alone(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def now(self) -> datetime | None:
         return None
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        keys = sorted({check_key(f"{stem}{ending}") for ending in endings})
+        self._meanwhile("find", stem)
+        with self.store.lock:
+            found = [(key, it) for key in keys if (it := self.store.objects.get(key))]
+        return [Entry(key, len(it.data), it.modified) for key, it in found]
 
     def list(self, prefix: str) -> list[Entry]:
         self._meanwhile("list", check_prefix(prefix))
         with self.store.lock:
-            found = sorted(self.store.objects.items())
-        return [Entry(key, len(it.data), it.modified) for key, it in found if key.startswith(prefix)]
+            found = sorted((key, it) for key, it in self.store.objects.items() if key.startswith(prefix))
+        return [Entry(key, len(it.data), it.modified) for key, it in found]

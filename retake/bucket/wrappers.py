@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TypeVar
@@ -23,8 +23,8 @@ class _WrappedLeases:
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
         """Carry out one operation by `call`, and return its result. Subclasses override this.
 
-        `operation` is "read", "write", "replace", "set aside", "list", "delete", "copy", "lease", "holder", "break",
-        "join" or "now". `key` is its key, prefix or lease; for "copy" it is the target.
+        `operation` is "read", "write", "replace", "set aside", "list", "find", "delete", "copy", "lease", "holder",
+        "break", "join" or "now". `key` is its key, prefix, stem or lease; for "copy" it is the target.
         """
         return call()
 
@@ -71,6 +71,9 @@ class Wrapper(_WrappedLeases):
     def now(self) -> datetime | None:
         return self.around("now", "", self.bucket.now)
 
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        return self.around("find", stem, lambda: self.bucket.find(stem, endings))
+
     def list(self, prefix: str) -> list[Entry]:
         return self.around("list", prefix, lambda: self.bucket.list(prefix))
 
@@ -90,7 +93,7 @@ class _WrappedRoom:
         self._room.release()
 
 
-_READING = ("read", "list", "lease", "join", "now")
+_READING = ("read", "list", "find", "lease", "join", "now")
 
 
 class LeasedBucket(Wrapper):
@@ -120,44 +123,13 @@ class CountingBucket(Wrapper):
         return call()
 
 
-class PrefixedBucket:
-    """`bucket` below `prefix`, which ends in "/". Keys outside the prefix cannot be reached."""
+class _PrefixedLeases:
+    """The leases of `bucket` below `prefix`."""
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.bucket = bucket
         self.url = f"{bucket.url.rstrip('/')}/{prefix.rstrip('/')}"
         self._prefix = prefix
-
-    def read(self, key: str) -> tuple[bytes, str]:
-        try:
-            return self.bucket.read(self._prefix + key)
-        except NotFound:
-            raise NotFound(key) from None
-
-    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
-        return self.bucket.write(self._prefix + key, data, expect)
-
-    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
-        return shared_writes(self.bucket).replace(self._prefix + key, data, expect, self._prefix + aside)
-
-    def set_aside(self, key: str, size: int) -> Room:
-        return self.bucket.set_aside(self._prefix + key, size)
-
-    def list(self, prefix: str) -> list[Entry]:
-        found = self.bucket.list(self._prefix + prefix)
-        return [entry._replace(key=entry.key.removeprefix(self._prefix)) for entry in found]
-
-    def delete(self, key: str) -> None:
-        self.bucket.delete(self._prefix + key)
-
-    def copy(self, source: str, target: str) -> None:
-        try:
-            self.bucket.copy(self._prefix + source, self._prefix + target)
-        except NotFound:
-            raise NotFound(source) from None
-
-    def part(self, prefix: str) -> Bucket:
-        return PrefixedBucket(self.bucket, self._prefix + prefix)
 
     def lease(self, name: str, owner: str) -> Lease:
         return self.bucket.lease(self._prefix + name, owner)
@@ -174,5 +146,45 @@ class PrefixedBucket:
     def alone(self, name: str) -> AbstractContextManager[None]:
         return self.bucket.alone(self._prefix + name)
 
+
+class PrefixedBucket(_PrefixedLeases):
+    """`bucket` below `prefix`, which ends in "/". Keys outside the prefix cannot be reached."""
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        try:
+            return self.bucket.read(self._prefix + key)
+        except NotFound:
+            raise NotFound(key) from None
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.bucket.write(self._prefix + key, data, expect)
+
+    def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
+        return shared_writes(self.bucket).replace(self._prefix + key, data, expect, self._prefix + aside)
+
+    def set_aside(self, key: str, size: int) -> Room:
+        return self.bucket.set_aside(self._prefix + key, size)
+
+    def delete(self, key: str) -> None:
+        self.bucket.delete(self._prefix + key)
+
+    def copy(self, source: str, target: str) -> None:
+        try:
+            self.bucket.copy(self._prefix + source, self._prefix + target)
+        except NotFound:
+            raise NotFound(source) from None
+
+    def part(self, prefix: str) -> Bucket:
+        return PrefixedBucket(self.bucket, self._prefix + prefix)
+
     def now(self) -> datetime | None:
         return self.bucket.now()
+
+    def _below(self, found: Iterable[Entry]) -> list[Entry]:
+        return [entry._replace(key=entry.key.removeprefix(self._prefix)) for entry in found]
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        return self._below(self.bucket.find(self._prefix + stem, endings))
+
+    def list(self, prefix: str) -> list[Entry]:
+        return self._below(self.bucket.list(self._prefix + prefix))

@@ -126,14 +126,28 @@ def kept_document(store: DocumentStore, generation_id: str) -> MidjourneyDocumen
     return store.read_midjourney(key) if safe_id(generation_id) else None
 
 
-def taken_ids(store: DocumentStore) -> set[str]:
-    """Return every id that has a file or a dead letter."""
-    paths = store.paths
-    folders = (paths.folder_444, paths.folder_555, paths.folder_666, paths.archive_folder, DEAD_LETTERS)
-    names = (
-        entry.key.removeprefix(folder).partition("/")[0] for folder in folders for entry in store.bucket.list(folder)
-    )
-    return {name.partition(".")[0] for name in names}
+def taken_ids(store: DocumentStore, staged: Container[str]) -> Container[str]:
+    """Return every id that was used before, as far as anything of it is left: a file, a dead letter, or the record of
+    what it spent, which outlasts files that are moved away or renamed by hand.
+
+    `staged` are the ids with files in the folders that tidying up lists (`TidyPlan.staged`). The archive, the dead
+    letters and the records only grow: there each id is asked for by name.
+    """
+    return _TakenIds(store, staged)
+
+
+class _TakenIds:
+    def __init__(self, store: DocumentStore, staged: Container[str]) -> None:
+        self._store, self._staged = store, staged
+
+    def __contains__(self, generation_id: object) -> bool:
+        name, bucket = str(generation_id), self._store.bucket
+        return (
+            name in self._staged
+            or bool(bucket.find(f"{self._store.paths.archive_folder}{name}.", GROUP))
+            or bool(bucket.list(f"{DEAD_LETTERS}{name}/"))
+            or bool(bucket.find(f"{SPEND}{name}.json", [""]))
+        )
 
 
 def _letters(store: DocumentStore) -> "DeadLetters":

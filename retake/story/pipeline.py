@@ -252,7 +252,7 @@ class StoryPipeline:
             return _waiting(capped(first, why))
         self.worked = True
         self._flag.raise_()
-        generation_id = new_id(self._clock.now(), taken_ids(store))
+        generation_id = new_id(self._clock.now(), taken_ids(store, found.staged))
         begin(store, generation_id)
         store.read()
         _log.info("%s", first.why, extra={"generation_id": generation_id})

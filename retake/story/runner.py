@@ -124,7 +124,7 @@ class StoryRunner:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
             why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
-            first = f"would begin {new_id(self._clock.now(), taken_ids(store))}"
+            first = f"would begin {new_id(self._clock.now(), taken_ids(store, plan.staged))}"
             first = f"would begin nothing: {why}" if why else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
         return lines

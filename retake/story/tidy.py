@@ -4,7 +4,7 @@ Ids that the publisher has published go to the archive; ready groups (.json, .pn
 over 555/ to 444/, one a pair of folders, only into a folder without a ready group.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from logging import getLogger
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ class TidyPlan(NamedTuple):
     incomplete: tuple[str, ...]  # published ids that lack a file
     empty: tuple[str, ...]  # folders without a ready group once the moves are done
     room: bool  # the entrance holds no ready group once the moves are done
+    staged: frozenset[str] = frozenset()  # ids with any file in the entrance, the middle or the exit, before the moves
 
 
 Groups = Mapping[str, frozenset[str]]  # id -> suffixes that are there
@@ -142,13 +143,22 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
     """Return what tidying up would do."""
     paths, gen = store.paths, store.documents.gen
     folders = Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
-    staged = {folder: groups((entry.key for entry in store.bucket.list(folder)), folder) for folder in folders.staged}
+    listed = {folder: [entry.key for entry in store.bucket.list(folder)] for folder in folders.staged}
+    staged = {folder: groups(keys, folder) for folder, keys in listed.items()}
     published = store.public.ids
     archived: dict[str, frozenset[str]] = {}
-    for name in filter(safe_id, published):
-        keys = (entry.key for entry in store.bucket.list(f"{folders.archive}{name}."))
+    for name in filter(safe_id, published):  # by name: the archive only grows
+        keys = [entry.key for entry in store.bucket.find(f"{folders.archive}{name}.", GROUP)]
         archived.update(groups(keys, folders.archive))
-    return plan(published, gen.warned, staged, archived, folders)
+    found = plan(published, gen.warned, staged, archived, folders)
+    return found._replace(staged=frozenset(_ids(listed)))
+
+
+def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield the id of each file, also of one that belongs to no group: "666/20260101-0930.part.json" has one."""
+    for folder, keys in listed.items():
+        for key in keys:
+            yield key.removeprefix(folder).partition("/")[0].partition(".")[0]
 
 
 def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:

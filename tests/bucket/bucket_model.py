@@ -10,6 +10,9 @@ class Model:
         self.objects: dict[str, bytes] = {}
 
     def expected(self, operation: str, key: str, *rest: bytes | str) -> object:
+        if operation == "find":
+            names = [f"{key}{ending!s}" for ending in rest[0]]
+            return sorted((name, len(self.objects[name])) for name in names if name in self.objects)
         if operation == "list":
             return sorted((name, len(data)) for name, data in self.objects.items() if name.startswith(key))
         if operation == "delete":
@@ -33,6 +36,8 @@ class Model:
         try:
             if operation == "list":
                 return [(entry.key, entry.size) for entry in bucket.list(key)]
+            if operation == "find":
+                return [(entry.key, entry.size) for entry in bucket.find(key, map(str, rest[0]))]
             if operation in ("delete", "copy"):
                 return getattr(bucket, operation)(key, *rest)
             data, expect = rest

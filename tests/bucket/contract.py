@@ -38,12 +38,14 @@ NO_KEYS += ("a\\b", "a\0", "a\n", "\x7f", "\ud800", "x" * 251, "x/" * 450 + "x")
 
 NAMES = ("config/a.json", "config/b.json", "666/20260101-0000.json", "666/20260101-0000.png", "top")
 EXPECTATIONS = ("any", "absent", "read", "stale")
+ENDINGS = (("json", "png", "mp4"), ("a.json", "p"), ())
 STEPS = st.one_of(
     st.tuples(st.just("write"), st.sampled_from(NAMES), st.binary(max_size=3), st.sampled_from(EXPECTATIONS)),
     st.tuples(st.just("replace"), st.sampled_from(NAMES), st.binary(max_size=3), st.sampled_from(EXPECTATIONS)),
     st.tuples(st.just("delete"), st.sampled_from(NAMES)),
     st.tuples(st.just("copy"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
     st.tuples(st.just("list"), st.sampled_from(("", "c", "config/", "666/", "666/2026", "nothing/", "config/a.jsonx"))),
+    st.tuples(st.just("find"), st.sampled_from(("666/20260101-0000.", "config/", "to")), st.sampled_from(ENDINGS)),
 )
 
 
@@ -172,6 +174,7 @@ class BucketContract:
             lambda: bucket.write(key, b"", ANY),
             lambda: bucket.replace(key, b"", ANY, "aside"),
             lambda: bucket.replace("good", b"", ANY, key),
+            lambda: bucket.find(key, [""]),
             lambda: bucket.delete(key),
             lambda: bucket.copy(key, "b"),
             lambda: bucket.copy("good", key),
@@ -210,6 +213,7 @@ class BucketContract:
         bucket.write(key, key.encode(), ANY)
         assert bucket.read(key)[0] == key.encode()
         assert [entry.key for entry in connect().list(key)] == [key]
+        assert connect().find(key[:-1], [key[-1]]) == connect().find(key, [""]) == connect().list(key)
         bucket.delete(key)
         assert bucket.list("") == []
 
@@ -256,6 +260,20 @@ class BucketContract:
         second = bucket.list("b")[0]
         assert (first.size, second.size) == (3, 0)
         assert 1.7e9 < first.modified <= second.modified
+
+    def test_names_are_found_as_a_listing_shows_them_and_no_others(self, connect: Connect) -> None:
+        bucket = connect()
+        keys = ["archive/a.png", "archive/a.json", "archive/a.txt", "archive/a.json.part", "archive/ab.mp4", "a.json"]
+        for key in keys:
+            bucket.write(key, b"12", ABSENT)
+        found = connect().find("archive/a.", ("png", "mp4", "json", "png"))
+        listed = {entry.key: entry for entry in connect().list("")}
+        assert found == [listed["archive/a.json"], listed["archive/a.png"]]
+        assert bucket.find("a.json", [""]) == [listed["a.json"]]
+        for stem, endings in (("nothing/a.", ["json"]), ("archive", [""]), ("a.json/", ["b"]), ("archive/a.", [])):
+            assert bucket.find(stem, endings) == []
+        bucket.delete("archive/a.png")
+        assert connect().find("archive/a.", ["png"]) == []
 
     def test_what_is_deleted_is_gone_for_everyone(self, connect: Connect) -> None:
         bucket = connect()

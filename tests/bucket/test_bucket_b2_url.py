@@ -25,6 +25,7 @@ def test_what_each_operation_costs(sandbox: B2Sandbox, bucket: B2Bucket) -> None
     costs["read"] = cost(lambda: bucket.read(DOCUMENT))
     costs["replace"] = cost(lambda: bucket.replace(DOCUMENT, b"2", kept[1], f"{ASIDE}0"))
     costs["list"] = cost(lambda: bucket.list("config/"))
+    costs["find"] = cost(lambda: bucket.find("config/config_", ("public.json", "gen.json", "midjourney.json")))
     costs["copy"] = cost(lambda: bucket.copy(DOCUMENT, "b"))
     costs["delete"] = cost(lambda: bucket.delete("b"))
     costs["check"] = cost(kept[0].check)
@@ -35,6 +36,7 @@ def test_what_each_operation_costs(sandbox: B2Sandbox, bucket: B2Bucket) -> None
         "read": (1, 1),
         "replace": (0, 2),
         "list": (0, 1),
+        "find": (0, 1),
         "copy": (0, 4),
         "delete": (0, 1),
         "check": (0, 0),

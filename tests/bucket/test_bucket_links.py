@@ -35,7 +35,9 @@ def test_nothing_is_read_or_written_through_a_symbolic_link(
     calls: list[Callable[[], object]] = [lambda: bucket.read(key), lambda: bucket.replace(key, b"2", ANY, "aside")]
     calls += [lambda expect=expect: bucket.write(key, b"2", expect) for expect in (ANY, ABSENT, "0-0-0")]  # type: ignore[misc]
     if "/" in key:
-        calls += [lambda: bucket.list(key), lambda: bucket.set_aside(key, 1)]
+        calls += [lambda: bucket.list(key), lambda: bucket.find(key, [""]), lambda: bucket.set_aside(key, 1)]
+    else:
+        assert bucket.find(key, [""]) == []
     for call in calls:
         with pytest.raises(StorageError, match=r"does not follow symbolic links.*STORAGE\.follow_links"):
             call()

@@ -24,6 +24,7 @@ def everything(bucket: Bucket) -> None:
     with suppress(NotFound):
         bucket.read("nothing")
     bucket.list("")
+    bucket.find("", ["a"])
     bucket.delete("a")
     bucket.join("story", lease.handover().text).release()
     lease.release()
@@ -32,7 +33,7 @@ def everything(bucket: Bucket) -> None:
 def test_operations_are_counted_by_kind_failed_ones_too() -> None:
     bucket = CountingBucket(MemoryBucket())
     everything(bucket)
-    once = dict.fromkeys(("lease", "write", "replace", "copy", "list", "delete", "join"), 1)
+    once = dict.fromkeys(("lease", "write", "replace", "copy", "list", "find", "delete", "join"), 1)
     assert bucket.counts == once | {"read": 2}
     assert bucket.url == "memory:"
 
@@ -74,8 +75,8 @@ def test_the_dead_do_nothing_more_and_lose_their_leases() -> None:
 def test_every_point_of_a_program_can_be_tried() -> None:
     counted = FailingBucket(MemoryBucket())
     everything(counted)
-    assert len(counted.operations) == 9
-    for number in range(1, 10):
+    assert len(counted.operations) == 10
+    for number in range(1, 11):
         for after in (False, True):
             store = MemoryStore()
             dying = FailingBucket(MemoryBucket(store), Fault(Crash, number=number, after=after))

@@ -18,6 +18,7 @@ from retake.story.documents import Status
 from retake.story.generation import begin, dead_letter, finish, new_id, taken_ids
 from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
+from retake.story.tidy import tidy_plan
 
 NOW = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
 ID = "20260101-0900"
@@ -77,12 +78,17 @@ def test_an_id_is_never_one_that_is_taken(now: datetime, minutes: set[int]) -> N
     assert new_id(now, taken) not in taken
 
 
-def test_every_id_with_a_file_or_a_dead_letter_is_taken() -> None:
+def test_every_id_with_a_file_a_dead_letter_or_a_record_of_its_calls_is_taken() -> None:
     world = World()
     for key in ("444/a.json", "555/b.png", "666/c.mp4", "archive/d.json", "dead_letters/e/report.json", "spend/f.json"):
         world.put(key, {})
-    world.put("666/g.part.json", {})
-    assert taken_ids(opened(world.bucket)) == {"a", "b", "c", "d", "e", "g"}
+    for key in ("666/g.part.json", "archive/h.png", "archive/i.mp4", "dead_letters/j/j.png", "555/k", "444/l/m.json"):
+        world.put(key, {})
+    for key in ("archive/x0.json", "dead_letters/x0/report.json", "dead_letters/before-x/config_midjourney.json"):
+        world.put(key, {})
+    store = opened(world.bucket)
+    taken = taken_ids(store, tidy_plan(store).staged)
+    assert [name for name in "abcdefghijklmnopqrstuvwxyz" if name in taken] == list("abcdefghijkl")
 
 
 # --- beginning --------------------------------------------------------------------------------------------------------

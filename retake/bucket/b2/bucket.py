@@ -8,7 +8,7 @@ Below `<prefix>.retake/` are the claims of the leases.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
@@ -141,6 +141,10 @@ class B2Bucket(B2Leases):
         self._calls.versions_of(f"{self._prefix}.retake/now")  # nothing is there: only the date of the answer counts
         date = self._calls.date
         return None if date is None else datetime.fromtimestamp(date, UTC)
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        keys = {check_key(f"{stem}{ending}") for ending in endings}
+        return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
 
     def list(self, prefix: str) -> list[Entry]:
         found = self._calls.versions(self._prefix + check_prefix(prefix) if prefix else self._prefix)

@@ -15,7 +15,7 @@ Files and folders are private to their owner, because state documents hold signe
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -123,6 +123,12 @@ class DirectoryBucket(DirectoryLeases):
 
     def now(self) -> datetime | None:
         return None
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        keys = sorted({check_key(f"{stem}{ending}") for ending in endings})
+        with storage_errors(f"look for {stem}* in {self.url}"):
+            require_root(self._tree.root)
+            return [entry for key in keys if (entry := self._tree.entry(key))]
 
     def list(self, prefix: str) -> list[Entry]:
         folder = check_prefix(prefix).rpartition("/")[0]

@@ -290,6 +290,17 @@ class Tree:
                 return False
             raise
 
+    def entry(self, key: str) -> Entry | None:
+        """Return the file `key` as `walk` would, or None. No folder is read. Raises OSError."""
+        self.refuse_links(key)
+        try:
+            found = os.lstat(self.path(key))
+        except OSError as error:
+            if error.errno in NOT_THERE:
+                return None
+            raise
+        return _listed(key, found)
+
     def make_folders(self, key: str) -> None:
         """Make the folders above `key`. Raises OSError."""
         self.refuse_links(key)
@@ -340,5 +351,10 @@ def _entry(item: os.DirEntry[str], key: str) -> Iterator[Entry]:
         found = item.stat(follow_symlinks=False)
     except FileNotFoundError:  # removed since we saw its name
         return
-    if stat.S_ISREG(found.st_mode):
-        yield Entry(key, found.st_size, found.st_mtime)
+    if entry := _listed(key, found):
+        yield entry
+
+
+def _listed(key: str, found: os.stat_result) -> Entry | None:
+    """Return the entry of a regular file; links, pipes and folders have none."""
+    return Entry(key, found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None

@@ -12,10 +12,11 @@ after it.
 Objects whose names are not keys are not part of the bucket. Retake's own are below `.retake/` in the prefix.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, LeaseTerms, Room, check_prefix
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, LeaseTerms, Room, check_key, check_prefix
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
 from retake.bucket.contract import UnlimitedRoom, is_key
 from retake.bucket.s3.claims import date_of
@@ -96,6 +97,10 @@ class S3Bucket(S3Leases):
         here = f"{self._place.prefix}.retake/now"
         date = date_of(self._objects.ask("ask for the time", here, "list_objects_v2", Prefix=here, MaxKeys=1))
         return None if date is None else datetime.fromtimestamp(date, UTC)
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        keys = {check_key(f"{stem}{ending}") for ending in endings}
+        return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
 
     def list(self, prefix: str) -> list[Entry]:
         check_prefix(prefix)
