@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
 from threading import Thread
+from threading import enumerate as enumerate_threads
 
 from retake.alerts.board import Board, QueuedMessage
 from retake.alerts.message import Ending, Message, Sent
@@ -18,6 +19,15 @@ _log = getLogger(__name__)
 
 Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], Sent]
 """Sends one message: channel, secret, message, the longest time in seconds, the recipients that have it already."""
+
+
+_THREAD = "alerts-"
+"""What the names of the sending threads begin with."""
+
+
+def is_sending() -> bool:
+    """Return whether a channel is being sent something in this process."""
+    return any(it.name.startswith(_THREAD) for it in enumerate_threads())
 
 
 class Sender:
@@ -50,7 +60,7 @@ class Sender:
         for delivery in made.dropped:
             _log.error("an alert could not be delivered for 7 days and was dropped: %s", delivery.title)
         for it in made.claims:
-            thread = Thread(target=self._work, args=(it,), name=f"alerts-{it.channel}", daemon=True)
+            thread = Thread(target=self._work, args=(it,), name=f"{_THREAD}{it.channel}", daemon=True)
             thread.start()
             self._threads[it.channel] = thread
         return [it.channel for it in made.claims]

@@ -7,6 +7,8 @@ The contract is in retake.bucket.contract. Each backend is a package (directory,
 and S3. MemoryBucket and FailingBucket are for tests; other wrappers count, or act under a prefix or a lease.
 """
 
+from typing import TYPE_CHECKING
+
 from retake.bucket.contract import (
     ABSENT,
     ANY,
@@ -25,6 +27,9 @@ from retake.bucket.contract import (
 )
 from retake.errors import SettingsError
 
+if TYPE_CHECKING:
+    from retake.settings.shared import StorageSettings, Workflow
+
 __all__ = [
     "ABSENT",
     "ANY",
@@ -41,6 +46,7 @@ __all__ = [
     "check_key",
     "check_prefix",
     "open_bucket",
+    "open_configured",
 ]
 
 
@@ -89,3 +95,24 @@ def open_bucket(
         f"STORAGE.url: {url!r} names no bucket; use file:PATH, b2://BUCKET/PREFIX or "
         "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
     )
+
+
+def open_configured(storage: "StorageSettings", workflow: "Workflow", *, dead_mans_switch: bool = False) -> Bucket:
+    """Open the bucket that STORAGE names, with leases by WORKFLOW. With the switch, the kernel ends this process when
+    its lease runs out. Raises SettingsError."""
+    from retake.logs import diagnosing
+
+    ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds
+    skew = min(30.0, ttl / 4) if skew is None else skew
+    bucket = open_bucket(
+        storage.url,
+        lease_terms=LeaseTerms(ttl_s=ttl, skew_s=skew, margin_s=min(5.0, ttl / 24)),
+        dead_mans_switch=dead_mans_switch,
+        umask=int(storage.umask, 8),
+        follow_links=storage.follow_links,
+    )
+    if diagnosing():
+        from retake.bucket.diagnosed import DiagnosedBucket
+
+        return DiagnosedBucket(bucket)
+    return bucket

@@ -23,7 +23,7 @@ class RealMusicVendors:
         return self._settings.workflow.call_timeout_seconds
 
     def midjourney(self) -> Midjourney:
-        from retake.vendors.midjourney import open_midjourney
+        from retake.vendors.sellers import open_midjourney
 
         return open_midjourney(self._settings.midjourney, self._keys.midjourney or "", timeout_s=self._timeout_s)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from random import SystemRandom
 from typing import NamedTuple, TextIO
 
-from retake.bucket import Bucket
-from retake.bucket.configured import open_configured
+from retake.bucket import Bucket, open_configured
 from retake.clock import Clock, SystemClock
 from retake.exit_codes import ExitCode
 from retake.music.actions import PipelineActions

@@ -21,7 +21,7 @@ from retake.runs.recovery import Recovery
 from retake.runs.run import STEP_DONE, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.worker import Decided, Postponed, Worker, coded
-from retake.vendors.prices import chat_call, imagine_call
+from retake.vendors.sellers import chat_call, imagine_call
 
 MOST_CAP_WAIT_S = 3600.0
 """Seconds after which a step that the cap holds back looks again: the cap may have been raised."""

@@ -59,7 +59,7 @@ class RealVendors:
         self._keys = keys
 
     def midjourney(self) -> Midjourney:
-        from retake.vendors.midjourney import open_midjourney
+        from retake.vendors.sellers import open_midjourney
 
         timeout_s = self._settings.workflow.call_timeout_seconds
         return open_midjourney(self._settings.midjourney, self._key("midjourney"), timeout_s=timeout_s)

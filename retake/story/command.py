@@ -31,7 +31,7 @@ from retake.story.settings import (
     settings_and_keys,
 )
 from retake.story.spending import story_spending
-from retake.ticking.process import StopSignal, exit_code_of, is_terminal, owner
+from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave, owner
 from retake.ticking.tick import Orders, ScriptResult, Tick
 from retake.ticking.watch import TickWatch
 
@@ -76,7 +76,7 @@ def tick(folder: str | None, arguments: Sequence[str], program: str | None = Non
         with_options(list(arguments), prog_name=program, obj=folder)
     gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
     gc.enable()
-    sys.exit(manage(folder, Options()))
+    leave(manage(folder, Options()))
 
 
 def manage(folder: str | None, options: Options) -> int:

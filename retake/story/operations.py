@@ -37,9 +37,8 @@ from retake.story.operator_actions import OperatorActions
 from retake.story.operator_checks import document_checks
 from retake.story.operator_rules import next_tick
 from retake.story.operator_view import held_call, step_attempt, story_state
-from retake.story.prices import prices
 from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of
-from retake.story.spending import known, story_spending
+from retake.story.spending import known, prices, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import owner
 from retake.ticking.tick import Ledgers

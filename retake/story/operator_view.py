@@ -12,9 +12,8 @@ from retake.settings.shared import Workflow
 from retake.story.decision import Act, Action, begin_held, decide, uncapped, under_mode, vendor_of
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
-from retake.story.prices import prices
 from retake.story.settings import Settings
-from retake.story.spending import known
+from retake.story.spending import known, prices
 from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
 

@@ -1,11 +1,11 @@
 """The manager's command line."""
 
-import sys
 from typing import Any
 
 import click
 
 from retake.story.command import Options, manage
+from retake.ticking.process import leave
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -53,4 +53,4 @@ def main(folder: str, /, **options: Any) -> None:
         78  settings or a key are missing, wrong or refused
         70  a bug
     """
-    sys.exit(manage(folder, Options(**options)))
+    leave(manage(folder, Options(**options)))

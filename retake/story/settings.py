@@ -11,8 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from retake.alerts.settings import ALERTS, AlertSettings, missing_secrets, secrets_written, unknown_channels
-from retake.bucket import Bucket
-from retake.bucket.configured import open_configured
+from retake.bucket import Bucket, open_configured
 from retake.degraded.settings import MODES, ModeSettings
 from retake.errors import SettingsError
 from retake.foreign_text import shown

@@ -1,6 +1,11 @@
-"""What the story spends: its prices and caps, and what its document says of the last reservation."""
+"""What the story spends: its prices and caps, and what its document says of the last reservation.
 
-from collections.abc import Callable
+The settings (PRICES) give a price; where they do not, retake.vendors.sellers does. A mode or model without a known
+price counts as the most expensive one of its kind, times PRICES.unknown_factor. A video is booked with the duration
+that is ordered, which is one that its model offers, not the one in the settings.
+"""
+
+from collections.abc import Callable, Iterator
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -13,6 +18,7 @@ from retake.story.settings import Settings
 if TYPE_CHECKING:
     from retake.paid.caps import Known
     from retake.story.store import DocumentStore
+    from retake.vendors.sellers import PricedCall
 
 _log = getLogger(__name__)
 
@@ -28,8 +34,6 @@ def story_spending(settings: Settings, bucket: Bucket, clock: Clock, pipeline: s
 
 def _price(settings: Settings) -> Callable[[str], float]:
     def price(step: str) -> float:
-        from retake.story.prices import guessed, prices
-
         for warning in guessed(settings):
             if warning not in _warned:
                 _warned.add(warning)
@@ -69,3 +73,42 @@ def known(doc: MidjourneyDocument) -> "Known":
     if not isinstance(name, str) or not isinstance(day, str) or fate not in list(Fate):
         return Known(account, None, None, Fate.OPEN, *spent)
     return Known(account, name, day, Fate(fate), *spent)
+
+
+# --- prices -----------------------------------------------------------------------------------------------------
+
+
+def prices(settings: Settings) -> dict[Step, float]:
+    """Return the price of one paid call in US dollars, for each step that pays."""
+    from retake.vendors.runway_limits import fit_duration
+
+    factor, video = settings.prices.unknown_factor, settings.video
+    usd = {step: unit.usd(factor) for step, unit in _units(settings).items()}
+    seconds, _ = fit_duration(settings.runwayml.model_name, video.runway_duration)
+    return {**usd, Step.RUNWAY: round(usd[Step.RUNWAY] * seconds, 6)}
+
+
+def guessed(settings: Settings) -> Iterator[str]:
+    """Yield a warning for each price that is a guess."""
+    for unit in _units(settings).values():
+        if warning := unit.warning(settings.prices.unknown_factor):
+            yield warning
+
+
+def _units(settings: Settings) -> "dict[Step, PricedCall]":
+    from retake.vendors.sellers import RUNWAY_SECOND_USD, UPSCALE_USD, PricedCall, chat_call, imagine_call
+
+    own, midjourney, film = settings.prices, settings.midjourney, settings.runwayml.model_name
+    upscales, mode, named_in = (
+        UPSCALE_USD[midjourney.provider],
+        midjourney.process_mode,
+        "API_KEYS.midjourney.process_mode",
+    )
+    return {
+        Step.CONTENT: chat_call(own, settings.openai),
+        Step.IMAGINE: imagine_call(own, midjourney),
+        Step.UPSCALE: PricedCall("upscale", own.upscale, upscales, mode, named_in),
+        Step.RUNWAY: PricedCall(
+            "runway_second", own.runway_second, RUNWAY_SECOND_USD, film, "API_KEYS.runwayml.model_name"
+        ),
+    }

@@ -4,8 +4,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from logging import getLogger
 from types import FrameType
+from typing import NoReturn
 
 from retake.clock import Clock
 from retake.errors import RetakeError, Stopped
@@ -52,6 +54,24 @@ def _exit_code_of(work: Callable[[], int]) -> int:
     except Exception:  # noqa: BLE001 (whatever it is goes into the log, with its traceback)
         _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
         return ExitCode.BUG
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End the process with this exit code.
+
+    A thread that still waits for a channel of the alerts is not waited for, and the interpreter is not taken apart
+    while it runs: that may crash, and then another exit code than this is seen.
+    """
+    delivery = sys.modules.get("retake.alerts.delivery")
+    if delivery and delivery.is_sending():
+        import logging
+
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # closed, or its reader is gone
+                stream.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 class StopSignal:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
+import moto_writes  # noqa: F401  (its writes are conditional for everybody)
 from moto.server import ThreadedMotoServer
 
 from retake.bucket.s3.client import connect, parse_url

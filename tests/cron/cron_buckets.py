@@ -15,6 +15,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, NamedTuple, TypeVar
 
+import moto_writes  # noqa: F401  (its writes are conditional for everybody)
 import pytest
 from cron_machine import MANAGER, Machine, Run, Vendors, eventually
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer

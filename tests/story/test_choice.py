@@ -5,8 +5,8 @@ from story_world import World
 
 from retake.errors import SettingsError
 from retake.story.documents import Step
-from retake.story.prices import prices
 from retake.story.settings import Settings
+from retake.story.spending import prices
 
 PRICE = prices(Settings())
 DAY = "2026-01-01"

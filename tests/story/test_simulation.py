@@ -21,7 +21,7 @@ from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash
 from retake.errors import RetakeError, StorageError
 from retake.story.documents import GROUP, Step
-from retake.story.prices import prices
+from retake.story.spending import prices
 from retake.ticking.tick import Orders
 
 T = TypeVar("T")

@@ -11,14 +11,13 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.story.documents import Step
-from retake.story.prices import prices
 from retake.story.runner import StoryRunner
 from retake.story.settings import Settings
-from retake.story.spending import story_spending
+from retake.story.spending import prices, story_spending
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
-from retake.vendors.prices import CHAT_USD, RUNWAY_SECOND_USD
 from retake.vendors.runway import Runway
 from retake.vendors.runway_limits import MODELS
+from retake.vendors.sellers import CHAT_USD, RUNWAY_SECOND_USD
 
 PRICE = prices(Settings())
 MIDJOURNEY = "config/config_midjourney.json"

@@ -1,9 +1,11 @@
-"""What vendors charge, in US dollars, as last seen on their pages and in their users' documents."""
+"""Who sells, and for how much: the seller of pictures that the settings name, and what vendors charge in US dollars, as
+last seen on their pages and in their users' documents."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from retake.settings.shared import MidjourneySettings, OpenaiSettings, Prices
+from retake.vendors import Midjourney
 
 CHAT_USD: Mapping[str, float] = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}
 """One call of some 1,500 tokens, by model."""
@@ -68,3 +70,27 @@ def imagine_call(prices: Prices, midjourney: MidjourneySettings) -> PricedCall:
     """Return what one order of four pictures costs."""
     known = IMAGINE_USD[midjourney.provider]
     return PricedCall("imagine", prices.imagine, known, midjourney.process_mode, "API_KEYS.midjourney.process_mode")
+
+
+def open_midjourney(chosen: MidjourneySettings, key: str, *, timeout_s: float) -> Midjourney:
+    """Return the client of `chosen.provider`. Raises SettingsError for a key that cannot be sent."""
+    if chosen.provider == "legnext":
+        from retake.vendors.legnext import LegNext
+
+        return LegNext(
+            chosen.endpoint,
+            key,
+            process_mode=chosen.process_mode,
+            aspect_ratio=chosen.aspect_ratio,
+            timeout_s=timeout_s,
+        )
+    from retake.vendors.piapi import PiAPI
+
+    return PiAPI(
+        chosen.endpoint,
+        chosen.task_endpoint,
+        key,
+        process_mode=chosen.process_mode,
+        aspect_ratio=chosen.aspect_ratio,
+        timeout_s=timeout_s,
+    )

@@ -1,0 +1,20 @@
+"""Writes to moto's server, one at a time: of two writes at once with the same condition it lets both through, and no
+store does. Importing this is enough."""
+
+import threading
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+_usual = DomainDispatcherApplication.__call__
+_one_at_a_time = threading.Lock()
+
+
+def _take(self: Any, environ: dict[str, Any], answer: Any) -> Any:
+    if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+        return _usual(self, environ, answer)
+    with _one_at_a_time:
+        return _usual(self, environ, answer)
+
+
+DomainDispatcherApplication.__call__ = _take
