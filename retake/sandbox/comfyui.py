@@ -94,7 +94,8 @@ class ComfySandbox:
         return Counter(it.prompt_id for it in self.started())
 
     def until(self, happened: Callable[[], Any], timeout_s: float = 10.0) -> bool:
-        """Wait until `happened`, which is asked after each submission and each end; return whether it did."""
+        """Wait until `happened`, called after each submission, start and end; return whether it did. Nothing
+        is answered meanwhile: `happened` must not ask the server."""
         with self._engine.changed:
             return bool(self._engine.changed.wait_for(happened, timeout_s))
 

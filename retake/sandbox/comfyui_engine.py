@@ -147,6 +147,7 @@ class ComfyEngine:
                 return None
             self.running = self.pending.pop(0)
             self.executions.append(ComfyExecution(self.running.prompt_id))
+            self.changed.notify_all()
             return self.running
 
     def _evict(self, prompt_id: str) -> None:

@@ -5,38 +5,30 @@ repeated, and whether a prompt whose answer was lost was accepted is found out b
 believed; the WebSocket merely says when to look. Queue and history are lost when the server is restarted.
 """
 
-import logging
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 from urllib.parse import quote as quote_path
-from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
-from websockets.exceptions import WebSocketException
-from websockets.sync.client import ClientConnection, connect
-
 from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed
+from retake.extras import require
 from retake.vendors import ImageFile, PromptEvents, PromptPhase, PromptState
 from retake.vendors.answers import NoReply, Reply, as_dict, parse, quote, retry_after_s
-from retake.vendors.http import CONNECT_TIMEOUT_S, JSON_LIMIT, Cutter, Overdue, bare, exchange, within
-from retake.vendors.route import check_route, trusted
+from retake.vendors.http import JSON_LIMIT, bare, exchange
+from retake.vendors.route import check_route
 
 NAME = "ComfyUI"
 MAX_BYTES = 128 * 2**20
 FILES_LIMIT = 100  # of one prompt
-FRAME_LIMIT = 4 * 2**20  # bytes; a longer message, such as a huge preview, ends the WebSocket
-TEXT_LIMIT = 2**20  # characters of an event that is read
 NAME_LIMIT = 1024  # characters of a file's name or folder
 MESSAGES_LIMIT = 1000  # events in the history of a prompt that are searched, from its end
 
 POLL_S = 1.0  # from one look at the server to the next, without events
 CHECK_S = 15.0  # the same with events, one of which may be lost
 _STEP_S = 1.0  # from one call of `meanwhile` to the next
-_CLOSE_S = 1.0
 
 _CODES = {
     400: Code.INVALID_INPUT,
@@ -61,11 +53,6 @@ _UNKNOWN = "Whether the prompt was accepted is unknown: look at its queue and hi
 
 _GONE = PromptState(PromptPhase.GONE)
 _FAILURES = ("execution_error", "execution_interrupted")
-_ENDINGS = (*_FAILURES, "execution_success")
-_WEBSOCKET_ERRORS = (WebSocketException, OSError, EOFError, ValueError)
-
-_quiet = logging.getLogger("retake.vendors.comfyui.websocket")  # the library logs whole messages
-_quiet.setLevel(logging.CRITICAL)
 
 
 def prompt_id_of(job_id: str, attempt: int) -> str:
@@ -77,7 +64,7 @@ class ComfyUI:
     """`retake.vendors.ImageServer` on the ComfyUI at `url`. Safe to use from many threads.
 
     An answer may take `timeout_s` seconds, a file `file_timeout_s`; a file has at most `max_bytes`. Raises
-    SettingsError for a proxy or certificates in the environment that cannot be used.
+    SettingsError for a proxy or certificates in the environment that cannot be used, and without websockets.
     """
 
     def __init__(
@@ -90,6 +77,7 @@ class ComfyUI:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        require("images", "The client of ComfyUI")
         self.url = url.rstrip("/")
         check_route(self.url)
         self._requests = ComfyRequests(self.url, timeout_s)
@@ -120,6 +108,8 @@ class ComfyUI:
     @contextmanager
     def listen(self, client_id: str) -> Iterator[PromptEvents]:
         """See `ImageServer.listen`."""
+        from retake.vendors.comfyui_events import ComfyEvents, opened
+
         events = ComfyEvents(opened(self.url, client_id, self._timeout_s), self._monotonic)
         try:
             yield events
@@ -299,73 +289,6 @@ class ComfyRequests:
         )
 
 
-class ComfyEvents:
-    """`retake.vendors.PromptEvents` over a WebSocket; None is one that could not be opened."""
-
-    def __init__(self, connection: ClientConnection | None, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._connection, self._monotonic = connection, monotonic
-
-    @property
-    def open(self) -> bool:
-        """See `PromptEvents.open`."""
-        return self._connection is not None
-
-    def ended(self, prompt_id: str, timeout_s: float) -> bool:
-        """See `PromptEvents.ended`. Previews (binary), events of others and what cannot be read are skipped."""
-        until = self._monotonic() + timeout_s
-        while self._connection is not None and (left := until - self._monotonic()) > 0:
-            try:
-                message = self._connection.recv(timeout=left)
-            except TimeoutError:
-                return False
-            except _WEBSOCKET_ERRORS:
-                self.close()
-            else:
-                if isinstance(message, str) and _says_ended(message, prompt_id):
-                    return True
-        return False
-
-    def close(self) -> None:
-        """Close the connection; from now on nothing is told."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(*_WEBSOCKET_ERRORS):
-                connection.close()
-
-
-def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | None:
-    """Open the WebSocket of a client at the server `url`, or return None. It uses no proxy and follows no redirect."""
-
-    def work(cutter: Cutter) -> ClientConnection:
-        parts = urlsplit(url)
-        secure, host = parts.scheme == "https", parts.netloc.rpartition("@")[2]
-        place = f"{'wss' if secure else 'ws'}://{host}{parts.path}/ws?clientId={quote_path(client_id, safe='')}"
-        where = (parts.hostname or "", parts.port or (443 if secure else 80))
-        made = socket.create_connection(where, timeout=min(CONNECT_TIMEOUT_S, timeout_s))
-        try:
-            cutter.watch(made)
-        except TimeoutError:
-            made.close()
-            raise
-        made.settimeout(None)
-        return connect(
-            place,
-            sock=made,
-            ssl=trusted() if secure else None,
-            compression=None,
-            open_timeout=timeout_s,
-            close_timeout=_CLOSE_S,
-            max_size=FRAME_LIMIT,
-            max_queue=4,
-            logger=_quiet,
-        ).__enter__()  # without it, newer versions of the library warn: it is ComfyEvents that closes the connection
-
-    try:
-        return within(timeout_s, work)
-    except (Overdue, *_WEBSOCKET_ERRORS):
-        return None
-
-
 def outputs(entry: Mapping[str, Any]) -> tuple[ImageFile, ...]:
     """Return the files that an entry of the history names, those that were saved first.
 
@@ -431,16 +354,6 @@ def _words(error: object) -> str:
     if isinstance(error, str):
         return error
     return ": ".join(_text(as_dict(error)[it]) for it in ("message", "details") if as_dict(error).get(it))
-
-
-def _says_ended(message: str, prompt_id: str) -> bool:
-    if len(message) > TEXT_LIMIT:
-        return False
-    event = as_dict(parse(message))
-    data, kind = as_dict(event.get("data")), event.get("type")
-    if data.get("prompt_id") != prompt_id:
-        return False
-    return kind in _ENDINGS or (kind == "executing" and data.get("node") is None)
 
 
 def _code(status: int) -> Code:
