@@ -16,6 +16,7 @@ from scripted_vendor import Act, ScriptedVendor, closed_port, cut, eventually, h
 from test_errors_table import ACTS
 from websockets.sync.server import ServerConnection, serve
 
+from retake.clock import FakeClock
 from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, Stopped, TaskFailed, VendorError
 from retake.sandbox.comfyui import ComfySandbox
 from retake.vendors import ImageFile, ImageServer, PromptPhase
@@ -277,12 +278,15 @@ def test_any_entry_of_a_history_has_files_or_none(entry: dict[str, Any]) -> None
 
 
 def test_a_server_that_is_silent_is_given_time(vendor: ScriptedVendor) -> None:
+    clock = FakeClock()
+    server = client(vendor, monotonic=lambda: clock.now().timestamp(), sleep=clock.sleep)
     vendor.script = [cut, page(502), done()]
-    assert client(vendor).wait(PROMPT, SILENT, timeout_s=60, silence_s=60).phase is PromptPhase.DONE
-    vendor.script = [cut]
-    with pytest.raises(PollFailed):
-        client(vendor).wait(PROMPT, SILENT, timeout_s=60)
-    assert len(vendor.seen) == 4
+    assert server.wait(PROMPT, SILENT, timeout_s=60, silence_s=60).phase is PromptPhase.DONE
+    for given, looks in ((0.0, 1), (2.5, 4)):
+        vendor.script, before = [cut] * 9, len(vendor.seen)
+        with pytest.raises(PollFailed):
+            server.wait(PROMPT, SILENT, timeout_s=60, silence_s=given)
+        assert len(vendor.seen) - before == looks
 
 
 def test_a_server_that_answers_nothing_of_use_is_not_alive(vendor: ScriptedVendor, deaf_url: str) -> None:
