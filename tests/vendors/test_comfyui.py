@@ -282,10 +282,10 @@ def test_a_server_that_is_silent_is_given_time(vendor: ScriptedVendor) -> None:
     server = client(vendor, monotonic=lambda: clock.now().timestamp(), sleep=clock.sleep)
     vendor.script = [cut, page(502), done()]
     assert server.wait(PROMPT, SILENT, timeout_s=60, silence_s=60).phase is PromptPhase.DONE
-    for given, looks in ((0.0, 1), (2.5, 4)):
+    for patience, looks in ((0.0, 1), (2.5, 4)):
         vendor.script, before = [cut] * 9, len(vendor.seen)
         with pytest.raises(PollFailed):
-            server.wait(PROMPT, SILENT, timeout_s=60, silence_s=given)
+            server.wait(PROMPT, SILENT, timeout_s=60, silence_s=patience)
         assert len(vendor.seen) - before == looks
 
 
