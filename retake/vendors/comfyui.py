@@ -17,6 +17,7 @@ from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.extras import require
 from retake.vendors import ImageFile, PromptEvents, PromptPhase, PromptState
 from retake.vendors.answers import NoReply, Reply, as_dict, parse, quote, retry_after_s
+from retake.vendors.download import is_page
 from retake.vendors.http import JSON_LIMIT, bare, exchange
 from retake.vendors.route import check_route
 
@@ -156,8 +157,8 @@ class ComfyUI:
             text = f"{self._requests.sentence(what)} and {lost}. Execute the prompt again."
             raise TaskFailed(Code.TASK_FAILED, text)
         self._requests.check(what, reply)
-        if reply.headers.get("Content-Type", "").strip().lower().startswith("text/html"):
-            raise self._requests.unusable(what, "it is a page")
+        if is_page(reply):
+            raise self._requests.unusable(what, "it is no picture")
         return reply.body
 
     def upload(self, name: str, data: bytes) -> str:
