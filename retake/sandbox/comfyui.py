@@ -11,7 +11,7 @@ in its text chunk "prompt". From the shell: python -m retake.sandbox comfyui --h
 
 import socket
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -25,6 +25,8 @@ from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
 from retake.sandbox.request_handler import Delivery, control
 from retake.sandbox.server import HOST, Server
+
+_CALLS_KEPT = 100_000
 
 
 class ComfyCall(NamedTuple):
@@ -51,7 +53,7 @@ class ComfySandbox:
         self._engine, self._on_call = ComfyEngine(pace), on_call
         self._api = ComfyApi(self._engine)
         self._lock = threading.Lock()
-        self._calls: list[ComfyCall] = []
+        self._calls: deque[ComfyCall] = deque(maxlen=_CALLS_KEPT)
         self._placed: list[tuple[Order, CallCounter]] = []
 
     def __enter__(self) -> Self:

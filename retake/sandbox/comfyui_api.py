@@ -131,7 +131,7 @@ class ComfyApi:
             while fields.get("overwrite") != "true" and self._engine.files.get((kind, folder, name), data) != data:
                 n += 1
                 name = f"{stem} ({n}).{ending}" if dot else f"{first} ({n})"
-            self._engine.files[kind, folder, name] = data
+            self._engine.store(kind, folder, name, data)
         return Response(200, {"name": name, "subfolder": folder, "type": kind})
 
 

@@ -16,6 +16,7 @@ from retake.sandbox import comfyui_graph
 from retake.sandbox.comfyui_socket import ComfySockets
 
 HISTORY_LIMIT = 10_000  # as ComfyUI's own
+FILES_LIMIT = 512 * 2**20  # bytes of all files; the oldest go
 
 
 @dataclass
@@ -60,7 +61,7 @@ class ComfyEngine:
         self.executions: list[ComfyExecution] = []
         self.changed = threading.Condition(threading.RLock())  # held while any of these is read or changed
         self.sockets = ComfySockets()
-        self._numbers = 0
+        self._numbers = self._bytes = 0
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="comfyui", daemon=True)
 
@@ -117,6 +118,14 @@ class ComfyEngine:
         with self.changed:
             return {"exec_info": {"queue_remaining": len(self.pending) + (self.running is not None)}}
 
+    def store(self, kind: str, folder: str, name: str, data: bytes) -> None:
+        """Keep a file, and drop the oldest ones where all are too large for memory."""
+        with self.changed:
+            self._bytes += len(data) - len(self.files.pop((kind, folder, name), b""))
+            self.files[kind, folder, name] = data
+            while self._bytes > FILES_LIMIT and len(self.files) > 1:
+                self._bytes -= len(self.files.pop(next(iter(self.files))))
+
     def uploads(self) -> dict[str, bytes]:
         """Return what was uploaded, by the names that LoadImage takes."""
         with self.changed:
@@ -136,7 +145,7 @@ class ComfyEngine:
                 self.running = None
                 self.history[prompt.prompt_id] = entry
                 while len(self.history) > HISTORY_LIMIT:
-                    self._evict(next(iter(self.history)))
+                    del self.history[next(iter(self.history))]
             run.tell("executing", {"node": None})
             self._broadcast()
 
@@ -149,12 +158,6 @@ class ComfyEngine:
             self.executions.append(ComfyExecution(self.running.prompt_id))
             self.changed.notify_all()
             return self.running
-
-    def _evict(self, prompt_id: str) -> None:
-        """Drop the oldest entry of the history with its files, so that memory is bounded."""
-        for output in self.history.pop(prompt_id)["outputs"].values():
-            for it in output["images"]:
-                self.files.pop((it["type"], it["subfolder"], it["filename"]), None)
 
     def _broadcast(self) -> None:
         for one in self.sockets.of():
@@ -227,8 +230,7 @@ class PromptRun:
             folder, _, prefix = str(node.get("inputs", {}).get("filename_prefix") or "ComfyUI").rpartition("/")
             name = f"{prefix}_{prompt.number:05}_{node_id}_.png"
             if prompt.fault != "lost-output":
-                with engine.changed:
-                    engine.files[kind, folder, name] = picture
+                engine.store(kind, folder, name, picture)
             outputs[node_id] = {"images": [{"filename": name, "subfolder": folder, "type": kind}]}
         return outputs
 

@@ -264,8 +264,8 @@ class ImageServer(Protocol):
     ) -> PromptState:
         """Return the state of a prompt once it is not running any more, or after `timeout_s` seconds as it is then.
 
-        `meanwhile` is called about once a second, and what it raises ends the wait. Raises PollFailed once the server
-        has given no usable answer for `silence_s` seconds.
+        `meanwhile` is called about once a second, between requests, and what it raises ends the wait. Raises PollFailed
+        once the server has given no usable answer for `silence_s` seconds.
         """
         ...
 

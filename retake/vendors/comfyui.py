@@ -28,7 +28,7 @@ NAME_LIMIT = 1024  # characters of a file's name or folder
 MESSAGES_LIMIT = 1000  # events in the history of a prompt that are searched, from its end
 
 POLL_S = 1.0  # from one look at the server to the next, without events
-CHECK_S = 15.0  # the same with events, one of which may be lost
+CHECK_S = 5.0  # the same with events, one of which may be lost
 _STEP_S = 1.0  # from one call of `meanwhile` to the next
 
 _CODES = {
@@ -144,9 +144,9 @@ class ComfyUI:
                 silent, now = True, self._monotonic()
                 if now - heard >= silence_s or now >= end:
                     raise
-            # After an event that says "ended" the history may take a moment.
-            often = told or silent or not events.open
-            told = self._pause(prompt_id, events, min(POLL_S if often else CHECK_S, end - now), meanwhile)
+            heeded = None if told else events  # an event that was not true is not followed by another look at once
+            seconds = CHECK_S if heeded and heeded.open and not silent else POLL_S
+            told = self._pause(prompt_id, heeded, min(seconds, end - now), meanwhile)
 
     def view(self, file: ImageFile) -> bytes:
         """See `ImageServer.view`."""
@@ -180,12 +180,14 @@ class ComfyUI:
                 return
             self._requests.check(what, self._requests.reply(what, "POST", path, json=asked))
 
-    def _pause(self, prompt_id: str, events: PromptEvents, seconds: float, meanwhile: Callable[[], object]) -> bool:
+    def _pause(
+        self, prompt_id: str, events: PromptEvents | None, seconds: float, meanwhile: Callable[[], object]
+    ) -> bool:
         """Wait, at most until an event says that the prompt has ended, and return whether one did."""
         until = self._monotonic() + seconds
         while (left := until - self._monotonic()) > 0:
             meanwhile()
-            if not events.open:
+            if events is None or not events.open:
                 self._sleep(min(left, _STEP_S))
             elif events.ended(prompt_id, min(left, _STEP_S)):
                 return True

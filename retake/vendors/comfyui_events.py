@@ -23,7 +23,6 @@ TEXT_LIMIT = 2**20  # characters of an event that is read
 
 _QUEUE = 4  # messages that wait to be read
 _CLOSE_S = 0.1  # for a polite end: messages that nobody reads any more would hold it up
-_ENDINGS = ("execution_success", "execution_error", "execution_interrupted")
 _WEBSOCKET_ERRORS = (WebSocketException, OSError, EOFError, ValueError)
 
 _quiet = logging.getLogger("retake.vendors.comfyui_events")  # the library would log whole messages
@@ -101,7 +100,6 @@ def _says_ended(message: str, prompt_id: str) -> bool:
     if len(message) > TEXT_LIMIT:
         return False
     event = as_dict(parse(message))
-    data, kind = as_dict(event.get("data")), event.get("type")
-    if data.get("prompt_id") != prompt_id:
-        return False
-    return kind in _ENDINGS or (kind == "executing" and data.get("node") is None)
+    data = as_dict(event.get("data"))
+    # Sent once the history has the prompt, however it ended; "execution_success" comes before.
+    return event.get("type") == "executing" and data.get("node") is None and data.get("prompt_id") == prompt_id

@@ -20,7 +20,7 @@ from PIL import Image
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from retake.sandbox import comfyui_graph
+from retake.sandbox import comfyui_engine, comfyui_graph
 from retake.sandbox.comfyui import ComfySandbox
 from retake.sandbox.comfyui_orders import KINDS, PROMPT_FAULTS, SERVER_FAULTS, SHARED, parse_order
 from retake.sandbox.orders import Order
@@ -231,6 +231,20 @@ def test_what_is_no_websocket_and_no_path_is_refused(caller: Caller) -> None:
     assert caller.get("/ws").status_code == 426
     assert caller.get("/nowhere").status_code == 404
     assert caller.post("/system_stats").status_code == 405
+
+
+def test_the_oldest_files_and_entries_go_so_that_memory_is_bounded(
+    comfy: ComfySandbox, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comfyui_engine, "FILES_LIMIT", 25)
+    monkeypatch.setattr(comfyui_engine, "HISTORY_LIMIT", 2)
+    for n in (1, 2, 2, 3):
+        caller.post("/upload/image", image=(f"{n}.png", b"0123456789"))
+    found = [caller.get("/view", filename=f"{n}.png", type="input").status_code for n in (1, 2, 3)]
+    assert found == [404, 200, 200]
+    prompts = [caller.prompt() for _ in range(3)]
+    ended(comfy, caller, prompts[-1])
+    assert [*caller.get("/history").json()] == prompts[1:]
 
 
 def orders() -> st.SearchStrategy[str]:

@@ -363,7 +363,8 @@ def test_what_is_no_end_of_this_prompt_is_skipped(telling: Any) -> None:
         *(b"\x00" * 100, "", "[]", "null", "{", "[" * 100_000, '{"data": 5}', "1" * 10_000),
         event("executing", node=None, prompt_id="another"),
         event("executing", node="9", prompt_id=PROMPT),
-        event("execution_success", prompt_id=PROMPT, more="x" * TEXT_LIMIT),
+        event("execution_success", prompt_id=PROMPT),
+        event("executing", node=None, prompt_id=PROMPT, more="x" * TEXT_LIMIT),
     ]
 
     def act(connection: ServerConnection) -> None:
@@ -375,6 +376,21 @@ def test_what_is_no_end_of_this_prompt_is_skipped(telling: Any) -> None:
     assert events.ended(PROMPT, 10.0)
     events.close()
     assert (events.open, events.ended(PROMPT, 10.0)) == (False, False)
+
+
+def test_a_server_that_says_ended_all_the_time_is_not_asked_all_the_time(vendor: ScriptedVendor) -> None:
+    class Liar:
+        open = True
+
+        def ended(self, prompt_id: str, timeout_s: float) -> bool:
+            return True
+
+    clock = FakeClock()
+    server = client(vendor, monotonic=lambda: clock.now().timestamp(), sleep=clock.sleep)
+    running = says(200, {"queue_running": [[1, PROMPT, {}, {}, []]], "queue_pending": []})
+    vendor.script = [NOTHING, running] * 100
+    assert server.wait(PROMPT, Liar(), timeout_s=3).phase is PromptPhase.RUNNING
+    assert len(vendor.seen) < 20
 
 
 @pytest.mark.parametrize("message", ["x" * (FRAME_LIMIT + 1), b"x" * (FRAME_LIMIT + 1)])
