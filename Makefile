@@ -147,7 +147,8 @@ format: tools ## mend what lint and format can mend by themselves
 
 # Hashes of every file of a version, so that what is fetched is what was pinned, whichever machine fetches it.
 COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate \
-	--no-header --no-emit-options --extra b2 --extra s3 --extra postgres --extra apprise --extra music pyproject.toml
+	--no-header --no-emit-options --extra b2 --extra s3 --extra postgres --extra apprise --extra music --extra images \
+	pyproject.toml
 
 pins: ## pin anew, with hashes: the newest versions that pyproject.toml's ranges allow
 	@rm -rf build && "$(PYTHON)" -m venv build/pins

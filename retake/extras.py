@@ -4,7 +4,14 @@ from importlib import import_module
 
 from retake.errors import SettingsError
 
-EXTRAS = {"b2": "b2sdk", "s3": "boto3", "postgres": "psycopg", "apprise": "apprise", "music": "fastapi"}
+EXTRAS = {
+    "b2": "b2sdk",
+    "s3": "boto3",
+    "postgres": "psycopg",
+    "apprise": "apprise",
+    "music": "fastapi",
+    "images": "websockets",
+}
 """By the name of the extra in pyproject.toml: the module without which it is not there."""
 
 

@@ -18,6 +18,7 @@ from retake.errors import SettingsError
 from retake.extras import EXTRAS, require
 from retake.keys import KEYS
 from retake.runs import open_ledger
+from retake.vendors.comfyui import ComfyUI
 from retake.vendors.telegram import TelegramBot
 from retake.vendors.youtube import YouTube
 from retake.vendors.youtube_account import YouTubeKeys
@@ -55,7 +56,7 @@ def test_a_url_without_its_libraries_names_what_to_install(missing: str, tmp_pat
 
 
 def test_a_channel_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert EXTRAS.keys() - URLS.keys() == {"apprise", "music"}
+    assert EXTRAS.keys() - URLS.keys() == {"apprise", "music", "images"}
     monkeypatch.setitem(sys.modules, EXTRAS["apprise"], None)
     channel = AlertChannel("phone", "apprise", "APPRISE_URL", (), "any", (), True, (), {})
     message = Message(AlertEvent.TRIGGER, "2026-11-22T08:00:00Z", "a", "d", "error", "title", "text", {})
@@ -70,6 +71,12 @@ def test_a_client_for_music_without_its_libraries_names_what_to_install(monkeypa
         YouTube(YouTubeKeys("id", "secret", "token"), timeout_s=1)
     with pytest.raises(SettingsError, match=r"pip install 'retake\[music\]'"):
         TelegramBot("1:token", None, 1.0)
+
+
+def test_a_client_for_images_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, EXTRAS["images"], None)
+    with pytest.raises(SettingsError, match=r"pip install 'retake\[images\]'"):
+        ComfyUI("http://127.0.0.1:8188")
 
 
 BUCKET = ("tick", "tick --dry-run", "status", "status --json", "fetch")

@@ -126,6 +126,7 @@ def test_an_extra_is_imported_where_it_is_needed_and_nowhere_else(extra: str) ->
         "postgres": [ROOT / "retake/runs/database.py"],
         "apprise": [ROOT / "retake/alerts/channels/apprise_urls.py"],
         "music": [*ROOT.glob("retake/music/*.py"), *ROOT.glob("retake/vendors/[ty][eo]*.py")],
+        "images": [ROOT / "retake/vendors/comfyui_events.py", ROOT / "retake/sandbox/comfyui_socket.py"],
     }[extra]
     others = [path for path in [*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")] if path not in places]
     assert names(OPTIONAL[extra]) <= imported(places) - names(ALWAYS)

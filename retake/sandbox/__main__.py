@@ -3,11 +3,27 @@
 import sys
 import threading
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from retake.sandbox import ENVIRONMENT, FAULTS, KINDS, Pace, RecordedCall, Sandbox, endpoints, parse_order
+from retake.errors import SettingsError
+from retake.extras import require
+from retake.sandbox import (
+    ENVIRONMENT,
+    FAULTS,
+    KINDS,
+    Pace,
+    RecordedCall,
+    Sandbox,
+    comfyui_orders,
+    endpoints,
+    parse_order,
+)
 from retake.sandbox.orders import UPLOAD_FAULTS
+
+if TYPE_CHECKING:
+    from retake.sandbox.comfyui import ComfyCall
 
 _FAULTS = {
     **FAULTS,
@@ -27,8 +43,25 @@ An order is KIND[#CALLS]=FAULT, such as upscale#1-2=500. Kinds:
 Faults:
 """ + "\n".join(f"  {name:<15} {text}" for name, text in _FAULTS.items())
 
+_SHARED_FAULTS = {name: text for name, text in _FAULTS.items() if name in comfyui_orders.SHARED}
+_COMFY_FAULTS = {
+    **{name: text.replace(" and billed", "") for name, text in _SHARED_FAULTS.items()},
+    **comfyui_orders.PROMPT_FAULTS,
+    **comfyui_orders.SERVER_FAULTS,
+    "400-599[-html]": _FAULTS["400-599[-html]"],
+    "slow=SECONDS": _FAULTS["slow=SECONDS"],
+}
+_COMFY_GRAMMAR = f"""\b
+An order is KIND[#CALLS]=FAULT, such as comfy.prompt#1=execution-error. Kinds:
+  {", ".join(comfyui_orders.KINDS[:6])}
+  {", ".join(comfyui_orders.KINDS[6:])}
 
-@click.command(epilog=_GRAMMAR)
+\b
+Faults:
+""" + "\n".join(f"  {name:<15} {text}" for name, text in _COMFY_FAULTS.items())
+
+
+@click.group(epilog=_GRAMMAR, invoke_without_command=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes the state's last port, or a free one.")
 @click.option("--state", type=click.Path(file_okay=False), help="Keep records and media in this directory.")
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as upscale#1-2=500; repeatable.")
@@ -36,8 +69,17 @@ Faults:
 @click.option("--seed", type=int, help="Determines texts, pictures and ids.")
 @click.option("--quick", is_flag=True, help="Tiny plain pictures and videos.")
 @click.option("--no-singles", is_flag=True, help="Imagine tasks offer only their grid.")
-def main(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed: int | None, **flags: bool) -> None:
-    """Run stand-ins (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) on 127.0.0.1 until Ctrl-C."""
+@click.pass_context
+def main(context: click.Context, /, port: int, state: str | None, orders: tuple[str, ...], **more: Any) -> None:
+    """Run stand-ins (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) on 127.0.0.1 until Ctrl-C.
+
+    The stand-in of ComfyUI is a command of its own.
+    """
+    if context.invoked_subcommand is None:
+        _run(port, state, orders, **more)
+
+
+def _run(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed: int | None, **flags: bool) -> None:
     try:
         times, parsed = Pace.of(pace), [str(parse_order(order)) for order in orders]
     except ValueError as error:
@@ -54,6 +96,39 @@ def main(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed:
         sys.exit(75)
     except KeyboardInterrupt:
         click.echo("\nThe sandbox has stopped.")
+
+
+@main.command(epilog=_COMFY_GRAMMAR)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option("--order", "orders", multiple=True, help="Order a fault, such as comfy.prompt#1=500; repeatable.")
+@click.option("--pace", type=click.FloatRange(0, 86400), default=1.0, show_default=True, help="Seconds an execution.")
+def comfyui(port: int, orders: tuple[str, ...], pace: float) -> None:
+    """Run a stand-in of ComfyUI on 127.0.0.1 until Ctrl-C. It keeps nothing when it stops."""
+    try:
+        require("images", "The stand-in of ComfyUI")
+        parsed = [str(comfyui_orders.parse_order(order)) for order in orders]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--order") from error
+    except SettingsError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    from retake.sandbox.comfyui import ComfySandbox
+
+    try:
+        with ComfySandbox(port, pace=pace, on_call=_show_comfy) as sandbox:
+            for order in parsed:
+                sandbox.order(order)
+            click.echo(f"ComfyUI sandbox at {sandbox.url}\nCtrl-C stops it; it keeps nothing.")
+            threading.Event().wait()
+    except OSError as error:
+        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another --port.", err=True)
+        sys.exit(75)
+    except KeyboardInterrupt:
+        click.echo("\nThe sandbox has stopped.")
+
+
+def _show_comfy(call: "ComfyCall") -> None:
+    click.echo(f"{datetime.now().astimezone():%H:%M:%S}  {call.kind:<16} {call.outcome:<16} {call.path}")
 
 
 def _introduce(sandbox: Sandbox) -> None:

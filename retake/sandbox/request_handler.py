@@ -1,5 +1,6 @@
 """Handles a request from start to end: record it, apply the fault ordered for it, and let its vendor answer."""
 
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,10 +15,12 @@ _CONTROLS = {**telegram.CONTROLS, **youtube.CONTROLS}
 
 
 class Delivery(NamedTuple):
-    """What the server does with the connection: send `response`; without one, close it, or leave it open (`hang`)."""
+    """What the server does with the connection: send `response`; without one, close it, leave it open (`hang`), or hand
+    it to `upgrade`, which speaks another protocol on it until it ends."""
 
     response: Response | None = None
     hang: bool = False
+    upgrade: Callable[[socket.socket], None] | None = None
 
 
 class RequestHandler:

@@ -99,6 +99,10 @@ class _HttpHandler(BaseHTTPRequestHandler):
         request = Request(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         delivery = self.server.receive(request)
         response = delivery.response
+        if delivery.upgrade is not None:
+            self.close_connection = True
+            delivery.upgrade(self.connection)
+            return
         if response is None:
             self._withhold(delivery.hang)
             return

@@ -11,7 +11,9 @@ No client retries a call: whoever drives the pipeline decides how often somethin
 below and nothing else about a vendor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from retake.errors import TaskFailed
@@ -174,6 +176,109 @@ class VideoPlatform(Protocol):
 
     def set_thumbnail(self, video_id: str, jpeg: bytes) -> None:
         """Replace the thumbnail of a video. May be repeated. Raises PollFailed."""
+        ...
+
+
+class PromptPhase(StrEnum):
+    """Where a prompt is at an image server."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"  # by an error, or it ended without a file
+    INTERRUPTED = "interrupted"
+    GONE = "gone"  # the server does not know it: it was never accepted, or the server was restarted
+
+
+class ImageFile(NamedTuple):
+    """A file that an image server has made, by the names that it uses."""
+
+    filename: str
+    subfolder: str
+    type: str  # "output", "temp" or "input"
+
+
+class PromptState(NamedTuple):
+    """The state of a prompt: `files` (at least one) if it is done, `failure` if it failed or was interrupted."""
+
+    phase: PromptPhase
+    files: tuple[ImageFile, ...] = ()
+    failure: TaskFailed | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server has the prompt and has not ended it."""
+        return self.phase in (PromptPhase.WAITING, PromptPhase.RUNNING)
+
+
+class PromptEvents(Protocol):
+    """What an image server tells by itself, for `ImageServer.wait`."""
+
+    @property
+    def open(self) -> bool:
+        """Whether anything can still be told."""
+        ...
+
+    def ended(self, prompt_id: str, timeout_s: float) -> bool:
+        """Return True once the server tells that the prompt has ended, or False after `timeout_s` seconds or when the
+        connection is cut."""
+        ...
+
+
+class ImageServer(Protocol):
+    """A server that executes prompts (graphs of nodes) one after another and makes files (ComfyUI)."""
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        ...
+
+    def alive(self) -> bool:
+        """Return whether the server answers now. A loaded server may miss a single check."""
+        ...
+
+    def state(self, prompt_id: str) -> PromptState:
+        """Return the state of a prompt. Raises PollFailed."""
+        ...
+
+    def listen(self, client_id: str) -> AbstractContextManager[PromptEvents]:
+        """Open the events of a client; to be entered before `submit`. Never raises: without events, `wait` polls."""
+        ...
+
+    def submit(self, graph: Mapping[str, Any], prompt_id: str, client_id: str) -> None:
+        """Have a graph executed, as `prompt_id`. One request, never repeated.
+
+        The server executes the same id as often as it is sent: look at `state` first, and after OutcomeUnknown. Raises
+        Refused (class B for a graph that the server does not accept), OutcomeUnknown.
+        """
+        ...
+
+    def wait(
+        self,
+        prompt_id: str,
+        events: PromptEvents,
+        *,
+        timeout_s: float,
+        silence_s: float = 0.0,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> PromptState:
+        """Return the state of a prompt once it is not running any more, or after `timeout_s` seconds as it is then.
+
+        `meanwhile` is called about once a second, between requests, and what it raises ends the wait. Raises PollFailed
+        once the server has given no usable answer for `silence_s` seconds.
+        """
+        ...
+
+    def view(self, file: ImageFile) -> bytes:
+        """Return a file. Raises PollFailed, and TaskFailed if the server does not have it."""
+        ...
+
+    def upload(self, name: str, data: bytes) -> str:
+        """Store a picture and return the name that a graph loads it by. May be repeated. Raises PollFailed."""
+        ...
+
+    def cancel(self, prompt_id: str) -> None:
+        """Take a prompt out of the queue, or interrupt it if it is running. Raises PollFailed."""
         ...
 
 

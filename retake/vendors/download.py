@@ -51,7 +51,7 @@ class HttpDownloader:
             raise kind(code, f"{bare(url)} {answer}", retry_after_s=retry_after_s(reply.headers))
         if not reply.body:
             raise _unusable(url, "is an empty file")
-        if _is_page(reply):
+        if is_page(reply):
             raise _unusable(url, f"is not media but {reply.headers.get('Content-Type', 'a page')}")
         return reply.body
 
@@ -101,7 +101,7 @@ def _next(place: str, location: str) -> str:
         raise _unusable(place, "redirects to something that is not a link") from None
 
 
-def _is_page(reply: Reply) -> bool:
+def is_page(reply: Reply) -> bool:
     """Return whether a successful answer is really an error page or document."""
     kind = reply.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind in _PAGE_TYPES or reply.body[:256].lstrip().lower().startswith(_PAGE_STARTS)

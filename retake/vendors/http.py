@@ -143,7 +143,7 @@ def exchange(
 ) -> Reply:
     """Send one request and return the whole answer: at most `limit` bytes, in at most `timeout_s` seconds.
 
-    `content` is what requests calls `json`, `params` or `data`. A `session` given by the caller brings its own
+    `content` is what requests calls `json`, `params`, `data` or `files`. A `session` given by the caller brings its own
     adapters, whose connections are left alone, not cut, when the time is over. Raises NoReply, and SettingsError for
     certificates that cannot be read.
     """

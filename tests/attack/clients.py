@@ -6,8 +6,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import retake.vendors
-from retake.vendors import ChatModel, Downloader, Healthy, Midjourney, VideoDetails, VideoGenerator, VideoPlatform
+from retake.vendors import (
+    ChatModel,
+    Downloader,
+    Healthy,
+    ImageFile,
+    ImageServer,
+    Midjourney,
+    VideoDetails,
+    VideoGenerator,
+    VideoPlatform,
+)
 from retake.vendors.chat import OpenAIChat
+from retake.vendors.comfyui import ComfyUI
+from retake.vendors.comfyui_events import ComfyEvents
 from retake.vendors.download import HttpDownloader
 from retake.vendors.legnext import LegNext
 from retake.vendors.piapi import PiAPI
@@ -18,7 +30,7 @@ from retake.vendors.youtube_account import YouTubeKeys
 
 KEY = "key_0123456789abcdef"
 MAX_FILE = 2 * 2**20
-PROTOCOLS = (Midjourney, VideoGenerator, ChatModel, Downloader, VideoPlatform)
+PROTOCOLS = (Midjourney, VideoGenerator, ChatModel, Downloader, VideoPlatform, ImageServer)
 LARGE_IMAGE = "data:image/png;base64," + "A" * 4_900_000
 """More than the buffers between two sockets hold: a peer that never reads is noticed."""
 
@@ -49,6 +61,7 @@ MAKERS: dict[type, Callable[[str, float], Any]] = {
         YouTube(YouTubeKeys("id", KEY, KEY), endpoint=url, token_endpoint=url, timeout_s=s, resumes=0)
     ),
     TelegramBot: lambda url, s: TelegramBot(f"1:{KEY}", url, s),
+    ComfyUI: lambda url, s: ComfyUI(url, timeout_s=s, file_timeout_s=s, max_bytes=MAX_FILE),
     HttpDownloader: lambda url, s: _At(HttpDownloader(s, MAX_FILE), url + "/cat.png?sig=abc"),
 }
 
@@ -64,6 +77,11 @@ def _with_token(client: YouTube) -> YouTube:
     """The client with an access token, so that its first request is the call itself."""
     client._account._credentials.token = KEY
     return client
+
+
+def _listened(client: ComfyUI) -> None:
+    with client.listen("c-1") as events:
+        assert not events.open
 
 
 class _Upload:
@@ -114,6 +132,14 @@ CALLS = [
     Call(YouTube, "test_request", "free", lambda it: it.test_request()),
     Call(TelegramBot, "health", "free", lambda it: it.health()),
     Call(TelegramBot, "test_request", "free", lambda it: it.test_request()),
+    Call(ComfyUI, "submit", "paid", lambda it: it.submit({"1": LARGE_IMAGE}, "p-1", "c-1")),
+    Call(ComfyUI, "alive", "quiet", lambda it: it.alive()),
+    Call(ComfyUI, "state", "free", lambda it: it.state("p-1")),
+    Call(ComfyUI, "listen", "quiet", lambda it: _listened(it)),
+    Call(ComfyUI, "wait", "free", lambda it: it.wait("p-1", ComfyEvents(None), timeout_s=60)),
+    Call(ComfyUI, "view", "free", lambda it: it.view(ImageFile("a.png", "", "output"))),
+    Call(ComfyUI, "upload", "free", lambda it: it.upload("a.png", LARGE_IMAGE.encode())),
+    Call(ComfyUI, "cancel", "free", lambda it: it.cancel("p-1")),
     Call(HttpDownloader, "download", "free", lambda it: it.downloader.download(it.url)),
 ]
 ASKING = [call for call in CALLS if call.kind != "offline"]

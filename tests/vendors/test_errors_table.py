@@ -185,7 +185,7 @@ def test_a_row_of_one_vendor_holds_for_that_vendor_alone() -> None:
         assert (kind, error_class) == ("Refused", "B" if call.startswith("LegNext") else "C")
 
 
-TABLES = ("Paid calls", "Polls", "Downloads", "Tasks that fail", "YouTube", "Telegram")
+TABLES = ("Paid calls", "Polls", "Downloads", "Tasks that fail", "YouTube", "Telegram", "ComfyUI")
 
 
 def test_the_tables_are_read() -> None:

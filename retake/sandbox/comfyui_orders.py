@@ -1,0 +1,62 @@
+"""Orders to fail for the stand-in of ComfyUI, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
+
+comfy.prompt#2=cut-after         the second prompt is queued and executed, but the answer is lost
+comfy.prompt#1=execution-error   the first prompt fails half-way
+comfy.prompt=ws-cut              every WebSocket is cut while a prompt is executed
+comfy.history#3=restart          queue and history are forgotten just before the third look at the history
+comfy.view#1=500                 the first picture is not handed out
+comfy.stats=hang                 the server answers no check
+"""
+
+from contextlib import suppress
+
+from retake.calls import parse_parts
+from retake.sandbox import orders
+from retake.sandbox.orders import Order, VendorFault
+
+KINDS = (
+    *("comfy.prompt", "comfy.history", "comfy.queue", "comfy.jobs", "comfy.view", "comfy.upload"),
+    *("comfy.interrupt", "comfy.stats", "comfy.ws", "comfy.other"),
+)
+
+PROMPT_FAULTS = {
+    "execution-error": "the prompt is accepted, and its execution fails half-way",
+    "interrupted": "the prompt is accepted, and interrupted half-way",
+    "never-ends": "the prompt is accepted and executed until it is interrupted",
+    "lost-output": "the prompt succeeds, but the file that it names is not there",
+}
+"""What becomes of a prompt: comfy.prompt alone."""
+
+SERVER_FAULTS = {
+    "ws-cut": "every WebSocket is cut: half-way through the prompt (comfy.prompt), else at once",
+    "restart": "queue, history and WebSockets are gone: half-way through the prompt (comfy.prompt), else at once",
+}
+
+SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json", "no-id")
+"""Faults with the same meaning as in retake.sandbox.orders, besides HTTP statuses and slow=SECONDS."""
+
+
+def parse_order(text: str) -> Order:
+    """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
+    parts = parse_parts(text)
+    if not parts or parts.kind not in KINDS:
+        raise ValueError(f"{parts.kind if parts else text!r} is no kind of call. {_possible()}")
+    fault = _parse_fault(parts.fault)
+    if fault.name in ("no-id", *PROMPT_FAULTS) and parts.kind != "comfy.prompt":
+        raise ValueError(f"{fault} is only possible for comfy.prompt")
+    return Order(parts.kind, fault, parts.spans)
+
+
+def _parse_fault(text: str) -> VendorFault:
+    if text in PROMPT_FAULTS or text in SERVER_FAULTS:
+        return VendorFault(text)
+    with suppress(ValueError):
+        fault = orders.parse_fault(text)
+        if fault.name in (*SHARED, "slow") or (fault.name == "status" and not fault.reason):
+            return fault
+    raise ValueError(f"{text!r} is not a fault of ComfyUI. {_possible()}")
+
+
+def _possible() -> str:
+    faults = ", ".join((*SHARED, *PROMPT_FAULTS, *SERVER_FAULTS))
+    return f"Kinds: {', '.join(KINDS)}. Faults: an HTTP status from 400 to 599 (502-html), slow=SECONDS, {faults}."

@@ -1,0 +1,105 @@
+"""What a ComfyUI server tells over its WebSocket, for `ComfyUI.wait`: only that a prompt has ended.
+
+Bounded like every call: the opening in time, each message in size. Whatever goes wrong closes the connection, and then
+the server is polled instead.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import quote, urlsplit
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+from retake.vendors.answers import as_dict, parse
+from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, within
+from retake.vendors.route import trusted
+
+FRAME_LIMIT = 4 * 2**20  # bytes; a longer message, such as a huge preview, ends the WebSocket
+TEXT_LIMIT = 2**20  # characters of an event that is read
+
+_QUEUE = 4  # messages that wait to be read
+_CLOSE_S = 0.1  # for a polite end: messages that nobody reads any more would hold it up
+_WEBSOCKET_ERRORS = (WebSocketException, OSError, EOFError, ValueError)
+
+_quiet = logging.getLogger("retake.vendors.comfyui_events")  # the library would log whole messages
+_quiet.setLevel(logging.CRITICAL)
+
+
+class ComfyEvents:
+    """`retake.vendors.PromptEvents` over a WebSocket; None is one that could not be opened."""
+
+    def __init__(self, connection: ClientConnection | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._connection, self._monotonic = connection, monotonic
+
+    @property
+    def open(self) -> bool:
+        """See `PromptEvents.open`."""
+        return self._connection is not None
+
+    def ended(self, prompt_id: str, timeout_s: float) -> bool:
+        """See `PromptEvents.ended`. Previews (binary), events of others and what cannot be read are skipped."""
+        until = self._monotonic() + timeout_s
+        while self._connection is not None and (left := until - self._monotonic()) > 0:
+            try:
+                message = self._connection.recv(timeout=left)
+            except TimeoutError:
+                return False
+            except _WEBSOCKET_ERRORS:
+                self.close()
+            else:
+                if isinstance(message, str) and _says_ended(message, prompt_id):
+                    return True
+        return False
+
+    def close(self) -> None:
+        """Close the connection; from now on nothing is told."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(*_WEBSOCKET_ERRORS):
+                connection.close()
+
+
+def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | None:
+    """Open the WebSocket of a client at the server `url`, or return None. It uses no proxy and follows no redirect."""
+
+    def work(cutter: Cutter) -> ClientConnection:
+        parts = urlsplit(url)
+        secure, host = parts.scheme == "https", parts.netloc.rpartition("@")[2]
+        place = f"{'wss' if secure else 'ws'}://{host}{parts.path}/ws?clientId={quote(client_id, safe='')}"
+        where = (parts.hostname or "", parts.port or (443 if secure else 80))
+        made = socket.create_connection(where, timeout=min(CONNECT_TIMEOUT_S, timeout_s))
+        try:
+            cutter.watch(made)
+        except TimeoutError:
+            made.close()
+            raise
+        made.settimeout(None)
+        return connect(
+            place,
+            sock=made,
+            ssl=trusted() if secure else None,
+            compression=None,
+            open_timeout=timeout_s,
+            close_timeout=_CLOSE_S,
+            max_size=FRAME_LIMIT,
+            max_queue=_QUEUE,
+            logger=_quiet,
+        ).__enter__()  # without it, newer versions of the library warn: it is ComfyEvents that closes the connection
+
+    try:
+        return within(timeout_s, work)
+    except (Overdue, *_WEBSOCKET_ERRORS):
+        return None
+
+
+def _says_ended(message: str, prompt_id: str) -> bool:
+    if len(message) > TEXT_LIMIT:
+        return False
+    event = as_dict(parse(message))
+    data = as_dict(event.get("data"))
+    # Sent once the history has the prompt, however it ended; "execution_success" comes before.
+    return event.get("type") == "executing" and data.get("node") is None and data.get("prompt_id") == prompt_id
