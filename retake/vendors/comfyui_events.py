@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from retake.vendors.answers import as_dict, parse
 from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, within
-from retake.vendors.route import trusted
+from retake.vendors.route import has_proxy, trusted
 
 FRAME_LIMIT = 4 * 2**20  # bytes; a longer message, such as a huge preview, ends the WebSocket
 TEXT_LIMIT = 2**20  # characters of an event that is read
@@ -64,7 +64,10 @@ class ComfyEvents:
 
 
 def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | None:
-    """Open the WebSocket of a client at the server `url`, or return None. It uses no proxy and follows no redirect."""
+    """Open the WebSocket of a client at the server `url`, or return None.
+
+    It follows no redirect, and is not opened where the environment sets a proxy, which may not let it through.
+    """
 
     def work(cutter: Cutter) -> ClientConnection:
         parts = urlsplit(url)
@@ -90,6 +93,8 @@ def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | Non
             logger=_quiet,
         ).__enter__()  # without it, newer versions of the library warn: it is ComfyEvents that closes the connection
 
+    if has_proxy(url):
+        return None
     try:
         return within(timeout_s, work)
     except (Overdue, *_WEBSOCKET_ERRORS):

@@ -52,6 +52,14 @@ def check_route(*urls: str) -> None:
     trusted()
 
 
+def has_proxy(url: str) -> bool:
+    """Return whether the environment sets a proxy for `url`."""
+    try:
+        return bool(select_proxy(url, get_environ_proxies(url)))
+    except ValueError:  # not a URL
+        return False
+
+
 def trusted() -> ssl.SSLContext:
     """Return a TLS context with the certificates that the environment trusts. Raises SettingsError."""
     for variable in TRUST_VARIABLES:
