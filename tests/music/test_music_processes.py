@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from random import Random
 
@@ -78,15 +79,17 @@ def test_killed_while_a_vendor_answers_it_goes_on_from_there(
     sandbox: ObservedSandbox, tmp_path: Path, kind: str
 ) -> None:
     service = ServiceProcess(tmp_path, sandbox.url, f"sqlite:{tmp_path}/music.sqlite3").start()
-    killed = threading.Event()
+    created, killed = threading.Event(), threading.Event()
 
     def kill(call: RecordedCall) -> None:
         if call.kind == kind and not killed.is_set():
+            created.wait(30)  # the first call may come before the answer to the request that began it
             service.kill()
             killed.set()
 
     sandbox.observe = kill
     number = service.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+    created.set()
     try:
         while True:
             if killed.is_set() and service.process and service.process.poll() is not None:
@@ -94,7 +97,7 @@ def test_killed_while_a_vendor_answers_it_goes_on_from_there(
             try:
                 if pushed_on(service, number) == "published":
                     break
-            except OSError:  # it has just been killed
+            except (OSError, HTTPException):  # it has just been killed
                 killed.wait(5)
             time.sleep(0.02)
     finally:
