@@ -114,9 +114,7 @@ def test_a_step_whose_service_died_continues_as_the_same_attempt(service: Servic
     eventually(lambda: sandbox.calls("imagine"))
     service.kill()
     service.start()
-    started = time.monotonic()
     eventually(lambda: service.pipeline(number)["state"] == "cover_pending")
-    assert time.monotonic() - started < 2 + 5  # MUSIC.stuck_seconds + 5
     jobs = [(job["step"], job["attempt"], job["status"]) for job in service.pipeline(number)["jobs"]]
     assert jobs == [("cover", 1, "interrupted"), ("cover", 1, "succeeded")]
 
