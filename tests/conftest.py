@@ -69,6 +69,7 @@ PROCESSES = {
     "test_music_publish",
     "test_music_secrets",
     "test_music_steps",
+    "test_music_stuck",
     "test_music_telegram",
     "test_outbox",
     "test_postgres",
