@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import bindparam, exists, func, or_, select, text
+from sqlalchemy import bindparam, exists, func, or_, select
 
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
@@ -121,8 +121,7 @@ class PipelineActions(PipelineStore):
         """Raises Refusal if as many pipelines are published today as may be, `row` among them if it is `counted`."""
         if self._uploads_per_day is None:
             return
-        if self.database.database.dialect.name == "postgresql":
-            cursor.rows(text(f"SELECT pg_advisory_xact_lock({_UPLOADS_LOCK})"))
+        cursor.lock(_UPLOADS_LOCK)
         others = {"but": 0 if counted else row.id, "since": pacific_midnight(self.clock.now())}
         begun = sum(found[0] for query in (_BEGUN, _TO_BEGIN) for found in cursor.rows(query, others))
         if begun >= self._uploads_per_day:

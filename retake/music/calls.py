@@ -6,7 +6,7 @@ A call is recorded in the transaction that checks that its attempt may still pay
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import func, insert, select, update
 
 from retake.bucket import Room
 from retake.errors import CapReached, OutcomeUnknown, Refused, VendorError
@@ -67,8 +67,7 @@ class CallBook:
         """Record that a call is about to be made. Raises CapReached, StaleRun: it must not be made then."""
         now = self.database.clock.now()
         with self.database.transaction() as cursor:
-            if self.database.database.dialect.name == "postgresql":
-                cursor.rows(text(f"SELECT pg_advisory_xact_lock({_CAP_LOCK})"))
+            cursor.lock(_CAP_LOCK)
             row = locked(cursor, attempt)
             day = now.date().isoformat()
             self._check_cap(cursor, day, intent.price_usd)

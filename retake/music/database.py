@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import ClauseElement
+from sqlalchemy import ClauseElement, ColumnElement, Table, text
+from sqlalchemy.dialects import postgresql, sqlite
 
 from retake.clock import Clock
 from retake.music.tables import SCHEMA
@@ -71,6 +72,18 @@ class Cursor:
         """Return the first row, or None."""
         found = self.rows(statement, values, name=name)
         return found[0] if found else None
+
+    def add(self, table: Table, values: Mapping[str, Any], *returned: ColumnElement[Any]) -> Row | None:
+        """Insert a row and return these columns of it, or None where one with the same key is there already. Waits for
+        another transaction that inserts the same one."""
+        dialect = sqlite if self._database.database.dialect.name == "sqlite" else postgresql
+        statement = dialect.insert(table).values(values).on_conflict_do_nothing()
+        return self.row(statement.returning(*(returned or table.primary_key.columns)))
+
+    def lock(self, number: int) -> None:
+        """Let only one transaction at a time pass here. On SQLite there is only one writer anyway."""
+        if self._database.database.dialect.name == "postgresql":
+            self.rows(text(f"SELECT pg_advisory_xact_lock({number})"))
 
     def change(self, statement: ClauseElement) -> int:
         """Execute a change that returns nothing, and return the number of rows that it changed."""

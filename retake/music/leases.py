@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 from sqlalchemy import bindparam, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from retake.music.database import MusicDatabase
 from retake.music.tables import leases
@@ -12,9 +11,8 @@ from retake.music.tables import leases
 def take_lease(database: MusicDatabase, name: str, holder: str, seconds: float) -> bool:
     """Take or renew the lease for so many seconds; return whether `holder` has it now. Raises StorageError."""
     now = database.clock.now()
-    insert = (sqlite if database.database.dialect.name == "sqlite" else postgresql).insert
     with database.transaction() as cursor:
-        cursor.change(insert(leases).values(name=name, holder="", until=now).on_conflict_do_nothing())
+        cursor.add(leases, {"name": name, "holder": "", "until": now})
         row = cursor.row(_HELD, {"wanted": name}, name="lease")
         if row and row[0] not in ("", holder) and row[1] > now:
             return False

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, func, not_, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from retake.clock import Clock
 from retake.errors import RetakeError
@@ -115,9 +114,7 @@ class PipelineStore:
             now = self.clock.now()
             first = {"state": states.running(MusicStep.COVER), "run_number": 1, "take": 1}
             values = {**new._asdict(), **first, "created_at": now, "updated_at": now}
-            insert = (sqlite if self.database.database.dialect.name == "sqlite" else postgresql).insert
-            added = insert(pipelines).values(values).on_conflict_do_nothing()
-            row = cursor.row(added.returning(*PIPELINE))
+            row = cursor.add(pipelines, values, *PIPELINE)
             if row is None:  # another process has been first, and has just committed
                 known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
                 assert known, "nothing else can be in conflict"

@@ -10,7 +10,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, true, update
+from sqlalchemy import ColumnElement, delete, func, select, true, update
 
 from retake.errors import Code, RetakeError, VendorError
 from retake.foreign_text import several_lines
@@ -135,17 +135,7 @@ class TelegramInbox:
 
     def _recorded(self, cursor: Cursor, found: TelegramUpdate) -> bool:
         """Record an update, and return whether it is new."""
-        known = select(updates.c.update_id).where(updates.c.update_id == found.update_id)
-        if self.database.database.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as insert_unless
-
-            values = self._columns(found)
-            statement = insert_unless(updates).values(values).on_conflict_do_nothing().returning(updates.c.update_id)
-            return cursor.row(statement) is not None  # waits for another process that takes the same one
-        if cursor.row(known):
-            return False
-        cursor.change(insert(updates).values(self._columns(found)))
-        return True
+        return cursor.add(updates, self._columns(found)) is not None
 
     def _columns(self, found: TelegramUpdate) -> Mapping[str, Any]:
         callback = found.tap.id if found.tap else None

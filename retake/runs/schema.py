@@ -116,7 +116,7 @@ def _changing(database: Database) -> Iterator[Connection]:
             yield connection
             connection.commit()
     except DBAPIError as error:
-        raise in_words(error.orig or error, database.name) from error
+        raise in_words(error.orig or error, database.name, database.setting) from error
 
 
 def _upgrade(connection: Connection, schema: TableSchema) -> None:
