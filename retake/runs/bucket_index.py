@@ -19,15 +19,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from hashlib import sha256
 from logging import getLogger
 from typing import Any, NamedTuple
 
 from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, NotFound
+from retake.bucket.contract import Marks, mark, write_and_delete
 from retake.clock import Clock
 from retake.errors import LeaseLost, StateError, StorageError
-from retake.runs.run import Run, is_run_id
+from retake.runs.run import Run, is_run_id, sha256_hex
 from retake.runs.run_document import RunDocument
 from retake.runs.states import RunStatus
 
@@ -35,6 +35,7 @@ _log = getLogger(__name__)
 
 
 OPEN = "runs/index/open/"
+TASKS = "runs/index/tasks/"
 ENDED = "runs/index/ended/"
 TALLY = "runs/index/ended.json"
 
@@ -69,7 +70,7 @@ def open_key(run: Run) -> str:
 
 
 def task_prefix(task_id: str) -> str:
-    return f"runs/index/tasks/{_digest(task_id)}/"
+    return f"{TASKS}{_digest(task_id)}/"
 
 
 def task_key(run: Run) -> str:
@@ -121,13 +122,14 @@ _STATUSES = {status.value: status for status in RunStatus}
 
 
 def _digest(text: str) -> str:
-    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:24]
+    return sha256_hex(text.encode(errors="surrogatepass"))[:24]
 
 
 FULL = 1000
 """How many names one ledger adds to a segment before it opens another."""
 
-_DANGLING_S = 24 * 3600.0  # the writer of a marker that is so old and has no document died
+DANGLING_S = 24 * 3600.0
+"""The writer of a marker that is so old and has no document died."""
 
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -151,11 +153,35 @@ class Tally(NamedTuple):
         return strict_json.encode({"open_segment": self.open_segment, "closed_segments": self.closed})
 
 
-class EndedIndex:
-    """The names of the runs that have ended. Changes are for the holder of the ledger's lease only."""
+def mark_open(bucket: Bucket, run: Run, *, durably: bool) -> None:
+    """Name a run that begins. One that waits for a worker is found by its name alone, so that must be durable. The
+    holder of a lease finds its run by its key, and names it again if need be (`restore_marks`)."""
+    for key in (task_key(run), open_key(run)):
+        if durably:
+            bucket.write(key, b"", ANY)
+        else:
+            mark(bucket, key)
 
-    def __init__(self, bucket: Bucket, clock: Clock, look: Look) -> None:
-        self._bucket, self._clock, self._look = bucket, clock, look
+
+def restore_marks(bucket: Bucket, run: Run) -> None:
+    """Name an open run again whose names a power cut took away."""
+    if not (isinstance(bucket, Marks) and bucket.may_forget_marks):
+        return
+    for key in (task_key(run), open_key(run)):
+        if not bucket.find(key, [""]):
+            _log.warning("%s of an open run was missing, as after a power cut; it is there again", key)
+            mark(bucket, key)
+
+
+class EndedIndex:
+    """The names of the runs that have ended. Changes are for the holder of the ledger's lease only.
+
+    With `marks`, nothing waits for the disk where a run is given the name of its end in the place of that of an open
+    one: a power cut leaves the former name, and the next segment sets it right.
+    """
+
+    def __init__(self, bucket: Bucket, clock: Clock, look: Look, *, marks: bool) -> None:
+        self._bucket, self._clock, self._look, self._marks = bucket, clock, look, marks
         self._added = 0  # since this object opened a segment
 
     def open_segment(self, bucket: Bucket) -> str:
@@ -171,9 +197,9 @@ class EndedIndex:
         """Add the name of a run whose document says that it has ended. Never raises StorageError or LeaseLost: what
         fails here is repaired when the next segment is opened."""
         self._added += 1
+        rename = mark if self._marks else write_and_delete
         try:
-            bucket.write(ended_key(run, segment), b"", ANY)
-            bucket.delete(open_key(run))
+            rename(bucket, ended_key(run, segment), open_key(run))
         except (StorageError, LeaseLost) as error:
             _log.warning("%s has ended and is saved, but is not yet indexed as ended: %s", run.run_id, error)
 
@@ -189,7 +215,7 @@ class EndedIndex:
             except StateError as error:
                 _log.warning("%s", error)
                 continue
-            if found is None and self._clock.now().timestamp() - it.modified > _DANGLING_S:
+            if found is None and self._clock.now().timestamp() - it.modified > DANGLING_S:
                 bucket.delete(it.key)
             if found and (run := found[0].run).ended:
                 if run.run_id not in filed:
@@ -219,6 +245,16 @@ def open_segment(bucket: Bucket, tally: Tally | None, moment: datetime) -> str:
         number += 1
     bucket.write(TALLY, Tally(segment_of(moment, number), closed).encode(), ANY)
     return segment_of(moment, number)
+
+
+def recount(bucket: Bucket, moment: datetime) -> None:
+    """Make the tally again from the names, under the ledger's lease. Where it is lost, a new segment is opened."""
+    tally = read_tally(bucket)
+    if tally is None:
+        open_segment(bucket, None, moment)
+        return
+    names = [it for it in ended(bucket.list(ENDED)) if it[0] != tally.open_segment]
+    bucket.write(TALLY, Tally(tally.open_segment, _counted(names)).encode(), ANY)
 
 
 def is_open(tally: Tally, moment: datetime) -> bool:

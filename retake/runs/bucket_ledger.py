@@ -31,12 +31,12 @@ from retake.runs.bucket_index import (
     OPEN,
     EndedIndex,
     closed_counts,
+    mark_open,
     newest,
-    open_key,
     opened,
     read_tally,
+    restore_marks,
     tag_of,
-    task_key,
     task_prefix,
     time_of,
     uncounted,
@@ -135,8 +135,9 @@ class RunDocuments:
         self._known.pop(run_id, None)
 
     def events(self, run_id: str) -> list[Event]:
-        """Return all events of the run. Raises UnknownRun, and StateError also for a missing segment."""
-        doc, _ = self.read(run_id)
+        """Return all events of the run, from memory if they are there. Raises UnknownRun, and StateError also for a
+        missing segment."""
+        doc, _ = self._known.get(run_id) or self.read(run_id)
         older = (self._segment(run_id, name) for name in doc.segments)
         return [event for events in (*older, doc.events(run_key(run_id))) for event in events]
 
@@ -221,7 +222,7 @@ class BucketLedger(Ledger):
         self._bucket, self._clock = bucket, clock
         self._lease, self._lease_name, self._patience_s = lease, lease_name, patience_s
         self._documents = RunDocuments(bucket, most_events=most_events, cached=lease is not None)
-        self._ended = EndedIndex(bucket, clock, self._documents.look)
+        self._ended = EndedIndex(bucket, clock, self._documents.look, marks=lease is not None)
         self._here = threading.RLock()  # threads of one process wait for each other here
 
     # --- changes ------------------------------------------------------------------------------------------------
@@ -234,10 +235,13 @@ class BucketLedger(Ledger):
                 return found
             attempt = self._documents.next_attempt(request.task_id)
             run, event = new_run(request, attempt, at=self._clock.now())
-            bucket.write(task_key(run), b"", ANY)
-            bucket.write(open_key(run), b"", ANY)
-            self._documents.save(bucket, new_document(run, [event]), ABSENT)
-        return run
+            doc = new_document(run, [event])
+            if request.worker:  # one write: nobody else can see it queued in between, since changes are exclusive
+                claim = Transition(Trigger.WORKER_CLAIM, request.actor, request.worker, trace_id=request.trace_id)
+                doc = doc.after(*moved(run, claim, doc.next_seq, at=self._clock.now()))
+            mark_open(bucket, run, durably=self._lease is None or request.worker is None)
+            self._documents.save(bucket, doc, ABSENT)
+        return doc.run
 
     def _move(self, run: Run, transition: Transition) -> Run:
         def change(doc: RunDocument) -> RunDocument:
@@ -284,6 +288,8 @@ class BucketLedger(Ledger):
 
     def _find(self, key: str) -> Run | None:
         found = self._documents.look(run_id_of(key))
+        if found and self._lease and not found[0].run.ended:
+            restore_marks(LeasedBucket(self._bucket, self._lease), found[0].run)
         return found[0].run if found else None
 
     def _of_task(self, task_id: str) -> list[Run]:

@@ -1,8 +1,8 @@
 """The connections and transactions of a SQL ledger, and database errors with advice."""
 
+import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,10 @@ CONNECT_S = 10
 LEDGER_SETTING = "STORAGE.ledger"
 
 
+JSON = json.JSONEncoder().encode
+"""As `json.dumps`, without the choice among options in each call."""
+
+
 class AttemptTaken(Exception):
     """Another run of the task took this attempt first: the ledger takes the next one."""
 
@@ -43,7 +47,8 @@ class Database:
         driver = engine.dialect.loaded_dbapi
         self._errors: type[Exception] = driver.Error
         self._integrity: type[Exception] = driver.IntegrityError
-        self._begin = "BEGIN IMMEDIATE" if self.dialect.name == "sqlite" else "BEGIN"
+        self._in_transactions = self.dialect.name == "sqlite"
+        self._begin = "BEGIN IMMEDIATE" if self._in_transactions else "BEGIN"
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -51,52 +56,45 @@ class Database:
             self._idle.pop().close()
         self.engine.dispose()
 
-    @contextmanager
-    def cursor(self) -> Iterator[Any]:
-        """Yield a cursor of the driver that commits each statement. Raises StorageError, AttemptTaken."""
-        connection = self._connection()
-        cursor = None
-        try:
-            cursor = connection.cursor()
-            yield cursor
-        except self._errors as error:
-            if self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
-                connection.invalidate(error)
-                self.close()  # the idle ones are lost too
-            raise self._in_words(error) from error
-        finally:
-            if cursor:
-                cursor.close()
-            if connection.is_valid:
-                self._idle.append(connection)
-            else:
-                connection.close()
+    def cursor(self) -> AbstractContextManager[Any]:
+        """Return a context with a cursor of the driver that commits each statement. Raises StorageError, AttemptTaken
+        there."""
+        return BorrowedCursor(self)
 
-    def _connection(self) -> PoolProxiedConnection:
-        with suppress(IndexError):
-            return self._idle.pop()
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Return a context with a cursor whose statements are committed together, or rolled back. On SQLite it begins
+        by taking the write lock."""
+        return CursorTransaction(self.cursor(), self._begin, self._errors)
+
+    def write(self) -> AbstractContextManager[Any]:
+        """Return a cursor for one `Write`, in a transaction where that takes several statements."""
+        return self.transaction() if self._in_transactions else self.cursor()
+
+    def lend(self) -> PoolProxiedConnection:
+        """Return a connection, for one block; `take_back` gets it afterwards. Raises StorageError."""
+        if self._idle:
+            with suppress(IndexError):  # another thread was faster
+                return self._idle.pop()
         try:
             return self.engine.raw_connection()
         except (self._errors, DBAPIError) as error:
             raise self._in_words(error) from error
 
-    @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """Yield a cursor whose statements are committed together, or rolled back. On SQLite it takes the write lock at
-        the start."""
-        with self.cursor() as cursor:
-            cursor.execute(self._begin)
-            try:
-                yield cursor
-                cursor.execute("COMMIT")
-            except BaseException:
-                with suppress(self._errors):  # the connection was lost, or SQLite has rolled back already
-                    cursor.execute("ROLLBACK")
-                raise
-
-    def write(self) -> Any:
-        """Return a cursor for one `Write`, in a transaction where that takes several statements."""
-        return self.transaction() if self.dialect.name == "sqlite" else self.cursor()
+    def take_back(self, connection: PoolProxiedConnection, error: BaseException | None) -> None:
+        """Keep a connection for the next block. Raises what the driver's `error` means for the caller."""
+        if error is None:
+            self._idle.append(connection)
+            return
+        ours = isinstance(error, self._errors)
+        if ours and self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
+            connection.invalidate(error)
+            self.close()  # the idle ones are lost too
+        if connection.is_valid:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        if ours:
+            raise self._in_words(error) from error  # type: ignore[arg-type]
 
     def _in_words(self, error: Exception) -> Exception:
         driven = error.orig if isinstance(error, DBAPIError) and error.orig else error
@@ -109,6 +107,67 @@ class Database:
         if diagnosis is not None:
             return bool(diagnosis.constraint_name == TAKEN_ATTEMPT)
         return "task_runs.attempt" in str(error)
+
+
+class BorrowedCursor:
+    """A cursor of the driver on one of the idle connections.
+
+    A class, as `CursorTransaction` is: generators take several times as long, which shows beside a statement of SQLite.
+    """
+
+    __slots__ = ("_connection", "_cursor", "_database")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cursor: Any = None
+
+    def __enter__(self) -> Any:
+        connection = self._connection = self._database.lend()
+        try:
+            self._cursor = connection.dbapi_connection.cursor()  # type: ignore[union-attr]
+        except BaseException as error:
+            self._database.take_back(connection, error)
+            raise
+        return self._cursor
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._cursor.close()
+        self._database.take_back(self._connection, error)
+
+
+class CursorTransaction:
+    """A transaction on a borrowed cursor."""
+
+    __slots__ = ("_begin", "_borrowed", "_cursor", "_errors")
+
+    def __init__(self, borrowed: AbstractContextManager[Any], begin: str, errors: type[Exception]) -> None:
+        self._borrowed, self._begin, self._errors = borrowed, begin, errors
+        self._cursor: Any = None
+
+    def __enter__(self) -> Any:
+        cursor = self._cursor = self._borrowed.__enter__()
+        try:
+            cursor.execute(self._begin)
+        except BaseException as error:
+            self._borrowed.__exit__(type(error), error, error.__traceback__)
+            raise
+        return cursor
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            try:
+                self._cursor.execute("COMMIT")
+            except BaseException as failed:
+                self._undo(failed)
+                raise
+            self._borrowed.__exit__(None, None, None)
+        else:
+            self._undo(error)
+
+    def _undo(self, error: BaseException) -> None:
+        with suppress(self._errors):  # the connection was lost, or SQLite has rolled back already
+            self._cursor.execute("ROLLBACK")
+        self._borrowed.__exit__(type(error), error, error.__traceback__)
 
 
 def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> RetakeError:
@@ -141,15 +200,16 @@ ADVICE = {
 """Advice, by a part of the driver's message."""
 
 
-def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
-    """Return the database at `url`, which connects when first used; `setting` is where the URL stands.
+def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_s: int = CONNECT_S) -> Database:
+    """Return the database at `url`, which connects when first used; `setting` is where the URL stands. A server has
+    `connect_s` seconds to accept a connection, see CONNECT_S.
 
     Raises SettingsError for an invalid URL.
     """
     kind, _, rest = url.partition(":")
     if kind == "sqlite":
         return sqlite_file(rest, read_only=read_only, setting=setting)
-    return server(url, read_only=read_only, setting=setting)
+    return server(url, read_only=read_only, setting=setting, connect_s=connect_s)
 
 
 def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
@@ -170,7 +230,7 @@ def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) ->
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, paramstyle="named")
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, paramstyle="qmark", json_serializer=JSON)
     return Database(engine, f"sqlite:{path}", setting)
 
 
@@ -189,11 +249,11 @@ def nowhere() -> Database:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool, paramstyle="named")
+    engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool, paramstyle="qmark", json_serializer=JSON)
     return Database(engine, "an empty ledger")
 
 
-def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
+def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_s: int = CONNECT_S) -> Database:
     """Return the PostgreSQL database at `url`. Raises SettingsError."""
     require("postgres", f"{setting}: a ledger in PostgreSQL")
     import psycopg
@@ -201,7 +261,14 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Datab
     try:
         parsed = make_url(url).set(drivername="postgresql+psycopg")
         named = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
-        engine = create_engine(parsed, module=psycopg, use_native_hstore=False, poolclass=NullPool, **_timeout(parsed))
+        engine = create_engine(
+            parsed,
+            module=psycopg,
+            use_native_hstore=False,
+            poolclass=NullPool,
+            paramstyle="format",
+            **_timeout(parsed, connect_s),
+        )
     except (ArgumentError, ValueError, TypeError) as error:
         raise SettingsError(
             f'{setting}: "{redact(url)}" is not the URL of a database; use postgresql://USER@HOST:PORT/DATABASE'
@@ -217,9 +284,9 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Datab
     return Database(engine, named, setting)
 
 
-def _timeout(url: URL) -> dict[str, Any]:
+def _timeout(url: URL, connect_s: int) -> dict[str, Any]:
     import os
 
     if "connect_timeout" in url.query or "PGCONNECT_TIMEOUT" in os.environ:
         return {}
-    return {"connect_args": {"connect_timeout": CONNECT_S}}
+    return {"connect_args": {"connect_timeout": connect_s}}

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from retake.clock import SystemClock
 from retake.errors import SettingsError, redact
 from retake.runs import validation
 from retake.runs.run import Event, Note, Run, RunRequest, Transition, UnknownRun, is_run_id
@@ -76,19 +77,37 @@ class Ledger(LedgerStore):
     # --- changes ------------------------------------------------------------------------------------------------
 
     def create_for_task(
-        self, task_id: str, idempotency_key: str, *, actor: str, pipeline: str = "", trace_id: str | None = None
+        self,
+        task_id: str,
+        idempotency_key: str,
+        *,
+        actor: str,
+        pipeline: str = "",
+        trace_id: str | None = None,
+        worker: str | None = None,
     ) -> Run:
         """Create a queued run with the task's next attempt, or return the run that has this key already, of whatever
-        task."""
-        return self._create(
+        task. With a `worker`, who begins at once, it is claimed for that one if it is queued: in the same write where
+        the ledger can.
+
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
+        >>> run.status.value, run == ledger.create_for_task("aurora", "posters/aurora", actor="shop")
+        ('queued', True)
+        """
+        run = self._create(
             RunRequest(
                 validation.name("task_id", task_id),
                 validation.name("idempotency_key", idempotency_key),
                 validation.name("actor", actor),
                 validation.column("pipeline", pipeline),
                 validation.optional_name("trace_id", trace_id or None),
+                validation.optional_name("worker", worker),
             )
         )
+        if worker is None or run.status is not RunStatus.QUEUED:
+            return run
+        return self.move(run, Trigger.WORKER_CLAIM, actor=actor, worker=worker, trace_id=trace_id)
 
     def move(
         self,
@@ -111,12 +130,12 @@ class Ledger(LedgerStore):
         transition = Transition(
             trigger,
             validation.name("actor", actor),
-            worker=validation.optional_name("worker", worker),
-            next_retry_at=validation.moment("next_retry_at", next_retry_at) if next_retry_at is not None else None,
-            error=validation.record(error, needs_code=not error_code) if error else None,
-            error_code=validation.optional_name("error_code", error_code or None),
-            notes=[Note(kind, payload) for kind, payload in validation.notes(notes)],
-            trace_id=validation.optional_name("trace_id", trace_id or None),
+            None if worker is None else validation.name("worker", worker),
+            None if next_retry_at is None else validation.moment("next_retry_at", next_retry_at),
+            validation.record(error, needs_code=not error_code) if error else None,
+            validation.name("error_code", error_code) if error_code else None,
+            [Note(kind, payload) for kind, payload in validation.notes(notes)] if notes else (),
+            validation.name("trace_id", trace_id) if trace_id else None,
         )
         return self._move(_known(run), transition)
 
@@ -173,7 +192,13 @@ class Ledger(LedgerStore):
 
     def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
         """Return the runs in one of these states (all states if none is given), the last changed first: by
-        `updated_at`, then run_id, both descending."""
+        `updated_at`, then run_id, both descending.
+
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> _ = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
+        >>> [run.task_id for run in ledger.runs(status=[RunStatus.QUEUED])]
+        ['aurora']
+        """
         if limit <= 0 or not _may_have_runs(pipeline):
             return []
         return self._runs(frozenset(status or RunStatus), pipeline, min(limit, MOST_LISTED))
@@ -209,7 +234,12 @@ def _may_have_runs(pipeline: str | None) -> bool:
 
 
 def open_ledger(
-    url: str | None, bucket: "Bucket", clock: "Clock", *, lease: "Lease | None" = None, read_only: bool = False
+    url: str | None,
+    bucket: "Bucket | None" = None,
+    clock: "Clock | None" = None,
+    *,
+    lease: "Lease | None" = None,
+    read_only: bool = False,
 ) -> Ledger:
     """Open the ledger that `url` names; None means the bucket itself, under "runs/".
 
@@ -218,10 +248,19 @@ def open_ledger(
     nothing is created or changed.
 
     A ledger in the bucket makes its changes under `lease`; without one it takes a lease of its own for each change.
+    `clock` is the machine's own unless one is given.
 
-    Raises SettingsError for a URL that names no ledger, StorageError, and StateError for tables of a newer version.
+    Raises SettingsError for a URL that names no ledger, StorageError, StateError for tables of a newer version, and
+    ValueError for neither a URL nor a bucket.
+
+    >>> ledger = open_ledger("sqlite:posters.db")
+    >>> ledger.runs()
+    []
     """
+    clock = clock or SystemClock()
     if url is None:
+        if bucket is None:
+            raise ValueError("a ledger is in a bucket or at a URL; found neither")
         from retake.runs.bucket_ledger import BucketLedger
 
         return BucketLedger(bucket, clock, lease=lease)

@@ -42,6 +42,11 @@ class Recovery:
 
     `patience_s` is how many seconds a run may go without a heartbeat. Only for pipelines whose workers send heartbeats;
     a pipeline of ticks is silent between two ticks.
+
+    >>> from retake.clock import SystemClock
+    >>> from retake.runs import open_ledger
+    >>> Recovery(open_ledger("sqlite:posters.db"), SystemClock()).sweep()
+    Swept(interrupted=[], given_up=[])
     """
 
     def __init__(

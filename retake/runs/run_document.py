@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn
 
 from retake.clock import parse_stamp
@@ -85,6 +84,8 @@ def shortened(doc: RunDocument, most_events: int, *, too_large: bool) -> tuple[R
     The oldest three quarters of the events move, or half of them if the document is `too_large` without having more
     than `most_events`. The name of a segment depends on its content, so that writing it twice does no harm.
     """
+    from hashlib import sha256
+
     events, segments = doc.raw["events"], doc.segments
     going = max(1, len(events) // 2 if too_large else len(events) - max(1, most_events // 4))
     old, new = events[:going], events[going:]
@@ -137,15 +138,18 @@ def _encoded(key: str, raw: Mapping[str, Any]) -> bytes:
         _refuse(key, "the whole document", "is nested too deep to be saved")
 
 
+_ASCII, _UNICODE = json.JSONEncoder().encode, json.JSONEncoder(ensure_ascii=False).encode
+"""As `json.dumps`, which makes an encoder in each call that has options."""
+
+
 def _lines(raw: Mapping[str, Any], *, ensure_ascii: bool) -> str:
     """Return readable JSON, with a line for each key and each event.
 
-    Not `strict_json.encode`: with `indent`, json encodes in Python instead of C, many times as slow, and a document is
-    written again with each event. Lone surrogates are kept as there.
+    Not `strict_json.encode`, which encodes in Python instead of C, many times as slow, and a document is written again
+    with each event. Lone surrogates are kept as there.
     """
 
-    def written(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii)
+    written = _ASCII if ensure_ascii else _UNICODE
 
     def shown(key: str, value: Any) -> str:
         if key != "events" or not value:

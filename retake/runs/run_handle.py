@@ -1,15 +1,16 @@
 """A worker's handle on its run: it sends heartbeats, and says when the run was taken away."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
+from typing import Any
 
 from retake.clock import Clock
 from retake.errors import RetakeError
 from retake.runs import Ledger
-from retake.runs.run import Run, StaleRun, UnknownRun
+from retake.runs.run import BY_WORKER, STEP_DONE, Run, StaleRun, UnknownRun
 
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats. Recovery waits several times as long (retake.runs.recovery.PATIENCE_S)."""
@@ -36,6 +37,19 @@ class RunHandle:
         """Raise StaleRun if the run was taken away. Call it before each payment.
 
         Asks the ledger only if the last heartbeat is old, since this process may have been frozen meanwhile.
+
+        >>> from retake.clock import FakeClock
+        >>> from retake.runs import open_ledger
+        >>> from retake.runs.states import Trigger
+        >>> ledger, clock = open_ledger("sqlite:posters.db"), FakeClock()
+        >>> queued = ledger.create_for_task("aurora", "posters/aurora", actor="shop")
+        >>> handle = RunHandle(ledger, ledger.claim("worker 1"), clock)
+        >>> handle.check()
+        >>> _ = ledger.move(ledger.get(queued.run_id), Trigger.CANCEL_COMMAND, actor="operator")
+        >>> clock.sleep(60)
+        >>> handle.check()
+        Traceback (most recent call last):
+        retake.runs.run.StaleRun: run-... was taken away while it was worked on: ...
         """
         if not self._lost and (self._clock.now() - self._heard_at).total_seconds() > self._heartbeat_s:
             self.heartbeat()
@@ -52,6 +66,39 @@ class RunHandle:
             self._heard_at = self._clock.now()
 
     beat = heartbeat  # its former name
+
+    def steps_done(self) -> dict[str, dict[str, Any]]:
+        """Return what `step_done` has recorded for this run, by step, also by workers that died since.
+
+        Raises StorageError.
+
+        >>> from retake.clock import SystemClock
+        >>> from retake.runs import open_ledger
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop")
+        >>> handle = RunHandle(ledger, run, SystemClock())
+        >>> handle.step_done("sketch", {"file": "aurora.sketch"})
+        >>> handle.steps_done()
+        {'sketch': {'file': 'aurora.sketch'}}
+        """
+        found = [event.payload for event in self._ledger.events(self.run.run_id) if event.kind == STEP_DONE]
+        return {str(it.get("step")): {key: it[key] for key in it if key not in ("step", "actor")} for it in found}
+
+    def step_done(self, step: str, facts: Mapping[str, Any] | None = None) -> None:
+        """Record that a step of the job is done, with `facts` (JSON) about it, so that it is not done again.
+
+        A crash just before this leaves a step that is done and not recorded: what a step does must bear to be begun
+        again, or be found. Raises StorageError, and `validation.InvalidField` for facts that no ledger can store.
+
+        >>> from retake.clock import SystemClock
+        >>> from retake.runs import open_ledger
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop")
+        >>> RunHandle(ledger, run, SystemClock()).step_done("sketch")
+        >>> [event.payload["step"] for event in ledger.events(run.run_id) if event.kind == "run.step.done"]
+        ['sketch']
+        """
+        self._ledger.note(self.run, STEP_DONE, {**(facts or {}), "step": step}, actor=BY_WORKER)
 
     def revoke(self, why: str) -> None:
         """Take the run away from a job that has been given up: its next `check` raises StaleRun."""

@@ -31,7 +31,7 @@ class TableSchema(NamedTuple):
         return self.revisions[-1]
 
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 VERSION_TABLE = "retake_schema"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -111,7 +111,7 @@ def _changing(database: Database) -> Iterator[Connection]:
             if database.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
-                connection.exec_driver_sql("BEGIN")
+                connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")  # see what others commit meanwhile
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             yield connection
             connection.commit()

@@ -16,7 +16,7 @@ from retake.runs.database import Database, open_database
 from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
 from retake.runs.run import CHANGED, Event
 from retake.runs.schema import for_reading
-from retake.runs.statements import EVENT, Prepared
+from retake.runs.statements import EVENT, prepared
 from retake.runs.tables import events, task_runs
 
 TOGETHER = 200
@@ -49,10 +49,8 @@ class SqlHistory:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        name = database.dialect.name
-        self._segments, self._marks, self._read = (
-            Prepared(query(name), database.dialect) for query in (_segments, _marks, _read)
-        )
+        queries = _segments, _marks, _read
+        self._segments, self._marks, self._read = (prepared(query, database.dialect) for query in queries)
         self.close = weakref.finalize(self, database.close)
         """Close the connections. Done at the latest when the history is garbage."""
 

@@ -6,6 +6,7 @@ that are locked (SKIP LOCKED); SQLite has one writer at a time anyway.
 """
 
 import weakref
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -16,7 +17,7 @@ from retake.runs import Ledger
 from retake.runs.database import AttemptTaken, Database, open_database
 from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, moved, new_run, noted
 from retake.runs.schema import bring_up_to_date, for_reading
-from retake.runs.statements import MOVED, Queries, Updates
+from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 TRIES = 1000
@@ -46,7 +47,7 @@ class SqlLedger(Ledger):
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._queries, self._updates = Queries(database.dialect), Updates(database.dialect)
+        self._queries, self._updates = statements(database.dialect)
         self.close = weakref.finalize(self, database.close)
         """Close the connections. Done at the latest when the ledger is garbage."""
 
@@ -79,8 +80,11 @@ class SqlLedger(Ledger):
 
     def _counts(self, pipeline: str | None) -> Mapping[RunStatus, int]:
         statement = self._queries.counts if pipeline is None else self._queries.pipeline_counts
+        counts: Counter[RunStatus] = Counter()
         with self._database.cursor() as cursor:
-            return dict(row[:2] for row in statement.run(cursor, {"pipeline": pipeline}))
+            for status, runs in statement.run(cursor, {"pipeline": pipeline}):
+                counts[status] += runs
+        return counts
 
     def _events(self, run_id: str) -> list[Event]:
         with self._database.cursor() as cursor:
@@ -164,9 +168,9 @@ class SqlLedger(Ledger):
     # --- shared -------------------------------------------------------------------------------------------------------
 
     def _save(self, cursor: Any, run: Run, after: Run, new: list[Event]) -> int | None:
-        values = {"of_run": run.run_id, "of_version": run.version, "new_events": len(new)}
-        columns = _columns(after)
-        return self._updates.move.run(cursor, values | {name: columns[name] for name in MOVED}, new)
+        values = _columns(after)
+        values["of_run"], values["of_version"], values["new_events"] = run.run_id, run.version, len(new)
+        return self._updates.move.run(cursor, values, new)
 
     def _stale(self, run: Run) -> StaleRun:
         found = self._get(run.run_id)

@@ -5,8 +5,9 @@ A write is a change of one row of `task_runs` that returns `run_id` and `last_se
 three, in a transaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -29,7 +30,7 @@ from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from retake.runs.run import Event, Run
 from retake.runs.states import TAKEN_UP, RunStatus
-from retake.runs.tables import events, task_runs
+from retake.runs.tables import events, run_counts, task_runs
 
 RUN = tuple(task_runs.c)[: len(Run._fields)]
 EVENT = tuple(events.c)
@@ -55,24 +56,48 @@ class Prepared:
         self.sql = str(compiled)
         self._fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         into = {name: bind.type.dialect_impl(dialect).bind_processor(dialect) for name, bind in compiled.binds.items()}
-        self._into = [(name, process) for name, process in into.items() if process]
+        self._names = tuple(compiled.positiontup)
+        self._pick = itemgetter(*self._names) if len(self._names) > 1 else None
+        self._into = [(place, process) for place, name in enumerate(self._names) if (process := into[name])]
         columns = getattr(statement, "exported_columns", ())
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+        self._converts = any(self._out)
 
     def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
         """Execute the statement and return its rows. Raises the driver's errors."""
         cursor.execute(self.sql, self.given(values))
-        return [self._row(row) for row in cursor.fetchall()] if self._out else []
+        if not self._out:
+            return []
+        found: list[Row] = cursor.fetchall()
+        return [self._row(row) for row in found] if self._converts else found
 
-    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `values` as the driver takes them. Values that the statement does not use are allowed."""
-        given = {**self._fixed, **values}
-        for name, process in self._into:
-            given[name] = process(given[name])
-        return given
+    def given(self, values: Mapping[str, Any]) -> Row:
+        """Return `values` as the driver takes them, in order. Values that the statement does not use are allowed."""
+        if self._fixed:
+            values = {**self._fixed, **values}
+        return self.converted(self._pick(values) if self._pick else [values[name] for name in self._names])
+
+    def converted(self, values: Sequence[Any]) -> Row:
+        """Return values that are in the statement's order as the driver takes them."""
+        given = [*values]
+        for place, process in self._into:
+            given[place] = process(given[place])
+        return tuple(given)
 
     def _row(self, row: Sequence[Any]) -> Row:
         return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
+
+
+_prepared: dict[tuple[str, Callable[[str], ClauseElement]], Prepared] = {}
+
+
+def prepared(query: Callable[[str], ClauseElement], dialect: Dialect) -> Prepared:
+    """Return the statement that `query` makes for a kind of database, given its name. It is compiled once in a process:
+    this takes longer than many statements do, and what is compiled for one database serves all of its kind."""
+    key = dialect.name, query
+    if key not in _prepared:
+        _prepared[key] = Prepared(query(dialect.name), dialect)
+    return _prepared[key]
 
 
 class Write:
@@ -82,6 +107,7 @@ class Write:
         self._statement, self._dialect = change, dialect
         self._change = Prepared(change, dialect)
         self._event = Prepared(insert(events).values({it.name: bindparam(it.name) for it in EVENT}), dialect)
+        self._at_once = dialect.name == "postgresql"
         self._whole: dict[int, Prepared] = {}
 
     def run(self, cursor: Any, values: Mapping[str, Any], new: Sequence[Event]) -> int | None:
@@ -89,26 +115,24 @@ class Write:
 
         The events get the run's next numbers; their own are ignored. Raises the driver's errors.
         """
-        if self._dialect.name == "postgresql":
-            numbered = ((f"{name}_{n}", value) for n, event in enumerate(new) for name, value in _kept(event).items())
-            rows = self._with_events(len(new)).run(cursor, {**values, **dict(numbered)})
+        if self._at_once:
+            named = dict(values)
+            for n, (_, _, kind, at, trace_id, payload) in enumerate(new):
+                named |= {f"kind_{n}": kind, f"at_{n}": at, f"trace_id_{n}": trace_id, f"payload_{n}": payload}
+            rows = self._with_events(len(new)).run(cursor, named)
             return max(seq for (seq,) in rows) if rows else None
         rows = self._change.run(cursor, values)
         if not rows:
             return None
         run_id, last = rows[0]
         for number, event in enumerate(new, last - len(new) + 1):
-            self._event.run(cursor, {**_kept(event), "run_id": run_id, "seq": number})
+            cursor.execute(self._event.sql, self._event.converted((run_id, number, *event[2:])))
         return int(last)
 
     def _with_events(self, number: int) -> Prepared:
         if number not in self._whole:
             self._whole[number] = Prepared(_with_events(self._statement, number), self._dialect)
         return self._whole[number]
-
-
-def _kept(event: Event) -> dict[str, Any]:
-    return {"kind": event.kind, "at": event.at, "trace_id": event.trace_id, "payload": event.payload}
 
 
 def _with_events(change: Change, number: int) -> ReturningInsert[Any]:
@@ -176,11 +200,12 @@ class Queries(_Statements):
 
     @cached_property
     def counts(self) -> Prepared:
-        return self._prepare(_counts())
+        return self._prepare(_counts("all"))
 
     @cached_property
     def pipeline_counts(self) -> Prepared:
-        return self._prepare(_of_pipeline(_counts()))
+        of_one = run_counts.c.pipeline == bindparam("pipeline")
+        return self._prepare(_counts("pipeline").where(of_one))
 
     def listing(self, statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Prepared:
         """Return the statement for the last `number` runs in these states."""
@@ -226,6 +251,16 @@ class Updates(_Statements):
         return self._prepare(_claim(of_pipeline=True))
 
 
+_statements: dict[str, tuple[Queries, Updates]] = {}
+
+
+def statements(dialect: Dialect) -> tuple[Queries, Updates]:
+    """Return the statements for a kind of database, which all ledgers of a process share (see `prepared`)."""
+    if dialect.name not in _statements:
+        _statements[dialect.name] = Queries(dialect), Updates(dialect)
+    return _statements[dialect.name]
+
+
 def _in(status: RunStatus) -> ColumnElement[bool]:
     return task_runs.c.run_status == literal_column(f"'{status.value}'")
 
@@ -243,8 +278,9 @@ def _next_attempt() -> Select[Any]:
     return select((last + literal_column("1")).label("next")).where(task_runs.c.task_id == bindparam("task"))
 
 
-def _counts() -> Select[Any]:
-    return select(task_runs.c.run_status, func.count()).group_by(task_runs.c.run_status)
+def _counts(scope: str) -> Select[Any]:
+    """Return the query for the rows that triggers keep; those of a state have to be added up."""
+    return select(run_counts.c.run_status, run_counts.c.runs).where(run_counts.c.scope == literal_column(f"'{scope}'"))
 
 
 def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:

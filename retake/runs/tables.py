@@ -1,4 +1,5 @@
-"""The tables `task_runs` and `events` of a SQL ledger, with their constraints.
+"""The tables `task_runs` and `events` of a SQL ledger, with their constraints; and `run_counts`, how many runs are in
+each state, which triggers keep.
 
 The columns are those in docs/protocol.md, section "Fields of a run", and docs/protocol.md, section "Events".
 retake/runs/migrations creates them, and a test compares the two. Every index serves a query in
@@ -6,12 +7,15 @@ retake/runs/statements.py.
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     CheckConstraint,
     Column,
+    Connection,
     DateTime,
     Dialect,
     ForeignKey,
@@ -23,10 +27,12 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    event,
     text,
 )
 from sqlalchemy.types import TypeEngine
 
+from retake.runs.count_triggers import TRIGGERS
 from retake.runs.states import RunStatus
 
 TAKEN_ATTEMPT = "uq_task_runs_task_id_attempt"
@@ -49,15 +55,27 @@ class UtcDateTime(TypeDecorator[datetime]):
         return dialect.type_descriptor(Text() if dialect.name == "sqlite" else DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        if value is None or dialect.name != "sqlite":
-            return value
-        return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+        return _as_text(value) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
         moment = datetime.fromisoformat(value) if dialect.name == "sqlite" else value
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+
+    # Without what SQLAlchemy puts around the methods above: they are called for each value of each statement.
+
+    def bind_processor(self, dialect: Dialect) -> Any:
+        return _as_text if dialect.name == "sqlite" else None
+
+
+def _as_text(value: datetime | None) -> str | None:
+    return None if value is None else _text_of(value)
+
+
+@lru_cache(maxsize=64)  # the same time goes into several columns and rows
+def _text_of(value: datetime) -> str:
+    return f"{value.astimezone(UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 class RunStatusText(TypeDecorator[RunStatus]):
@@ -67,10 +85,17 @@ class RunStatusText(TypeDecorator[RunStatus]):
     cache_ok = True
 
     def process_bind_param(self, value: RunStatus | None, dialect: Dialect) -> str | None:
-        return value.value if value else None
+        return _name(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> RunStatus | None:
         return RunStatus(value) if value else None
+
+    def bind_processor(self, dialect: Dialect) -> Any:
+        return _name
+
+
+def _name(value: RunStatus | None) -> str | None:
+    return str(value) if value else None
 
 
 def required(name: str, kind: type[TypeEngine[Any]]) -> Column[Any]:
@@ -138,13 +163,33 @@ events = Table(
 )
 
 
+run_counts = Table(
+    "run_counts",
+    metadata,
+    required("scope", Text),  # "all"; "pipeline": the runs of one; "replaced": see the triggers of SQLite
+    required("pipeline", Text),  # "" for all
+    required("run_status", RunStatusText),
+    required("slot", Integer),  # the number is the sum over the slots: retake/runs/count_triggers.py
+    required("runs", BigInteger),
+    PrimaryKeyConstraint("scope", "pipeline", "run_status", "slot", name="pk_run_counts"),
+    CheckConstraint("scope IN ('all', 'pipeline', 'replaced')", name="ck_run_counts_scope"),
+    sqlite_with_rowid=False,
+)
+
+
+@event.listens_for(task_runs, "after_create")
+def create_triggers(_table: Table, connection: Connection, **_more: object) -> None:
+    for statement in TRIGGERS[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+
+
 def only_where_set(name: str, column: str, *columns: str) -> Index:
     """Return an index of the runs where `column` is set, which stays small however many runs there are."""
     only = text(f"{column} IS NOT NULL")
     return Index(name, *(task_runs.c[it] for it in columns), sqlite_where=only, postgresql_where=only)
 
 
-# Lists, counts, and claims of interrupted and queued runs: of all pipelines, and of one.
+# Lists, totals, and claims of interrupted and queued runs: of all pipelines, and of one.
 Index("ix_task_runs_status", *(task_runs.c[it] for it in ("run_status", "updated_at", "run_id")))
 Index("ix_task_runs_pipeline", *(task_runs.c[it] for it in ("pipeline", "run_status", "updated_at", "run_id")))
 # Claims of retries that are due, and silent runs.

@@ -40,7 +40,7 @@ class InvalidField(RunError, ValueError):
 def name(field: str, value: object) -> str:
     """Return `value` if it is a name: text that is not blank, within the limits of `column`. Raises InvalidField."""
     text = column(field, value)
-    if not text.strip():
+    if not text or text.isspace():
         raise InvalidField(field, "has to be a text that is not empty")
     return text
 
@@ -57,12 +57,12 @@ def column(field: str, value: object) -> str:
     if "\0" in value:
         raise InvalidField(field, "has a NUL character in it, which PostgreSQL cannot store")
     try:
-        size = len(value.encode())
+        size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError:
         raise InvalidField(field, "has half of a surrogate pair in it, which UTF-8 cannot encode") from None
     if size > LONGEST_NAME:
         raise InvalidField(field, f"is {size:,} bytes long, and {LONGEST_NAME:,} are allowed")
-    return str(value)
+    return value if type(value) is str else str(value)
 
 
 def is_column(value: str) -> bool:
@@ -158,6 +158,12 @@ class _Copy:
         self.odd = ""  # the path of text that only JSON can represent
         self._left = LARGEST_PAYLOAD
 
+    @property
+    def may_be_too_large(self) -> bool:
+        """Return whether the JSON has to be measured. A value counts 1 and has at most 30 bytes besides its characters,
+        which count 1 and have at most 12 bytes each; four bits of a number count 1, and have at most two digits."""
+        return (LARGEST_PAYLOAD - self._left) * 48 > LARGEST_PAYLOAD
+
     def of(self, value: Any, where: str, depth: int = 0) -> Any:
         self._count(where, 1)
         if value is None or isinstance(value, bool):
@@ -167,6 +173,7 @@ class _Copy:
         if isinstance(value, int):
             if abs(value) >= _MOST_DIGITS:
                 raise InvalidField(where, "is a number of more than 1,000 digits")
+            self._count(where, value.bit_length() // 4)  # no more than it has digits
             return int(value)
         if isinstance(value, float):
             if value - value != 0:
@@ -178,7 +185,7 @@ class _Copy:
             return [self.of(part, f"{where}[{number}]", depth + 1) for number, part in enumerate(value)]
         if isinstance(value, Mapping):
             return {self._key(key, where): self.of(part, _within(where, key), depth + 1) for key, part in value.items()}
-        raise InvalidField(where, f"is no JSON but {type(value).__name__}")
+        raise InvalidField(where, f"is not JSON but {type(value).__name__}")
 
     def _key(self, key: Any, where: str) -> str:
         if not isinstance(key, str):
@@ -199,10 +206,10 @@ class _Copy:
 
 def _copied(field: str, value: object) -> _Copy:
     if not isinstance(value, Mapping):
-        raise InvalidField(field, f"is no JSON object but {type(value).__name__}")
+        raise InvalidField(field, f"is not a JSON object but {type(value).__name__}")
     copy = _Copy()
     copy.result = copy.of(value, field)
-    if len(value) and (size := len(json.dumps(copy.result))) > LARGEST_PAYLOAD:
+    if copy.may_be_too_large and (size := len(json.dumps(copy.result))) > LARGEST_PAYLOAD:
         raise InvalidField(field, f"is {size:,} bytes of JSON, and {LARGEST_PAYLOAD:,} are allowed")
     return copy
 

@@ -107,7 +107,18 @@ class Postponed(RetakeError):
 
 
 class Worker:
-    """Works on the runs of one pipeline, or of all, one at a time."""
+    """Works on the runs of one pipeline, or of all, one at a time.
+
+    >>> from retake.clock import SystemClock
+    >>> from retake.runs import open_ledger
+    >>> def job(handle: RunHandle) -> dict[str, str]:
+    ...     return {"poster": f"{handle.run.task_id}.png"}
+    >>> ledger = open_ledger("sqlite:posters.db")
+    >>> _ = ledger.create_for_task("aurora", "posters/aurora", actor="shop")
+    >>> worker = Worker(ledger, job, RetryPolicy(max_retries=3), SystemClock(), name="host:1")
+    >>> worker.work_once().status.value
+    'succeeded'
+    """
 
     def __init__(
         self,
@@ -142,6 +153,15 @@ class Worker:
         `idle_s` is the pause in seconds when no run waits. An unavailable ledger is asked again, with `until_idle` up
         to MOST_ASKED times before StorageError or LeaseHeld is raised. Raises StorageError if the end of a job could
         not be saved: the run stays running, and recovery finds it.
+
+        >>> from retake.clock import SystemClock
+        >>> from retake.runs import open_ledger
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> for title in ("aurora", "comet"):
+        ...     _ = ledger.create_for_task(title, f"posters/{title}", actor="shop")
+        >>> worker = Worker(ledger, lambda handle: None, RetryPolicy(max_retries=3), SystemClock(), name="host:1")
+        >>> worker.work(until_idle=True)
+        2
         """
         count = away = 0
         while not self._stopped:

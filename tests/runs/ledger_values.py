@@ -31,7 +31,7 @@ BAD_NAMES = {
 
 
 class Many:
-    """An object that is no JSON."""
+    """An object that is not JSON."""
 
 
 def nested(levels: int) -> dict[str, Any]:

@@ -82,9 +82,22 @@ class Server:
         self._ctl("-m", "immediate", "stop")
 
     def kill(self) -> None:
-        """Kill the postmaster by SIGKILL: its children find that out by themselves."""
+        """Kill the postmaster by SIGKILL: its children find that out by themselves, and may answer until then."""
         self.running = False
-        os.kill(int(Path(self._data, "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        os.kill(self._pid(), signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """Kill the postmaster, and return when none of its children answers any more."""
+        children = [int(pid) for path in Path(f"/proc/{self._pid()}/task").glob("*/children") for pid in path.read_text().split()]
+        self.kill()
+        for _ in range(600):
+            if all(_state(pid) in "ZX" for pid in children):
+                return
+            time.sleep(0.1)
+        raise NoServer(f"PostgreSQL's children live on without it: {children}")
+
+    def _pid(self) -> int:
+        return int(Path(self._data, "postmaster.pid").read_text().split()[0])
 
     def _start(self) -> None:
         settings = (f"port={self._port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self._folder}")
@@ -153,6 +166,14 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
+
+
+def _state(pid: int) -> str:
+    """The letter that proc(5) has for the state of a process; Z where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def _owner() -> pwd.struct_passwd | None:

@@ -154,7 +154,7 @@ def test_an_error_in_the_middle_leaves_neither_transition_nor_event(tmp_path: Pa
 def test_what_cannot_be_written_leaves_the_connection_usable(tmp_path: Path, opening: Open) -> None:
     ledger = opening(f"sqlite:{tmp_path}/runs.db")
     run = in_state(ledger, RunStatus.RUNNING)
-    with pytest.raises(ValueError, match=r"payload\.a: is no JSON"):
+    with pytest.raises(ValueError, match=r"payload\.a: is not JSON"):
         ledger.note(run, "run.note", {"a": object()}, actor="cron")
     assert ledger.note(run, "run.note", {}, actor="cron").seq == 3
 

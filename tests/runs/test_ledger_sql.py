@@ -7,6 +7,7 @@ from ledger_contract import Connect, LedgerContract
 from postgres import empty
 
 from retake.clock import FakeClock
+from retake.runs import open_ledger
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 
 
@@ -34,3 +35,12 @@ class TestPostgres(LedgerContract):
         open_sql_ledger(shared_database, clock).close()
         empty(shared_database)
         return connecting(shared_database, clock, opened)
+
+
+def test_a_ledger_in_a_database_needs_no_bucket_and_one_without_a_url_does(tmp_path: Path) -> None:
+    ledger = open_ledger(f"sqlite:{tmp_path}/runs.db")
+    assert isinstance(ledger, SqlLedger)
+    assert ledger.create_for_task("t", "t#1", actor="shop").attempt == 1
+    ledger.close()
+    with pytest.raises(ValueError, match="found neither"):
+        open_ledger(None)

@@ -95,7 +95,7 @@ def test_the_very_text_of_the_schema_is_the_same(url: str, clock: FakeClock, rea
     database = reach(url)
     with database.engine.connect() as connection:
         migrated = rules(connection)
-        for table in ("events", "task_runs", schema.VERSION_TABLE):
+        for table in ("events", "task_runs", "run_counts", schema.VERSION_TABLE):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         metadata.create_all(connection)
         assert rules(connection) == migrated
@@ -103,18 +103,20 @@ def test_the_very_text_of_the_schema_is_the_same(url: str, clock: FakeClock, rea
 
 
 def rules(connection: Connection) -> set[str]:
-    """Every table, constraint and index, as the database itself words it; columns in whatever order. SQLite writes a
-    column that was added later on the line of the one before it."""
+    """Every table, constraint, index and trigger, as the database itself words it; columns in whatever order. SQLite
+    writes a column that was added later on the line of the one before it."""
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         made = [sql for (sql,) in found if schema.VERSION_TABLE not in sql]
         return {line.strip(" \t") for sql in made for line in re.split(r"\n|,(?![^(]*\))", sql)}
     found = connection.exec_driver_sql("""
         SELECT conname || ': ' || pg_get_constraintdef(oid) FROM pg_constraint
-        WHERE conrelid IN ('task_runs'::regclass, 'events'::regclass)
-        UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename IN ('task_runs', 'events')
+        WHERE conrelid IN ('task_runs'::regclass, 'events'::regclass, 'run_counts'::regclass)
+        UNION ALL SELECT indexdef FROM pg_indexes WHERE tablename IN ('task_runs', 'events', 'run_counts')
+        UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL SELECT pg_get_functiondef('count_task_runs'::regproc)
         UNION ALL SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
-        FROM information_schema.columns WHERE table_name IN ('task_runs', 'events')""")
+        FROM information_schema.columns WHERE table_name IN ('task_runs', 'events', 'run_counts')""")
     return {rule for (rule,) in found}
 
 
@@ -255,7 +257,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
 def test_who_only_reads_changes_no_tables(url: str, clock: FakeClock, newer: Callable[[], None]) -> None:
     filled(url, clock)
     newer()
-    with pytest.raises(StateError, match=r"version 0002, older than 9002: a tick migrates them"):
+    with pytest.raises(StateError, match=r"version 0003, older than 9002: a tick migrates them"):
         open_sql_ledger(url, clock, read_only=True)
 
 

@@ -26,6 +26,7 @@ from retake.runs.recovery import MAX_RESUMES
 from retake.runs.run import CHANGED, ERROR, Run, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
+from retake.runs.validation import InvalidField
 from retake.runs.worker import LATE, NOT_STORABLE, RESULT, SAVE_PAUSES_S, Job, Worker, coded
 
 POLICY = RetryPolicy(max_retries=2, backoff=Exponential(5.0, 2.0))
@@ -468,3 +469,24 @@ def test_a_ledger_that_is_away_is_not_one_in_which_nothing_waits(world: World) -
     assert (world.clock.now() - before).total_seconds() == 3
     with pytest.raises(StorageError):
         world.worker(nothing, POLICY, Fault(operation="list", number=1, times=1000)).work(until_idle=True)
+
+
+def test_a_step_that_is_done_is_known_to_the_next_worker(world: World) -> None:
+    run, made = world.queue(), list[str]()
+
+    def job(handle: RunHandle) -> None:
+        for step in ("sketch", "print"):
+            if step not in handle.steps_done():
+                made.append(step)
+                if made == ["sketch", "print"]:
+                    raise CodedError(Code.MEDIA, "no ink")
+                handle.step_done(step, {"file": f"t.{step}"})
+
+    world.worker(job).work_once()
+    world.clock.sleep(60)
+    assert world.worker(job).work(until_idle=True) == 1
+    assert made == ["sketch", "print", "print"]
+    handle = RunHandle(world.ledger, run, world.clock)
+    assert handle.steps_done() == {"sketch": {"file": "t.sketch"}, "print": {"file": "t.print"}}
+    with pytest.raises(InvalidField):
+        handle.step_done("print", {"file": object()})

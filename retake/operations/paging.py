@@ -1,0 +1,31 @@
+"""Pages of a long list."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Pages(NamedTuple):
+    """Where one is in a list: `page` counts from 1."""
+
+    page: int
+    pages: int
+    total: int
+
+    @property
+    def several(self) -> bool:
+        """Whether there is another page."""
+        return self.pages > 1
+
+
+def pages_of(total: int, page: int, size: int) -> Pages:
+    """Return the page that is meant: one beyond the last is the last, one before the first is the first."""
+    pages = max(1, -(-total // size))
+    return Pages(min(max(1, page), pages), pages, total)
+
+
+def paged(items: Sequence[_T], page: int, size: int) -> tuple[Sequence[_T], Pages]:
+    """Return the items of a page, and where it is."""
+    found = pages_of(len(items), page, size)
+    return items[(found.page - 1) * size : found.page * size], found

@@ -1,0 +1,218 @@
+"""The runs of one ledger as a long list, the last changed first, of which a page can be shown without reading the rest.
+
+A list is made of places, (when a run last changed, its id). Both kinds of ledgers know these without reading the runs:
+a bucket by the names in its index, a database by an index of its own. So places of several ledgers can be merged, and
+only the runs of the page that is shown are read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import cached_property
+from heapq import merge
+from itertools import islice
+from sys import intern
+from typing import NamedTuple, Protocol
+
+from retake.bucket import Bucket
+from retake.runs.bucket_index import (
+    ENDED,
+    EndedRun,
+    Tally,
+    ended,
+    read_tally,
+    tag_of,
+    task_prefix,
+    uncounted,
+)
+from retake.runs.bucket_ledger import RunDocuments
+from retake.runs.run import Run, is_run_id
+from retake.runs.run_document import MOST_EVENTS
+from retake.runs.states import RunStatus
+
+_SHORTEST_BEGINNING = len("run-") + 3
+"""A shorter beginning of a run's id would list too many documents."""
+
+
+class RunsWanted(NamedTuple):
+    """Which runs are listed."""
+
+    statuses: frozenset[RunStatus] = frozenset(RunStatus)
+    pipeline: str | None = None
+
+    def includes(self, run: Run) -> bool:
+        return run.status in self.statuses and self.pipeline in (None, run.pipeline)
+
+
+class RunPlace(NamedTuple):
+    """Where a run stands in a list: greater places come first."""
+
+    updated_at: datetime
+    run_id: str
+
+
+class ListedRuns(Protocol):
+    """The list of the runs that are wanted, as it was when it was made."""
+
+    total: int
+
+    def places(self, limit: int, offset: int = 0) -> Iterator[RunPlace]:
+        """Yield the places from `offset` on, at most `limit`. Raises StorageError."""
+        ...
+
+
+class RunListing(Protocol):
+    """The runs of one ledger. Every method may raise StorageError."""
+
+    searchable: bool  # whether `named` finds each run; where not, it finds those that the index names
+
+    def listed(self, wanted: RunsWanted) -> ListedRuns:
+        """Return the list of the runs that are wanted."""
+        ...
+
+    def runs(self, run_ids: Iterable[str]) -> list[Run]:
+        """Return these runs in their order; one that is gone or cannot be read is left out."""
+        ...
+
+    def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
+        """Return the ids of wanted runs whose own id, or that of their task, has `text` in it: of very many the last
+        changed. Where it is not `searchable` these are the runs whose id begins with it and those of the task of that
+        name, wanted or not."""
+        ...
+
+
+def open_listing(url: str | None, bucket: Bucket) -> RunListing:
+    """Return the listing of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
+
+    Raises SettingsError, StorageError, and StateError for tables of another version.
+    """
+    if url is None:
+        return BucketListing(bucket)
+    from retake.runs.sql_listing import open_sql_listing
+
+    return open_sql_listing(url)
+
+
+class NamedRun(NamedTuple):
+    """A run that has ended, as its name in the index tells. Greater ones come first in lists."""
+
+    place: RunPlace
+    status: RunStatus
+    pipeline: str  # its tag
+
+
+class LedgerNames(NamedTuple):
+    """What the index of a ledger in a bucket says: the runs that have not ended, the tally, and the names that it does
+    not count, the last one first."""
+
+    unfinished: list[Run]
+    tally: Tally | None
+    latest: list[NamedRun]
+
+
+class BucketListing:
+    """The listing of the ledger in `bucket`, as it is when it is first used. It reads all open runs; those that have
+    ended are listed by their names, of which only the segments are read that have a part of the page.
+
+    `closed` are the segments that were read, which never change.
+    """
+
+    searchable = False
+
+    def __init__(self, bucket: Bucket, closed: dict[str, list[NamedRun]] | None = None) -> None:
+        self._bucket = bucket
+        self._documents = RunDocuments(bucket, most_events=MOST_EVENTS, cached=False)
+        self._closed = {} if closed is None else closed
+
+    def renewed(self) -> "BucketListing":
+        """Return the listing as it is now, for which closed segments need not be read again."""
+        listing = BucketListing(self._bucket, self._closed)
+        listing.read()
+        for name in {*self._closed} - {*(listing.names.tally.closed if listing.names.tally else ())}:
+            self._closed.pop(name, None)  # the tally was lost, or made again
+        return listing
+
+    def read(self) -> None:
+        """Read the index now rather than when it is first used. Raises StorageError."""
+        _ = self.names
+
+    @cached_property
+    def names(self) -> LedgerNames:
+        """What the index says. Raises StorageError."""
+        open_ids = self._documents.open_ids(None)  # first: a run that ends meanwhile is among the ended
+        tally = read_tally(self._bucket)
+        latest = uncounted(self._bucket, tally)
+        over = {it.run_id for it in latest}
+        return LedgerNames(self._documents.readable(it for it in open_ids if it not in over), tally, _in_order(latest))
+
+    def listed(self, wanted: RunsWanted) -> "ListedNames":
+        return ListedNames(self.names, wanted, self._segment)
+
+    def _segment(self, name: str) -> list[NamedRun]:
+        if name not in self._closed:
+            self._closed[name] = _in_order(it for _, it in ended(self._bucket.list(f"{ENDED}{name}/")))
+        return self._closed[name]
+
+    def runs(self, run_ids: Iterable[str]) -> list[Run]:
+        return self._documents.readable(run_ids)
+
+    def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
+        names = [entry.key.rpartition("/")[2] for entry in self._bucket.list(task_prefix(text))]
+        if len(text) >= _SHORTEST_BEGINNING and is_run_id(text.ljust(20, "0")):
+            documents = self._bucket.list(f"runs/{text}")
+            names += [entry.key.removeprefix("runs/").removesuffix(".json") for entry in documents]
+        return [*dict.fromkeys(it for it in names if is_run_id(it))][:limit]
+
+
+class ListedNames:
+    """A list of the runs in a bucket. `segment` returns the names in a closed segment, the last one first."""
+
+    def __init__(self, names: LedgerNames, wanted: RunsWanted, segment: Callable[[str], list[NamedRun]]) -> None:
+        self._names, self._wanted, self._segment = names, wanted, segment
+        self._tag = None if wanted.pipeline is None else tag_of(wanted.pipeline)
+        unfinished = (RunPlace(run.updated_at, run.run_id) for run in names.unfinished if wanted.includes(run))
+        self._unfinished = sorted(unfinished, reverse=True)
+        closed = sum(number for _, number in self._closed())
+        self.total = len(self._unfinished) + closed + sum(map(self._is_wanted, names.latest))
+
+    def places(self, limit: int, offset: int = 0) -> Iterator[RunPlace]:
+        passed, rest = self._ended_after(max(0, offset - len(self._unfinished)))
+        if not passed:
+            return islice(merge(rest, self._unfinished, reverse=True), offset, offset + limit)
+        first = next(rest, None)
+        if first is None:
+            return iter(())
+        older = [it for it in self._unfinished if it < first]
+        passed += len(self._unfinished) - len(older)
+        return islice(merge([first], rest, older, reverse=True), offset - passed, offset - passed + limit)
+
+    def _ended_after(self, most: int) -> tuple[int, Iterator[RunPlace]]:
+        """Pass whole segments with at most `most` runs; return how many these have, and the places of the others."""
+        passed = 0
+        segments = [("", sum(map(self._is_wanted, self._names.latest))), *self._closed()]
+        while segments and passed + segments[0][1] <= most:
+            passed += segments.pop(0)[1]
+        return passed, (place for name, number in segments if number for place in self._of_segment(name))
+
+    def _closed(self) -> Iterator[tuple[str, int]]:
+        """The closed segments, the last one first, and how many wanted runs they have."""
+        closed = self._names.tally.closed if self._names.tally else {}
+        for name in sorted(closed, reverse=True):
+            tags = closed[name].values() if self._tag is None else [closed[name].get(self._tag, {})]
+            yield name, sum(by_status.get(it.value, 0) for by_status in tags for it in self._wanted.statuses)
+
+    def _of_segment(self, name: str) -> list[RunPlace]:
+        return [it.place for it in (self._segment(name) if name else self._names.latest) if self._is_wanted(it)]
+
+    def _is_wanted(self, it: NamedRun) -> bool:
+        return it.status in self._wanted.statuses and self._tag in (None, it.pipeline)
+
+
+def _in_order(names: Iterable[EndedRun]) -> list[NamedRun]:
+    return sorted((NamedRun(_place(it), it.status, intern(it.pipeline)) for it in names), reverse=True)
+
+
+def _place(it: EndedRun) -> RunPlace:
+    try:
+        return RunPlace(datetime.fromisoformat(f"{it.time[:15]}.{it.time[15:]}+00:00"), it.run_id)
+    except ValueError:  # no name of ours: it comes last
+        return RunPlace(datetime.min.replace(tzinfo=UTC), it.run_id)

@@ -1,0 +1,127 @@
+"""The list of the runs in SQLite or PostgreSQL (see `retake.runs.listing`)."""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Text, bindparam, func, literal_column, or_, select, union_all
+
+from retake.runs.database import Database, open_database
+from retake.runs.listing import RunPlace, RunsWanted
+from retake.runs.run import Run
+from retake.runs.schema import for_reading
+from retake.runs.statements import RUN, Prepared, Queries
+from retake.runs.tables import task_runs
+from retake.runs.validation import is_column
+
+TOGETHER = 50
+"""How many runs are read with one statement."""
+
+_HAS = {"sqlite": func.instr, "postgresql": func.strpos}
+
+
+def open_sql_listing(url: str) -> "SqlListing":
+    """Open the listing of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
+    empty. Raises SettingsError, StateError for tables of another version, StorageError."""
+    database = open_database(url, read_only=True)
+    try:
+        return SqlListing(for_reading(database))
+    except BaseException:
+        database.close()
+        raise
+
+
+class SqlListing:
+    """The listing of the ledger in `database`."""
+
+    searchable = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._prepared: dict[tuple[str, RunsWanted], Prepared] = {}
+        self._read = Prepared(_read(), database.dialect)
+        self._queries = Queries(database.dialect)
+        self.close = weakref.finalize(self, database.close)
+        """Close the connections. Done at the latest when the listing is garbage."""
+
+    def listed(self, wanted: RunsWanted) -> "ListedRows":
+        if wanted.pipeline is not None and not is_column(wanted.pipeline):
+            wanted = RunsWanted(frozenset())
+        return ListedRows(self, wanted)
+
+    def runs(self, run_ids: Iterable[str]) -> list[Run]:
+        wanted, found = [*run_ids], dict[str, Run]()
+        for start in range(0, len(wanted), TOGETHER):
+            some = wanted[start : start + TOGETHER]
+            padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
+            with self._database.cursor() as cursor:
+                found |= {row[0]: Run(*row) for row in self._read.run(cursor, padded)}
+        return [found[it] for it in wanted if it in found]
+
+    def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
+        if not is_column(text):
+            return []
+        return [it.run_id for it in self.places(wanted, limit, text=text)]
+
+    def places(self, wanted: RunsWanted, limit: int, offset: int = 0, text: str = "") -> list[RunPlace]:
+        """Return the places from `offset` on, at most `limit`, of runs with `text` in their id or in that of their
+        task."""
+        asked = {"number": limit, "reach": offset + limit, "passed": offset, "text": text}
+        return [RunPlace(*row) for row in self._run("search" if text else "places", wanted, asked)]
+
+    def total(self, wanted: RunsWanted) -> int:
+        """Return how many runs are wanted, by the counts that triggers keep."""
+        queries = self._queries
+        statement = queries.counts if wanted.pipeline is None else queries.pipeline_counts
+        with self._database.cursor() as cursor:
+            counts = statement.run(cursor, {"pipeline": wanted.pipeline})
+        return sum(runs for status, runs in counts if status in wanted.statuses)
+
+    def _run(self, what: str, wanted: RunsWanted, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        if not wanted.statuses:
+            return []
+        key = what, wanted._replace(pipeline=wanted.pipeline and "")  # the statement is the same for every pipeline
+        if key not in self._prepared:
+            query = _places(wanted, self._holds() if what == "search" else None)
+            self._prepared[key] = Prepared(query, self._database.dialect)
+        with self._database.cursor() as cursor:
+            return self._prepared[key].run(cursor, {**values, "pipeline": wanted.pipeline})
+
+    def _holds(self) -> ColumnElement[bool]:
+        """Whether the id of the run or of its task has the text in it."""
+        has = _HAS[self._database.dialect.name]
+        return or_(*(has(it, bindparam("text", type_=Text)) > 0 for it in (task_runs.c.run_id, task_runs.c.task_id)))
+
+
+class ListedRows:
+    """A list of the runs in a database."""
+
+    def __init__(self, listing: SqlListing, wanted: RunsWanted) -> None:
+        self._listing, self._wanted = listing, wanted
+        self.total = listing.total(wanted)
+
+    def places(self, limit: int, offset: int = 0) -> Iterator[RunPlace]:
+        return iter(self._listing.places(self._wanted, limit, offset))
+
+
+def _read() -> Select[Any]:
+    return select(*RUN).where(task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(TOGETHER)]))
+
+
+def _conditions(wanted: RunsWanted, status: str) -> list[ColumnElement[bool]]:
+    of_status = task_runs.c.run_status == literal_column(f"'{status}'")
+    return [of_status, *([] if wanted.pipeline is None else [task_runs.c.pipeline == bindparam("pipeline")])]
+
+
+def _places(wanted: RunsWanted, condition: ColumnElement[bool] | None) -> Any:
+    """Return the query for the places: those of each state by an index, as many as may be needed, then of all."""
+    kinds = []
+    for status in sorted(wanted.statuses):
+        query = select(task_runs.c.updated_at, task_runs.c.run_id).where(*_conditions(wanted, status))
+        if condition is not None:
+            query = query.where(condition)
+        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam("reach"))
+        kinds.append(select(last.subquery(status)))
+    found = union_all(*kinds).subquery("found")
+    ordered = select(found).order_by(found.c.updated_at.desc(), found.c.run_id.desc())
+    return ordered.limit(bindparam("number")).offset(bindparam("passed"))

@@ -1,0 +1,93 @@
+"""The names of a run in a directory's ledger: which of them wait for the disk, and what a power cut may take away."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from retake.bucket import ANY
+from retake.bucket.directory import DirectoryBucket
+from retake.clock import FakeClock
+from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.states import RunStatus, Trigger
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def on_a_disk(path: Path) -> DirectoryBucket:
+    return DirectoryBucket(str(path / "bucket"))
+
+
+def synced_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders and drafts that are synced from now on."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    return synced
+
+
+def test_nothing_waits_for_the_names_of_a_run_of_the_leases_holder(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = on_a_disk(tmp_path)
+    ledger = BucketLedger(bucket, clock, lease=bucket.lease("story", "a tick"))
+    for number in range(2):  # the first makes the folders
+        synced = synced_names(monkeypatch)
+        run = ledger.create_for_task("t", f"t#{number}", actor="cron", pipeline="story", worker="a tick")
+        ledger.move(run, Trigger.COMPLETED, actor="cron")
+    assert [Path(it).name for it in synced if "/.retake/tmp/" not in it] == ["runs", "runs"]
+    assert len(synced) == 4, "each document, and its folder"
+    assert ledger.counts()[RunStatus.SUCCEEDED] == 2
+    assert bucket.list("runs/index/open/") == []
+
+
+@pytest.mark.parametrize("leased", [False, True])
+def test_the_name_of_a_run_that_waits_for_a_worker_is_durable(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, leased: bool
+) -> None:
+    bucket = on_a_disk(tmp_path)
+    ledger = BucketLedger(bucket, clock, lease=bucket.lease("story", "a tick") if leased else None)
+    synced = synced_names(monkeypatch)
+    ledger.create_for_task("t", "t#1", actor="cron", pipeline="story")
+    folders = [it.partition("/bucket/")[2] for it in synced]
+    assert folders.index("runs/index/open") < max(n for n, it in enumerate(folders) if it == "runs")
+
+
+def test_the_holder_of_the_lease_names_its_run_again(tmp_path: Path, clock: FakeClock) -> None:
+    bucket = on_a_disk(tmp_path)
+    lease = bucket.lease("story", "a tick")
+    run = BucketLedger(bucket, clock, lease=lease).create_for_task(
+        "t", "t#1", actor="cron", pipeline="story", worker="a tick"
+    )
+    names = [entry.key for entry in bucket.list("runs/index/")]
+    for key in names:
+        bucket.delete(key)
+    ledger = BucketLedger(bucket, clock, lease=lease)
+    assert ledger.runs() == []
+    assert ledger.find("t#1") == run
+    assert [entry.key for entry in bucket.list("runs/index/")] == names
+    assert ledger.runs() == ledger.of_task("t") == [run]
+
+
+def test_what_has_ended_and_still_has_the_name_of_an_open_run_is_filed_with_the_next_segment(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    bucket = on_a_disk(tmp_path)
+    lease = bucket.lease("story", "a tick")
+    ledger = BucketLedger(bucket, clock, lease=lease)
+    run = ledger.create_for_task("t", "t#1", actor="cron", pipeline="story", worker="a tick")
+    before = [entry.key for entry in bucket.list("runs/index/open/")]
+    ledger.move(run, Trigger.COMPLETED, actor="cron")
+    for entry in bucket.list("runs/index/ended/"):
+        bucket.delete(entry.key)
+    for key in before:  # the disk has the former name
+        bucket.write(key, b"", ANY)
+    assert [it.status for it in ledger.runs()] == [RunStatus.SUCCEEDED]
+    clock.sleep(24 * 3600)
+    ledger = BucketLedger(bucket, clock, lease=lease)
+    other = ledger.create_for_task("next", "next#1", actor="cron", pipeline="story", worker="a tick")
+    ledger.move(other, Trigger.COMPLETED, actor="cron")
+    assert bucket.list("runs/index/open/") == []
+    assert ledger.counts()[RunStatus.SUCCEEDED] == 2
