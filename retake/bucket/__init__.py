@@ -7,6 +7,7 @@ The contract is in retake.bucket.contract. Each backend is a package (directory,
 and S3. MemoryBucket and FailingBucket are for tests; other wrappers count, or act under a prefix or a lease.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from retake.bucket.contract import (
@@ -28,6 +29,8 @@ from retake.bucket.contract import (
 from retake.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from retake.settings.shared import StorageSettings, Workflow
 
 __all__ = [
@@ -57,6 +60,7 @@ def open_bucket(
     dead_mans_switch: bool = False,
     umask: int = 0o077,
     follow_links: bool = False,
+    keep_authorization: bool = False,
 ) -> Bucket:
     """Return the bucket that `url` (the settings key `STORAGE.url`) names. Nothing is read or written yet.
 
@@ -66,9 +70,15 @@ def open_bucket(
 
     With `dead_mans_switch` the kernel ends this process when a lease that it took has expired: see
     retake.bucket.claims.lease. A directory's leases do not expire. `umask` is what files and folders of a directory
-    withhold from other users; `follow_links` allows its folders to be symbolic links.
+    withhold from other users; `follow_links` allows its folders to be symbolic links. With `keep_authorization` later
+    processes need not sign in at B2 (retake.bucket.b2.authorization).
 
     Raises SettingsError for a URL that names no bucket, or one whose libraries are not installed.
+
+    >>> bucket = open_bucket("file:posters")
+    >>> version = bucket.write("aurora.txt", b"green", ABSENT)
+    >>> bucket.read("aurora.txt") == (b"green", version)
+    True
     """
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
@@ -79,22 +89,25 @@ def open_bucket(
         from retake.extras import require
 
         require("s3", "STORAGE.url: a bucket on S3")
-        from retake.bucket.claims.lease import no_kill_timer, set_kill_timer
         from retake.bucket.s3 import S3Bucket
 
-        return S3Bucket(url, lease_terms=lease_terms, kill_timer=set_kill_timer if dead_mans_switch else no_kill_timer)
+        return S3Bucket(url, lease_terms=lease_terms, kill_timer=_kill_timer(dead_mans_switch))
     if scheme == "b2" and rest.startswith("//"):
         from retake.extras import require
 
         require("b2", "STORAGE.url: a bucket on B2")
         from retake.bucket.b2.bucket import open_b2
-        from retake.bucket.claims.lease import no_kill_timer, set_kill_timer
 
-        return open_b2(url, lease_terms=lease_terms, kill_timer=set_kill_timer if dead_mans_switch else no_kill_timer)
-    raise SettingsError(
-        f"STORAGE.url: {url!r} names no bucket; use file:PATH, b2://BUCKET/PREFIX or "
-        "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
-    )
+        keys = os.environ if keep_authorization else None
+        return open_b2(url, environ=keys, lease_terms=lease_terms, kill_timer=_kill_timer(dead_mans_switch))
+    shapes = "use file:PATH, b2://BUCKET/PREFIX or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+    raise SettingsError(f"STORAGE.url: {url!r} names no bucket; {shapes}")
+
+
+def _kill_timer(dead_mans_switch: bool) -> "Callable[[float], None]":
+    from retake.bucket.claims.lease import no_kill_timer, set_kill_timer
+
+    return set_kill_timer if dead_mans_switch else no_kill_timer
 
 
 def open_configured(storage: "StorageSettings", workflow: "Workflow", *, dead_mans_switch: bool = False) -> Bucket:
@@ -110,6 +123,7 @@ def open_configured(storage: "StorageSettings", workflow: "Workflow", *, dead_ma
         dead_mans_switch=dead_mans_switch,
         umask=int(storage.umask, 8),
         follow_links=storage.follow_links,
+        keep_authorization=storage.keep_authorization,
     )
     if diagnosing():
         from retake.bucket.diagnosed import DiagnosedBucket

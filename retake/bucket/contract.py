@@ -15,11 +15,13 @@ A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases
         lease.release()
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from enum import Enum
-from typing import NamedTuple, Protocol, runtime_checkable
+from itertools import zip_longest
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from retake.errors import StorageError
 
@@ -216,6 +218,10 @@ class LeaseTerms(NamedTuple):
     margin_s: float = 5.0  # how long before the end its holder stops
 
 
+_PLAIN = re.compile(r"[\w+~=-][\w.+~=-]{0,249}(?:/[\w+~=-][\w.+~=-]{0,249})*", re.ASCII)
+"""Keys that need no further check, as nearly all are: a listing of 100,000 checks each."""
+
+
 def check_key(key: str) -> str:
     """Return `key` if every backend can hold it. Raises ValueError.
 
@@ -226,10 +232,12 @@ def check_key(key: str) -> str:
     The lengths and characters are B2's rules (`validate_b2_file_name` in b2sdk), which are the strictest: a directory
     allows 255 bytes a part.
     """
+    if len(key) <= 900 and _PLAIN.fullmatch(key):
+        return key
     parts = key.split("/")
     if any(part in ("", ".", "..") or part.startswith(".retake") for part in parts):
         raise ValueError(f"not a key: {key!r}")
-    plain = key.isascii() and key.isprintable()  # as nearly all are: a listing of 100,000 checks each
+    plain = key.isascii() and key.isprintable()
     if "\\" in key or (not plain and any(it < " " or it == "\x7f" or "\ud800" <= it <= "\udfff" for it in key)):
         raise ValueError(f"not a key: {key!r}")
     if len(key.encode()) > 900 or any(len(part.encode()) > 250 for part in parts):
@@ -239,10 +247,10 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     """Return `prefix` if a key can begin with it. Raises ValueError."""
-    try:
-        return check_key(prefix)
-    except ValueError:
-        return check_key(f"{prefix}x")[:-1]
+    if not prefix.endswith("/"):
+        with suppress(ValueError):
+            return check_key(prefix)
+    return check_key(f"{prefix}x")[:-1]
 
 
 def is_key(name: str) -> bool:
@@ -254,14 +262,203 @@ def is_key(name: str) -> bool:
     return True
 
 
-class UnlimitedRoom:
-    """A `Room` that reserves nothing. `write` writes to the room's key in the bucket."""
+class Sight(Protocol):
+    """What a look at several objects found (see `Looks`). Names that it was not made for are asked of the bucket."""
 
-    def __init__(self, write: Callable[[bytes, str | Expect], str]) -> None:
-        self.write = write
+    def read(self, key: str) -> tuple[bytes, str]:
+        """See `Bucket.read`."""
+        ...
 
-    def release(self) -> None:
-        """Do nothing: nothing was reserved."""
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Bucket.list`."""
+        ...
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """What a bucket offers besides the contract where each request takes its time and has its price: a look at all
+    that is needed at once, in few requests and side by side:
+
+    view = look(bucket, ["config/a.json", "config/b.json"], ["666/"])
+    lease, view = lease_and_look(bucket, "story", "host:4711", ["config/a.json"], ["666/"])
+    """
+
+    def look(self, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
+        """Look at the objects `keys` and at all below `prefixes`."""
+        ...
+
+    def lease_and_look(
+        self, name: str, owner: str, keys: Sequence[str], prefixes: Sequence[str]
+    ) -> tuple["Lease", Sight]:
+        """Take a lease (see `Leases.lease`), and look at what it guards: no earlier holder has changed that since."""
+        ...
+
+    def prepare_lease(self, name: str) -> None:
+        """Ask already what `lease_and_look` asks first. Raises StorageError."""
+        ...
+
+
+def look(bucket: Bucket, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
+    """Look at several objects and folders (see `Looks`). A bucket that offers no look is its own view."""
+    return bucket.look(keys, prefixes) if isinstance(bucket, Looks) else bucket
+
+
+def lease_and_look(
+    bucket: Bucket, name: str, owner: str, keys: Sequence[str], prefixes: Sequence[str]
+) -> tuple["Lease", Sight]:
+    """Take a lease and look at what it guards (see `Looks`). Raises LeaseHeld, StorageError."""
+    if isinstance(bucket, Looks):
+        return bucket.lease_and_look(name, owner, keys, prefixes)
+    return bucket.lease(name, owner), bucket
+
+
+@runtime_checkable
+class RangedReads(Protocol):
+    """What a bucket offers besides the contract, for files that are too large to be read whole:
+
+    part = read_range(bucket, key, 0, 2**20 - 1)
+    """
+
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """Return the bytes from `first` to `last`; fewer, or none, where the object ends before. Raises NotFound."""
+        ...
+
+
+def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
+    """Return a part of an object (see `RangedReads`). A bucket that offers no parts is read whole. Raises NotFound."""
+    if isinstance(bucket, RangedReads):
+        return bucket.read_range(key, first, last)
+    return bucket.read(key)[0][first : last + 1]
+
+
+PIECE = 2**20
+"""How many bytes of a large file are in memory at a time where it is copied, compared or sent a piece at a time."""
+
+
+@runtime_checkable
+class FileWrites(Protocol):
+    """What a bucket offers besides the contract, for files that are too large to be held in memory:
+
+    with open(path, "rb") as file:
+        write_file(bucket, key, file, ANY)
+    """
+
+    def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
+        """Write like `Bucket.write` all that `file` holds, with about `PIECE` bytes of it in memory at a time.
+
+        `file` can seek. It is read from its beginning, perhaps more than once, and must not change meanwhile.
+        """
+        ...
+
+
+def write_file(bucket: Bucket, key: str, file: BinaryIO, expect: str | Expect) -> str:
+    """Write what `file` holds (see `FileWrites`). For a bucket that takes no files it is read whole."""
+    if isinstance(bucket, FileWrites):
+        return bucket.write_file(key, file, expect)
+    file.seek(0)
+    return bucket.write(key, file.read(), expect)
+
+
+@runtime_checkable
+class Moves(Protocol):
+    """What a bucket offers besides the contract, so that moving files sends none of their content through the program:
+
+    move(bucket, [("666/a.json", "555/a.json"), ("666/a.mp4", "555/a.mp4")])
+    """
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Give each object a new key, replacing what is there: `moves` are pairs of source and target.
+
+        A directory renames each file. B2 and S3 copy all objects within the store, compare all by the digests that the
+        store keeps, and only then delete the sources. A crash leaves each object whole under its source, its target, or
+        both; moving what is left at the sources ends the move.
+
+        Raises NotFound (a source), ValueError for a key that occurs twice, and StorageError with no source deleted if
+        a copy is not the same.
+        """
+        ...
+
+
+def move(bucket: Bucket, moves: Sequence[tuple[str, str]]) -> None:
+    """Move objects (see `Moves`). In a bucket that does not offer it they are copied, compared and then deleted."""
+    if isinstance(bucket, Moves):
+        bucket.move(moves)
+    else:
+        copy_and_delete(bucket, moves)
+
+
+def copy_and_delete(bucket: Bucket, moves: Sequence[tuple[str, str]]) -> None:
+    """Copy all, compare all, then delete: a crash leaves two copies of a group, never half of one."""
+    check_moves(moves)
+    for source, target in moves:
+        bucket.copy(source, target)
+    for source, target in moves:
+        if not same_content(bucket, source, target):
+            raise not_the_same(source, target)
+    for source, _ in moves:
+        bucket.delete(source)
+
+
+def check_moves(moves: Sequence[tuple[str, str]]) -> None:
+    """Raise ValueError unless every key in `moves` is one, and is in one place only."""
+    keys = [check_key(key) for each in moves for key in each]
+    if len(keys) != len(set(keys)):
+        raise ValueError(f"the same key twice: {', '.join(keys)}")
+
+
+@runtime_checkable
+class Marks(Protocol):
+    """What a bucket offers besides the contract, for empty objects whose names say what can be found out otherwise:
+
+    mark(bucket, "runs/index/open/story.run-0123456789abcdef")
+    """
+
+    may_forget_marks: bool
+    """Whether a power cut may take away the marks of the last seconds: nothing waits for the disk."""
+
+    def mark(self, key: str, instead_of: str | None = None) -> None:
+        """Have an object `key`, an empty one if it is new, and no longer one called `instead_of`."""
+        ...
+
+
+def mark(bucket: Bucket, key: str, instead_of: str | None = None) -> None:
+    """Leave a mark (see `Marks`). In a bucket that does not offer it, it is written, and then the other deleted."""
+    if isinstance(bucket, Marks):
+        bucket.mark(key, instead_of)
+    else:
+        write_and_delete(bucket, key, instead_of)
+
+
+def write_and_delete(bucket: Bucket, key: str, instead_of: str | None) -> None:
+    """Leave a mark by operations of the contract. A crash in between leaves both."""
+    bucket.write(key, b"", ANY)
+    if instead_of is not None:
+        bucket.delete(instead_of)
+
+
+def name_stem(name: str) -> str:
+    """Return what the names of a group share: "666/20260101-0930." of "666/20260101-0930.mp4". A name without a suffix
+    is its own stem."""
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem}." if dot and "/" not in suffix and stem and not stem.endswith("/") else name
+
+
+def same_content(bucket: Bucket, one: str, other: str) -> bool:
+    """Whether two objects hold the same bytes, by reading both a piece at a time. Raises NotFound."""
+    return all(ours == theirs for ours, theirs in zip_longest(_pieces(bucket, one), _pieces(bucket, other)))
+
+
+def _pieces(bucket: Bucket, key: str) -> Iterator[bytes]:
+    first, piece = 0, b""
+    while first == 0 or len(piece) == PIECE:
+        piece = read_range(bucket, key, first, first + PIECE - 1)
+        first += PIECE
+        yield piece
+
+
+def not_the_same(source: str, target: str) -> StorageError:
+    """Return the error for a copy that is not what it was made of."""
+    return StorageError(f"the copy of {source} at {target} is not the same; nothing was deleted")
 
 
 @runtime_checkable

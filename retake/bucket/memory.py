@@ -21,11 +21,10 @@ from retake.bucket import (
     Holder,
     Lease,
     NotFound,
-    Room,
     check_key,
     check_prefix,
 )
-from retake.bucket.contract import UnlimitedRoom
+from retake.bucket.diskless import NoDisk
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost
 
@@ -155,7 +154,7 @@ class _MemoryLeases:
         return nullcontext()
 
 
-class MemoryBucket(_MemoryLeases):
+class MemoryBucket(_MemoryLeases, NoDisk):
     """One client of `store`. Thread safe.
 
     `meanwhile(step, key)` is called before each operation ("read", "write", …; for `copy` with the target), and within
@@ -175,14 +174,15 @@ class MemoryBucket(_MemoryLeases):
             found = self.store.get(key)
         return found.data, found.version
 
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """See `RangedReads.read_range`."""
+        return self.read(key)[0][first : last + 1]
+
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
         self._meanwhile("write", check_key(key))
         with self.store.lock:
             self.store.compare(key, expect)
             return self.store.put(key, data).version
-
-    def set_aside(self, key: str, size: int) -> Room:
-        return UnlimitedRoom(lambda data, expect: self.write(key, data, expect))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `SharedWrites.replace`."""

@@ -1,6 +1,7 @@
 """What a bucket should do, on a dict: the suite compares random histories with it."""
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
+from retake.bucket.contract import move
 
 
 class Model:
@@ -23,6 +24,13 @@ class Model:
                 return NotFound
             self.objects[str(rest[0])] = self.objects[key]
             return None
+        if operation == "move":
+            if key == rest[0]:
+                return ValueError
+            if key not in self.objects:
+                return NotFound
+            self.objects[str(rest[0])] = self.objects.pop(key)
+            return None
         data, expect = rest
         if not {"any": True, "absent": key not in self.objects, "read": key in self.objects, "stale": False}[
             str(expect)
@@ -40,10 +48,12 @@ class Model:
                 return [(entry.key, entry.size) for entry in bucket.find(key, map(str, rest[0]))]
             if operation in ("delete", "copy"):
                 return getattr(bucket, operation)(key, *rest)
+            if operation == "move":
+                return move(bucket, [(key, str(rest[0]))])
             data, expect = rest
             wanted = self.expectation(bucket, key, str(expect))
             bucket.write(key, data, wanted) if operation == "write" else bucket.replace(key, data, wanted, "aside")
-        except (NotFound, Conflict) as error:
+        except (NotFound, Conflict, ValueError) as error:
             return type(error)
         return None
 

@@ -13,7 +13,7 @@ never be heard of. Time passes only as an event of the schedule. In every state:
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -390,7 +390,14 @@ class _Clock:
         self._world._pause(self._actor)
 
 
-class SimStore:
+class _InTurn:  # by requests of one actor, the last first: real stores send them side by side
+    def withdraw_all(self, names: Sequence[str]) -> None:
+        for name in reversed(names):
+            with suppress(StorageError):
+                self.withdraw(name)  # type: ignore[attr-defined]
+
+
+class SimStore(_InTurn):
     """A `ClaimStore` without conditions that keeps every version, as B2 does."""
 
     conditional = False
@@ -405,12 +412,10 @@ class SimStore:
             raise StorageError(str(error)) from error
 
     def claims(self, prefix: str) -> Claims:
-        found: Claims = self._perform(self._world.listing(prefix))
-        return found
+        return self._perform(self._world.listing(prefix))  # type: ignore[no-any-return]
 
     def claim(self, name: str) -> float:
-        stamp: float = self._perform(self._world.put(name, b"", absent=False, versions=True))[1]
-        return stamp
+        return self._perform(self._world.put(name, b"", absent=False, versions=True))[1]  # type: ignore[no-any-return]
 
     def withdraw(self, name: str) -> None:
         self._perform(self._world.removal(name))
@@ -422,7 +427,7 @@ class SimStore:
         raise NotImplementedError
 
 
-class _NumberedStore(S3ClaimStore):
+class _NumberedStore(_InTurn, S3ClaimStore):
     """The real one of S3, on the client below."""
 
     conditional = True  # type: ignore[assignment]

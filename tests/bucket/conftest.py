@@ -5,7 +5,7 @@ import pytest
 
 from retake.bucket.directory import DirectoryBucket
 
-pytest.register_assert_rewrite("contract")
+pytest.register_assert_rewrite("contract", "file_contract")
 
 
 @pytest.fixture

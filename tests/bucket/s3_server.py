@@ -7,7 +7,9 @@ moto keeps conditions of plain writes (412), never answers 409 or 501, and ignor
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
+from typing import Any
 
 import moto_writes  # noqa: F401  (its writes are conditional for everybody)
 from moto.server import ThreadedMotoServer
@@ -33,9 +35,14 @@ def moto_server() -> Iterator[str]:
 
 def new_bucket(endpoint: str, *, versioned: bool = False) -> str:
     """The URL of a place in a bucket that is new and empty."""
-    url = f"s3://bucket-{next(_names)}/some/place?endpoint={endpoint}"
-    client, name = connect(parse_url(url), connect_s=5, read_s=10), parse_url(url).bucket
+    client, name = _client(endpoint), f"bucket-{next(_names)}"
+    url = f"s3://{name}/some/place?endpoint={endpoint}"
     client.create_bucket(Bucket=name)
     if versioned:
         client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     return url
+
+
+@cache
+def _client(endpoint: str) -> Any:
+    return connect(parse_url(f"s3://bucket-0?endpoint={endpoint}"), connect_s=5, read_s=10)

@@ -224,7 +224,7 @@ def test_what_is_said_of_an_error_holds_no_signed_url() -> None:
 
 
 def test_every_call_of_the_stand_in_has_a_price_class() -> None:
-    assert by_class(name for name in KINDS if name.startswith("b2_")) == {"A": 4, "B": 3, "C": 7}
+    assert by_class(name for name in KINDS if name.startswith("b2_")) == {"A": 9, "B": 3, "C": 8}
     assert price_class("b2_something_new") == "C"
     assert DOLLARS["A"] == 0 < DOLLARS["B"] < DOLLARS["C"]
 

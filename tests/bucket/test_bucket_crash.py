@@ -48,6 +48,8 @@ OPERATIONS: dict[str, Callable[[DirectoryBucket], object]] = {
     "write over a version": lambda bucket: bucket.write("config/doc", NEW, bucket.read("config/doc")[1]),
     "write the first": lambda bucket: bucket.write("deep/er/doc", NEW, ABSENT),
     "copy": lambda bucket: bucket.copy("source", "config/doc"),
+    "move": lambda bucket: bucket.move([("source", "config/doc")]),
+    "move into a new folder": lambda bucket: bucket.move([("source", "deep/er/doc")]),
     "delete": lambda bucket: bucket.delete("config/doc"),
     "replace": lambda bucket: bucket.replace("config/doc", NEW, bucket.read("config/doc")[1], "config/doc.aside"),
     "replace, disturbed": lambda bucket: disturbed_replace(bucket, 1),

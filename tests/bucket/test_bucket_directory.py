@@ -266,7 +266,7 @@ def test_a_file_that_is_larger_than_allowed_is_told_and_leaves_nothing(root: Pat
     with started("limited", root) as process:
         go(process)
         said = process.stdout.readline()
-        process.wait(10)
+        process.wait(60)
     assert said.startswith(f"cannot write large to file:{root}: File too large")
     assert "ulimit" in said
     assert keys(bucket) == []
@@ -347,3 +347,25 @@ def test_an_entry_is_a_plain_tuple(bucket: DirectoryBucket) -> None:
     bucket.write("a", b"12", ABSENT)
     (entry,) = bucket.list("")
     assert entry == Entry("a", 2, entry.modified)
+
+
+def test_a_folder_is_synced_once_after_those_that_its_files_moved_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, synced = DirectoryBucket(str(tmp_path / "bucket")), list[str]()
+    for key in ("1/a", "1/b", "2/c", "3/d", "9/z"):
+        bucket.write(key, key.encode(), ANY)
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(os.readlink(f"/proc/self/fd/{file}")).name))
+    bucket.move([("3/d", "2/d"), ("2/c", "1/c"), ("1/a", "9/a"), ("1/b", "9/b")])
+    assert synced == ["9", "1", "2", "3"]
+    assert [entry.key for entry in bucket.list("")] == ["1/c", "2/d", "9/a", "9/b", "9/z"]
+
+
+def test_folders_that_exchange_files_are_synced_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket, synced = DirectoryBucket(str(tmp_path / "bucket")), list[str]()
+    bucket.write("1/a", b"a", ANY)
+    bucket.write("2/b", b"b", ANY)
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(os.readlink(f"/proc/self/fd/{file}")).name))
+    bucket.move([("1/a", "2/a"), ("2/b", "1/b")])
+    assert synced == ["2", "1", "1", "2"]
+    assert bucket.read("1/b")[0] + bucket.read("2/a")[0] == b"ba"

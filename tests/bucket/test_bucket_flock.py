@@ -51,7 +51,7 @@ def test_the_kernel_frees_the_lease_of_a_killed_process(root: str, bucket: Direc
         with pytest.raises(LeaseHeld, match="holder:1"):
             bucket.lease("story", "me")
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         lease = bucket.lease("story", "me")
     assert lease.token > token
     lease.release()
@@ -63,7 +63,7 @@ def test_the_lease_outlives_a_killed_manager_while_its_script_runs(root: str, bu
         go(process)  # this time it is the script that answers, on its parent's pipes
         token = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         with pytest.raises(LeaseHeld, match="parent:1"):
             bucket.lease("story", "me")
         tell(process)

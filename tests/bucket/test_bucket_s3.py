@@ -1,5 +1,6 @@
 """S3-compatible stores as they are found in practice, over real HTTP."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 
@@ -172,11 +173,44 @@ def test_what_a_store_honours_is_tried_out_once(
     bucket.write("b", b"1", ABSENT)
     assert [asked for asked in proxy.requests if "probe" in asked] == tries
     assert [entry.key for entry in bucket.list("")] == ["a", "b"]
-    assert (
-        not connect(bucket._place, connect_s=5, read_s=5)
-        .list_objects_v2(Bucket=bucket._place.bucket, Prefix=f"{bucket._place.prefix}.retake")
-        .get("Contents")
+    kept = connect(bucket._place, connect_s=5, read_s=5).list_objects_v2(
+        Bucket=bucket._place.bucket, Prefix=f"{bucket._place.prefix}.retake"
     )
+    assert [it["Key"] for it in kept["Contents"]] == [f"{bucket._place.prefix}.retake/conditions.json"]
+
+
+def probes_of_a_new_process(bucket: S3Bucket, proxy: Zoo) -> int:
+    forget()
+    before = len(proxy.requests)
+    conditions(bucket._client, bucket._place)
+    return sum("probe" in asked for asked in proxy.requests[before:])
+
+
+def test_later_processes_go_by_what_the_bucket_remembers(bucket: S3Bucket, proxy: Zoo) -> None:
+    assert probes_of_a_new_process(bucket, proxy)
+    assert not probes_of_a_new_process(bucket, proxy)
+    assert conditions(bucket._client, bucket._place) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tried_at": 1.0},
+        {"tried_at": 9e9},
+        {"tried_at": "then"},
+        {"absent": "yes"},
+        {"store": ["http://elsewhere", None, "bucket"]},
+    ],
+)
+def test_what_is_old_or_of_another_store_is_tried_out_anew(
+    bucket: S3Bucket, proxy: Zoo, changed: dict[str, object]
+) -> None:
+    conditions(bucket._client, bucket._place)
+    key = f"{bucket._place.prefix}.retake/conditions.json"
+    kept = json.loads(bucket._client.ask("read", "get_object", Key=key)["Body"])
+    bucket._client.ask("write", "put_object", Key=key, Body=json.dumps({**kept, **changed}).encode())
+    assert probes_of_a_new_process(bucket, proxy)
+    assert not probes_of_a_new_process(bucket, proxy)
 
 
 def test_a_store_that_cannot_say_yet_is_asked_again(bucket: S3Bucket, proxy: Zoo) -> None:

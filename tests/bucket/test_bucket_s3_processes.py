@@ -61,7 +61,7 @@ def test_one_that_was_frozen_past_the_end_neither_writes_nor_holds(url: str) -> 
         assert lease.token > int(held[1])
         bucket.write("go on", b"", ANY)
         process.send_signal(signal.SIGCONT)
-        assert process.wait(10) == -signal.SIGALRM
+        assert process.wait(60) == -signal.SIGALRM
         assert [entry.key for entry in bucket.list("")] == ["go on"]
         lease.check()
         lease.release()
@@ -72,7 +72,7 @@ def test_one_that_was_frozen_past_the_end_neither_writes_nor_holds(url: str) -> 
 
 
 def take_when_free(bucket: Bucket) -> Lease:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         with suppress(LeaseHeld):
             return bucket.lease("story", "next")

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
-from retake.bucket.contract import shared_writes
+from retake.bucket.contract import read_range, shared_writes
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.wrappers import CountingBucket
@@ -121,3 +121,18 @@ def test_a_bucket_that_cannot_replace_shared_objects_is_refused() -> None:
     assert shared_writes(bucket.part("a/"))
     with pytest.raises(TypeError, match="s3://b: SimpleNamespace cannot replace"):
         shared_writes(cast(Bucket, SimpleNamespace(url="s3://b")))
+
+
+def test_a_part_of_an_object_is_read_through_every_wrapper_and_by_its_own_key() -> None:
+    bucket = CountingBucket(MemoryBucket())
+    bucket.write("a/x", b"0123456789", ABSENT)
+    assert read_range(bucket.part("a/"), "x", 2, 4) == b"234"
+    assert bucket.counts["read"] == 1
+    with pytest.raises(NotFound) as caught:
+        read_range(bucket.part("a/"), "y", 0, 9)
+    assert caught.value.args == ("y",)
+
+
+def test_a_bucket_that_offers_no_parts_is_read_whole() -> None:
+    whole = SimpleNamespace(url="s3://b", read=lambda key: (b"0123456789", "1"))
+    assert read_range(cast(Bucket, whole), "a", 8, 20) == b"89"

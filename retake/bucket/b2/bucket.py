@@ -8,11 +8,12 @@ Below `<prefix>.retake/` are the claims of the leases.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import NamedTuple
+from io import BytesIO
+from itertools import chain, groupby
+from typing import BinaryIO, NamedTuple
 
 from retake.bucket import (
     ANY,
@@ -22,22 +23,35 @@ from retake.bucket import (
     Expect,
     LeaseTerms,
     NotFound,
-    Room,
     check_key,
     check_prefix,
 )
+from retake.bucket.b2.authorization import KeptAuthorization, cache_folder
 from retake.bucket.b2.calls import B2Calls
 from retake.bucket.b2.connection import Gone
-from retake.bucket.b2.leases import B2Leases
-from retake.bucket.b2.marks import state_of
-from retake.bucket.b2.write import WriteSteps
+from retake.bucket.b2.looks import B2Looks, entry_of
+from retake.bucket.b2.marks import Version, state_of
+from retake.bucket.b2.write import WriteSteps, present_last
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
-from retake.bucket.contract import UnlimitedRoom, is_key
+from retake.bucket.contract import check_moves, not_the_same
+from retake.bucket.diskless import NoDisk
 from retake.clock import Clock
-from retake.errors import SettingsError
+from retake.errors import SettingsError, StorageError
 
 
-class B2Bucket(B2Leases):
+class B2Pages:
+    """`PagedVersions` (see retake.bucket.scanning) of the names below a prefix."""
+
+    _calls: B2Calls
+    _prefix: str
+
+    def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
+        """See `PagedVersions.versions_from`. Each version that B2 keeps of a name is listed."""
+        for page in self._calls.pages(self._prefix, self._prefix + start):
+            yield [(version.name.removeprefix(self._prefix), version.id) for version in page]
+
+
+class B2Bucket(B2Looks, NoDisk, B2Pages):
     """The bucket of `calls` below `prefix`, which is "" or ends in "/". Thread safe.
 
     Writes carry the token of the lease that was taken or joined last through this object, so one object serves one
@@ -53,9 +67,8 @@ class B2Bucket(B2Leases):
         lease_terms: LeaseTerms | None = None,
         kill_timer: KillTimer = no_kill_timer,
     ) -> None:
-        super().__init__(calls, f"{prefix}.retake/", lease_terms or LeaseTerms(), kill_timer)
+        super().__init__(calls, prefix, lease_terms or LeaseTerms(), kill_timer)
         self.url = url
-        self._calls, self._prefix = calls, prefix
         self._terms, self._kill_timer = lease_terms, kill_timer
         self._steps = WriteSteps(calls, url, self._fencing.token_for)
 
@@ -69,20 +82,35 @@ class B2Bucket(B2Leases):
                     return self._calls.download(state.present), state.version
             raise AssertionError
 
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """See `RangedReads.read_range`."""
+        name = self._name(key)
+        with self._calls.within():
+            for state in self._steps.look_repeatedly(name):
+                if state.present is None or state.version is None:
+                    raise NotFound(key)
+                last = min(last, state.present.size - 1)
+                if first > last:
+                    return b""
+                with suppress(Gone):
+                    return self._calls.download_range(state.present, first, last)
+            raise AssertionError
+
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.write_file(key, BytesIO(data), expect)
+
+    def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
+        """See `FileWrites.write_file`. A file above B2's recommended part size becomes a large file of B2's."""
         name, steps = self._name(key), self._steps
-        with self._calls.within(), self._fencing.alone(expect):
+        with self._calls.within(size=file.seek(0, os.SEEK_END)), self._fencing.alone(expect):
             before = steps.look(name)
             steps.compare(name, before, expect)
-            sent = steps.upload(name, before, data, forced=expect is ANY)
+            sent = steps.upload(name, before, file, forced=expect is ANY)
             after = steps.fenced(sent)
             if sent.followed_by_others(after) and expect is not ANY:
                 steps.withdraw(sent)
                 raise steps.conflict(name)
             return steps.settle(sent, after)
-
-    def set_aside(self, key: str, size: int) -> Room:
-        return UnlimitedRoom(lambda data, expect: self.write(key, data, expect))
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `SharedWrites.replace`.
@@ -104,7 +132,7 @@ class B2Bucket(B2Leases):
                 steps.keep(unread, beside)
                 steps.remove((*before.replaced, *unread))
                 raise steps.conflict(name)
-            sent = steps.upload(name, before, data, forced=False)
+            sent = steps.upload(name, before, BytesIO(data), forced=False)
             after = steps.fenced(sent)
             if sent.followed_by_others(after):
                 steps.step_back(sent, after, beside)
@@ -115,11 +143,8 @@ class B2Bucket(B2Leases):
         name = self._name(key)
         with self._calls.within():
             versions = self._calls.versions_of(name)
-            state = state_of(versions)
-            self._fencing.token_for(state)
-            last = state.present.id if state.present else ""
-            # The present version goes last, so that nothing older is ever present.
-            self._steps.remove(sorted(versions, key=lambda version: version.id == last))
+            self._fencing.token_for(state_of(versions))
+            self._steps.remove(present_last(versions))
 
     def copy(self, source: str, target: str) -> None:
         origin, name, steps = self._name(source), self._name(target), self._steps
@@ -131,6 +156,31 @@ class B2Bucket(B2Leases):
                     sent = steps.copy(name, steps.look(name), state.present)
                     steps.settle(sent, steps.fenced(sent))
                     return
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """See `Moves.move`. Two listings before and one after, however many objects of one name move."""
+        check_moves(moves)
+        names, steps = {self._name(source): self._name(target) for source, target in moves}, self._steps
+        with self._calls.within():
+            there, before = self._calls.versions_of_all(names), self._calls.versions_of_all(names.values())
+            sent = {}
+            for source, _ in moves:
+                present = state_of(there[self._name(source)]).present
+                if present is None:
+                    raise NotFound(source)
+                try:
+                    sent[present] = steps.copy(names[present.name], state_of(before[names[present.name]]), present)
+                except Gone:
+                    raise StorageError(f"{source} of {self.url} was replaced while it was moved: try again") from None
+            after = self._calls.versions_of_all(names.values())
+            for present, copied in sent.items():
+                state = steps.fenced(copied, state_of(after[copied.name]))
+                if state.present is None or not self._calls.same_content(present, state.present):
+                    raise not_the_same(present.name, copied.name)
+                steps.settle(copied, state)
+            for versions in there.values():
+                self._fencing.token_for(state_of(versions))
+                steps.remove(present_last(versions))
 
     def part(self, prefix: str) -> Bucket:
         """See `Bucket.part`. A part's writes carry the token of its own lease, so it is an object of its own."""
@@ -148,15 +198,23 @@ class B2Bucket(B2Leases):
 
     def list(self, prefix: str) -> list[Entry]:
         found = self._calls.versions(self._prefix + check_prefix(prefix) if prefix else self._prefix)
-        entries = []
-        for name, versions in groupby(sorted(found, key=lambda it: it.name), key=lambda it: it.name):
-            key, present = name.removeprefix(self._prefix), state_of(versions).present
-            if present and is_key(key):  # else it is another program's file, or a claim
-                entries.append(Entry(key, present.size, present.stamp))
-        return sorted(entries)
+        return sorted(_entries(sorted(found, key=lambda it: it.name), self._prefix))
+
+    def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """See `Scans.scan`. B2 lists by name, so that the versions of one name stand together."""
+        start = self._prefix + check_prefix(prefix) if prefix else self._prefix
+        pages = self._calls.pages(start, after and self._prefix + after)
+        found = _entries(chain.from_iterable(pages), self._prefix)
+        yield from (entry for entry in found if entry.key > after)
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
+
+
+def _entries(found: Iterable[Version], prefix: str) -> Iterator[Entry]:
+    """Yield what is present; `found` are the versions by name, those of one name together."""
+    for _, versions in groupby(found, key=lambda it: it.name):
+        yield from entry_of(state_of(versions), prefix)
 
 
 _KEYS = ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY")
@@ -196,17 +254,22 @@ def open_b2(
     clock: Clock | None = None,
     deadline_s: float = 60.0,
 ) -> B2Bucket:
-    """Return the bucket that `url` names, with the keys in `environ`. Nothing is sent to B2 yet.
+    """Return the bucket that `url` names, with the keys in `environ`, by default this process's. Nothing is sent to B2
+    yet.
 
+    Where `environ` is given and names a home or a folder for caches, B2's authorisation is kept there for later
+    processes (see authorization.py).
     No operation takes longer than `deadline_s`, including pauses, except for one call that is being answered then.
     Raises SettingsError.
     """
-    place, environ = parse_url(url), os.environ if environ is None else environ
+    place, folder = parse_url(url), cache_folder(environ or {})
+    environ = os.environ if environ is None else environ
     missing = [name for name in _KEYS if not environ.get(name)]
     if missing:
         raise SettingsError(f"{' and '.join(missing)} must be set in the environment to use {url}")
     key_id, key = (environ[name] for name in _KEYS)
-    calls = B2Calls(place.bucket, key_id, key, realm=place.realm, clock=clock, deadline_s=deadline_s)
+    kept = KeptAuthorization(folder, place.realm, key_id, key) if folder else None
+    calls = B2Calls(place.bucket, key_id, key, realm=place.realm, clock=clock, deadline_s=deadline_s, kept=kept)
     return B2Bucket(url, calls, place.prefix, lease_terms=lease_terms, kill_timer=kill_timer)
 
 

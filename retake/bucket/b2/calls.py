@@ -8,17 +8,27 @@ A call that changes something may have been carried out although its answer was 
 an upload may be stored twice. Classes are those of Backblaze's price list (retake.bucket.b2.price).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
+from retake.bucket.b2.authorization import KeptAuthorization
 from retake.bucket.b2.connection import PAUSES_S, B2Connection, Gone
 from retake.bucket.b2.errors import is_refused, is_transient
+from retake.bucket.b2.large import (
+    LARGE_FILE_SHA1,
+    FilePart,
+    sha1_of,
+    size_of,
+    upload_large,
+)
 from retake.bucket.b2.marks import Version, version_of
+from retake.bucket.contract import PIECE, name_stem
 from retake.clock import Clock
 from retake.errors import StorageError
 
 PAGE = 1000  # versions; a longer page is charged as several calls (b2_list_file_versions)
+FEW = 40  # versions of a first page that may go on to what nobody asked for
 
 
 class B2Calls:
@@ -33,46 +43,102 @@ class B2Calls:
         realm: str = "production",
         clock: Clock | None = None,
         deadline_s: float = 60.0,
+        kept: KeptAuthorization | None = None,
     ) -> None:
-        self._connection = B2Connection(bucket, key_id, key, realm=realm, clock=clock, deadline_s=deadline_s)
-        self.within, self.left = self._connection.within, self._connection.left
+        self.connection = B2Connection(bucket, key_id, key, realm=realm, clock=clock, deadline_s=deadline_s, kept=kept)
+        self.within, self.left = self.connection.within, self.connection.left
 
     @property
     def date(self) -> float | None:
         """See `B2Connection.date`."""
-        return self._connection.date
+        return self.connection.date
 
     def versions(self, prefix: str) -> list[Version]:
         """Return every version of every name that begins with `prefix`, by name. Class C, one call for each 1,000."""
         found: list[Version] = []
-        for page in self._pages(prefix, prefix):
+        for page in self.pages(prefix):
             found.extend(page)
         return found
+
+    def pages(self, prefix: str, start: str = "") -> Iterator[list[Version]]:
+        """Yield the same page by page, from the name `start` on. Class C, one call for each."""
+        if start > prefix and not start.startswith(prefix):  # B2 refuses to begin after all that it is to list
+            return
+        name, version_id = max(prefix, start) or None, None
+        while True:
+            page = self._page(prefix or None, name, version_id, PAGE)
+            yield [version for version in map(version_of, page["files"]) if version]
+            name, version_id = page.get("nextFileName"), page.get("nextFileId")
+            if not name:
+                return
 
     def versions_of(self, name: str) -> list[Version]:
         """Return every version of exactly `name`. Class C."""
         found: list[Version] = []
-        for page in self._pages(name, name):
+        for page in self.pages(name):
             found.extend(version for version in page if version.name == name)
             if page and page[-1].name != name:
                 break
         return found
 
-    def upload(self, name: str, data: bytes, info: dict[str, str], *, once: bool = False) -> Version:
-        """Store one more version of `name`. Class A.
+    def versions_of_all(self, names: Iterable[str]) -> dict[str, list[Version]]:
+        """Return every version of each of `names`. Class C, one call for those that differ in their suffix only."""
+        wanted: dict[str, list[Version]] = {name: [] for name in names}
+        for stem in sorted({name_stem(name) for name in wanted}):
+            for version in self.versions(stem):
+                if version.name in wanted and name_stem(version.name) == stem:
+                    wanted[version.name].append(version)
+        return wanted
+
+    def versions_below(self, prefixes: Iterable[str]) -> list[Version]:
+        """Return every version of every name that begins with one of `prefixes`, by name. Class C: one call where few
+        names stand between them, and never more than one beyond those for each of them."""
+        wanted = _outermost(prefixes)
+        shared, count = _shared(wanted[0], wanted[-1]), PAGE if len(wanted) == 1 else FEW
+        start, version_id = wanted[0], None
+        found: list[Version] = []
+        while True:
+            page = self._page(shared or None, start, version_id, count)
+            versions = filter(None, map(version_of, page["files"]))
+            found.extend(it for it in versions if it.name.startswith(tuple(wanted)))
+            start, version_id, count = page.get("nextFileName"), page.get("nextFileId"), PAGE
+            wanted = [it for it in wanted if start and (it > start or start.startswith(it))]  # the others are passed
+            if not wanted:
+                return found
+            if not start.startswith(wanted[0]):
+                start, version_id = wanted[0], None
+
+    def prepare_upload(self) -> None:
+        """Ask for the URL that the next upload needs, unless one is there. Class A."""
+
+        def call(session: Any) -> None:
+            account, bucket_id = session.account_info, self.connection.bucket_id
+            url, token = account.take_bucket_upload_url(bucket_id)
+            if url is None:
+                answer = session.get_upload_url(bucket_id)
+                url, token = answer["uploadUrl"], answer["authorizationToken"]
+            account.put_bucket_upload_url(bucket_id, url, token)
+
+        self.connection.call("ask where to upload", call)
+
+    def upload(self, name: str, file: BinaryIO, info: dict[str, str], *, once: bool = False) -> Version:
+        """Store one more version of `name`, with what `file` holds. Class A; above B2's recommended part size, where it
+        is sent in parts, there is one call of class C more.
 
         With `once`, try again only where B2 itself says that it stored nothing.
         """
-        from hashlib import sha1
-
-        digest = sha1(data, usedforsecurity=False).hexdigest()
+        size, part_size = size_of(file), self.connection.part_size
+        if size > part_size:
+            return _one(upload_large(self.connection, name, file, info, part_size))
+        digest = sha1_of(file)
+        data = FilePart(file, 0, size) if size > PIECE else _whole(file)
 
         def call(session: Any) -> Any:
-            return session.upload_file(self._connection.bucket_id, name, len(data), "b2/x-auto", digest, info, data)
+            return session.upload_file(self.connection.bucket_id, name, size, "b2/x-auto", digest, info, data)
 
         # B2 says 503 when a part of it is busy; another upload URL, which b2sdk fetches, leads to another part.
         pauses, again = (0.0, *PAUSES_S[:-1]), is_refused if once else is_transient
-        return _one(self._connection.call(f"store {name}", call, pauses=pauses, again=again))
+        return _one(self.connection.call(f"store {name}", call, pauses=pauses, again=again))
 
     def copy(self, source: Version, name: str, info: dict[str, str]) -> Version:
         """Store one more version of `name` with the content of `source`, without downloading it. Class C.
@@ -80,6 +146,9 @@ class B2Calls:
         Raises Gone.
         """
         from b2sdk.v3 import MetadataDirectiveMode
+
+        if source.large_sha1:  # the SHA-1 of a file that was uploaded in parts is kept beside its mark
+            info = {**info, LARGE_FILE_SHA1: source.large_sha1}
 
         def call(session: Any) -> Any:
             return session.copy_file(
@@ -90,7 +159,7 @@ class B2Calls:
                 file_info=info,
             )
 
-        return _one(self._connection.call(f"copy {source.name} to {name}", call))
+        return _one(self.connection.call(f"copy {source.name} to {name}", call))
 
     def download(self, version: Version) -> bytes:
         """Return the content of `version`. Class B. Raises Gone."""
@@ -100,31 +169,63 @@ class B2Calls:
             with session.download_file_from_url(session.get_download_url_by_id(version.id)) as response:
                 data = bytes(response.content)
             found = sha1(data, usedforsecurity=False).hexdigest()
-            if len(data) != version.size or (len(version.sha1) == 40 and version.sha1 != found):
+            if len(data) != version.size or (version.digest and version.digest != found):
                 raise ValueError(f"what came is not {version.name}: {len(data)} of {version.size} bytes, SHA-1 {found}")
             return data
 
-        return self._connection.call(f"read {version.name}", call)
+        return self.connection.call(f"read {version.name}", call)
+
+    def same_content(self, one: Version, other: Version) -> bool:
+        """Whether two versions hold the same bytes: by the digests that B2 keeps, or else by reading both. Raises
+        Gone."""
+        if one.size != other.size or (one.digest and other.digest):
+            return (one.size, one.digest) == (other.size, other.digest)
+        ranges = ((first, min(first + PIECE, one.size) - 1) for first in range(0, one.size, PIECE))
+        return all(self.download_range(one, *it) == self.download_range(other, *it) for it in ranges)
+
+    def download_range(self, version: Version, first: int, last: int) -> bytes:
+        """Return a part of the content of `version`, which has at least `last` + 1 bytes. Class B. Raises Gone."""
+
+        def call(session: Any) -> bytes:
+            url = session.get_download_url_by_id(version.id)
+            with session.download_file_from_url(url, range_=(first, last)) as response:
+                data = bytes(response.content)
+            if len(data) != last + 1 - first:
+                raise ValueError(f"what came is no part of {version.name}: {len(data)} of {last + 1 - first} bytes")
+            return data
+
+        return self.connection.call(f"read {version.name}", call)
 
     def delete(self, version_id: str, name: str) -> None:
         """Delete one version. One that does not exist is no error. Class A."""
         with suppress(Gone):
-            self._connection.call(f"remove {name}", lambda session: session.delete_file_version(version_id, name))
+            self.connection.call(f"remove {name}", lambda session: session.delete_file_version(version_id, name))
 
-    def _pages(self, prefix: str, start: str) -> Iterator[list[Version]]:
-        name, version_id = start or None, None
-        while True:
-            page = self._page(prefix or None, name, version_id)
-            yield [version for version in map(version_of, page["files"]) if version]
-            name, version_id = page.get("nextFileName"), page.get("nextFileId")
-            if not name:
-                return
-
-    def _page(self, prefix: str | None, name: str | None, version_id: str | None) -> Any:
+    def _page(self, prefix: str | None, name: str | None, version_id: str | None, count: int) -> Any:
         def call(session: Any) -> Any:
-            return session.list_file_versions(self._connection.bucket_id, name, version_id, PAGE, prefix)
+            return session.list_file_versions(self.connection.bucket_id, name, version_id, count, prefix)
 
-        return self._connection.call(f"list {prefix or 'everything'}", call)
+        return self.connection.call(f"list {prefix or 'everything'}", call)
+
+
+def _outermost(prefixes: Iterable[str]) -> list[str]:
+    """Return those of `prefixes` that begin with no other, sorted."""
+    found: list[str] = []
+    for prefix in sorted(set(prefixes)):
+        if not found or not prefix.startswith(found[-1]):
+            found.append(prefix)
+    return found
+
+
+def _shared(first: str, last: str) -> str:
+    """Return what all texts between two begin with."""
+    differ = (number for number, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return first[: next(differ, min(len(first), len(last)))]
+
+
+def _whole(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
 
 
 def _one(answer: Any) -> Version:

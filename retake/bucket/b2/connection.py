@@ -12,13 +12,24 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from retake.attempts import attempts
-from retake.bucket.b2.errors import call_errors, explain, is_gone, is_key_refused, is_transient, retry_after_s
+from retake.bucket.b2.authorization import KeptAuthorization, account_info
+from retake.bucket.b2.errors import (
+    call_errors,
+    explain,
+    is_gone,
+    is_key_refused,
+    is_no_bucket,
+    is_transient,
+    retry_after_s,
+)
+from retake.bucket.contract import PIECE
 from retake.clock import Clock, SystemClock
 from retake.errors import StorageError, StorageKeyRefused
 
 T = TypeVar("T")
 
 
+SLOWEST = 256 * 1024  # bytes a second; a connection that is slower cannot carry videos
 CONNECT_S, READ_S = 10.0, 20.0  # seconds to connect, and between two packets
 
 
@@ -45,9 +56,10 @@ class DateWatch:
             self._seen.date = None
 
 
-def open_session(left: Callable[[], float], watch: DateWatch) -> Any:
-    """Return a `B2Session` that is not authorised yet. `left()` returns how many seconds the present call may take."""
-    from b2sdk.v3 import B2Http, B2HttpApiConfig, B2Session, DummyCache, InMemoryAccountInfo
+def open_session(account: Any, left: Callable[[], float], watch: DateWatch) -> Any:
+    """Return a `B2Session` for the account info `account`. `left()` returns how many seconds the present call may
+    take."""
+    from b2sdk.v3 import B2Http, B2HttpApiConfig, B2Session, DummyCache
 
     class SingleAttemptHttp(B2Http):  # type: ignore[misc]  # b2sdk has no types
         CONNECTION_TIMEOUT = CONNECT_S
@@ -63,7 +75,7 @@ def open_session(left: Callable[[], float], watch: DateWatch) -> Any:
     class Session(B2Session):  # type: ignore[misc]
         B2HTTP_CLASS = staticmethod(SingleAttemptHttp)
 
-    session = Session(InMemoryAccountInfo(), DummyCache(), B2HttpApiConfig(user_agent_append="retake"))
+    session = Session(account, DummyCache(), B2HttpApiConfig(user_agent_append="retake"))
     session.raw_api.b2_http.add_callback(watch)
     return session
 
@@ -80,25 +92,38 @@ class B2Connection:
     """Calls to the bucket named `bucket`. Thread safe. Nothing is sent to B2 before the first call."""
 
     def __init__(
-        self, bucket: str, key_id: str, key: str, *, realm: str, clock: Clock | None, deadline_s: float
+        self,
+        bucket: str,
+        key_id: str,
+        key: str,
+        *,
+        realm: str,
+        clock: Clock | None,
+        deadline_s: float,
+        kept: KeptAuthorization | None = None,
     ) -> None:
         self.bucket_id = ""
         """B2's id of the bucket, known once a call has a session."""
         self._bucket, self._key_id, self._key, self._realm = bucket, key_id, key, realm
         self._clock = clock or SystemClock()
         self._deadline_s = deadline_s
+        self._kept, self._resumed = kept, False
         self._present = threading.local()
         self._watch = DateWatch()
         self._lock = threading.Lock()
         self._session: Any = None
 
     @contextmanager
-    def within(self, seconds: float | None = None) -> Iterator[None]:
-        """Give all calls in the block one deadline, counted from here. In a block within another, the outer one's."""
+    def within(self, seconds: float | None = None, *, size: int = 0) -> Iterator[None]:
+        """Give all calls in the block one deadline, counted from here. In a block within another, the outer one's.
+
+        To send a file of `size` bytes there is a second more for each `SLOWEST` of them beyond the first MiB.
+        """
         if self._until is not None:
             yield
             return
-        self._present.until = self._now() + (self._deadline_s if seconds is None else seconds)
+        more = max(0, size - PIECE) / SLOWEST
+        self._present.until = self._now() + (self._deadline_s if seconds is None else seconds) + more
         try:
             yield
         finally:
@@ -107,6 +132,15 @@ class B2Connection:
     def left(self) -> float:
         """Return the seconds until the deadline of this thread's block."""
         return self._deadline_s if self._until is None else self._until - self._now()
+
+    @property
+    def part_size(self) -> int:
+        """Up to which size B2 recommends to store a file in one piece, and in parts of which size above; bytes."""
+        with self._lock:
+            session = self._session
+        if session is None:
+            session = self.call("ask for the part size", lambda session: session)
+        return int(session.account_info.get_recommended_part_size())
 
     @property
     def date(self) -> float | None:
@@ -133,6 +167,8 @@ class B2Connection:
                 except call_errors() as error:
                     if is_gone(error):
                         raise Gone(what) from error
+                    if is_no_bucket(error) and self._forgotten():
+                        continue  # what was kept is of a bucket that has been made anew
                     attempt.wait_at_least(retry_after_s(error))
                     if attempt.last or not again(error):
                         problem = f"cannot {what} in the bucket {self._bucket}: {explain(error, self._bucket)}"
@@ -147,14 +183,30 @@ class B2Connection:
         return self._clock.now().timestamp()
 
     def _connected(self) -> Any:
-        """Return the session. The first use costs one call of class C, and one more if the key is for all buckets."""
+        """Return the session. The first use costs one call of class C, and one more if the key is for all buckets;
+        nothing where the authorisation was kept."""
         with self._lock:
             if self._session is None:
-                session = open_session(self.left, self._watch)
-                session.authorize_account(self._realm, self._key_id, self._key)
-                self.bucket_id = self._find_bucket(session)
-                self._session = session
+                account = account_info(self._kept, self._now)
+                session = open_session(account, self.left, self._watch)
+                self._resumed = account.resume(self._realm, self._key_id, self._key)
+                known = account.get_bucket_id_or_none_from_bucket_name(self._bucket)
+                if not known:
+                    self._resumed = False
+                    session.authorize_account(self._realm, self._key_id, self._key)
+                    known = self._find_bucket(session)
+                    account.refresh_entire_bucket_name_cache([(self._bucket, known)])
+                self.bucket_id, self._session = known, session
             return self._session
+
+    def _forgotten(self) -> bool:
+        """Forget what was kept, so that the next call signs in; return whether it was what we signed in by."""
+        with self._lock:
+            resumed, self._resumed = self._resumed, False
+            if resumed and self._kept:
+                self._kept.forget()
+                self._session = None
+            return resumed
 
     def _find_bucket(self, session: Any) -> str:
         from b2sdk.v3.exception import NonExistentBucket

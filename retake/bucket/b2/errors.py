@@ -50,6 +50,13 @@ def is_gone(error: Exception) -> bool:
     return isinstance(error, FileNotPresent)
 
 
+def is_no_bucket(error: Exception) -> bool:
+    """Whether B2 does not know the bucket, or its id."""
+    from b2sdk.v3 import exception as b2
+
+    return isinstance(error, b2.NonExistentBucket | b2.BucketIdNotFound | b2.RestrictedBucket)
+
+
 def retry_after_s(error: Exception) -> float:
     """Return for how many seconds B2 asks to wait."""
     return float(getattr(error, "retry_after_seconds", None) or 0)
@@ -73,7 +80,7 @@ def explain(error: Exception, bucket: str) -> str:
         )
     if isinstance(error, b2.ClockSkew):
         return f"this machine's clock is wrong, set it: {redact(str(error))}"
-    if isinstance(error, b2.NonExistentBucket | b2.BucketIdNotFound | b2.RestrictedBucket):
+    if is_no_bucket(error):
         return f"there is no bucket {bucket}, or this key may not see it: create it, or check STORAGE.url"
     if isinstance(error, b2.UnknownHost | b2.B2ConnectionError | b2.ConnectionReset | b2.BrokenPipe):
         return f"B2 cannot be reached: check the network and STORAGE.url ({redact(str(error))})"

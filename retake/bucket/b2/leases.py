@@ -7,15 +7,18 @@ create-if-absent, whatever a server answers.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from io import BytesIO
 
 from retake.bucket import ANY, Expect, Handover, Holder, Lease, LeaseTerms
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.marks import State
-from retake.bucket.claims.lease import KillTimer
+from retake.bucket.b2.marks import State, Version
+from retake.bucket.claims.lease import KillTimer, LeaseClock
 from retake.bucket.claims.leases import ClaimLeases
-from retake.bucket.claims.store import Claims, Stamped
+from retake.bucket.claims.store import Claims, FarClaims, Stamped
+from retake.bucket.scanning import DRAFT, Remnant
 from retake.errors import LeaseLost
 
+_OWN = ".retake/"
 _SHORT = LeaseTerms(ttl_s=30.0, skew_s=5.0, margin_s=5.0)
 
 _here = threading.Lock()  # writers of one process wait for each other here rather than at B2
@@ -93,7 +96,7 @@ class _FencedLease:
 DEADLINE_S = 15.0  # of one call for the lease, including repetitions and pauses
 
 
-class B2ClaimStore:
+class B2ClaimStore(FarClaims):
     """A `ClaimStore` below `place` in the bucket of `calls`."""
 
     conditional = False
@@ -104,7 +107,7 @@ class B2ClaimStore:
 
     def claims(self, prefix: str) -> Claims:
         with self._calls.within(DEADLINE_S):
-            found = self._calls.versions(self._place + prefix)
+            found = self._listed(self._place + prefix)
         for version in found:
             self._ids.setdefault(version.name, set()).add(version.id)
         stamped = tuple(Stamped(it.name.removeprefix(self._place), it.stamp) for it in found if not it.hides)
@@ -113,7 +116,7 @@ class B2ClaimStore:
     def claim(self, name: str) -> float:
         """See `ClaimStore.claim`. B2 gives stamps in milliseconds, but orders by seconds only."""
         with self._calls.within(DEADLINE_S):
-            stored = self._calls.upload(self._place + name, b"", {}, once=True)
+            stored = self._calls.upload(self._place + name, BytesIO(), {}, once=True)
         self._ids.setdefault(stored.name, set()).add(stored.id)
         return stored.stamp
 
@@ -125,6 +128,10 @@ class B2ClaimStore:
                 self._calls.delete(version_id, whole)
         self._ids.pop(whole, None)
 
+    def _listed(self, name: str) -> list[Version]:
+        """Return every version of every name that begins with `name`."""
+        return self._calls.versions(name)
+
     def claim_if_absent(self, name: str, nonce: str) -> bool:
         raise NotImplementedError("B2 has no conditional writes")
 
@@ -133,11 +140,13 @@ class B2ClaimStore:
 
 
 class B2Leases:
-    """`Leases` (see retake.bucket.contract) by claims below `place`, fenced by their tokens."""
+    """`Leases` (see retake.bucket.contract) by claims in `place`, which is a prefix and .retake/, fenced by tokens."""
 
     def __init__(self, calls: B2Calls, place: str, terms: LeaseTerms, kill_timer: KillTimer) -> None:
         self._fencing = Fencing(calls, place)
+        self._claims_below: Callable[[str], B2ClaimStore] = lambda folder: B2ClaimStore(calls, place + folder)
         self._leases = ClaimLeases(lambda: B2ClaimStore(calls, place), terms=terms, kill_timer=kill_timer)
+        self._b2, self._place, self._lease_terms = calls, place, terms
 
     def lease(self, name: str, owner: str) -> Lease:
         return self._fencing.under(self._leases.lease(name, owner))
@@ -154,3 +163,25 @@ class B2Leases:
     def alone(self, name: str) -> AbstractContextManager[None]:
         """See `Leases.alone`. A write without a lease that expects a version takes a short lease for itself."""
         return nullcontext()
+
+    def remains(self) -> Iterator[Remnant]:
+        """See `Remains.remains`: claims, scratch objects, and large files that were never finished. A part has claims
+        of its own. How much of an unfinished file is stored is not asked for: its size is 0."""
+        from retake.bucket.b2.large import abandoned
+        from retake.bucket.claims.remains import claims_left, longest
+
+        yield from claims_left(self._claims_below(""), longest(self._lease_terms, _SHORT))
+        prefix = self._place.removesuffix(_OWN)
+        for it in abandoned(self._b2.connection, prefix):
+            yield Remnant(it.name.removeprefix(prefix), DRAFT, 0, it.begun_at, removable=True)
+
+    def clear(self, remnant: Remnant) -> None:
+        """See `Remains.clear`."""
+        if remnant.kind == DRAFT:
+            from retake.bucket.b2.large import cancel_abandoned
+
+            cancel_abandoned(self._b2.connection, self._place.removesuffix(_OWN) + remnant.name)
+            return
+        from retake.bucket.claims.remains import clear_claims, longest
+
+        clear_claims(self._claims_below, remnant, LeaseClock(), longest(self._lease_terms, _SHORT))

@@ -54,6 +54,13 @@ class Version(NamedTuple):
     type: str
     hides: bool = False  # a marker: downloads by name find nothing
     mark: Mark | None = None  # None: another program's
+    large_sha1: str = ""  # of a file that was uploaded in parts, as its uploader tells
+
+    @property
+    def digest(self) -> str:
+        """The SHA-1 of the content, as far as B2 or the uploader tells; else ""."""
+        found = self.sha1.removeprefix("unverified:")
+        return found if len(found) == 40 else self.large_sha1
 
 
 class State(NamedTuple):
@@ -126,6 +133,7 @@ def version_of(listed: Mapping[str, Any]) -> Version | None:
         type=str(listed.get("contentType")),
         hides=listed["action"] == "hide",
         mark=mark_of(name, info),
+        large_sha1=info.get("large_file_sha1", ""),
     )
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from retake.bucket import ABSENT, ANY, Conflict, Expect
 from retake.bucket.b2.calls import B2Calls
@@ -71,10 +71,10 @@ class WriteSteps:
             raise Conflict(f"{name} {what}: somebody else wrote it; nothing was changed")
         self._token_for(before)
 
-    def upload(self, name: str, before: State, data: bytes, *, forced: bool) -> SentVersion:
+    def upload(self, name: str, before: State, file: BinaryIO, *, forced: bool) -> SentVersion:
         """Upload our version over everything that was there `before`, all of which may then be removed."""
         return self._send(
-            name, before, lambda mark: self._calls.upload(name, data, mark.file_info(name)), forced=forced
+            name, before, lambda mark: self._calls.upload(name, file, mark.file_info(name)), forced=forced
         )
 
     def copy(self, name: str, before: State, source: Version) -> SentVersion:
@@ -96,9 +96,10 @@ class WriteSteps:
         store(mark)
         return SentVersion(name, mark, before)
 
-    def fenced(self, sent: SentVersion) -> State:
-        """Return what is there after our write. Raises LeaseLost if a later holder of the lease wrote meanwhile."""
-        after = self.look(sent.name)
+    def fenced(self, sent: SentVersion, after: State | None = None) -> State:
+        """Return what is there after our write, which may have been listed as `after`. Raises LeaseLost if a later
+        holder of the lease wrote meanwhile."""
+        after = after or self.look(sent.name)
         if after.best is None or after.best.rank < sent.mark.rank:
             raise StorageError(f"B2's listing lacks {sent.name}, which it has just stored: another program removed it")
         if after.best.token > sent.mark.token:
@@ -147,6 +148,13 @@ class WriteSteps:
     def conflict(name: str) -> Conflict:
         """Return the error for a write that another program's prevented."""
         return Conflict(f"{name} was written by another program and was left as it is")
+
+
+def present_last(versions: Iterable[Version]) -> list[Version]:
+    """Return `versions` of a name in the order in which to delete all: so nothing older is ever present."""
+    versions = list(versions)
+    present = state_of(versions).present
+    return sorted(versions, key=lambda version: version == present)
 
 
 def _judged(versions: Iterable[Version]) -> State:

@@ -210,9 +210,7 @@ class ClaimLease:
         return False
 
     def _tidy(self) -> None:
-        for name in [*self._ours, *self._lower]:
-            with suppress(StorageError):  # what stays does no harm: the record of the end stays too
-                self._store.withdraw(name)
+        self._store.withdraw_all([*self._ours, *self._lower])  # what stays does no harm: the record of the end does too
 
     def keep(self, connect: Callable[[], ClaimStore]) -> None:
         """Renew the lease after each third of its term, in a daemon thread with a client of its own."""

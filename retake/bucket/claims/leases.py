@@ -30,9 +30,9 @@ class ClaimLeases:
         self._connect, self._terms, self._kill_timer = connect, terms, kill_timer
         self._clock = clock or SystemClock()
 
-    def lease(self, name: str, owner: str) -> ClaimLease:
-        """See `Leases.lease`."""
-        store = self._connect()
+    def lease(self, name: str, owner: str, store: ClaimStore | None = None) -> ClaimLease:
+        """See `Leases.lease`. It is taken, and given back, through `store` if one is given."""
+        store = store or self._connect()
         lease = take(store, check_key(name), owner, clock=LeaseClock(self._clock), terms=self._terms)
         lease.arm(self._kill_timer)
         lease.keep(self._connect)

@@ -89,6 +89,20 @@ def parse(place: str, claims: Claims) -> list[Record]:
     return [_record(place, name, stamp) for name, stamp in claims.found if name != place]
 
 
+def is_claim(place: str, name: str) -> bool:
+    """Return whether an object below `place` has the name of a claim."""
+    return name == place or _NAME.fullmatch(name.removeprefix(place)) is not None
+
+
+def lease_of(place: str) -> str | None:
+    """Return the lease whose records are at `place`; None where the name of the folder does not tell it."""
+    name = unquote(place.removeprefix("leases/").rstrip("/"))
+    try:
+        return name if place_of(name) == place else None
+    except ValueError:
+        return None
+
+
 def _record(place: str, name: str, stamp: float) -> Record:
     found = _NAME.fullmatch(name.removeprefix(place))
     if not found:

@@ -4,7 +4,13 @@ Names are relative to `.retake/` below the bucket's prefix, where no key can be.
 `/ . - _ ~ %`, have at most 400 bytes and are used as they are.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
+
+from retake.bucket.side_by_side import side_by_side
+from retake.errors import StorageError
 
 
 class Stamped(NamedTuple):
@@ -59,3 +65,23 @@ class ClaimStore(Protocol):
     def withdraw(self, name: str) -> None:
         """Remove every version stored under `name`. Nothing there is no error."""
         ...
+
+    def withdraw_all(self, names: Sequence[str]) -> None:
+        """Remove what is stored under each of `names`, in any order. Raises nothing: what stays must do no harm."""
+        ...
+
+
+class FarClaims:
+    """Part of a `ClaimStore` in which each request takes its time, and that may be asked by several threads."""
+
+    def withdraw(self, name: str) -> None:
+        """See `ClaimStore.withdraw`."""
+        raise NotImplementedError
+
+    def withdraw_all(self, names: Sequence[str]) -> None:
+        """See `ClaimStore.withdraw_all`."""
+        side_by_side([partial(self._attempt, name) for name in names])
+
+    def _attempt(self, name: str) -> None:
+        with suppress(StorageError):
+            self.withdraw(name)

@@ -15,11 +15,13 @@ Files and folders are private to their owner, because state documents hold signe
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from typing import BinaryIO
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, NotFound, Room, check_key, check_prefix
+from retake.bucket.contract import check_moves, copy_and_delete
 from retake.bucket.directory.disk import (
     NOT_THERE,
     Draft,
@@ -27,9 +29,12 @@ from retake.bucket.directory.disk import (
     discard,
     fill_draft,
     keep_access,
+    pieces_of,
     remove_empty,
     require_root,
     reserve,
+    restamp,
+    set_mode,
     stat_file,
     storage_errors,
     sync_folder,
@@ -37,13 +42,34 @@ from retake.bucket.directory.disk import (
     write_draft,
 )
 from retake.bucket.directory.locks import DirectoryLeases, unlock, wait_for_lock
+from retake.bucket.directory.stamps import DirectoryStamps
 from retake.clock import Clock, SystemClock
 
 # A link is not followed, and opening a pipe must not wait for its writer.
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class DirectoryBucket(DirectoryLeases):
+class DirectoryMarks(DirectoryLeases):
+    """`Marks` (see retake.bucket.contract) in a directory: empty files, written to the disk when the system likes.
+
+    A power cut may take away those of the last seconds; whoever leaves them can find out what they say.
+    """
+
+    may_forget_marks = True
+
+    def mark(self, key: str, instead_of: str | None = None) -> None:
+        """See `Marks.mark`. New folders are durable all the same: what is durable may come to lie in them."""
+        path, old = self._tree.path(key), instead_of and self._tree.path(instead_of)
+        with storage_errors(f"mark {key} in {self.url}"):
+            self._tree.make_folders(key)
+            if old and _renamed_mark(old, path):
+                return
+            _touch(path, self._file_mode)
+            if old and stat_file(old):
+                os.unlink(old)
+
+
+class DirectoryBucket(DirectoryMarks, DirectoryStamps):
     """The bucket in the folder `path`. The first write makes the folder if the one above it exists.
 
     Any number of processes and threads may use it. Retake's own changes happen one at a time under a short lock, so
@@ -64,28 +90,23 @@ class DirectoryBucket(DirectoryLeases):
         self._writer = DirectoryWriter(tree, self.url, clock, file_mode)
 
     def read(self, key: str) -> tuple[bytes, str]:
-        path = self._tree.path(key)
-        with storage_errors(f"read {key} of {self.url}"):
-            try:
-                self._tree.refuse_links(key)
-                file = os.open(path, _TO_READ)
-            except OSError as error:
-                if error.errno not in NOT_THERE or error.errno == errno.ELOOP:
-                    raise
-                require_root(self._tree.root)
-                raise NotFound(key) from None
-            try:
-                found = os.fstat(file)  # before reading: a version that is too old only causes a needless conflict
-                if not stat.S_ISREG(found.st_mode):
-                    raise NotFound(key)
-                with open(file, "rb", buffering=0, closefd=False) as whole:
-                    return whole.readall(), version_of(found)
-            finally:
-                os.close(file)
+        with _opened(self._tree, self.url, key) as (file, found), open(file, "rb", buffering=0, closefd=False) as whole:
+            return whole.readall(), version_of(found)
+
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """See `RangedReads.read_range`."""
+        with _opened(self._tree, self.url, key) as (file, _):
+            return os.pread(file, max(0, last + 1 - first), first)
 
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
         check_key(key)
-        with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, data) as draft:
+        with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, [data]) as draft:
+            return self._writer.publish(draft, key, expect)
+
+    def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
+        """See `FileWrites.write_file`."""
+        check_key(key)
+        with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, pieces_of(file)) as draft:
             return self._writer.publish(draft, key, expect)
 
     def set_aside(self, key: str, size: int) -> Room:
@@ -102,7 +123,7 @@ class DirectoryBucket(DirectoryLeases):
         """
         if check_key(key) == check_key(aside):
             raise ValueError(f"the same key twice: {key!r}")
-        with storage_errors(f"replace {key} of {self.url}"), self._writer.draft(key, data) as draft:
+        with storage_errors(f"replace {key} of {self.url}"), self._writer.draft(key, [data]) as draft:
             return self._writer.replace(draft, key, expect, aside)
 
     def delete(self, key: str) -> None:
@@ -114,7 +135,20 @@ class DirectoryBucket(DirectoryLeases):
                 require_root(self._tree.root)
 
     def copy(self, source: str, target: str) -> None:
-        self.write(check_key(target), self.read(source)[0], ANY)
+        check_key(target)
+        with _opened(self._tree, self.url, source) as (file, _), open(file, "rb", buffering=0, closefd=False) as whole:
+            self.write_file(target, whole, ANY)
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """See `Moves.move`. A file that lies on another disk than its target's folder, a link, is copied."""
+        check_moves(moves)
+        with storage_errors(f"move {', '.join(source for source, _ in moves)} of {self.url}"):
+            for source, _ in moves:
+                if not self._tree.is_file(source):
+                    require_root(self._tree.root)
+                    raise NotFound(source)
+            elsewhere = self._writer.move(moves)
+        copy_and_delete(self, elsewhere)
 
     def part(self, prefix: str) -> Bucket:
         from retake.bucket.wrappers import PrefixedBucket
@@ -131,11 +165,38 @@ class DirectoryBucket(DirectoryLeases):
             return [entry for key in keys if (entry := self._tree.entry(key))]
 
     def list(self, prefix: str) -> list[Entry]:
+        return sorted(self.scan(prefix))
+
+    def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """See `Scans.scan`."""
         folder = check_prefix(prefix).rpartition("/")[0]
         with storage_errors(f"list {prefix}* of {self.url}"):
             require_root(self._tree.root)
             self._tree.refuse_links(prefix)
-            return sorted(self._tree.walk(prefix, folder))
+            yield from self._tree.walk(prefix, folder, after)
+
+
+@contextmanager
+def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
+    """Provide the open file of an object, and its status from before it is read. Raises NotFound."""
+    path = tree.path(key)
+    with storage_errors(f"read {key} of {url}"):
+        try:
+            tree.refuse_links(key)
+            tree.look_at(path)
+            file = os.open(path, _TO_READ)
+        except OSError as error:
+            if error.errno not in NOT_THERE or error.errno == errno.ELOOP:
+                raise
+            require_root(tree.root)
+            raise NotFound(key) from None
+        try:
+            found = os.fstat(file)  # before reading: a version that is too old only causes a needless conflict
+            if not stat.S_ISREG(found.st_mode):
+                raise NotFound(key)
+            yield file, found
+        finally:
+            os.close(file)
 
 
 class ReservedFile:
@@ -165,11 +226,12 @@ class DirectoryWriter:
         self._tree, self._url, self._clock, self._file_mode = tree, url, clock, file_mode
 
     @contextmanager
-    def draft(self, key: str, data: bytes) -> Iterator[Draft]:
-        """Provide `data` as a file on the disk of the bucket; afterwards it is gone but for the names it was given."""
+    def draft(self, key: str, pieces: Iterable[bytes]) -> Iterator[Draft]:
+        """Provide `pieces`, in a row, as a file on the disk of the bucket; afterwards it is gone but for the names it
+        was given."""
         self._tree.make_folders(key)
         self._tree.make_folders(".retake/")  # for the lock
-        draft = write_draft(self._drafts(key), data, self._file_mode)
+        draft = write_draft(self._drafts(key), pieces, self._file_mode)
         try:
             yield draft
         finally:
@@ -215,6 +277,31 @@ class DirectoryWriter:
                 return
         sync_folder(os.path.dirname(path))
 
+    def move(self, moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Rename each source to its target; return the moves that no rename can make, since they lead to another disk.
+
+        A crash leaves each file under one of its two names. A folder is synced once, after those that its files went
+        to, so a power cut in between leaves both names of a file, not none.
+        """
+        elsewhere = []
+        order = _targets_first(moves, self._folder)
+        if order is None:  # one after the other is always safe
+            return [it for each in moves for it in self.move([each])]
+        for _, target in moves:
+            self._tree.make_folders(target)
+        self._tree.make_folders(".retake/")  # for the lock
+        with self._locked():
+            for source, target in moves:
+                self._compare(target, ANY)  # which removes an empty folder of that name
+                if not _renamed(self._tree.path(source), self._tree.path(target)):
+                    elsewhere.append((source, target))
+        for folder in order:
+            sync_folder(folder)
+        return elsewhere
+
+    def _folder(self, key: str) -> str:
+        return os.path.dirname(self._tree.path(key))
+
     def _drafts(self, key: str) -> str:
         return self._tree.drafts(key, self._clock.now().timestamp())
 
@@ -240,6 +327,24 @@ class DirectoryWriter:
             raise Conflict(f"{key} of {self._url} {what}: somebody else wrote it; nothing was changed")
 
 
+def _targets_first(moves: Iterable[tuple[str, str]], folder_of: Callable[[str], str]) -> list[str] | None:
+    """Return the folders of these moves, each after all to which its files are moved, or None if there is no such
+    order: folders exchange files."""
+    waits_for: dict[str, set[str]] = {}
+    for source, target in moves:
+        waits_for.setdefault(folder_of(target), set())
+        waits_for.setdefault(folder_of(source), set()).update({folder_of(target)} - {folder_of(source)})
+    order: list[str] = []
+    while waits_for:
+        free = sorted(it for it, others in waits_for.items() if others <= set(order))
+        if not free:
+            return None
+        order += free
+        for folder in free:
+            del waits_for[folder]
+    return order
+
+
 def _rename(draft: Draft, path: str, expect: str | Expect) -> None:
     if expect is not ABSENT:
         os.rename(draft.path, path)  # one step: readers see the old file or the new one
@@ -250,6 +355,22 @@ def _rename(draft: Draft, path: str, expect: str | Expect) -> None:
         raise Conflict(f"{path} has just been created by another program; nothing was changed") from None
 
 
+def _renamed(path: str, target: str) -> bool:
+    """Give the file a new name, unless that is on another disk. A version is never used twice, so it gets a new one."""
+    with suppress(PermissionError):  # another program's file; its time stays
+        restamp(path)
+    try:
+        os.rename(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    left = stat_file(path)
+    if left and os.path.samestat(left, os.lstat(target)):  # two names of one file, and renaming it does nothing
+        os.unlink(path)
+    return True
+
+
 def _exchange(draft: Draft, path: str, beside: str, expect: str | Expect) -> bool:
     if isinstance(expect, Expect):
         _rename(draft, path, expect)
@@ -257,3 +378,25 @@ def _exchange(draft: Draft, path: str, beside: str, expect: str | Expect) -> boo
     from retake.bucket.directory.rename_exchange import displace
 
     return displace(draft.path, path, beside, expect)
+
+
+def _renamed_mark(old: str, path: str) -> bool:
+    """Rename a mark in one step, unless it is not there or the other name is on another disk."""
+    try:
+        os.rename(old, path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _touch(path: str, mode: int) -> None:
+    if stat_file(path) is None:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+        try:
+            set_mode(file, mode)
+        finally:
+            os.close(file)

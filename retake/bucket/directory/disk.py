@@ -5,12 +5,12 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 from retake.bucket import Entry, check_key
-from retake.bucket.contract import is_key
+from retake.bucket.contract import PIECE, is_key
 from retake.errors import StorageError
 
 LEFTOVER_S = 24 * 3600.0  # a draft this old has no writer any more
@@ -39,6 +39,9 @@ _ADVICE = {
     errno.ENFILE: "this machine has too many files open: find out which program holds them",
 }
 
+
+LEASES = ".retake/leases/"
+"""The folder of the lock files of leases."""
 
 PRIVATE = 0o600
 """The mode of files that only their owner may read: state documents hold signed links."""
@@ -88,28 +91,43 @@ def stat_file(path: str) -> os.stat_result | None:
     return found
 
 
-def write_draft(folder: str, data: bytes, mode: int) -> Draft:
-    """Create a file in `folder` that holds `data`, durable when this returns. Raises OSError."""
+def write_draft(folder: str, pieces: Iterable[bytes], mode: int) -> Draft:
+    """Create a file in `folder` that holds `pieces` in a row, durable when this returns. Raises OSError."""
     with _new_file(folder, mode) as (path, file):
-        return Draft(path, _filled(file, data))
+        return Draft(path, _filled(file, pieces))
+
+
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield what `file` holds, from its beginning, `PIECE` bytes at a time. Raises OSError."""
+    file.seek(0)
+    while piece := file.read(PIECE):
+        yield piece
 
 
 def reserve(folder: str, size: int, mode: int) -> str:
-    """Create a file in `folder` with `size` bytes allocated: overwriting them needs no more space. Raises OSError."""
+    """Create a file in `folder` with `size` bytes allocated: overwriting them needs no more space. Raises OSError.
+
+    It need not outlast a power cut, since nobody fills it then. So it is not synced where its blocks are allocated.
+    """
     with _new_file(folder, mode) as (path, file):
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file, 0, size)
         else:
-            _write_all(file, bytes(size))
-        os.fsync(file)
+            _write_all(file, [bytes(size)])
+        if os.fstat(file).st_blocks * _BLOCK < size:  # the file system may still find that it has no space for them
+            os.fsync(file)
         return path
+
+
+_BLOCK = 512
+"""Bytes of one of `st_blocks`, whatever the blocks of the file system are."""
 
 
 def fill_draft(path: str, data: bytes) -> Draft:
     """Put `data` into the file that `reserve` made, durable when this returns. Raises OSError."""
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
-        return Draft(path, _filled(file, data))
+        return Draft(path, _filled(file, [data]))
     finally:
         os.close(file)
 
@@ -137,24 +155,32 @@ def set_mode(file: int, mode: int) -> None:
         os.fchmod(file, mode)
 
 
-def _filled(file: int, data: bytes) -> str:
-    """Put `data` into the file, make it durable and return its version."""
-    _write_all(file, data)
-    now = time.time_ns()
-    os.utime(file, ns=(now, now))  # see version_of
+def _filled(file: int, pieces: Iterable[bytes]) -> str:
+    """Put `pieces` into the file, make it durable and return its version."""
+    _write_all(file, pieces)
+    restamp(file)
     os.fsync(file)  # before it gets its name: else a power cut leaves an empty file of that name
     return version_of(os.fstat(file))
 
 
-def _write_all(file: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:  # one call may write only a part
-        rest = rest[os.write(file, rest) :]
-    if os.fstat(file).st_size > len(data):  # it was reserved; no block is given up before everything is written
-        os.ftruncate(file, len(data))
+def restamp(file: int | str) -> None:
+    """Set the time of a file of ours, an open one or a path, so that its version is a new one (see version_of)."""
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))
+
+
+def _write_all(file: int, pieces: Iterable[bytes]) -> None:
+    sent = 0
+    for piece in pieces:
+        sent += len(piece)
+        rest = memoryview(piece)
+        while rest:  # one call may write only a part
+            rest = rest[os.write(file, rest) :]
+    if os.fstat(file).st_size > sent:  # it was reserved; no block is given up before everything is written
+        os.ftruncate(file, sent)
     size = os.fstat(file).st_size
-    if size != len(data):  # some network file systems lose the end of a file without an error
-        raise OSError(errno.EIO, f"{size} of {len(data)} bytes arrived")
+    if size != sent:  # some network file systems lose the end of a file without an error
+        raise OSError(errno.EIO, f"{size} of {sent} bytes arrived")
 
 
 def keep_access(draft: str, present: str) -> None:
@@ -243,6 +269,16 @@ def make_folders(root: str, folder: str, mode: int) -> None:
     sync_folder(above)  # else a power cut takes the folder and everything in it
 
 
+class TreeObserver(Protocol):
+    """Is told what is looked at in a tree, before it is, and of every change by this process."""
+
+    def looked_at(self, path: str) -> None: ...
+    def changed(self) -> None: ...
+    def leased(self, path: str) -> None:
+        """`path` is the file of a lease that has just been taken."""
+        ...
+
+
 class Tree:
     """The files below `root`, an absolute path. No link is followed, unless `follow_links` allows linked folders."""
 
@@ -251,19 +287,28 @@ class Tree:
         self.own = os.path.join(root, ".retake")
         """Where Retake's own files are."""
         self._folder_mode = folder_mode
-        self._follow_links = follow_links
+        self.follow_links = follow_links
         self._swept: set[str] = set()
+        self.observer: TreeObserver | None = None
 
     def path(self, key: str) -> str:
         """Return the path of the file `key`. Raises ValueError for what is not a key."""
         return os.path.join(self.root, check_key(key))
 
+    def look_at(self, path: str) -> None:
+        """Tell the observer that `path` is about to be looked at."""
+        if self.observer:
+            self.observer.looked_at(path)
+
     def refuse_links(self, key: str) -> None:
         """Raise OSError (ELOOP) if a folder above `key` is a symbolic link that must not be followed."""
-        if self._follow_links and not key.startswith(".retake/"):
+        if self.observer:
+            for path in (self.root, *self._folders_above(key)):
+                self.observer.looked_at(path)
+        if self.follow_links and not key.startswith(".retake/"):
             return
         for path in self._folders_above(key):
-            if os.path.islink(path):
+            if _is_link(path):
                 raise OSError(errno.ELOOP, "a symbolic link", path)
 
     def refuse_linked_folders(self, name: str) -> None:
@@ -273,7 +318,8 @@ class Tree:
         """
         self.refuse_links(name)
         covered = os.path.dirname(os.path.join(self.root, name))
-        if self._follow_links or not os.path.isdir(covered):
+        self.look_at(covered)
+        if self.follow_links or not os.path.isdir(covered):
             return
         with os.scandir(covered) as found:
             for item in found:
@@ -284,6 +330,7 @@ class Tree:
         """Whether there is a file `key`. Raises OSError."""
         try:
             self.refuse_links(key)
+            self.look_at(self.path(key))
             return stat_file(self.path(key)) is not None
         except OSError as error:
             if error.errno in NOT_THERE or isinstance(error, IsADirectoryError):
@@ -293,6 +340,7 @@ class Tree:
     def entry(self, key: str) -> Entry | None:
         """Return the file `key` as `walk` would, or None. No folder is read. Raises OSError."""
         self.refuse_links(key)
+        self.look_at(self.path(key))
         try:
             found = os.lstat(self.path(key))
         except OSError as error:
@@ -302,7 +350,9 @@ class Tree:
         return _listed(key, found)
 
     def make_folders(self, key: str) -> None:
-        """Make the folders above `key`. Raises OSError."""
+        """Make the folders above `key`, which is to be written. Raises OSError."""
+        if self.observer and key != LEASES:
+            self.observer.changed()
         self.refuse_links(key)
         make_folders(self.root, os.path.dirname(os.path.join(self.root, key)), self._folder_mode)
 
@@ -311,7 +361,7 @@ class Tree:
 
         `now` is in seconds since the epoch. Raises OSError.
         """
-        linked = (path for path in self._folders_above(key) if os.path.islink(path)) if self._follow_links else ()
+        linked = (path for path in self._folders_above(key) if os.path.islink(path)) if self.follow_links else ()
         own = os.path.join(next(iter(linked), self.root), ".retake")
         if os.path.islink(own) or os.path.islink(drafts := os.path.join(own, "tmp")):
             raise OSError(errno.ELOOP, "a symbolic link", own)
@@ -321,38 +371,67 @@ class Tree:
             self._swept.add(drafts)
         return drafts
 
-    def walk(self, prefix: str, folder: str) -> Iterator[Entry]:
-        """Yield the files below `folder` whose keys begin with `prefix`. A loop of links ends at the longest key."""
+    def walk(self, prefix: str, folder: str, after: str = "") -> Iterator[Entry]:
+        """Yield the files below `folder` whose keys begin with `prefix` and sort after `after`. A loop of links ends at
+        the longest key."""
+        self.look_at(os.path.join(self.root, folder))
         try:
             with os.scandir(os.path.join(self.root, folder)) as found:
-                items = [*found]
+                for item in found:
+                    key = f"{folder}/{item.name}" if folder else item.name
+                    if f"{key}0" <= after or not is_key(key):  # "0" comes after "/"
+                        continue
+                    if item.is_dir(follow_symlinks=self.follow_links):
+                        if f"{key}/".startswith(prefix):
+                            yield from self.walk(prefix, key, after)
+                    elif key.startswith(prefix) and key > after and (entry := _entry(item, key)):
+                        yield entry
         except OSError as error:
-            if error.errno in NOT_THERE:  # removed since we saw its name
-                return
-            raise
-        for item in items:
-            key = f"{folder}/{item.name}" if folder else item.name
-            if item.is_dir(follow_symlinks=self._follow_links):
-                if f"{key}/".startswith(prefix) and is_key(key):
-                    yield from self.walk(prefix, key)
-            elif key.startswith(prefix) and is_key(key):
-                yield from _entry(item, key)
+            if error.errno not in NOT_THERE:  # else it was removed since we saw its name
+                raise
+
+    def disks(self, folder: str = "") -> Iterator[str]:
+        """Yield the folders that have drafts of their own, relative to the root and ending in "/": the root (""), and
+        linked ones."""
+        if not folder:
+            yield ""
+        if not self.follow_links:
+            return
+        for item in self._items(folder):
+            if is_key(key := f"{folder}{item.name}") and item.is_dir():
+                if item.is_symlink():
+                    yield f"{key}/"
+                yield from self.disks(f"{key}/")
+
+    def _items(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(os.path.join(self.root, folder)) as found:
+                yield from found
+        except OSError as error:
+            if error.errno not in NOT_THERE:  # else it was removed since we saw its name
+                raise
 
     def _folders_above(self, key: str) -> Iterator[str]:
         """Yield the paths of the folders above `key`, the nearest first."""
-        folder = key.rpartition("/")[0]
-        while folder:
-            yield os.path.join(self.root, folder)
-            folder = folder.rpartition("/")[0]
+        root = os.path.join(self.root, "")
+        end = key.rfind("/")
+        while end > 0:
+            yield root + key[:end]
+            end = key.rfind("/", 0, end)
 
 
-def _entry(item: os.DirEntry[str], key: str) -> Iterator[Entry]:
+def _is_link(path: str) -> bool:
     try:
-        found = item.stat(follow_symlinks=False)
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _entry(item: os.DirEntry[str], key: str) -> Entry | None:
+    try:
+        return _listed(key, item.stat(follow_symlinks=False))
     except FileNotFoundError:  # removed since we saw its name
-        return
-    if entry := _listed(key, found):
-        yield entry
+        return None
 
 
 def _listed(key: str, found: os.stat_result) -> Entry | None:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from retake.attempts import attempts
 from retake.bucket import Handover, Holder, Lease, check_key
-from retake.bucket.directory.disk import PRIVATE, Tree, set_mode, storage_errors, sync_folder
+from retake.bucket.directory.disk import LEASES, PRIVATE, Tree, TreeObserver, set_mode, storage_errors, sync_folder
+from retake.bucket.scanning import Remnant
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -286,8 +287,15 @@ class DirectoryLeases:
         path = self._lock_path(name)
         with storage_errors(f"take the lease {name!r} of {self.url}"):
             self._tree.refuse_linked_folders(name)
-            self._tree.make_folders(".retake/leases/")
-        return take(path, name, owner, self._clock, self._file_mode)
+            self._tree.make_folders(LEASES)
+        lease = take(path, name, owner, self._clock, self._file_mode)
+        if self._tree.observer:
+            self._tree.observer.leased(path)
+        return lease
+
+    def observe(self, observer: TreeObserver) -> None:
+        """Tell `observer` from now on what is looked at in the bucket and what is changed."""
+        self._tree.observer = observer
 
     def holder(self, name: str) -> Holder | None:
         with storage_errors(f"look at the lease {name!r} of {self.url}"):
@@ -307,6 +315,20 @@ class DirectoryLeases:
 
     def alone(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def remains(self) -> Iterator[Remnant]:
+        """See `Remains.remains`: drafts. A lock of the kernel ends with its holder, and leaves nothing."""
+        from retake.bucket.directory.remains import drafts_left
+
+        with storage_errors(f"look for drafts in {self.url}"):
+            yield from drafts_left(self._tree, self._clock.now().timestamp())
+
+    def clear(self, remnant: Remnant) -> None:
+        """See `Remains.clear`."""
+        from retake.bucket.directory.remains import clear_draft
+
+        with storage_errors(f"remove {remnant.name} of {self.url}"):
+            clear_draft(self._tree, remnant, self._clock.now().timestamp())
 
     def _lock_path(self, name: str) -> str:
         return lock_path(os.path.join(self._tree.own, "leases"), name)

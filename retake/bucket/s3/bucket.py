@@ -4,30 +4,44 @@ A version is the store's ETag with a number of ours, which is kept with the obje
 the object shows whether the write was carried out. The store itself compares only the ETag, that is the content: a
 write that expects a version does not notice a change that was undone in the meantime.
 
-Whether the store honours If-Match and If-None-Match is tried out at the first write that needs it. If it does not,
-comparing and writing are two steps. The contract then holds among Retake's own processes, which write under the lease;
-what another program writes between the two steps is overwritten, and a look after the write only shows what was written
-after it.
+Whether the store honours If-Match and If-None-Match is tried out at the first write that needs it, and remembered in
+the bucket. If it does not, comparing and writing are two steps. The contract then holds among Retake's own processes,
+which write under the lease; what another program writes between the two steps is overwritten, and a look after the
+write only shows what was written after it.
 
 Objects whose names are not keys are not part of the bucket. Retake's own are below `.retake/` in the prefix.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO
 
-from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, LeaseTerms, Room, check_key, check_prefix
+from retake.bucket import (
+    ABSENT,
+    ANY,
+    Bucket,
+    Conflict,
+    Entry,
+    Expect,
+    LeaseTerms,
+    NotFound,
+    check_key,
+    check_prefix,
+)
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
-from retake.bucket.contract import UnlimitedRoom, is_key
-from retake.bucket.s3.claims import date_of
+from retake.bucket.contract import check_moves, is_key, not_the_same, same_content
+from retake.bucket.diskless import NoDisk
 from retake.bucket.s3.client import RequestRefused, S3Client, connect, parse_url
 from retake.bucket.s3.conditions import conditions, remove
-from retake.bucket.s3.leases import PATIENCE_S, S3Leases
-from retake.bucket.s3.objects import S3Objects
+from retake.bucket.s3.leases import PATIENCE_S
+from retake.bucket.s3.looks import S3Looks
+from retake.bucket.s3.objects import S3Objects, etag
+from retake.bucket.s3.remembered import date_of
 from retake.clock import Clock, SystemClock
 
 
-class S3Bucket(S3Leases):
+class S3Bucket(S3Looks, NoDisk):
     """The bucket that `url` names: s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Thread safe.
 
     `kill_timer` is set to the end of each lease taken here. Requests are repeated for `patience_s` seconds.
@@ -51,19 +65,24 @@ class S3Bucket(S3Leases):
     def read(self, key: str) -> tuple[bytes, str]:
         return self._objects.read(key)
 
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """See `RangedReads.read_range`."""
+        return self._objects.read_range(key, first, last)
+
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.write_file(key, BytesIO(data), expect)
+
+    def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
+        """See `FileWrites.write_file`. One request sends up to 5 GB."""
         self._objects.name(key)
         honoured = conditions(self._client, self._place) if expect is not ANY else None
         if honoured is None:
-            return self._objects.put(key, data, {})
+            return self._objects.put(key, file, {})
         if expect is ABSENT and honoured.absent:
-            return self._objects.put(key, data, {"IfNoneMatch": "*"})
+            return self._objects.put(key, file, {"IfNoneMatch": "*"})
         if isinstance(expect, str) and honoured.match:
-            return self._objects.put(key, data, {"IfMatch": f'"{expect.rpartition("-")[0]}"'})
-        return self._objects.compare_and_put(key, data, expect)
-
-    def set_aside(self, key: str, size: int) -> Room:
-        return UnlimitedRoom(lambda data, expect: self.write(key, data, expect))
+            return self._objects.put(key, file, {"IfMatch": f'"{expect.rpartition("-")[0]}"'})
+        return self._objects.compare_and_put(key, file, expect)
 
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `SharedWrites.replace`. With conditions nothing is ever displaced, so nothing is kept aside.
@@ -77,7 +96,7 @@ class S3Bucket(S3Leases):
             raise Conflict(f"{aside} of {self.url} exists: deal first with what an earlier write displaced")
         if isinstance(expect, Expect) or conditions(self._client, self._place).match:
             return self.write(key, data, expect)
-        return self._objects.displace(key, data, expect, aside)
+        return self._objects.displace(key, BytesIO(data), expect, aside)
 
     def delete(self, key: str) -> None:
         try:
@@ -87,6 +106,22 @@ class S3Bucket(S3Leases):
 
     def copy(self, source: str, target: str) -> None:
         self._objects.copy(source, target)
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """See `Moves.move`. Where two ETags differ, as those of files uploaded in parts and of some encrypted ones do,
+        the content is compared."""
+        check_moves(moves)
+        tags = self._objects.tags(source for source, _ in moves)
+        for source, target in moves:
+            if source not in tags:
+                raise NotFound(source)
+            self._objects.copy(source, target)
+        copies = self._objects.tags(target for _, target in moves)
+        for source, target in moves:
+            if tags[source] != copies.get(target) and not same_content(self, source, target):
+                raise not_the_same(source, target)
+        for source, _ in moves:
+            self.delete(source)
 
     def part(self, prefix: str) -> Bucket:
         from retake.bucket.wrappers import PrefixedBucket
@@ -103,17 +138,24 @@ class S3Bucket(S3Leases):
         return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
 
     def list(self, prefix: str) -> list[Entry]:
-        check_prefix(prefix)
-        found: list[Entry] = []
-        more: dict[str, str] = {}
-        while True:
-            start = f"{self._place.prefix}{prefix}"
-            answer = self._objects.ask(f"list {prefix}*", prefix, "list_objects_v2", Prefix=start, **more)
-            found += map(self._entry, answer.get("Contents", []))
-            if not answer.get("IsTruncated"):
-                return sorted(entry for entry in found if is_key(entry.key))
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+        return sorted(self.scan(prefix))
 
-    def _entry(self, found: dict[str, Any]) -> Entry:
-        key = found["Key"].removeprefix(self._place.prefix)
-        return Entry(key, found["Size"], found["LastModified"].timestamp())
+    def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
+        """See `PagedVersions.versions_from`."""
+        prefix = self._place.prefix
+        after = {"StartAfter": f"{prefix}{start[:-1]}"} if start else {}  # the name itself would be left out
+        for page in self._objects.pages("", **after):
+            found = [(it["Key"].removeprefix(prefix), it) for it in page]
+            yield [(key, _seen(it)) for key, it in found if key.encode() >= start.encode()]
+
+    def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """See `Scans.scan`."""
+        check_prefix(prefix)
+        for found in self._objects.listed(prefix, after):
+            key = found["Key"].removeprefix(self._place.prefix)
+            if is_key(key):
+                yield Entry(key, found["Size"], found["LastModified"].timestamp())
+
+
+def _seen(listed: dict[str, Any]) -> str:
+    return f"{etag(listed)} {listed['Size']} {listed['LastModified'].timestamp()}"

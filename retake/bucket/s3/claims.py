@@ -1,14 +1,14 @@
 """Claims in an S3-compatible store."""
 
-from email.utils import parsedate_to_datetime
 from typing import Any
 
-from retake.bucket.claims.store import Claims, Stamped
+from retake.bucket.claims.store import Claims, FarClaims, Stamped
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.bucket.s3.conditions import conditions, remove
+from retake.bucket.s3.remembered import date_of
 
 
-class S3ClaimStore:
+class S3ClaimStore(FarClaims):
     """A `ClaimStore` in `place`. `client` should have short timeouts and little patience: a lease does not wait."""
 
     def __init__(self, client: S3Client, place: S3Place) -> None:
@@ -82,12 +82,3 @@ class S3ClaimStore:
 
     def _name(self, key: str) -> str:
         return key.removeprefix(f"{self._place.prefix}.retake/")
-
-
-def date_of(answer: dict[str, Any]) -> float | None:
-    """Return when the store answered, by its clock, in whole seconds since the epoch; None if it does not say."""
-    text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    try:
-        return parsedate_to_datetime(text).timestamp() if text else None
-    except ValueError:
-        return None

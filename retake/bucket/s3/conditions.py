@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
+from retake.bucket.s3.remembered import date_of, recall, remember
 from retake.errors import StorageError
 
 
@@ -22,9 +23,11 @@ _known: dict[S3Place, Conditions] = {}
 
 
 def conditions(client: S3Client, place: S3Place) -> Conditions:
-    """Return what the store honours, tried out once per process. Raises StorageError."""
+    """Return what the store honours, as the bucket remembers it (see remembered.py), or else tried out. Raises
+    StorageError."""
     if place not in _known:
-        _known[place] = _try_out(client, place)
+        recalled = recall(client, place)
+        _known[place] = Conditions(*recalled) if recalled else _try_out(client, place)
     return _known[place]
 
 
@@ -36,13 +39,16 @@ def forget() -> None:
 def _try_out(client: S3Client, place: S3Place) -> Conditions:
     key = f"{place.prefix}.retake/scratch/probe-{os.urandom(8).hex()}"
     try:
-        client.ask("try out the store", "put_object", Key=key, Body=b"")
-        return Conditions(
+        tried = date_of(client.ask("try out the store", "put_object", Key=key, Body=b""))
+        found = Conditions(
             absent=_refuses(client, key, {"IfNoneMatch": "*"}),
             match=_refuses(client, key, {"IfMatch": '"00000000000000000000000000000000"'}),
         )
+        remember(client, place, *found, tried)
     except RequestRefused as error:
         raise client.failed("try out the store", error) from error
+    else:
+        return found
     finally:
         remove_quietly(client, key)
 

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 
 from retake.attempts import countdown
 from retake.bucket import Holder, Lease, LeaseTerms, check_key
-from retake.bucket.claims.lease import KillTimer
+from retake.bucket.claims.lease import KillTimer, LeaseClock
 from retake.bucket.claims.leases import ClaimLeases
 from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import S3Client, S3Place, connect
 from retake.bucket.s3.conditions import conditions
+from retake.bucket.scanning import Remnant
 from retake.clock import Clock
 from retake.errors import LeaseLost, StorageError
 
@@ -56,8 +57,24 @@ class S3Leases:
         finally:
             lease.release()
 
+    def remains(self) -> Iterator[Remnant]:
+        """See `Remains.remains`: claims and scratch objects."""
+        from retake.bucket.claims.remains import claims_left, longest
+
+        return claims_left(self._claim_store(), longest(self._terms, _SHORT))
+
+    def clear(self, remnant: Remnant) -> None:
+        """See `Remains.clear`."""
+        from retake.bucket.claims.remains import clear_claims, longest
+
+        terms = longest(self._terms, _SHORT)
+        clear_claims(lambda folder: self._claim_store(), remnant, LeaseClock(self._clock), terms)
+
     def _claim_store(self) -> S3ClaimStore:
+        return S3ClaimStore(self._claim_client(), self._place)
+
+    def _claim_client(self) -> S3Client:
         """Open a client of its own: requests of a lease are short, and wait for no others."""
         read_s = min(_LEASE_PATIENCE_S, self._terms.ttl_s / 3)
         client = connect(self._place, connect_s=min(5.0, read_s), read_s=read_s)
-        return S3ClaimStore(S3Client(client, self._place, self._clock, read_s), self._place)
+        return S3Client(client, self._place, self._clock, read_s)

@@ -1,9 +1,11 @@
 """Objects in an S3-compatible store: one request or a few, with the contract's errors."""
 
 import os
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
 
 from retake.bucket import ABSENT, Conflict, Expect, NotFound, check_key
+from retake.bucket.contract import name_stem
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.bucket.s3.conditions import remove_quietly
 
@@ -34,6 +36,19 @@ class S3Objects:
         answer = self.ask(f"read {key}", key, "get_object", Key=self.name(key))
         return answer["Body"], _version(answer)
 
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """Return a part of the object. Raises NotFound, StorageError."""
+        doing = f"read {key}"
+        try:
+            answer = self._client.ask(doing, "get_object", Key=self.name(key), Range=f"bytes={first}-{last}")
+        except RequestRefused as error:
+            if error.status == 416:  # the object ends before
+                return b""
+            if error.status == 404 and error.code != "NoSuchBucket":
+                raise NotFound(key) from None
+            raise self._client.failed(doing, error) from error
+        return bytes(answer["Body"][: last + 1 - first])
+
     def version(self, key: str) -> str | None:
         """Return the version of the object, None if it does not exist."""
         try:
@@ -41,7 +56,32 @@ class S3Objects:
         except NotFound:
             return None
 
-    def put(self, key: str, data: bytes, condition: dict[str, str]) -> str:
+    def listed(self, prefix: str, after: str = "") -> Iterator[dict[str, Any]]:
+        """Yield what the store lists of the objects whose keys begin with `prefix` and sort after `after`. Raises
+        StorageError."""
+        more = {"StartAfter": f"{self._place.prefix}{after}"} if after else {}
+        for page in self.pages(prefix, **more):
+            yield from page
+
+    def pages(self, prefix: str, **more: str) -> Iterator[list[dict[str, Any]]]:
+        """Yield the same page by page, one request for each. `more` are parameters of the first request. Raises
+        StorageError."""
+        while True:
+            start = f"{self._place.prefix}{prefix}"
+            answer = self.ask(f"list {prefix}*", prefix, "list_objects_v2", Prefix=start, **more)
+            yield answer.get("Contents", [])
+            if not answer.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def tags(self, keys: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Return ETag and size of those of the objects that exist: one listing for keys that differ in their suffix
+        only. Raises StorageError."""
+        names = {self.name(key): key for key in keys}
+        found = (it for stem in sorted({name_stem(key) for key in names.values()}) for it in self.listed(stem))
+        return {names[it["Key"]]: (etag(it), it["Size"]) for it in found if it["Key"] in names}
+
+    def put(self, key: str, file: BinaryIO, condition: dict[str, str]) -> str:
         """Write the object once, as far as anyone can tell: after a lost answer or a refusal, check if it is there.
 
         `condition` holds If-Match or If-None-Match, or nothing. Returns the version. Raises Conflict, StorageError.
@@ -51,10 +91,11 @@ class S3Objects:
 
         def attempt() -> str:
             try:
+                file.seek(0)
                 answer = self._client.once(
-                    "put_object", Key=self.name(key), Body=data, Metadata={_MARK: number}, **condition
+                    "put_object", Key=self.name(key), Body=file, Metadata={_MARK: number}, **condition
                 )
-                return f"{_etag(answer)}-{number}"
+                return f"{etag(answer)}-{number}"
             except (RequestRefused, AnswerLost) as error:
                 return self._after(key, number, error, bool(condition))
 
@@ -72,14 +113,14 @@ class S3Objects:
             Metadata={_MARK: _number()},
         )
 
-    def compare_and_put(self, key: str, data: bytes, expect: str | Expect) -> str:
+    def compare_and_put(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
         """Write less safely, in a store that ignores conditions. Raises Conflict, StorageError."""
         self._compare(key, expect, "nothing was changed")
-        version = self.put(key, data, {})
+        version = self.put(key, file, {})
         self._compare(key, version, "it was written after us")
         return version
 
-    def displace(self, key: str, data: bytes, expect: str, aside: str) -> str:
+    def displace(self, key: str, file: BinaryIO, expect: str, aside: str) -> str:
         """Write in a store that ignores conditions, while `aside` holds a copy of what was there.
 
         If nothing was written the copy is removed, else it stays until the caller has dealt with it. Raises Conflict.
@@ -94,7 +135,7 @@ class S3Objects:
         except Conflict:
             remove_quietly(self._client, self.name(aside))
             raise
-        version = self.put(key, data, {})
+        version = self.put(key, file, {})
         self._compare(key, version, f"what was there before is kept as {aside}")
         remove_quietly(self._client, self.name(aside))
         return version
@@ -122,9 +163,9 @@ def _number() -> str:
     return os.urandom(8).hex()
 
 
-def _etag(answer: dict[str, Any]) -> str:
+def etag(answer: dict[str, Any]) -> str:
     return str(answer["ETag"]).strip('"')
 
 
 def _version(answer: dict[str, Any]) -> str:
-    return f"{_etag(answer)}-{answer.get('Metadata', {}).get(_MARK, '')}"
+    return f"{etag(answer)}-{answer.get('Metadata', {}).get(_MARK, '')}"
