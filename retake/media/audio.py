@@ -108,23 +108,24 @@ def demo_track(path: Path, seconds: float = 12.0) -> None:
 
 def _melody(length: int) -> "array[int]":
     """Return so many samples: a chord every eight beats, its notes one after another over its lowest one."""
-    notes = {note: _pluck(note, 3 * _BEAT_S) for chord in _CHORDS for note in chord}
-    basses = {chord[0]: _pluck(chord[0] - 12, 8 * _BEAT_S) for chord in _CHORDS}
     samples = array("h", bytes(2 * length))
+    sounds: dict[tuple[int, int], array[int]] = {}  # each is first wanted where most of it is heard
     for beat, start in enumerate(range(0, length, round(_BEAT_S * DEMO_RATE))):
         chord = _CHORDS[beat // 8 % len(_CHORDS)]
-        sounds = [notes[chord[(0, 1, 2, 3, 2, 1, 2, 3)[beat % 8]]], *([basses[chord[0]]] if beat % 8 == 0 else [])]
-        for sound in sounds:
-            for n, value in enumerate(sound[: length - start], start):
+        played = [(chord[(0, 1, 2, 3, 2, 1, 2, 3)[beat % 8]], 3), *([(chord[0] - 12, 8)] if beat % 8 == 0 else [])]
+        for note, beats in played:
+            if (note, beats) not in sounds:
+                sounds[note, beats] = _pluck(note, beats * _BEAT_S, length - start)
+            for n, value in enumerate(sounds[note, beats][: length - start], start):
                 samples[n] += value
     return samples
 
 
-def _pluck(note: int, seconds: float) -> "array[int]":
-    """Return one note that dies away: the fundamental and two overtones."""
+def _pluck(note: int, seconds: float, most: int) -> "array[int]":
+    """Return one note that dies away: the fundamental and two overtones. At most `most` samples, from its beginning."""
     step, length, fade = math.tau * 440 * 2 ** ((note - 69) / 12) / DEMO_RATE, round(seconds * DEMO_RATE), _FADE_S
     values: array[int] = array("h")
-    for n in range(length):
+    for n in range(min(length, most)):
         wave_form = math.sin(step * n) + 0.4 * math.sin(2 * step * n) + 0.15 * math.sin(3 * step * n)
         ends = min(1.0, n / DEMO_RATE / fade, (length - n) / DEMO_RATE / fade)
         values.append(round(32767 * _LOUDNESS / 1.55 * wave_form * ends * math.exp(-3 * n / length)))

@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 from retake.media import MediaError, ffmpeg, picture
@@ -25,6 +27,7 @@ _LOOK = [
     *("-map", "0:v:0", "-f", "null", "-"),  # decodes the key frames
     *("-map", "0:v:0", "-map", "0:a?", "-c", "copy", "-f", "null", "-"),  # reads every packet
 ]
+_BEGINNING = 12  # bytes of a file that tell what it is
 _DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
 # Tags are in the log too, in the file's own words: a stream's line begins with it, and only its beginning is read.
 _STREAM = re.compile(
@@ -63,45 +66,62 @@ def mock_video(
         return folder.joinpath("video.mp4").read_bytes()
 
 
-def check_video(data: bytes, *, timeout_s: float = 60.0) -> VideoFacts:
-    """Return the facts of the video in `data`. Raises MediaError if it is not a video, is cut short or does not decode.
+def check_video(video: bytes | Path, *, timeout_s: float = 60.0) -> VideoFacts:
+    """Return the facts of a video, given as its bytes or as a file. Raises MediaError if it is not a video, is cut
+    short or does not decode.
 
     Every packet is read, but only key frames are decoded: some 20 ms for ten seconds of 1280 × 720.
     """
-    if missing := missing_bytes(data):
+    if missing := missing_bytes(video):
         raise MediaError(f"The video is cut short: {missing} of its bytes are missing. Fetch it again.")
     with ffmpeg.scratch() as folder:
-        folder.joinpath("video").write_bytes(data)
+        here = folder.joinpath("video")
+        if isinstance(video, Path):
+            here.symlink_to(video.absolute())
+        else:
+            here.write_bytes(video)
         try:
             log = ffmpeg.run(_LOOK, timeout_s, folder)
         except MediaError as error:
+            with here.open("rb") as file:
+                begins, size = file.read(_BEGINNING), here.stat().st_size
             raise MediaError(
-                f"This is no video that can be read: {len(data)} bytes that begin with {data[:12]!r}. {error}"
+                f"This is no video that can be read: {size} bytes that begin with {begins!r}. {error}"
             ) from error
     if errors := ffmpeg.errors_in(log):
         raise MediaError(f"The video is broken or cut short ({errors[0]}). Fetch it again.")
     return facts_in(log)
 
 
-def is_video_file(data: bytes) -> bool:
-    """Return whether `data` begins like an MP4 or a WebM, however broken the rest may be."""
-    return data[4:8] == b"ftyp" or data[:4] == b"\x1aE\xdf\xa3"
+def is_video_file(video: bytes | Path) -> bool:
+    """Return whether a video begins like an MP4 or a WebM, however broken the rest may be."""
+    if isinstance(video, Path):
+        with video.open("rb") as file:
+            video = file.read(_BEGINNING)
+    return video[4:8] == b"ftyp" or video[:4] == b"\x1aE\xdf\xa3"
 
 
-def missing_bytes(mp4: bytes) -> int:
+def missing_bytes(mp4: bytes | Path) -> int:
     """Return how many bytes are missing at the end of `mp4`, since ffmpeg overlooks a cut between two frames.
 
     An MP4 is a sequence of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. 0 for any other file.
     """
-    start = 0
-    while mp4[4:8] == b"ftyp" and start + 8 <= len(mp4):
-        length = int.from_bytes(mp4[start : start + 4])
+    if not isinstance(mp4, Path):
+        return _missing(lambda start, end: mp4[start:end], len(mp4))
+    with mp4.open("rb") as file:
+        return _missing(lambda start, end: os.pread(file.fileno(), end - start, start), mp4.stat().st_size)
+
+
+def _missing(part: Callable[[int, int], bytes], size: int) -> int:
+    start, is_mp4 = 0, part(4, 8) == b"ftyp"
+    while is_mp4 and start + 8 <= size:
+        length = int.from_bytes(part(start, start + 4))
         if length == 1:  # then it stands behind the name, in 64 bits
-            length = int.from_bytes(mp4[start + 8 : start + 16])
+            length = int.from_bytes(part(start + 8, start + 16))
         if length < 8:  # 0: this box goes on to the end of the file
             return 0
         start += length
-    return max(0, start - len(mp4))
+    return max(0, start - size)
 
 
 def facts_in(log: str) -> VideoFacts:

@@ -14,7 +14,7 @@ below and nothing else about a vendor.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from retake.errors import TaskFailed
 
@@ -109,6 +109,23 @@ class Downloader(Protocol):
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
         """Return the whole file, of at most `max_bytes` (None: the client's own limit). Free. Raises PollFailed."""
         ...
+
+
+@runtime_checkable
+class SavingDownloader(Protocol):
+    """What a downloader offers besides, for files that are too large for memory."""
+
+    def save(self, url: str, file: BinaryIO, max_bytes: int | None = None) -> None:
+        """Download as `Downloader.download` does, into `file`, with a small part of it in memory at a time."""
+        ...
+
+
+def save(downloader: Downloader, url: str, file: BinaryIO, max_bytes: int | None = None) -> None:
+    """Download into `file`; by a downloader that cannot save, through memory. Raises PollFailed."""
+    if isinstance(downloader, SavingDownloader):
+        downloader.save(url, file, max_bytes)
+    else:
+        file.write(downloader.download(url, max_bytes))
 
 
 class VideoDetails(NamedTuple):

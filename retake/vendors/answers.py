@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
 from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed, VendorError, beginning, redact
@@ -178,7 +177,7 @@ def joined(reasons: Iterable[object]) -> str:
 
 def is_moderation(text: str) -> bool:
     """Return whether a vendor's message is about content that it does not allow."""
-    return _MODERATION.search(text[:_WORDS_LIMIT]) is not None
+    return re.search(_MODERATION, text[:_WORDS_LIMIT]) is not None
 
 
 def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
@@ -204,12 +203,13 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-_MODERATION = re.compile(
+# Compiled when an answer is searched for them, which most polls are not.
+_MODERATION = (
     r"(?i)moderat(ion|or|ed)|\bbanned\b|\bsafety\b|content[ _-]?(policy|filter)|\bnsfw\b|image (denied|filters?)"
     r"|\bsensitive (content|words?|prompt)"
     r"|community (standards|guidelines)|policy[ _-]violation"
 )
-_CREDIT = re.compile(
+_CREDIT = (
     r"(?i)insufficient[ _-]?(quota|credits?|balance|funds)|(not enough|out of|no more) (credits?|quota|balance|funds)"
     r"|(quota|credits?|balance) (is |are )?(not enough|insufficient|exhausted)|billing_hard_limit|credit_?insufficient"
 )
@@ -245,7 +245,7 @@ def _refused(status: int, parsed: bool, own: Words | None) -> bool:
 
 
 def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -> Code:
-    if own and _CREDIT.search(f"{own.code} {own.text}"[:_WORDS_LIMIT]):
+    if own and re.search(_CREDIT, f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
     # 401 and 429 are never about the prompt.
     if own and status in (400, 403, 413, 422, 451) and is_moderation(f"{own.code} {own.text}"):
@@ -262,7 +262,7 @@ def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -
 def _poll_code(status: int, own: Words | None) -> Code:
     """Return the code of an answer to a poll. Never class B: the task is paid for, and no answer is a reason to give it
     up."""
-    if own and _CREDIT.search(f"{own.code} {own.text}"[:_WORDS_LIMIT]):
+    if own and re.search(_CREDIT, f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
     return _POLL_CODES.get(status, Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER)
 
@@ -304,6 +304,8 @@ def _advice(vendor: Vendor, code: Code, kind: type[VendorError]) -> str:
 
 
 def _seconds_until(date: str, now: str | None) -> float:
+    from email.utils import parsedate_to_datetime
+
     moment = parsedate_to_datetime(date)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -13,8 +13,7 @@ import requests
 from retake.errors import Code, TaskFailed
 from retake.vendors import Health
 from retake.vendors.answers import Vendor, Words, as_dict, parse, quote
-from retake.vendors.http import JsonApi, key_for_header
-from retake.vendors.route import check_route
+from retake.vendors.http import JsonApi, check_route, key_for_header
 
 NAME = "The chat API"
 KEY_NAME = "OPENAI_API_KEY"

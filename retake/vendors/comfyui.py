@@ -18,8 +18,7 @@ from retake.extras import require
 from retake.vendors import ImageFile, PromptEvents, PromptPhase, PromptState
 from retake.vendors.answers import NoReply, Reply, as_dict, parse, quote, retry_after_s
 from retake.vendors.download import is_page
-from retake.vendors.http import JSON_LIMIT, bare, exchange
-from retake.vendors.route import check_route
+from retake.vendors.http import JSON_LIMIT, bare, check_route, exchange
 
 NAME = "ComfyUI"
 MAX_BYTES = 128 * 2**20
@@ -256,7 +255,7 @@ class ComfyRequests:
         self.check(what, reply)
         body = parse(reply.body)
         if not isinstance(body, dict):
-            raise self.unusable(what, "it is no JSON object")
+            raise self.unusable(what, "it is not a JSON object")
         return body
 
     def reply(self, what: str, method: str, path: str, **content: Any) -> Reply:

@@ -15,8 +15,9 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from retake.vendors.answers import as_dict, parse
+from retake.vendors.certificates import trusted
 from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, within
-from retake.vendors.route import has_proxy, trusted
+from retake.vendors.route import has_proxy
 
 FRAME_LIMIT = 4 * 2**20  # bytes; a longer message, such as a huge preview, ends the WebSocket
 TEXT_LIMIT = 2**20  # characters of an event that is read

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from logging import getLogger
 from urllib.parse import urlsplit
 
-import requests
-
 from retake.logs import part_of_secret
 from retake.vendors.answers import NOT_JSON, NoReply, Reply, parse
+from retake.vendors.http import SentRequest
 
 _log = getLogger("retake.diagnosis.http")
 
@@ -20,7 +19,7 @@ _KEYS, _KEY_LENGTH, _DEPTH = 20, 40, 3
 """So much of a body's shape is shown: keys of an object, characters of a key, objects within objects."""
 
 
-def diagnosed(request: requests.PreparedRequest, send: Callable[[], Reply]) -> Reply:
+def diagnosed(request: SentRequest, send: Callable[[], Reply]) -> Reply:
     """Send the request by `send`, and log it and its answer."""
     asked = _shape(_octets(request.body))
     fields = {"method": request.method, "url": _place(request.url or ""), "request": asked}

@@ -5,14 +5,15 @@ No key is sent, whatever the link: it may lead anywhere.
 
 import time
 from collections.abc import Callable
+from typing import BinaryIO
 from urllib.parse import urljoin
 
 import requests
 
 from retake.errors import Code, LinkExpired, PollFailed
 from retake.vendors.answers import NoReply, Reply, retry_after_s
-from retake.vendors.http import bare, exchange
-from retake.vendors.route import ANYWHERE, check_route
+from retake.vendors.http import IntoFile, bare, check_route, exchange
+from retake.vendors.route import ANYWHERE
 
 MAX_BYTES = 512 * 2**20
 MAX_REDIRECTS = 5
@@ -43,7 +44,15 @@ class HttpDownloader:
 
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
         """See `Downloader.download`."""
-        reply = self._follow(url, self._max_bytes if max_bytes is None else max_bytes)
+        return self._checked(url, self._max_bytes if max_bytes is None else max_bytes).body
+
+    def save(self, url: str, file: BinaryIO, max_bytes: int | None = None) -> None:
+        """See `SavingDownloader.save`."""
+        self._checked(url, IntoFile(file, self._max_bytes if max_bytes is None else max_bytes))
+
+    def _checked(self, url: str, limit: int | IntoFile) -> Reply:
+        """Return the answer, which is media; of a file only its beginning. Raises PollFailed."""
+        reply = self._follow(url, limit)
         if reply.status != 200:
             code = _code(reply.status)
             answer = f"answered HTTP {reply.status}. {_ADVICE[code]}"
@@ -53,27 +62,27 @@ class HttpDownloader:
             raise _unusable(url, "is an empty file")
         if is_page(reply):
             raise _unusable(url, f"is not media but {reply.headers.get('Content-Type', 'a page')}")
-        return reply.body
+        return reply
 
-    def _follow(self, url: str, max_bytes: int) -> Reply:
+    def _follow(self, url: str, limit: int | IntoFile) -> Reply:
         """Return the answer at the end of the redirects."""
         deadline = self._monotonic() + self._timeout_s
         place = url
         for _ in range(MAX_REDIRECTS + 1):
-            reply = self._get(place, deadline - self._monotonic(), max_bytes)
+            reply = self._get(place, deadline - self._monotonic(), limit)
             location = reply.headers.get("Location")
             if reply.status not in (301, 302, 303, 307, 308) or not location:
                 return reply
             place = _next(place, location)
         raise _unusable(url, f"leads through more than {MAX_REDIRECTS} redirects")
 
-    def _get(self, url: str, left_s: float, max_bytes: int) -> Reply:
+    def _get(self, url: str, left_s: float, limit: int | IntoFile) -> Reply:
         if left_s <= 0:
             raise PollFailed(Code.TIMEOUT, f"{bare(url)} was not downloaded within {self._timeout_s:g} s.")
         if not url.lower().startswith(("http://", "https://")):
             raise _unusable(url, "is not an http(s) link")
         try:
-            return exchange(self._session, "GET", url, timeout_s=left_s, limit=max_bytes)
+            return exchange(self._session, "GET", url, timeout_s=left_s, limit=limit)
         except NoReply as trouble:
             # The link comes from the vendor, so a bad one is a bad answer, not a bad setting.
             code = Code.BAD_ANSWER if trouble.code is Code.CONFIGURATION else trouble.code

@@ -8,65 +8,80 @@ requests and urllib3 bound each read, not a call: a server that sends a byte now
 runs in a thread of its own, and its connection is cut when its time is over.
 """
 
-import http.client
 import os
 import socket
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from io import BytesIO
 from queue import Empty, SimpleQueue
-from ssl import SSLContext
 from threading import Lock, Thread
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
-
-import requests
-import urllib3
-from requests.adapters import HTTPAdapter
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from retake.errors import Code, SettingsError
 from retake.logs import diagnosing
 from retake.vendors.answers import NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
-from retake.vendors.route import trusted
+
+if TYPE_CHECKING:
+    import requests
+
+    from retake.vendors.kept import KeptConnections
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
-_BEHIND_S = 5.0
 JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
+BEGINNING = 1024  # bytes of an answer that goes into a file: enough to tell a page from media
 _CHUNK = 64 * 2**10
 _GZIP, _ZLIB = 31, 15  # what zlib calls `wbits`
 _COMPRESSED = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
-_NOT_A_URL = (
-    requests.exceptions.InvalidURL,
-    requests.exceptions.InvalidSchema,  # a SOCKS proxy without PySocks
-    urllib3.exceptions.LocationValueError,
-    UnicodeError,
-)
-_FAILURES = (
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    http.client.HTTPException,
-    OSError,
-    ValueError,
-)
+
+
+class OpenAnswer(Protocol):
+    """An answer whose body is still to be read, as requests shows it."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def raw(self) -> Any:  # has read1(amount, decode_content=False)
+        ...
+
+
+class SentRequest(Protocol):
+    """A request, as requests shows it."""
+
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def url(self) -> str | None: ...
+    @property
+    def body(self) -> bytes | str | None: ...
 
 
 class JsonApi:
     """A vendor's JSON API, with its key in `headers`.
 
     Each method returns what the caller's `pick` finds in the answer. `what` completes the sentence "VENDOR was asked
-    to …" in messages.
+    to …" in messages. Free queries use connections of `kept`, if it is given and there is no proxy.
     """
 
     def __init__(
-        self, vendor: Vendor, headers: Mapping[str, str], *, timeout_s: float, session: requests.Session | None = None
+        self,
+        vendor: Vendor,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        session: "requests.Session | None" = None,
+        kept: "KeptConnections | None" = None,
     ) -> None:
         self._vendor = vendor
         self._headers = dict(headers)
         self._timeout_s = timeout_s
         self._session = session
+        self._kept = kept
 
     def submit(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """POST a paid call. Raises Refused, OutcomeUnknown."""
@@ -94,22 +109,61 @@ class JsonApi:
 
     def _search(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T | None:
         try:
-            reply = self._exchange(method, url, **content)
+            reply = self._free(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
         return None if says_missing(self._vendor, reply) else answered(self._vendor, what, reply, pick)
 
     def _question(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T:
         try:
-            reply = self._exchange(method, url, **content)
+            if self._kept and self._kept.reaches(url) and not diagnosing():
+                reply = self._kept.exchange(method, url, self._headers, self._timeout_s, JSON_LIMIT, **content)
+            else:
+                reply = self._free(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
         return answered(self._vendor, what, reply, pick)
+
+    def _free(self, method: str, url: str, **content: Any) -> Reply:
+        """Send what is not paid for, if possible without requests, which takes its time to load."""
+        from retake.vendors import polls
+
+        if self._session or not polls.can_ask(url, content):
+            return self._exchange(method, url, **content)
+        return polls.ask(method, url, headers=self._headers, timeout_s=self._timeout_s, limit=JSON_LIMIT, **content)
 
     def _exchange(self, method: str, url: str, **content: Any) -> Reply:
         return exchange(
             self._session, method, url, headers=self._headers, timeout_s=self._timeout_s, limit=JSON_LIMIT, **content
         )
+
+
+def check_route(*urls: str) -> None:
+    """Check, before anything is paid for, the proxies for `urls` and the certificates that the environment trusts.
+
+    Raises SettingsError, which names the variable but not its value: a proxy's URL may hold a password.
+    """
+    if not directly():
+        from retake.vendors.route import check_proxies
+
+        check_proxies(*urls)
+    named = next(filter(None, map(os.environ.get, TRUST_VARIABLES)), None)
+    unreadable = named is not None and not os.access(named, os.R_OK)
+    if unreadable or any(url.lower().startswith("https:") for url in urls):
+        from retake.vendors.certificates import trusted
+
+        trusted()
+
+
+TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""The variables that name trusted certificates; the first one that is set counts. Those of requests, then OpenSSL's."""
+
+
+def directly() -> bool:
+    """Return whether it is certain that there is no proxy. Other systems than Linux have settings besides the
+    environment's."""
+    names = (name.lower() for name, value in os.environ.items() if value)
+    return sys.platform == "linux" and not any(it.endswith("_proxy") and it != "no_proxy" for it in names)
 
 
 def key_for_header(vendor: str, key_name: str, key: str) -> str:
@@ -124,6 +178,8 @@ def key_for_header(vendor: str, key_name: str, key: str) -> str:
 
 def bare(url: str) -> str:
     """Return `url` without user, query and fragment, fit for a message."""
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -131,59 +187,46 @@ def bare(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+class IntoFile(NamedTuple):
+    """Where the body of a successful answer goes that is too large for memory. Other answers are read as usual."""
+
+    file: BinaryIO
+    limit: int  # bytes
+
+
 def exchange(
-    session: requests.Session | None,
+    session: "requests.Session | None",
     method: str,
     url: str,
     *,
     timeout_s: float,
-    limit: int,
+    limit: int | IntoFile,
     headers: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Reply:
-    """Send one request and return the whole answer: at most `limit` bytes, in at most `timeout_s` seconds.
+    """Send one request and return the whole answer: at most `limit` bytes, in at most `timeout_s` seconds. The body of
+    an answer 200 goes into an `IntoFile`; the Reply then has its beginning only.
 
     `content` is what requests calls `json`, `params`, `data` or `files`. A `session` given by the caller brings its own
-    adapters, whose connections are left alone, not cut, when the time is over. Raises NoReply, and SettingsError for
-    certificates that cannot be read.
+    adapters, whose connections are left alone when time is over. Raises NoReply, SettingsError (bad certificates).
     """
-    # No compression, so that what comes over the wire is what is counted. No keep-alive: a connection may be cut just
-    # when it is used again, and the outcome of a paid call would be unknown.
-    every = {**(headers or {}), "Accept-Encoding": "identity", "Connection": "close"}
-    settings = requests.Session() if session is None else session
-    try:
-        request = requests.Request(method, url, headers=every, auth=_unauthenticated, **content)
-        prepared = settings.prepare_request(request)
-        given = settings.get_adapter(prepared.url or "")
-        send: Any = settings.merge_environment_settings(prepared.url, {}, True, None, None)
-    except (requests.RequestException, ValueError):
-        raise _no_address(url) from None
-    # The total ends a call; the timeout of each read ends a thread that was left behind, and a call of a given session.
-    send["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s + (_BEHIND_S if session is None else 0))
-    tls = trusted()
+    from retake.vendors.route import send
 
-    def work(cutter: Cutter) -> Reply:
-        # Not session.send: it reads the body of a redirect that it does not follow, and fails on a bad one as if
-        # nothing had been sent.
-        adapter = CuttableAdapter(cutter, tls) if session is None else given
-        try:
-            with adapter.send(prepared, **send) as response:
-                return _reply(response, limit)
-        except _FAILURES as error:
-            raise _no_reply(error, url, timeout_s, maybe_sent=cutter.is_open or session is not None) from None
-        finally:
-            if session is None:
-                adapter.close()
+    return send(session, method, url, timeout_s=timeout_s, limit=limit, headers=headers, **content)
 
+
+def in_time(url: str, timeout_s: float, work: "Callable[[Cutter], Reply]", *, may_be_sent: bool = False) -> Reply:
+    """Return what `work` returns `within` the time. Raises NoReply when that is over; `may_be_sent` says that it cannot
+    be known whether anything was sent."""
     try:
-        return _told(prepared, lambda: within(timeout_s, work))
+        return within(timeout_s, work)
     except Overdue as overdue:
-        sent = overdue.sent or session is not None
+        sent = overdue.sent or may_be_sent
         late = "no answer" if sent else f"no connection to {bare(url)}"
         raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=sent) from None
 
 
-def _told(request: requests.PreparedRequest, send: Callable[[], Reply]) -> Reply:
+def told(request: SentRequest, send: Callable[[], Reply]) -> Reply:
     """Send the request; log it in the diagnostic mode."""
     if not diagnosing():
         return send()
@@ -192,55 +235,38 @@ def _told(request: requests.PreparedRequest, send: Callable[[], Reply]) -> Reply
     return diagnosed(request, send)
 
 
-def _reply(response: requests.Response, limit: int) -> Reply:
+def reply_of(response: OpenAnswer, limit: int | IntoFile) -> Reply:
     try:
-        return Reply(response.status_code, response.headers, read_body(response, limit))
+        if not isinstance(limit, IntoFile):
+            body = read_body(response, limit)
+        elif response.status_code == 200:
+            body = _saved(body_pieces(response, limit.limit), limit)
+        else:
+            body = read_body(response, min(limit.limit, JSON_LIMIT))
+        return Reply(response.status_code, response.headers, body)
     except NoReply as trouble:
         trouble.head = Reply(response.status_code, response.headers, b"")
         raise
 
 
-def _unauthenticated(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Add no authentication beyond our own headers: without a handler, requests would use a password from ~/.netrc."""
-    return request
-
-
-def _no_reply(error: Exception, url: str, timeout_s: float, *, maybe_sent: bool) -> NoReply:
-    """Return what `error` means for the request. Only without a connection is it certain that nothing was sent."""
-    if isinstance(error, _NOT_A_URL):  # a host name that no name server can be asked for
-        return _no_address(url)
-    if isinstance(error, requests.ConnectTimeout):
-        return NoReply(Code.TIMEOUT, f"no connection to {bare(url)} in time", sent=False)
-    refusal = _new_connection_error(error)
-    if refusal is not None:
-        reason = getattr(refusal.__cause__, "strerror", None) or "it failed"
-        return NoReply(Code.NETWORK, f"no connection to {bare(url)}: {reason}", sent=False)
-    if isinstance(error, (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError)):
-        return NoReply(Code.TIMEOUT, f"no answer within {timeout_s:g} s", sent=maybe_sent)
-    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
-        return NoReply(Code.NETWORK, f"no secure connection to {bare(url)} (certificate or TLS)", sent=maybe_sent)
-    if isinstance(error, requests.exceptions.ProxyError) and not maybe_sent:
-        return NoReply(Code.NETWORK, f"the proxy makes no connection to {bare(url)}", sent=False)
-    return NoReply(Code.NETWORK, f"the connection to {bare(url)} was cut", sent=maybe_sent)
-
-
-def _no_address(url: str) -> NoReply:
+def no_address(url: str) -> NoReply:
     return NoReply(Code.CONFIGURATION, f"{bare(url)!r} is not a valid URL, or the proxy is not", sent=False)
-
-
-def _new_connection_error(error: Exception) -> urllib3.exceptions.NewConnectionError | None:
-    """Return the failure to connect (to the vendor, or to the proxy) that `error` wraps, or None."""
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    if isinstance(reason, urllib3.exceptions.ProxyError):
-        reason = reason.original_error
-    return reason if isinstance(reason, urllib3.exceptions.NewConnectionError) else None
 
 
 # --- the body of an answer ------------------------------------------------------------------------------------------
 
 
-def read_body(response: requests.Response, limit: int) -> bytes:
-    """Return the whole body, decompressed.
+def read_body(response: OpenAnswer, limit: int) -> bytes:
+    """Return the whole body, as `body_pieces` yields it."""
+    # One bytes object without copying: BytesIO gives away its buffer.
+    whole = BytesIO()
+    for piece in body_pieces(response, limit):
+        whole.write(piece)
+    return whole.getvalue()
+
+
+def body_pieces(response: OpenAnswer, limit: int) -> Iterator[bytes]:
+    """Yield the body, decompressed, at most `limit` bytes in all.
 
     No compression is requested, but some servers send it all the same: gzip and deflate are understood. Raises NoReply
     for a body of more than `limit` bytes (before it is read, if its Content-Length says so) and for any other encoding;
@@ -251,11 +277,14 @@ def read_body(response: requests.Response, limit: int) -> bytes:
         raise _too_large(limit)
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     chunks = _chunks(response, limit)
-    if encoding in ("", "identity"):
-        return _joined(chunks, limit)
-    if encoding not in _COMPRESSED:
+    if encoding not in ("", "identity", *_COMPRESSED):
         raise _unusable("it has an encoding that was not requested")
-    return _joined(_decompressed(chunks, _COMPRESSED[encoding]), limit)
+    left = limit
+    for piece in _decompressed(chunks, _COMPRESSED[encoding]) if encoding in _COMPRESSED else chunks:
+        left -= len(piece)
+        if left < 0:
+            raise _too_large(limit)
+        yield piece
 
 
 def _exceeds(digits: str, limit: int) -> bool:
@@ -263,7 +292,7 @@ def _exceeds(digits: str, limit: int) -> bool:
     return len(digits) > 20 or int(digits or "0") > limit
 
 
-def _chunks(response: requests.Response, limit: int) -> Iterator[bytes]:
+def _chunks(response: OpenAnswer, limit: int) -> Iterator[bytes]:
     """Yield what comes over the wire, at most `limit` bytes. `read1` (urllib3 2) returns what has arrived."""
     left = limit
     while chunk := response.raw.read1(_CHUNK, decode_content=False):
@@ -288,14 +317,16 @@ def _decompressed(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
         raise _unusable("it cannot be decompressed to its end")
 
 
-def _joined(chunks: Iterable[bytes], limit: int) -> bytes:
-    """Return one bytes object without copying: BytesIO gives away its buffer."""
-    whole = BytesIO()
-    for chunk in chunks:
-        if whole.tell() + len(chunk) > limit:
-            raise _too_large(limit)
-        whole.write(chunk)
-    return whole.getvalue()
+def _saved(pieces: Iterable[bytes], into: IntoFile) -> bytes:
+    """Write `pieces` to the file and return the beginning of them. Raises NoReply if the disk does not take them."""
+    beginning = b""
+    for piece in pieces:
+        beginning += piece[: BEGINNING - len(beginning)]
+        try:
+            into.file.write(piece)
+        except OSError as error:
+            raise NoReply(Code.MEDIA, f"no room for the answer on this disk: {error.strerror}", sent=True) from None
+    return beginning
 
 
 def _too_large(limit: int) -> NoReply:
@@ -400,68 +431,3 @@ def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
     if error is not None:
         raise error
     return value  # type: ignore[return-value]  # there is a value where there is no error
-
-
-class CuttableAdapter(HTTPAdapter):
-    """Sends one call on a connection of its own, which `cutter` can cut, with the certificates that `tls` trusts."""
-
-    def __init__(self, cutter: Cutter, tls: SSLContext) -> None:
-        self._cutter = cutter
-        self._tls = tls
-        super().__init__(pool_connections=1, pool_maxsize=1)
-
-    def build_connection_pool_key_attributes(
-        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
-    ) -> tuple[Any, Any]:
-        """Return the pool's settings, with our certificates instead of those of requests."""
-        where, _ = super().build_connection_pool_key_attributes(request, True)
-        return where, {"ssl_context": self._tls, "cert_reqs": "CERT_REQUIRED"}
-
-    def cert_verify(self, *_: Any, **__: Any) -> None:
-        """Do nothing: `build_connection_pool_key_attributes` has set what is trusted."""
-
-    def proxy_manager_for(self, proxy: str, **settings: Any) -> Any:
-        """Return the pool of `proxy`; an https:// proxy is verified with the same certificates."""
-        if proxy.lower().startswith("https:"):
-            settings["proxy_ssl_context"] = self._tls
-        return super().proxy_manager_for(proxy, **settings)
-
-    def get_connection_with_tls_context(self, *args: Any, **settings: Any) -> Any:
-        """Return the pool for a request, whose connections can be cut."""
-        pool: Any = super().get_connection_with_tls_context(*args, **settings)
-        pool.ConnectionCls = _cuttable(pool.ConnectionCls, self._cutter)
-        return pool
-
-
-def _cuttable(kind: Any, cutter: Cutter) -> Any:
-    """Return the connection class `kind` with connections that `cutter` can cut."""
-
-    class CuttableConnection(kind):  # type: ignore[misc]
-        response_class = _FinalResponse
-
-        def _new_conn(self) -> Any:
-            connection = super()._new_conn()
-            try:
-                cutter.watch(connection)
-            except TimeoutError:
-                connection.close()
-                raise
-            return connection
-
-        def connect(self) -> None:
-            super().connect()
-            # urllib3 would limit sending to the connect timeout, too short for a picture on a slow network. The total
-            # limits it instead.
-            self.sock.settimeout(None)
-            cutter.opened()
-
-    return CuttableConnection
-
-
-class _FinalResponse(http.client.HTTPResponse):
-    """Skips every interim response (RFC 9110, 15.2), such as 103 Early Hints; http.client only skips 100 and takes
-    any other for the response itself."""
-
-    def _read_status(self) -> tuple[str, int, str]:
-        version, status, reason = super()._read_status()  # type: ignore[misc]
-        return version, http.client.CONTINUE if 102 <= status < 200 else status, reason

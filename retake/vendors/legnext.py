@@ -7,16 +7,17 @@ a list of jobs, so a job whose id was lost cannot be found.
 
 import re
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote as quote_path
-
-import requests
+from typing import TYPE_CHECKING, Any
 
 from retake.errors import Code, PollFailed
 from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
-from retake.vendors.http import JsonApi, key_for_header
-from retake.vendors.route import check_route
+from retake.vendors.http import JsonApi, check_route, key_for_header
+
+if TYPE_CHECKING:
+    import requests
+
+    from retake.vendors.kept import KeptConnections
 
 NAME = "LegNext"
 KEY_NAME = "MIDJOURNEY_API_KEY"
@@ -44,7 +45,8 @@ class LegNext:
         process_mode: str,
         aspect_ratio: str,
         timeout_s: float,
-        session: requests.Session | None = None,
+        session: "requests.Session | None" = None,
+        kept: "KeptConnections | None" = None,
     ) -> None:
         self._url = (endpoint or API_URL).rstrip("/")
         check_route(self._url)
@@ -53,7 +55,7 @@ class LegNext:
         # It refuses a key with 401; with 403 it refuses a prompt as sensitive.
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key, forbidden=Code.REJECTED)
         headers = {"x-api-key": key_for_header(NAME, KEY_NAME, key)}
-        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session, kept=kept)
 
     def imagine(self, prompt: str, nonce: int) -> str:
         """See `Midjourney.imagine`. A prompt with a --seed keeps it."""
@@ -70,6 +72,8 @@ class LegNext:
 
     def fetch(self, task_id: str) -> TaskState:
         """See `Midjourney.fetch`. A result also has `temporary_image_urls`: the single pictures, if any."""
+        from urllib.parse import quote as quote_path
+
         url = f"{self._url}/v1/job/{quote_path(task_id, safe='')}"
         job = self._api.look(f"tell the state of job {task_id}", url, {}, _job)
         status = job["status"].lower()

@@ -10,16 +10,18 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
-
-import requests
+from typing import TYPE_CHECKING, Any
 
 from retake.clock import parse_stamp
 from retake.errors import Code, PollFailed
 from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, Quota, TaskState
 from retake.vendors.answers import Vendor, Words, as_dict, count, ended_as_failed, joined, number, quote
-from retake.vendors.http import JsonApi, key_for_header
-from retake.vendors.route import check_route
+from retake.vendors.http import JsonApi, check_route, key_for_header
+
+if TYPE_CHECKING:
+    import requests
+
+    from retake.vendors.kept import KeptConnections
 
 NAME = "PiAPI"
 KEY_NAME = "MIDJOURNEY_API_KEY"
@@ -61,7 +63,8 @@ class PiAPI:
         process_mode: str,
         aspect_ratio: str,
         timeout_s: float,
-        session: requests.Session | None = None,
+        session: "requests.Session | None" = None,
+        kept: "KeptConnections | None" = None,
     ) -> None:
         self._endpoint = endpoint or API_URL + CREATE_PATH
         self._task_endpoint = task_endpoint or API_URL + FETCH_PATH
@@ -71,7 +74,7 @@ class PiAPI:
         self._aspect_ratio = aspect_ratio
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
         headers = {"X-API-Key": key_for_header(NAME, KEY_NAME, key)}
-        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session, kept=kept)
 
     def imagine(self, prompt: str, nonce: int) -> str:
         """See `Midjourney.imagine`. A prompt with a --seed keeps it; `find` cannot find such an order."""

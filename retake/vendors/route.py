@@ -1,47 +1,202 @@
-"""Proxies and trusted certificates, as the environment sets them.
+"""Calls by requests: its adapter, what its errors mean, and the proxies that the environment sets for it."""
 
-They are checked when a client is created, before anything is paid for and without the network: a mistake here is a
-setting to fix, not a call of unknown outcome.
-"""
-
-import errno
+import http.client
 import os
-import re
-import ssl
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from ssl import SSLContext
+from typing import Any
 
-from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import LocationParseError
 from urllib3.util import parse_url
 
-from retake.errors import SettingsError
-
-TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""The variables that name trusted certificates; the first one that is set counts. Those of requests, then OpenSSL's."""
+from retake.errors import Code, SettingsError
+from retake.vendors.answers import NoReply, Reply
+from retake.vendors.certificates import trusted
+from retake.vendors.http import (
+    CONNECT_TIMEOUT_S,
+    Cutter,
+    IntoFile,
+    bare,
+    directly,
+    in_time,
+    no_address,
+    reply_of,
+    told,
+)
 
 ANYWHERE = ("http://files.example/", "https://files.example/")
 """URLs that stand for links to anywhere."""
 
 _PROXY_SCHEMES = ("http", "https")
 _SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
-_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # the file names in a folder of certificates (openssl rehash)
+_BEHIND_S = 5.0
+_NOT_A_URL = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,  # a SOCKS proxy without PySocks
+    urllib3.exceptions.LocationValueError,
+    UnicodeError,
+)
+_FAILURES = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
 
 
-class _Trust(NamedTuple):
-    """The path of trusted certificates, and the variable that names it; "" for those that come with requests."""
+def send(
+    session: requests.Session | None,
+    method: str,
+    url: str,
+    *,
+    timeout_s: float,
+    limit: int | IntoFile,
+    headers: Mapping[str, str] | None = None,
+    **content: Any,
+) -> Reply:
+    """See `retake.vendors.http.exchange`."""
+    # No compression, so that what comes over the wire is what is counted. No keep-alive: a connection may be cut just
+    # when it is used again, and the outcome of a paid call would be unknown.
+    every = {**(headers or {}), "Accept-Encoding": "identity", "Connection": "close"}
+    settings = requests.Session() if session is None else session
+    try:
+        request = requests.Request(method, url, headers=every, auth=_unauthenticated, **content)
+        prepared = settings.prepare_request(request)
+        given = settings.get_adapter(prepared.url or "")
+        how: Any = settings.merge_environment_settings(prepared.url, {}, True, None, None)
+    except (requests.RequestException, ValueError):
+        raise no_address(url) from None
+    # The total ends a call; the timeout of each read ends a thread that was left behind, and a call of a given session.
+    how["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s + (_BEHIND_S if session is None else 0))
+    tls = trusted() if (prepared.url or "").lower().startswith("https:") or not directly() else None
 
-    variable: str
-    path: str
+    def work(cutter: Cutter) -> Reply:
+        # Not session.send: it reads the body of a redirect that it does not follow, and fails on a bad one as if
+        # nothing had been sent.
+        adapter = CuttableAdapter(cutter, tls) if session is None else given
+        try:
+            with adapter.send(prepared, **how) as response:
+                return reply_of(response, limit)
+        except _FAILURES as error:
+            raise _no_reply(error, url, timeout_s, maybe_sent=cutter.is_open or session is not None) from None
+        finally:
+            if session is None:
+                adapter.close()
+
+    return told(prepared, lambda: in_time(url, timeout_s, work, may_be_sent=session is not None))
 
 
-def check_route(*urls: str) -> None:
-    """Check the proxies for `urls` and the trusted certificates.
+def _unauthenticated(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Add no authentication beyond our own headers: without a handler, requests would use a password from ~/.netrc."""
+    return request
 
-    Raises SettingsError, which names the variable but not its value: a proxy's URL may hold a password.
-    """
+
+def _no_reply(error: Exception, url: str, timeout_s: float, *, maybe_sent: bool) -> NoReply:
+    """Return what `error` means for the request. Only without a connection is it certain that nothing was sent."""
+    if isinstance(error, _NOT_A_URL):  # a host name that no name server can be asked for
+        return no_address(url)
+    if isinstance(error, requests.ConnectTimeout):
+        return NoReply(Code.TIMEOUT, f"no connection to {bare(url)} in time", sent=False)
+    refusal = _new_connection_error(error)
+    if refusal is not None:
+        reason = getattr(refusal.__cause__, "strerror", None) or "it failed"
+        return NoReply(Code.NETWORK, f"no connection to {bare(url)}: {reason}", sent=False)
+    if isinstance(error, (requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError)):
+        return NoReply(Code.TIMEOUT, f"no answer within {timeout_s:g} s", sent=maybe_sent)
+    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
+        return NoReply(Code.NETWORK, f"no secure connection to {bare(url)} (certificate or TLS)", sent=maybe_sent)
+    if isinstance(error, requests.exceptions.ProxyError) and not maybe_sent:
+        return NoReply(Code.NETWORK, f"the proxy makes no connection to {bare(url)}", sent=False)
+    return NoReply(Code.NETWORK, f"the connection to {bare(url)} was cut", sent=maybe_sent)
+
+
+def _new_connection_error(error: Exception) -> urllib3.exceptions.NewConnectionError | None:
+    """Return the failure to connect (to the vendor, or to the proxy) that `error` wraps, or None."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    if isinstance(reason, urllib3.exceptions.ProxyError):
+        reason = reason.original_error
+    return reason if isinstance(reason, urllib3.exceptions.NewConnectionError) else None
+
+
+class CuttableAdapter(HTTPAdapter):
+    """Sends one call on a connection of its own, which `cutter` can cut, with the certificates that `tls` trusts, or
+    without TLS."""
+
+    def __init__(self, cutter: Cutter, tls: SSLContext | None) -> None:
+        self._cutter = cutter
+        self._tls = tls
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[Any, Any]:
+        """Return the pool's settings, with our certificates instead of those of requests."""
+        where, _ = super().build_connection_pool_key_attributes(request, True)
+        if self._tls is None:
+            return where, {}
+        return where, {"ssl_context": self._tls, "cert_reqs": "CERT_REQUIRED"}
+
+    def cert_verify(self, *_: Any, **__: Any) -> None:
+        """Do nothing: `build_connection_pool_key_attributes` has set what is trusted."""
+
+    def proxy_manager_for(self, proxy: str, **settings: Any) -> Any:
+        """Return the pool of `proxy`; an https:// proxy is verified with the same certificates."""
+        if proxy.lower().startswith("https:"):
+            settings["proxy_ssl_context"] = self._tls
+        return super().proxy_manager_for(proxy, **settings)
+
+    def get_connection_with_tls_context(self, *args: Any, **settings: Any) -> Any:
+        """Return the pool for a request, whose connections can be cut."""
+        pool: Any = super().get_connection_with_tls_context(*args, **settings)
+        pool.ConnectionCls = _cuttable(pool.ConnectionCls, self._cutter)
+        return pool
+
+
+def _cuttable(kind: Any, cutter: Cutter) -> Any:
+    """Return the connection class `kind` with connections that `cutter` can cut."""
+
+    class CuttableConnection(kind):  # type: ignore[misc]
+        response_class = FinalResponse
+
+        def _new_conn(self) -> Any:
+            connection = super()._new_conn()
+            try:
+                cutter.watch(connection)
+            except TimeoutError:
+                connection.close()
+                raise
+            return connection
+
+        def connect(self) -> None:
+            super().connect()
+            # urllib3 would limit sending to the connect timeout, too short for a picture on a slow network. The total
+            # limits it instead.
+            self.sock.settimeout(None)
+            cutter.opened()
+
+    return CuttableConnection
+
+
+class FinalResponse(http.client.HTTPResponse):
+    """Skips every interim response (RFC 9110, 15.2), such as 103 Early Hints; http.client only skips 100 and takes
+    any other for the response itself."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        return version, http.client.CONTINUE if 102 <= status < 200 else status, reason
+
+
+# --- proxies ---------------------------------------------------------------------------------------------------------
+
+
+def check_proxies(*urls: str) -> None:
+    """Check the proxies for `urls`. Raises SettingsError, which does not show a proxy's URL: it may hold a password."""
     for url in urls:
         try:
             proxy = select_proxy(url, get_environ_proxies(url))
@@ -49,7 +204,6 @@ def check_route(*urls: str) -> None:
             continue
         if proxy:
             _check_proxy(_variable_of(url, proxy, os.environ), proxy)
-    trusted()
 
 
 def has_proxy(url: str) -> bool:
@@ -58,15 +212,6 @@ def has_proxy(url: str) -> bool:
         return bool(select_proxy(url, get_environ_proxies(url)))
     except ValueError:  # not a URL
         return False
-
-
-def trusted() -> ssl.SSLContext:
-    """Return a TLS context with the certificates that the environment trusts. Raises SettingsError."""
-    for variable in TRUST_VARIABLES:
-        path = os.environ.get(variable)
-        if path:
-            return _context(_Trust(variable, path))
-    return _context(_Trust("", DEFAULT_CA_BUNDLE_PATH))
 
 
 def _check_proxy(variable: str, proxy: str) -> None:
@@ -94,51 +239,3 @@ def _variable_of(url: str, proxy: str, environ: Mapping[str, str]) -> str:
             if environ.get(name) == proxy:
                 return name
     return "the system's proxy settings"
-
-
-class ClosingSocket(ssl.SSLSocket):
-    """Closes itself if its peer is gone before the handshake: CPython (`SSLSocket._create`) then raises and leaves the
-    socket open."""
-
-    def getpeername(self) -> Any:
-        """Return the peer's address. Raises ConnectionResetError if the peer is gone."""
-        try:
-            return super().getpeername()
-        except OSError as error:
-            self.close()
-            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
-
-
-@cache  # takes some 20 ms, for each client of each channel
-def _context(trust: _Trust) -> ssl.SSLContext:
-    kinds: dict[bool, Callable[[str], ssl.SSLContext]] = {True: _of_folder, False: _of_file}
-    is_folder = trust.variable == "SSL_CERT_DIR" or os.path.isdir(trust.path)
-    try:
-        context = kinds[is_folder](trust.path)
-    except ssl.SSLError:
-        why = "holds no certificates in PEM"
-    except OSError as error:
-        why = f"cannot be read: {error.strerror or 'it holds no certificates'}"
-    else:
-        context.sslsocket_class = ClosingSocket
-        return context
-    named = trust.variable or "the certificates that come with requests"
-    raise SettingsError(f"{named}: the file or folder {why}; correct it, or unset it")
-
-
-def _of_file(path: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=path)
-    if not context.cert_store_stats()["x509"]:
-        raise ssl.SSLError
-    return context
-
-
-def _of_folder(path: str) -> ssl.SSLContext:
-    """Raises OSError if none of the folders has a certificate; OpenSSL reads them only at the handshake."""
-    folders = path.split(os.pathsep)
-    for folder in folders:
-        if os.path.isdir(folder) and any(map(_HASHED.fullmatch, os.listdir(folder))):
-            return ssl.create_default_context(capath=path)
-    if any(map(os.path.isdir, folders)):
-        raise OSError
-    raise FileNotFoundError(2, os.strerror(2))

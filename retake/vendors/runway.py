@@ -26,8 +26,7 @@ from retake.vendors.answers import (
     submitted,
     unanswered,
 )
-from retake.vendors.http import JSON_LIMIT, bare, exchange, key_for_header
-from retake.vendors.route import check_route
+from retake.vendors.http import JSON_LIMIT, bare, check_route, exchange, key_for_header
 from retake.vendors.runway_limits import (
     DATA_URI_LIMIT,
     MIN_POLL_SECONDS,

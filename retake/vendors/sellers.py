@@ -2,10 +2,13 @@
 last seen on their pages and in their users' documents."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from retake.settings.shared import MidjourneySettings, OpenaiSettings, Prices
 from retake.vendors import Midjourney
+
+if TYPE_CHECKING:
+    from retake.vendors.kept import KeptConnections
 
 CHAT_USD: Mapping[str, float] = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}
 """One call of some 1,500 tokens, by model."""
@@ -72,8 +75,11 @@ def imagine_call(prices: Prices, midjourney: MidjourneySettings) -> PricedCall:
     return PricedCall("imagine", prices.imagine, known, midjourney.process_mode, "API_KEYS.midjourney.process_mode")
 
 
-def open_midjourney(chosen: MidjourneySettings, key: str, *, timeout_s: float) -> Midjourney:
-    """Return the client of `chosen.provider`. Raises SettingsError for a key that cannot be sent."""
+def open_midjourney(
+    chosen: MidjourneySettings, key: str, *, timeout_s: float, kept: "KeptConnections | None" = None
+) -> Midjourney:
+    """Return the client of `chosen.provider`, which asks free questions on connections of `kept`. Raises SettingsError
+    for a key that cannot be sent."""
     if chosen.provider == "legnext":
         from retake.vendors.legnext import LegNext
 
@@ -83,6 +89,7 @@ def open_midjourney(chosen: MidjourneySettings, key: str, *, timeout_s: float) -
             process_mode=chosen.process_mode,
             aspect_ratio=chosen.aspect_ratio,
             timeout_s=timeout_s,
+            kept=kept,
         )
     from retake.vendors.piapi import PiAPI
 
@@ -93,4 +100,5 @@ def open_midjourney(chosen: MidjourneySettings, key: str, *, timeout_s: float) -
         process_mode=chosen.process_mode,
         aspect_ratio=chosen.aspect_ratio,
         timeout_s=timeout_s,
+        kept=kept,
     )

@@ -15,8 +15,7 @@ from retake.errors import Code, PollFailed, SettingsError, VendorError, hide
 from retake.extras import require
 from retake.vendors import Health
 from retake.vendors.answers import SECRET_LENGTH, NoReply, Reply, as_dict, count, number, parse, quote, retry_after_s
-from retake.vendors.http import JSON_LIMIT, exchange
-from retake.vendors.route import check_route
+from retake.vendors.http import JSON_LIMIT, check_route, exchange
 
 NAME = "Telegram"
 KEY_NAME = "TELEGRAM_BOT_TOKEN"

@@ -13,8 +13,7 @@ from retake.errors import Code, PollFailed, SettingsError
 from retake.extras import require
 from retake.vendors import NO_TASK, Health, UploadHooks, UploadSource, VideoDetails
 from retake.vendors.answers import as_dict
-from retake.vendors.http import key_for_header
-from retake.vendors.route import check_route
+from retake.vendors.http import check_route, key_for_header
 from retake.vendors.youtube_account import KEY_NAMES, NAME, TOKEN_ENDPOINT, YouTubeAccount, YouTubeKeys, hide_session
 
 CHUNK_UNIT = 256 * 2**10  # bytes; YouTube takes chunks of a multiple of it

@@ -1,3 +1,5 @@
+import sys
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -8,6 +10,21 @@ from retake.vendors.download import MAX_REDIRECTS, HttpDownloader
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 2000
 SIGNED = "/cat.png?X-Amz-Signature=abcdef"
+
+
+class SavingDownloader(HttpDownloader):
+    """Downloads into a file, of which it returns the content."""
+
+    def download(self, url: str, max_bytes: int | None = None) -> bytes:
+        file = BytesIO()
+        self.save(url, file, max_bytes)
+        return file.getvalue()
+
+
+@pytest.fixture(autouse=True, params=["in memory", "into a file"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "into a file":
+        monkeypatch.setattr(sys.modules[__name__], "HttpDownloader", SavingDownloader)
 
 
 def failure(url: str, downloader: HttpDownloader) -> PollFailed:

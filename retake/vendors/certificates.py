@@ -1,0 +1,84 @@
+"""Trusted certificates, as the environment sets them.
+
+They are checked when a client is created, before anything is paid for and without the network: a mistake here is a
+setting to fix, not a call of unknown outcome.
+"""
+
+import errno
+import os
+import re
+import ssl
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from retake.errors import SettingsError
+from retake.vendors.http import TRUST_VARIABLES
+
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # the file names in a folder of certificates (openssl rehash)
+
+
+class _Trust(NamedTuple):
+    """The path of trusted certificates, and the variable that names it; "" for those that come with requests."""
+
+    variable: str
+    path: str
+
+
+def trusted() -> ssl.SSLContext:
+    """Return a TLS context with the certificates that the environment trusts. Raises SettingsError."""
+    for variable in TRUST_VARIABLES:
+        path = os.environ.get(variable)
+        if path:
+            return _context(_Trust(variable, path))
+    from certifi import where
+
+    return _context(_Trust("", where()))
+
+
+class ClosingSocket(ssl.SSLSocket):
+    """Closes itself if its peer is gone before the handshake: CPython (`SSLSocket._create`) then raises and leaves the
+    socket open."""
+
+    def getpeername(self) -> Any:
+        """Return the peer's address. Raises ConnectionResetError if the peer is gone."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
+
+
+@cache  # takes some 20 ms, for each client of each channel
+def _context(trust: _Trust) -> ssl.SSLContext:
+    kinds: dict[bool, Callable[[str], ssl.SSLContext]] = {True: _of_folder, False: _of_file}
+    is_folder = trust.variable == "SSL_CERT_DIR" or os.path.isdir(trust.path)
+    try:
+        context = kinds[is_folder](trust.path)
+    except ssl.SSLError:
+        why = "holds no certificates in PEM"
+    except OSError as error:
+        why = f"cannot be read: {error.strerror or 'it holds no certificates'}"
+    else:
+        context.sslsocket_class = ClosingSocket
+        return context
+    named = trust.variable or "the certificates that come with requests"
+    raise SettingsError(f"{named}: the file or folder {why}; correct it, or unset it")
+
+
+def _of_file(path: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=path)
+    if not context.cert_store_stats()["x509"]:
+        raise ssl.SSLError
+    return context
+
+
+def _of_folder(path: str) -> ssl.SSLContext:
+    """Raises OSError if none of the folders has a certificate; OpenSSL reads them only at the handshake."""
+    folders = path.split(os.pathsep)
+    for folder in folders:
+        if os.path.isdir(folder) and any(map(_HASHED.fullmatch, os.listdir(folder))):
+            return ssl.create_default_context(capath=path)
+    if any(map(os.path.isdir, folders)):
+        raise OSError
+    raise FileNotFoundError(2, os.strerror(2))
