@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from retake import errors
 from retake.keys import KEYS
-from retake.story import options
+from retake.story import options, work
 
 ROOT = Path(__file__).parent.parent
 CRONTAB = ROOT / "crontab.example"
@@ -225,7 +225,7 @@ def test_the_page_explains_every_exit_code_that_there_is() -> None:
 def test_the_page_names_only_files_and_options_that_exist() -> None:
     for path in re.findall(r"`((?:\.github|systemd|config|docs)/[\w./-]*)`|\]\(([\w.-]+\.md)\)", RUNNING):
         assert (ROOT / path[0]).exists() if path[0] else (ROOT / "docs" / path[1]).exists(), path
-    helped = CliRunner().invoke(options.main, ["--help"]).output
+    helped = "".join(CliRunner().invoke(it, ["--help"]).output for it in (options.main, work.main))
     assert set(re.findall(r"(?:py |`)(--[a-z-]+)", RUNNING)) <= set(re.findall(r"--[a-z-]+", helped))
 
 

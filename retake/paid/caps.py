@@ -48,6 +48,7 @@ class Known(NamedTuple):
     fate: Fate = Fate.OPEN
     spent_day: str = ""  # the day that `spent_usd` belongs to, by the document itself
     spent_usd: float = 0.0
+    unbilled_usd: float | None = None  # of a reservation for several calls: what is not billed yet, or never will be
 
 
 class Sums(NamedTuple):
@@ -73,16 +74,24 @@ class Sums(NamedTuple):
         call of it is being prepared."""
         settled, left = self.settled, {}
         for name, usd in self.open.items():
-            if name == known.name and known.fate is Fate.OPEN:
-                left[name] = usd
-            elif name == known.name:
-                settled += usd if known.fate is Fate.BILLED else 0.0
+            if name == known.name:
+                unbilled = _unbilled(known, usd)
+                settled += usd - unbilled
+                if known.fate is Fate.OPEN:
+                    left[name] = unbilled
             elif known.account is None or not name.startswith(f"{known.account}/"):
                 settled += usd  # of a document that is gone: nobody knows any more, so it counts
         return Sums(_rounded(settled), left)
 
     def plus(self, other: "Sums") -> "Sums":
         return Sums(_rounded(self.settled + other.settled), {**self.open, **other.open})
+
+
+def _unbilled(known: Known, usd: float) -> float:
+    """Return how much of its last reservation, of which the book has `usd`, the pipeline has not been billed."""
+    if known.unbilled_usd is not None:
+        return min(usd, known.unbilled_usd)
+    return 0.0 if known.fate is Fate.BILLED else usd
 
 
 class Move(NamedTuple):
@@ -232,11 +241,12 @@ _T = TypeVar("_T")
 
 
 class Reservation(NamedTuple):
-    """What was set aside for one call."""
+    """What was set aside for one call, or for several that follow each other."""
 
     account: str
     name: str  # "ACCOUNT/NONCE"
     day: str  # the day on which it counts
+    usd: float | None = None  # for several calls: what they cost together
 
 
 class Today(NamedTuple):
@@ -358,6 +368,17 @@ class Caps:
             self._change_raw(it, lambda book: (book._replace(moved=book.moved or Move(day, self._nonce())), None))
             self._finish_move(it)
 
+    def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
+        """Replace the book of a day by what `step` makes of it, also where that is the same: what is derived from the
+        rest is computed anew. The caller holds the leases of the pipelines whose sums `step` changes."""
+
+        def mend(raw: Raw | None) -> tuple[Raw | None, None]:
+            book = _decoded_of(self._register, day, raw)
+            return (encoded(step(book)) if book.moved is None else None), None
+
+        with self._bucket.alone(CAPS.rstrip("/")):
+            self._register.change(day, mend)
+
     def clock_day(self) -> str:
         """Return the present day by the clock alone."""
         return _clock_day(self._bucket, self._clock)[0]
@@ -379,7 +400,7 @@ class Caps:
     # --- books ---
 
     def _read(self, day: str) -> DayBook:
-        return self._decoded(day, self._register.read(day))
+        return _decoded_of(self._register, day, self._register.read(day))
 
     def _settle(self, day: str, pipeline: str, known: Known) -> None:
         def settle(book: DayBook) -> tuple[DayBook, None]:
@@ -402,26 +423,27 @@ class Caps:
 
     def _change_raw(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]]) -> _T:
         def change(raw: Raw | None) -> tuple[Raw | None, _T]:
-            book = self._decoded(day, raw)
+            book = _decoded_of(self._register, day, raw)
             new, result = step(book)
             return (None if new == book else encoded(new)), result
 
         with self._bucket.alone(CAPS.rstrip("/")):
             return self._register.change(day, change)
 
-    def _decoded(self, day: str, raw: Raw | None) -> DayBook:
-        try:
-            return decoded(day, raw)
-        except ValueError as error:
-            where = self._register.where(day)
-            raise StateError(
-                f"{where}: {error}. It is left as it is, and nothing is paid for; mend it (`spend` tells what was "
-                "paid). Without it the day's sum is what each channel's own document says"
-            ) from error
+
+def _decoded_of(states: BucketStateStore, day: str, raw: Raw | None) -> DayBook:
+    try:
+        return decoded(day, raw)
+    except ValueError as error:
+        where = states.where(day)
+        raise StateError(
+            f"{where}: {error}. It is left as it is, and nothing is paid for; mend it (`spend` tells what was "
+            "paid). Without it the day's sum is what each channel's own document says"
+        ) from error
 
 
 def _days(states: BucketStateStore) -> list[str]:
-    return [name for name in states.names() if _is_day(name)]
+    return [name for name in states.names() if is_day(name)]
 
 
 def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
@@ -435,7 +457,8 @@ def _reserving(book: DayBook, pipeline: str, name: str, usd: float) -> DayBook:
     return book.with_sums(pipeline, book.of(pipeline).reserving(name, usd))
 
 
-def _is_day(text: str) -> bool:
+def is_day(text: str) -> bool:
+    """Return whether `text` is a day, as the names of the books have it."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:

@@ -17,14 +17,15 @@ pending at a time.
                          └────── held ──────▶ pending, held   nobody can know; the operator decides
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from retake.bucket import Room
 from retake.clock import Clock
-from retake.errors import Code, OutcomeUnknown, Refused, StorageError, TaskFailed, VendorError
+from retake.errors import CapReached, Code, OutcomeUnknown, Refused, StorageError, TaskFailed, VendorError
 from retake.logs import alert
 
 if TYPE_CHECKING:
@@ -85,6 +86,24 @@ class Journal(Protocol):
     def disproved(self) -> Refused | None:
         """Return the proof that the pending call was not carried out, if the vendor gives one by now. Free. Raises
         OutcomeUnknown where the vendor's word shows that only a person can tell."""
+        ...
+
+
+@runtime_checkable
+class SeriesJournal(Protocol):
+    """What a journal offers besides, for several calls of a step that follow each other (`PaidCallGuard.call_all`)."""
+
+    def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
+        """Record the vendor's answer, and in the same write that the following call is about to be made."""
+        ...
+
+
+@runtime_checkable
+class SeriesBudget(Protocol):
+    """What a budget offers besides, for the same."""
+
+    def reserve_all(self, step: str, calls: int) -> "Reservation | None":
+        """Set the price of so many calls aside; None where no cap is kept. Raises CapReached."""
         ...
 
 
@@ -176,13 +195,44 @@ class PaidCallGuard:
         with self._room() as room:
             reservation = self._budget.reserve(step)
             self._journal.begin(Intent(step, facts, self._budget.price(step), reservation))
+            self._ask(ask, lambda answer: self._save(answer, room))
+
+    def call_all(self, step: str, calls: Sequence[tuple[Mapping[str, Any], Callable[[], Any]]]) -> None:
+        """Make several paid calls of a step, (facts, ask) each, one after the other. Their prices are reserved at once,
+        and each answer is saved together with the intent of the next call. Raises what `call` raises.
+
+        Where the caps have no room for all of them, or the journal or the budget knows only single calls, each is
+        made by `call`.
+        """
+        self._process.check_stop()
+        journal, budget, reservation = self._journal, self._budget, None
+        if several := len(calls) > 1 and isinstance(journal, SeriesJournal) and isinstance(budget, SeriesBudget):
             try:
-                with self._killed_after(self._term()):
-                    answer = ask()
-            except VendorError as error:
-                self._not_accepted(error)
-            else:
-                self._save(answer, room)
+                reservation = budget.reserve_all(step, len(calls))
+            except CapReached:
+                several = False
+        if not several:
+            for facts, ask in calls:
+                self.call(step, facts, ask)
+            return
+        intents = [Intent(step, facts, budget.price(step), reservation) for facts, _ in calls]
+        with ExitStack() as held:
+            rooms = [held.enter_context(self._room()) for _ in calls]
+            self._journal.begin(intents[0])
+            for (_, ask), room, following in zip(calls, rooms, [*intents[1:], None], strict=True):
+                self._ask(ask, partial(self._save_before, following, room=room))
+                if following and self._journal.pending is None:  # the vendor was asked for the answer
+                    self._journal.begin(following)
+
+    def _ask(self, ask: Callable[[], Any], save: Callable[[Any], None]) -> None:
+        """Ask the vendor, once, and save its answer, or what became of the call."""
+        try:
+            with self._killed_after(self._term()):
+                answer = ask()
+        except VendorError as error:
+            self._not_accepted(error)
+        else:
+            save(answer)
 
     def reconcile(self) -> None:
         """Find out what became of the pending call. Returns once its answer is on record. Raises VendorError: Refused
@@ -252,16 +302,29 @@ class PaidCallGuard:
             alert("outcome_unknown", f"{step}: {error}; {follows}", step=str(step))
         raise error
 
-    def _save(self, answer: object, room: Room) -> None:
+    def _save_before(self, following: Intent | None, answer: object, room: Room) -> None:
+        """Record the answer, with the intent of the following call unless a signal has asked the process to stop."""
+        journal = self._journal
+        if following is None or not isinstance(journal, SeriesJournal):
+            self._save(answer, room)
+            return
+        try:
+            self._process.check_stop()
+        except BaseException:
+            self._save(answer, room)
+            raise
+        self._save(answer, room, partial(journal.accepted_before, following))
+
+    def _save(self, answer: object, room: Room, save: Callable[[Any, Room | None], None] | None = None) -> None:
         """Record the answer: it must not get lost to a full disk, or to a store that is away.
 
         After the first try the room that was set aside is used. It is tried for as long as the lease lasts; where that
         does not run out, for half a minute. Raises LeaseLost, StorageError.
         """
-        tries = 0
+        tries, save = 0, save or self._journal.accepted
         while True:
             try:
-                return self._journal.accepted(answer, room if tries else None)
+                return save(answer, room if tries else None)
             except StorageError as error:
                 if tries >= len(_SAVE_PAUSES_S) and (self._lease.left() or 0.0) <= 0:
                     raise

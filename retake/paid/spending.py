@@ -64,10 +64,12 @@ class Spending:
         Raises StateError, StorageError."""
         return self.today(known).over(self.price(step)) if self.capped else ""
 
-    def reserve(self, known: "Known", step: str) -> "Reservation":
-        """Set the price of a call of the step aside. Raises CapReached, StateError, StorageError: nothing may be paid
-        for then."""
-        return self.caps().reserve(self.pipeline, self.price(step), known)
+    def reserve(self, known: "Known", step: str, calls: int = 1) -> "Reservation":
+        """Set the price of a call of the step aside, or of so many. Raises CapReached, StateError, StorageError:
+        nothing may be paid for then."""
+        usd = round(self.price(step) * calls, 6)
+        reservation = self.caps().reserve(self.pipeline, usd, known)
+        return reservation._replace(usd=usd) if calls > 1 else reservation
 
     def settle(self, known: "Known") -> None:
         """Bring the book in line with what became of the last reservation. Never raises: till then the price counts."""

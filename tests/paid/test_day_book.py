@@ -26,6 +26,10 @@ BOOKS = st.builds(
         (Known("a", "a/1", DAY, Fate.OPEN), 0.1, {"a/1": 0.5}),
         (Known("a", "a/1", DAY, Fate.BILLED), 0.6, {}),
         (Known("a", "a/1", DAY, Fate.RELEASED), 0.1, {}),
+        (Known("a", "a/1", DAY, Fate.OPEN, unbilled_usd=0.2), 0.4, {"a/1": 0.2}),  # of several calls some are made
+        (Known("a", "a/1", DAY, Fate.BILLED, unbilled_usd=0.2), 0.4, {}),  # the others are never made
+        (Known("a", "a/1", DAY, Fate.BILLED, unbilled_usd=0.0), 0.6, {}),
+        (Known("a", "a/1", DAY, Fate.RELEASED, unbilled_usd=0.5), 0.1, {}),
         (Known("a", "a/0", DAY, Fate.BILLED), 0.1, {}),  # the machine died before the intent was saved
         (Known("a"), 0.1, {}),  # the same, at the first call of the document
         (Known("b", "b/7", DAY, Fate.BILLED), 0.6, {}),  # its document was removed: nobody knows, so it counts
@@ -34,6 +38,20 @@ BOOKS = st.builds(
 )
 def test_what_the_document_says_settles_what_was_reserved(known: Known, settled: float, left: dict[str, float]) -> None:
     assert OPEN.settling(known) == Sums(pytest.approx(settled), left)
+
+
+def test_several_calls_under_one_reservation_are_settled_as_they_are_made_however_often() -> None:
+    sums = OPEN
+    for fate, unbilled, settled in (
+        (Fate.OPEN, 0.5, 0.1),
+        (Fate.OPEN, 0.3, 0.3),
+        (Fate.OPEN, 0.3, 0.3),
+        (Fate.BILLED, 0.1, 0.5),
+        (Fate.BILLED, 0.1, 0.5),
+    ):
+        sums = sums.settling(Known("a", "a/1", DAY, fate, unbilled_usd=unbilled))
+        assert sums.settled == pytest.approx(settled)
+    assert sums.open == {}
 
 
 def test_what_an_older_document_counted_by_itself_is_carried_over_once_and_for_its_day() -> None:

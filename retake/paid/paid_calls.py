@@ -1,0 +1,394 @@
+"""Paid calls for a program that has no pipeline of its own: each key is paid for once, however often the program dies.
+
+    with PaidCalls(bucket, "posters", {"poster": 0.04}, daily_cap_usd=1.0) as paid:
+        poster = paid.call("aurora", "poster", lambda: order("aurora"))
+
+    paid/NAME/state.json       the call that is pending, the last one that ended, the last reservation of money
+    paid/NAME/calls/KEY.json   every call that was made for one key, and its answer
+
+Each change of state is one write of state.json. What ended is then filed under its key; a crash in between leaves it in
+state.json, and the next start files it.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from logging import getLogger
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from retake import strict_json
+from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Room, check_key
+from retake.bucket.claims.lease import set_kill_timer
+from retake.clock import Clock, SystemClock, parse_stamp, stamp
+from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
+from retake.errors import Code, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
+from retake.paid.caps import Fate, Known, Reservation
+from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
+from retake.paid.spending import Spending
+
+FOLDER = "paid/"
+"""The folder of a bucket that holds these calls, a folder for each name."""
+
+ROOM = 64 * 1024
+"""Bytes that are set aside for an answer before the call, besides what state.json holds already."""
+
+ACCEPTED, WASTED, UNKNOWN, GIVEN_UP = "accepted", "wasted", "unknown", "given_up"
+"""How a call ended. After `wasted` and `unknown` the key may be paid for again."""
+
+_log = getLogger(__name__)
+
+
+class BegunCall(NamedTuple):
+    """A call that was begun and has no result on record."""
+
+    key: str
+    step: str
+    price_usd: float
+    began_at: datetime
+    held: bool  # nothing more is paid for until `PaidCalls.resolve`
+
+
+class PlainProcess:
+    """`retake.paid.guard.PayingProcess` of a program without signal handlers of its own.
+
+    A lease on B2 or S3 has a term. During a paid call the kernel's timer (SIGALRM) ends this process when it is over.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.pause = clock.sleep
+
+    def check_stop(self) -> None:
+        """Do nothing: a signal ends the process, and the next start goes on from what is on record."""
+
+    def kill_after(self, seconds: float) -> None:
+        set_kill_timer(seconds)
+
+
+class PaidCalls:
+    """The paid calls called `name`, in `bucket`. A context manager that holds their lease: one process at a time, and
+    in it one thread. No pipeline that shares the bucket may have the same name ("story", "music").
+
+    `prices` are US dollars by step. `daily_cap_usd` is what everything that pays through this bucket may spend in a
+    day, `own_daily_cap_usd` what this name may; None is no cap. `find(call)` asks the vendor, for nothing, for the
+    answer of a call whose own answer was lost; None: it cannot tell. `on_unknown` is what follows then: HOLD (a person
+    decides, by `resolve`), RETRY (the call may be made, and billed, again) or DROP (the key is given up).
+    `call_timeout_s` is the longest time that one call may take; on B2 and S3 it must be shorter than the term of the
+    lease (`open_bucket(url, lease_terms=...)`, 115 s by default).
+
+    >>> from retake.bucket.memory import MemoryBucket
+    >>> with PaidCalls(MemoryBucket(), "posters", {"poster": 0.04}, daily_cap_usd=1.0) as paid:
+    ...     paid.call("aurora", "poster", lambda: "poster-1")
+    ...     paid.call("aurora", "poster", lambda: "poster-2")
+    'poster-1'
+    'poster-1'
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        name: str,
+        prices: Mapping[str, float],
+        *,
+        daily_cap_usd: float | None = None,
+        own_daily_cap_usd: float | None = None,
+        find: Callable[[BegunCall], Any] | None = None,
+        on_unknown: str = HOLD,
+        call_timeout_s: float = 90.0,
+        clock: Clock | None = None,
+        process: PayingProcess | None = None,
+    ) -> None:
+        if on_unknown not in (HOLD, RETRY, DROP):
+            raise ValueError(f"on_unknown is {HOLD!r}, {RETRY!r} or {DROP!r}; found {on_unknown!r}")
+        self._name, self._prices = name, dict(prices)
+        self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
+        self._clock = clock or SystemClock()
+        self._process = process or PlainProcess(self._clock)
+        self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
+        caps = {"bucket_usd": daily_cap_usd, "pipeline_usd": own_daily_cap_usd}
+        self._spending = Spending(bucket, self._clock, name, self._prices.__getitem__, **caps)
+
+    def __enter__(self) -> "PaidCalls":
+        """Take the lease. Raises LeaseHeld while another process makes these calls, StateError, StorageError, and
+        ValueError for a `call_timeout_s` beyond the lease's term."""
+        self._lease = self._bucket.lease("calls", f"{os.uname().nodename}:{os.getpid()}")
+        try:
+            self._check_term()
+            self._state = CallsState(self._bucket, self._name, self._lease)
+            journal = KeyedJournal(self._state, self._clock, self._find, self._on_unknown)
+            self._guard = PaidCallGuard(
+                journal,
+                CallsBudget(self._state, self._spending),
+                lease=self._lease,
+                clock=self._clock,
+                process=self._process,
+                call_timeout_s=self._call_timeout_s,
+                on_unknown=self._on_unknown,
+                how_to_decide="decide (PaidCalls.resolve)",
+            )
+            self._spending.heal(self._state.known)
+        except BaseException:
+            self._lease.release()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self._state.file()
+        except RetakeError as fault:
+            _log.warning("%s: the last call is filed by the next start: %s", self._name, fault)
+        finally:
+            self._lease.release()
+
+    def call(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
+        """Return the answer for `key`, a name of yours: from the record, or else from `ask()`, which is paid for.
+
+        `ask` makes the call once and returns something that JSON can hold; of anything else its `repr` is kept. It
+        raises Refused if the call was certainly not carried out, and TaskFailed if it was billed and came to nothing.
+        Any other exception counts as OutcomeUnknown: it may have been paid for. Returns None for a key that was given
+        up. A call that an earlier process left pending is looked into first, whatever its key.
+
+        Raises Refused, TaskFailed, OutcomeUnknown, CapReached (nothing was asked), LeaseLost, StateError, StorageError,
+        and ValueError for a key that no file can have or a step without a price.
+
+        >>> from retake.bucket.memory import MemoryBucket
+        >>> from retake.errors import CapReached
+        >>> with PaidCalls(MemoryBucket(), "posters", {"poster": 0.04}, daily_cap_usd=0.05) as paid:
+        ...     paid.call("aurora", "poster", lambda: "poster-1")
+        ...     try:
+        ...         paid.call("comet", "poster", lambda: "poster-2")
+        ...     except CapReached:
+        ...         "tomorrow"
+        'poster-1'
+        'tomorrow'
+        """
+        if "/" in check_key(key):
+            raise ValueError(f"{key!r}: a key has no slash")
+        if step not in self._prices:
+            raise ValueError(f"{step!r} has no price")
+        self._end_pending()
+        self._state.file()
+        if done := self._state.done(key):
+            return done.get("answer")
+        try:
+            self._guard.call(step, {"key": key}, lambda: self._answer(key, step, ask))
+        finally:
+            self._spending.settle(self._state.known)
+        return self._state.raw["ended"]["answer"]
+
+    @property
+    def pending(self) -> BegunCall | None:
+        """The call that was begun and has no result on record, or None."""
+        return self._state.pending
+
+    def resolve(self, how: str) -> BegunCall:
+        """Decide about a call of unknown outcome, and return it: RETRY allows its key to be paid for again, DROP gives
+        the key up. It counts as billed either way. Raises StateError where no call is pending.
+
+        >>> from retake.bucket.memory import MemoryBucket
+        >>> from retake.errors import OutcomeUnknown
+        >>> def cut() -> str:
+        ...     raise ConnectionError("the connection was cut")
+        >>> with PaidCalls(MemoryBucket(), "posters", {"poster": 0.04}) as paid:
+        ...     try:
+        ...         paid.call("aurora", "poster", cut)
+        ...     except OutcomeUnknown:
+        ...         paid.resolve("retry").key
+        ...     paid.call("aurora", "poster", lambda: "poster-2")
+        'aurora'
+        'poster-2'
+        """
+        if how not in (RETRY, DROP):
+            raise ValueError(f"{how!r} is neither {RETRY!r} nor {DROP!r}")
+        if (pending := self.pending) is None:
+            raise StateError(f"{self._name}: no call is pending, so there is nothing to decide")
+        self._state.end(self._clock, UNKNOWN if how == RETRY else GIVEN_UP)
+        self._spending.settle(self._state.known)
+        return pending
+
+    def _answer(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
+        """Return what `ask` returns. Whatever it raises that is not a VendorError becomes OutcomeUnknown."""
+        try:
+            return ask()
+        except VendorError:
+            raise
+        except Exception as error:
+            what = f"{self._name}: the {step} call for {key} has no answer, and may have been paid for"
+            raise OutcomeUnknown(Code.NETWORK, f"{what} ({type(error).__name__}: {error})") from error
+
+    def _check_term(self) -> None:
+        if (left := self._lease.left()) is not None and left <= self._call_timeout_s:
+            raise ValueError(f"a call may take {self._call_timeout_s:g} s, and the lease ends in {left:.0f} s")
+
+    def _end_pending(self) -> None:
+        """Find out what became of a pending call. Raises OutcomeUnknown where a person must decide."""
+        if (pending := self.pending) is None:
+            return
+        try:
+            self._guard.reconcile()
+        except OutcomeUnknown as error:
+            if self.pending:
+                raise OutcomeUnknown(error.code, f"{self._name}: {_what_is_unknown(pending)}") from error
+        finally:
+            self._spending.settle(self._state.known)
+
+
+class CallsState:
+    """`state.json` in `bucket`: `raw` is what was read or saved last. Every write is made under `lease`."""
+
+    def __init__(self, bucket: Bucket, name: str, lease: Lease) -> None:
+        self.bucket, self._where, self._lease = bucket, f"{FOLDER}{name}/", lease
+        self.raw, self._version = self._read("state.json", "paid_calls_state")
+        self._filed = False
+        if not self.raw:  # the account by which the caps' book knows this document from one that was removed
+            self.save(account=os.urandom(6).hex())
+
+    def save(self, room: Room | None = None, **changes: Any) -> None:
+        """Write the document with these changes, over the version that was read."""
+        raw = {**self.raw, **changes}
+        self._version = self._write("state.json", strict_json.encode(raw), self._version, room)
+        self.raw, self._filed = raw, False
+
+    @property
+    def pending(self) -> BegunCall | None:
+        if not (call := self.raw.get("pending")):
+            return None
+        began_at = parse_stamp(call["requested_at_utc"])
+        return BegunCall(call["key"], call["step"], call["price_usd"], began_at, bool(call.get("held")))
+
+    @property
+    def known(self) -> Known:
+        """What the document says of its last reservation."""
+        it = self.raw.get("reservation") or {}
+        return Known(self.raw.get("account"), it.get("name"), it.get("day"), Fate(it.get("fate", Fate.OPEN)))
+
+    def end(self, clock: Clock, outcome: str, room: Room | None = None, **facts: Any) -> None:
+        """Record that the pending call ended, and counts as billed."""
+        call = {key: value for key, value in self.raw["pending"].items() if key != "held"}
+        ended = {**call, "ended_at_utc": stamp(clock.now()), "outcome": outcome, **facts}
+        self.save(room, pending=None, ended=ended, reservation=self.reservation(Fate.BILLED))
+
+    def reservation(self, fate: Fate) -> dict[str, Any] | None:
+        """Return the last reservation with what became of it."""
+        return {**it, "fate": fate.value} if (it := self.raw.get("reservation")) else None
+
+    def file(self) -> None:
+        """File the call that ended last under its key, unless it is there."""
+        ended = self.raw.get("ended")
+        if self._filed or not ended:
+            return
+        name = f"calls/{ended['key']}.json"
+        raw, version = self._read(name, "paid_calls_key")
+        calls = raw.get("calls", [])
+        if ended["id"] not in [call["id"] for call in calls]:
+            self._write(name, strict_json.encode({"key": ended["key"], "calls": [*calls, ended]}), version)
+        self._filed = True
+
+    def done(self, key: str) -> Mapping[str, Any] | None:
+        """Return the filed call after which `key` is not paid for again, or None."""
+        calls = self._read(f"calls/{key}.json", "paid_calls_key")[0].get("calls", [])
+        return next((call for call in calls if call["outcome"] in (ACCEPTED, GIVEN_UP)), None)
+
+    def _read(self, key: str, schema: str) -> tuple[dict[str, Any], str | Expect]:
+        """Return a document, {} where there is none. Raises StateError."""
+        try:
+            data, version = self.bucket.read(key)
+        except NotFound:
+            return {}, ABSENT
+        try:
+            raw = strict_json.parse(data)
+            DocumentSchema(schema).check(raw)
+        except (ValueError, InvalidDocument) as error:
+            wrong = error.args if isinstance(error, InvalidDocument) else (WHOLE, strict_json.what_is_wrong(error))
+            what = f"{self._where}{key}: {wrong[0]} {wrong[1]}"
+            raise StateError(f"{what}. It is left as it is, and nothing is paid for; mend it") from error
+        return raw, version
+
+    def _write(self, key: str, data: bytes, expect: str | Expect, room: Room | None = None) -> str:
+        """Write a document and return its version. An earlier try whose answer was lost is no conflict."""
+        self._lease.check()
+        try:
+            return room.write(data, expect) if room else self.bucket.write(key, data, expect)
+        except Conflict:
+            found, version = self.bucket.read(key)
+            if found != data:
+                raise
+            return version
+
+
+class KeyedJournal:
+    """`retake.paid.guard.Journal` in state.json."""
+
+    def __init__(
+        self, state: CallsState, clock: Clock, find: Callable[[BegunCall], Any] | None, on_unknown: str
+    ) -> None:
+        self._state, self._clock, self._find, self._on_unknown = state, clock, find, on_unknown
+
+    def set_aside(self) -> Room:
+        return self._state.bucket.set_aside("state.json", len(strict_json.encode(self._state.raw)) + ROOM)
+
+    def begin(self, intent: Intent) -> None:
+        kept: Reservation | None = intent.reservation
+        self._state.save(
+            pending={
+                "id": os.urandom(6).hex(),
+                **intent.facts,
+                "step": intent.step,
+                "price_usd": intent.price_usd,
+                "requested_at_utc": stamp(self._clock.now()),
+            },
+            ended=None,
+            reservation={"name": kept.name, "day": kept.day, "fate": Fate.OPEN.value} if kept else None,
+        )
+
+    @property
+    def pending(self) -> str | None:
+        return it.step if (it := self._state.pending) else None
+
+    def accepted(self, answer: Any, room: Room | None = None) -> None:
+        self._state.end(self._clock, ACCEPTED, room, answer=_storable(answer))
+
+    def refused(self, error: Refused) -> None:
+        self._state.save(pending=None, reservation=self._state.reservation(Fate.RELEASED))
+
+    def wasted(self, error: VendorError) -> None:
+        self._state.end(self._clock, WASTED, message=str(error))
+
+    def lost(self, error: OutcomeUnknown) -> None:
+        self._state.end(self._clock, GIVEN_UP if self._on_unknown == DROP else UNKNOWN, message=str(error))
+
+    def held(self, error: OutcomeUnknown) -> None:
+        if not self._state.raw["pending"].get("held"):
+            self._state.save(pending={**self._state.raw["pending"], "held": True})
+
+    def find(self) -> Any | None:
+        call = self._state.pending
+        return self._find(call) if self._find and call else None
+
+    def disproved(self) -> Refused | None:
+        return None
+
+
+class CallsBudget(NamedTuple):
+    """`retake.paid.guard.Budget`: the bucket's caps."""
+
+    state: CallsState
+    spending: Spending
+
+    def price(self, step: str) -> float:
+        return self.spending.price(step)
+
+    def reserve(self, step: str) -> Reservation:
+        return self.spending.reserve(self.state.known, step)
+
+
+def _storable(answer: Any) -> Any:
+    """Return the answer as JSON gives it back, or its `repr`: it is paid for, and must not be lost to its type."""
+    try:
+        return strict_json.as_stored(answer)
+    except ValueError:
+        return repr(answer)
+
+
+def _what_is_unknown(call: BegunCall) -> str:
+    return f"nobody can tell whether the {call.step} call for {call.key}, begun at {stamp(call.began_at)}, was paid for"
