@@ -26,6 +26,8 @@ saga.py             Saga: steps that are undone if one of them fails
 snapshots.py        Snapshots: copies of a state in several buckets, and the newest that is whole
 fallback.py         Stores: a value goes to the first store that takes it, and to the first of all later
 backlog.py          Backlog: what waits in a state store, of outbox and fallback stores
+wording.py          the protocol in words, for people
+play/               one robot at work on a test clock, against a world that fails as ordered
 step_validation.py  grid, validate: whether a number lies on a grid of steps
 """
 

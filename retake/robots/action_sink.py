@@ -69,6 +69,16 @@ class DeadLetterSink:
     """Writes dead letters itself and passes every other action to `others`.
 
     A letter's id is that of its error, its kind the robot, and its item what the robot was given.
+
+    >>> from retake.bucket.memory import MemoryBucket
+    >>> from retake.clock import SystemClock
+    >>> letters, others = DeadLetters(MemoryBucket(), SystemClock()), RecordingSink()
+    >>> sink = DeadLetterSink(letters, others)
+    >>> record = {"error_id": "e-1", "robot_id": "NR.NSI.10", "details": {"input_data": {"label": "scrap 42"}}}
+    >>> sink.carry_out(FollowUp(Do.DEAD_LETTER), record)
+    >>> sink.carry_out(FollowUp(Do.REJECT), record)
+    >>> [letter.item for letter in letters.list()], [action.value for action in others.done]
+    ([{'label': 'scrap 42'}], ['reject'])
     """
 
     def __init__(self, letters: DeadLetters, others: ActionSink) -> None:

@@ -101,13 +101,16 @@ class AlertSink:
 
 
 def _joined(board: Board, condition: Condition) -> Condition:
-    """Return the condition with what the policy asked for before, after the same error, and at no lower level."""
+    """Return the condition at no lower level than the robot's alert has, and, after the same error, with what the
+    policy asked for before. Each failure would otherwise lower the level and raise it again, and be told again."""
     alert = board.alerts.get(condition.key)
-    if alert is None or not alert.active or condition.occurrence not in alert.seen.values():
+    if alert is None or not alert.active:
         return condition
-    level = max(alert.level, condition.level, key=LEVELS.index)
+    condition = condition._replace(level=max(alert.level, condition.level, key=LEVELS.index))
+    if condition.occurrence not in alert.seen.values():
+        return condition
     asked = [alert.follows] if condition.follows in alert.follows else [alert.follows, condition.follows]
-    return condition._replace(level=level, follows=" ".join(asked))
+    return condition._replace(follows=" ".join(asked))
 
 
 def _in_words(action: FollowUp) -> str:

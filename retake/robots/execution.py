@@ -30,7 +30,14 @@ May raise RetakeError: then the cause is not fixed."""
 
 
 class Ports(NamedTuple):
-    """What a robot needs from its surroundings."""
+    """What a robot needs from its surroundings.
+
+    >>> from random import random
+    >>> from retake.clock import SystemClock
+    >>> from retake.robots.action_sink import RecordingSink
+    >>> Ports(SystemClock(), random, RecordingSink()).owner
+    'robot'
+    """
 
     clock: Clock
     random: Callable[[], float]  # 0 … 1, for the jitter

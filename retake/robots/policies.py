@@ -4,8 +4,10 @@ There are no defaults: a value that is missing, misspelt, of the wrong kind, out
 a fault. All faults of all files are reported together, one a line, each with file, robot, field and what is allowed.
 """
 
+import re
+import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from retake.robots.follow_ups import CODE_KEYS, Do
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
 from retake.settings.schema import TEXT, Schema, SchemaChoice, closest, read_table, unknown_key_faults
+from retake.strict_json import DEEPEST, deeper_than
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""
@@ -26,8 +29,32 @@ POLICIES = Path(default_file("config/policies"))
 """The folder of the policies that come with the code."""
 
 
+LARGEST = 16 * 1024
+"""Bytes that a policy file may have: several times as many as the longest that comes with the code. The time that
+Python takes to read a TOML file can grow with the square of its length."""
+
+_WHOLE = "the whole file"
+
+
+class PolicyFault(NamedTuple):
+    """Something that is wrong with a policy file."""
+
+    file: str
+    robot: str
+    field: str  # "retry.max_retries", or "the whole file"
+    what: str
+    line: int | None = None  # of the file, where it is not TOML
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.robot}: {self.field}: {self.what}"
+
+
 class PolicyError(SettingsError):
     """A policy file is missing or has faults. Each line of the message names file, robot and field."""
+
+    def __init__(self, faults: Sequence[PolicyFault]) -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = tuple(faults)
 
 
 class RobotPolicy(NamedTuple):
@@ -62,19 +89,43 @@ _REQUIRED = ("retry", "last_failure")
 
 def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
     """Return the policy of each robot by id, read from ID.toml in `folder`. Raises PolicyError, with every fault."""
-    faults: list[str] = []
-    found = sorted(path.stem for path in folder.glob("*.toml"))
-    policies = {}
-    for robot in dict.fromkeys([*ROBOTS, *found]):
-        path = folder / f"{robot}.toml"
-        try:
-            policies[robot] = read_policy(_document(path), str(path))
-        except PolicyError as error:
-            faults.append(str(error))
-    faults = faults or [f"{folder / robot}.toml: {robot}: {fault}" for robot, fault in _shared_breakers(policies)]
+    policies, faults = read_policies(policy_files(folder))
     if faults:
-        raise PolicyError("\n".join(faults))
+        raise PolicyError(faults)
     return policies
+
+
+def load_policy(path: Path) -> RobotPolicy:
+    """Return the policy of one robot, read from a file named for its id. Raises PolicyError, with every fault of it.
+
+    >>> load_policy(POLICIES / "NR.NSI.1.toml").name
+    'detect_new_scrap_need'
+    """
+    return read_policy(read_document(path), str(path))
+
+
+def policy_files(folder: Path) -> list[Path]:
+    """Return the files that a folder of policies must have, and those that it has besides."""
+    found = sorted(path.stem for path in folder.glob("*.toml"))
+    return [folder / f"{robot}.toml" for robot in dict.fromkeys([*ROBOTS, *found])]
+
+
+def read_policies(paths: Sequence[Path]) -> tuple[dict[str, RobotPolicy], list[PolicyFault]]:
+    """Return the policies of the sound files, by robot, and the faults of all. Each file is ID.toml.
+
+    Where no file has a fault of its own, those that contradict one another have.
+    """
+    policies: dict[str, RobotPolicy] = {}
+    faults: list[PolicyFault] = []
+    files = {path.stem: path for path in paths}
+    for path in paths:
+        try:
+            policies[path.stem] = load_policy(path)
+        except PolicyError as error:
+            faults.extend(error.faults)
+    if not faults:
+        faults = [_fault(files[robot], fault) for robot, fault in _shared_breakers(policies)]
+    return policies, faults
 
 
 def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
@@ -82,16 +133,16 @@ def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
 
     Raises PolicyError, with every fault of it.
     """
-    robot = Path(source).stem
+    path = Path(source)
     faults: list[str] = []
     errors = _errors(document, faults)
     filled = _filled(document, faults)
-    faults.extend(_texts(document, robot))
+    faults.extend(_texts(document, path.stem))
     faults.extend(unknown_key_faults(document, [*_TEXTS, "errors", *_TABLES], ""))
     faults.extend(_unknown_codes({name: document.get(name) for name in _TABLES}, errors, ""))
     faults = faults or list(_contradictions(filled))
     if faults:
-        raise PolicyError("\n".join(f"{plain(source)}: {robot}: {fault}" for fault in dict.fromkeys(faults)))
+        raise PolicyError([_fault(path, fault) for fault in dict.fromkeys(faults)])
     texts = {name: document[name] for name in _TEXTS}
     retry, item_retry = filled.pop("retry"), filled.pop("item_retry", None)
     return RobotPolicy(
@@ -104,16 +155,44 @@ def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
-    where = f"{plain(str(path))}: {path.stem}"
+def read_document(path: Path) -> dict[str, Any]:
+    """Return what a policy file holds, unchecked. Raises PolicyError where it is missing or no TOML."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        document = tomllib.loads(_bytes(path).decode("utf-8-sig"))
     except FileNotFoundError:
-        raise PolicyError(f"{where}: the whole file: missing; each robot has one, named for its id") from None
+        raise _unreadable(path, "missing; each robot has one, named for its id") from None
     except OSError as error:
-        raise PolicyError(f"{where}: the whole file: cannot be read: {error.strerror}; fix that") from None
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is UnicodeDecodeError
-        raise PolicyError(f"{where}: the whole file: not TOML: {plain(str(error))}; fix it there") from None
+        raise _unreadable(path, f"cannot be read: {error.strerror}; fix that") from None
+    except RecursionError:
+        raise _unreadable(path, "not TOML: nested too deeply; fix it there") from None
+    except ValueError as error:  # TOMLDecodeError is one, and so is UnicodeDecodeError
+        line = re.search(r"\(at line (\d{1,9}),", str(error))
+        raise _unreadable(path, f"not TOML: {plain(str(error))}; fix it there", line and int(line[1])) from None
+    if deeper_than(DEEPEST, document):
+        raise _unreadable(path, f"nested more than {DEEPEST} levels deep; fix it there")
+    return document
+
+
+def _bytes(path: Path) -> bytes:
+    """Return what the file holds. A pipe or a device, which may never end, is not read."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise _unreadable(path, "not a regular file; name a file ID.toml")
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise _unreadable(path, f"larger than {LARGEST // 1024} KiB; no policy is")
+    return data
+
+
+def _unreadable(path: Path, what: str, line: int | None = None) -> PolicyError:
+    return PolicyError([PolicyFault(plain(str(path)), plain(path.stem), _WHOLE, what, line)])
+
+
+def _fault(path: Path, text: str) -> PolicyFault:
+    """Return the fault that `text` tells, "FIELD: what is wrong with it"."""
+    field, _, what = text.partition(": ")
+    return PolicyFault(plain(str(path)), plain(path.stem), field, what)
 
 
 def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:

@@ -60,6 +60,14 @@ class Robot:
 
     Whatever it is asked to do, it raises RobotDegraded (ERR_TEMPORARY_DEGRADED) before any call where it may not run in
     the mode that `ports.mode()` returns.
+
+    >>> from random import random
+    >>> from retake.clock import FakeClock
+    >>> from retake.robots.action_sink import RecordingSink
+    >>> from retake.robots.policies import load_policies
+    >>> robot = Robot(load_policies()["NR.NSI.1"], Ports(FakeClock(), random, RecordingSink()))
+    >>> robot.policy.name
+    'detect_new_scrap_need'
     """
 
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
@@ -90,6 +98,20 @@ class Robot:
         `partly_done()` is asked after the last failure; if it is true, the compensation of the policy comes before the
         other actions. Raises Stopped, whatever `work` raises that is not a CodedError, and ValueError where the policy
         requires a validation and none is given.
+
+        >>> from random import random
+        >>> from retake.clock import FakeClock
+        >>> from retake.robots.action_sink import RecordingSink
+        >>> from retake.robots.policies import load_policies
+        >>> sink = RecordingSink()
+        >>> robot = Robot(load_policies()["NR.NSI.2"], Ports(FakeClock(), random, sink))
+        >>> robot.run(lambda call: {"length": 12}, correlation_id="document-7").value
+        {'length': 12}
+        >>> def missing(call: Call) -> None:
+        ...     raise RobotError("ERR_BUSINESS_TECH_DOC_NOT_FOUND", "there is no document 8")
+        >>> result = robot.run(missing, correlation_id="document-8")
+        >>> result.done, result.attempts, [action.value for action in sink.done]
+        (False, 1, ['deferred_retry', 'journal', 'incident'])
         """
         if self.policy.validate_before_repeat and validate is None:
             raise ValueError(

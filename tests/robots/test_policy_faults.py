@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retake.errors import SettingsError
-from retake.robots.policies import POLICIES, ROBOTS, PolicyError, load_policies, read_policy
+from retake.robots.policies import POLICIES, ROBOTS, PolicyError, load_policies, load_policy, read_policy
 
 Document = dict[str, Any]
 Path_ = tuple[str | int, ...]
@@ -360,6 +360,16 @@ def test_a_tenth_robot_is_one_more_file(folder: Path) -> None:
     policies = load_policies(folder)
     assert list(policies) == [*ROBOTS, "NR.NSI.10"]
     assert policies["NR.NSI.10"].retry == policies["NR.NSI.7"].retry
+
+
+def test_one_robot_can_be_read_alone_and_its_faults_are_named_too(folder: Path) -> None:
+    path = (folder / "NR.NSI.2.toml").rename(folder / "NR.NSI.12.toml")
+    with pytest.raises(PolicyError, match=r'NR\.NSI\.12\.toml: NR\.NSI\.12: id: found "NR\.NSI\.2"'):
+        load_policy(path)
+    replace(path, 'id = "NR.NSI.2"', 'id = "NR.NSI.12"')
+    assert load_policy(path).id == "NR.NSI.12"
+    with pytest.raises(PolicyError, match="missing"):
+        load_policy(folder / "NR.NSI.13.toml")
 
 
 def test_robots_that_share_a_breaker_agree_on_its_numbers(folder: Path) -> None:

@@ -66,7 +66,7 @@ def nothing_due(it: Deferred, call: Call) -> None:
 def test_what_robot_2_could_not_fetch_is_fetched_half_an_hour_later_by_another_process(
     fetcher: Callable[[], Workshop], clock: FakeClock
 ) -> None:
-    """«Создание отложенной задачи на повтор через 30 минут»."""
+    """The work is deferred, to be done again after 30 minutes."""
     shop = fetcher()
     fail(shop)
     assert shop.sink.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]  # all of it, in the file's order
@@ -194,7 +194,7 @@ def chained(*shops: Workshop, fail: Mapping[str, str]) -> tuple[list[Link], list
 
 
 def test_robot_3_stops_its_chain_and_no_robot_after_it_runs() -> None:
-    """«Немедленная остановка цепочки (fail-fast)»."""
+    """The chain stops at once (fail fast)."""
     shops = [Workshop(f"NR.NSI.{number}") for number in (1, 2, 3, 6, 9)]
     links, ran = chained(*shops, fail={"NR.NSI.3": AWAY})
     ended = run_chain(links)
@@ -249,7 +249,7 @@ def test_a_value_on_the_grid_is_fine() -> None:
 def test_a_value_off_the_grid_is_refused_and_the_record_has_the_proposal(
     value: int, code: str, nearest: str, follows: list[Do]
 ) -> None:
-    """«отклонение данных и уведомление технолога», «предложение ближайшего допустимого значения»."""
+    """The data are rejected and the technologist is notified; the nearest allowed value is suggested."""
     shop = checker()
     result = measured(shop, value)
     assert (result.value, result.failures[0].error.code, shop.sink.done) == (None, code, follows)
@@ -266,7 +266,7 @@ def test_a_value_off_the_grid_is_refused_and_the_record_has_the_proposal(
     ],
 )
 def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, finding: StepFinding, passes: Any) -> None:
-    """«допуск ±2% от шага с предупреждением», «только логирование при критической нагрузке»."""
+    """± 2 % of the step passes with a warning; under critical load violations are logged only."""
     shop = checker(**rules)
     result = measured(shop, value)
     assert result.value
@@ -275,7 +275,7 @@ def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, fin
 
 
 def test_with_the_flag_the_nearest_value_takes_its_place_and_the_sink_is_told() -> None:
-    """«Автоматическая корректировка при включенном флаге auto_correct»."""
+    """A value is corrected where the flag auto_correct is set."""
     shop = checker(auto_correct=True)
     result = measured(shop, 123)
     assert result.value
@@ -286,7 +286,7 @@ def test_with_the_flag_the_nearest_value_takes_its_place_and_the_sink_is_told() 
 
 
 def test_taking_the_measure_is_repeated_as_the_policy_says() -> None:
-    """«Максимум попыток: 1 для бизнес-ошибок, 3 для временных»."""
+    """1 attempt for business errors, 3 for temporary ones."""
     shop = checker()
     calls: list[int] = []
 
@@ -400,7 +400,7 @@ def creating(**idempotency: Any) -> Workshop:
 
 @pytest.mark.parametrize(("if_none_match", "header"), [(True, "*"), (False, None)])
 def test_a_request_carries_if_none_match_where_the_policy_says_so(if_none_match: bool, header: str | None) -> None:
-    """«Использование условных заголовков HTTP (If-None-Match)»."""
+    """Conditional HTTP headers are used (If-None-Match)."""
     erp = Erp()
     creating(if_none_match=if_none_match).robot.create(erp.parts, {"length": 10}, correlation_id="a")
     assert erp.headers == [header]
@@ -453,14 +453,14 @@ def scrap(**idempotency: Any) -> tuple[Workshop, list[str], batch.Parts[str]]:
 
 @pytest.mark.parametrize(("check", "expected"), [(True, ["a", "b", "a", "b"]), (False, ["a", "b"])])
 def test_items_are_looked_for_before_a_repeat_where_the_policy_says_so(check: bool, expected: list[str]) -> None:
-    """«Перед повторной попыткой проверяется текущее состояние»."""
+    """The present state is checked before a repeat."""
     shop, looked, parts = scrap(check_before_retry=check)
     result = shop.robot.create_all(parts, [batch.Item("a", {}), batch.Item("b", {})], correlation_id="scrap")
     assert (result.done, looked) == (True, expected)
 
 
 def test_items_have_their_own_keys_or_keys_of_their_data_as_the_policy_says() -> None:
-    """«Каждый элемент обрабатывается с уникальным ключом»."""
+    """Each item is handled with a key of its own."""
     items = [batch.Item("a", {"length": 1}), batch.Item("b", {"length": 1.0}), batch.Item("", {"length": 2})]
     shop, _, parts = scrap(key_from="data")
     report = shop.robot.create_all(parts, items, correlation_id="scrap").value

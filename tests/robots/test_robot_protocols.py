@@ -195,7 +195,7 @@ def test_robot_9_has_no_last_failure_so_what_follows_follows_once_on_the_first()
 
 
 def test_a_call_of_robot_3_that_takes_longer_is_1c_that_does_not_answer_and_is_asked_again() -> None:
-    """«Timeout: 15 секунд на запрос к каждому справочнику»; here half a second."""
+    """A timeout of 15 seconds for a request to each catalogue; here half a second."""
     policy = POLICIES["NR.NSI.3"]
     shop = Workshop(policy._replace(retry=policy.retry._replace(timeout_s=0.5)))
     over, hung = Event(), []

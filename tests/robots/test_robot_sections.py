@@ -39,7 +39,7 @@ def numbers(section: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("robot", ["NR.NSI.1", "NR.NSI.2"])
 def test_ten_failures_in_five_minutes_open_the_breaker_of_appius_for_a_minute(robot: str) -> None:
-    """«Half-Open после 10 неудач за 5 минут», «Timeout: 60 секунд в состоянии Open». Robot 1's recovery speaks of a
+    """It is half-open after 10 failures within 5 minutes and 60 seconds open. Robot 1's recovery speaks of a
     circuit breaker without numbers: both ask APPIUS, so it is the same one."""
     breaker = POLICIES[robot].breaker
     assert breaker is not None
@@ -47,14 +47,14 @@ def test_ten_failures_in_five_minutes_open_the_breaker_of_appius_for_a_minute(ro
 
 
 def test_robot_2_reads_results_of_the_last_24_hours_while_there_are_no_new_ones() -> None:
-    """«Кэширование предыдущих успешных payload на 24 часа», «… при временной недоступности (только для чтения)»."""
+    """Earlier payloads are cached for 24 hours, and used while APPIUS is unavailable, for reading only."""
     cache = numbers(POLICIES["NR.NSI.2"].cache)
     assert cache == {"ttl_s": 24 * 3600, "classes": (ErrorClass.TEMPORARY,), "read_only": True}
 
 
 def test_robot_4_makes_a_key_from_the_data_looks_before_it_creates_and_goes_read_only_after_five() -> None:
-    """«idempotency_key на основе данных», «Проверка существования перед созданием», «с проверкой дублей»,
-    «If-None-Match», «Переход в режим "только чтение" при 5 неудачах подряд», «откат через 24 часа»."""
+    """A key made from the data, a look before creation and before each repeat, If-None-Match; read-only after
+    5 failures in a row, rolled back after 24 hours."""
     assert numbers(POLICIES["NR.NSI.4"].idempotency) == {
         "key_from": "data",
         "check_before_create": True,
@@ -68,7 +68,7 @@ def test_robot_4_makes_a_key_from_the_data_looks_before_it_creates_and_goes_read
 
 
 def test_robot_4_marks_what_it_could_not_finish_and_undoes_it_unless_it_is_confirmed() -> None:
-    """«пометка элемента как "некорректный"», «Автоматический откат через 24 часа, если не подтвержден»."""
+    """The item is marked as incorrect, and rolled back after 24 hours unless it is confirmed."""
     compensation = POLICIES["NR.NSI.4"].compensation
     assert compensation is not None
     assert compensation.after == "creation"
@@ -79,8 +79,8 @@ def test_robot_4_marks_what_it_could_not_finish_and_undoes_it_unless_it_is_confi
 
 
 def test_robot_5_makes_ten_at_a_time_and_takes_all_of_it_back_above_half() -> None:
-    """«10 элементов максимум», «Частичный успех разрешен», «При сбое > 50% элементов: откат всего пакета», «split …
-    при MEMORY_OVERFLOW», «3 для всего пакета, 5 для отдельных элементов», «Элементы - [1s, 3s, 9s, 27s, 81s]»."""
+    """At most 10 items; partial success is allowed; above 50 % of failures the whole batch is rolled back; it is split
+    after MEMORY_OVERFLOW; 3 repeats of the batch, 5 of an item, after 1, 3, 9, 27, 81 s."""
     section = POLICIES["NR.NSI.5"].batch
     assert section is not None
     assert section.partial_success
@@ -95,7 +95,7 @@ def test_robot_5_makes_ten_at_a_time_and_takes_all_of_it_back_above_half() -> No
 
 
 def test_robot_5_has_a_key_for_each_item_and_looks_before_each_repeat() -> None:
-    """«Каждый элемент обрабатывается с уникальным ключом», «Перед повторной попыткой проверяется текущее состояние»."""
+    """Each item has a key of its own, and its state is checked before a repeat."""
     assert numbers(POLICIES["NR.NSI.5"].idempotency) == {
         "key_from": "item",
         "check_before_create": False,
@@ -105,7 +105,7 @@ def test_robot_5_has_a_key_for_each_item_and_looks_before_each_repeat() -> None:
 
 
 def test_robot_6_waits_for_a_lock_for_a_minute_and_breaks_it_after_one_and_a_half_for_reads() -> None:
-    """«до 60 секунд», «через 90 секунд (только для чтения)», «Оптимистичные блокировки с версионированием»."""
+    """Up to 60 seconds; after 90 seconds for reads only; optimistic locks with versions."""
     assert numbers(POLICIES["NR.NSI.6"].locks) == {
         "wait_s": 60,
         "break_after_s": 90,
@@ -115,7 +115,7 @@ def test_robot_6_waits_for_a_lock_for_a_minute_and_breaks_it_after_one_and_a_hal
 
 
 def test_robot_6_takes_a_partial_setup_back_at_once_and_keeps_a_journal() -> None:
-    """«При сбое после частичной настройки: полный откат изменений», «журнала всех операций для аудита»."""
+    """A setup that failed in part is rolled back completely; a journal of all operations is kept for audit."""
     compensation = POLICIES["NR.NSI.6"].compensation
     assert compensation is not None
     assert compensation.after == "partial_setup"
@@ -126,15 +126,14 @@ def test_robot_6_takes_a_partial_setup_back_at_once_and_keeps_a_journal() -> Non
 
 
 def test_robot_7_is_strict_unless_told_otherwise_and_liberal_means_two_percent() -> None:
-    """«Строгий режим: любое нарушение = ошибка», «допуск ±2% от шага», «при включенном флаге auto_correct»."""
+    """Strict: any violation is an error; liberal: ± 2 % of the step; corrected only with the flag auto_correct."""
     validation = {"mode": ValidationMode.STRICT, "tolerance_percent": 2, "auto_correct": False}
     assert numbers(POLICIES["NR.NSI.7"].validation) == validation
     assert set(ValidationMode) == {"strict", "liberal", "emergency"}
 
 
 def test_robot_7_has_three_who_hear_of_it() -> None:
-    """«1. Предупреждение оператору», «2. Уведомление руководителю смены», «3. Остановка производственной линии (при
-    критических нарушениях)»."""
+    """The operator is warned, the shift supervisor notified, and critical violations stop the production line."""
     escalation = POLICIES["NR.NSI.7"].escalation
     assert escalation is not None
     assert [action.as_recovery_action() for action in escalation.path] == [
@@ -152,8 +151,7 @@ def test_robot_7_corrects_by_itself_only_where_the_flag_says_so() -> None:
 
 
 def test_robot_8_sends_messages_in_transactions_through_an_outbox_and_works_in_sagas() -> None:
-    """«транзакционных сообщений», «Паттерн Outbox для гарантированной доставки», «Саги»; «Фаза 2: Отложенная попытка
-    после валидации (30s)»."""
+    """Transactional messages, an outbox for guaranteed delivery, sagas; the second repeat comes after a validation."""
     assert set(numbers(POLICIES["NR.NSI.8"].consistency).items()) == {
         ("transactional_messages", True),
         ("outbox", True),
@@ -164,8 +162,8 @@ def test_robot_8_sends_messages_in_transactions_through_an_outbox_and_works_in_s
 
 
 def test_robot_9_has_three_stores_and_a_snapshot_every_five_minutes() -> None:
-    """«InfluxDB/ClickHouse», «Локальный кэш Redis», «Файловая система (JSON файлы)», «Автоматическая синхронизация при
-    восстановлении», «снепшоты каждые 5 минут», «последнего валидного снепшота», «в другой датацентр»; «10 минут»."""
+    """InfluxDB or ClickHouse, else Redis, else JSON files, synchronized when the main store is back; a snapshot every
+    5 minutes, the last valid one is restored, metrics are replicated to another data centre; at most 10 minutes."""
     assert numbers(POLICIES["NR.NSI.9"].stores) == {
         "primary": "InfluxDB/ClickHouse",
         "secondary": "Redis",
@@ -206,7 +204,7 @@ def test_the_steps_of_a_recovery_are_those_of_the_protocol(robot: str, code: str
 
 
 def test_setup_scripts_run_only_where_the_operator_allows_it() -> None:
-    """«Автоматический запуск скриптов настройки (если разрешено)»."""
+    """Setup scripts are run by themselves, if that is allowed."""
     recovery = POLICIES["NR.NSI.3"].recovery
     assert recovery is not None
     assert {step.step: step.allowed for step in recovery.steps} == {

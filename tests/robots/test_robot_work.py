@@ -32,7 +32,7 @@ DUPLICATE = "ERR_BUSINESS_DUPLICATE_ITEM"
 
 
 def test_the_tenth_failure_in_five_minutes_opens_the_breaker_and_the_next_call_comes_a_minute_later() -> None:
-    """«Half-Open после 10 неудач за 5 минут», «60 секунд в состоянии Open»: the wait is no attempt."""
+    """Half-open after 10 failures within 5 minutes and 60 seconds in the state open: the wait is no attempt."""
     states, clock = MemoryStateStore(), FakeClock()
     first = Workshop("NR.NSI.2", states=states, clock=clock)
     first.robot.run(first.failing(SLOW), correlation_id="first")
@@ -99,7 +99,7 @@ def test_the_same_data_create_one_item_and_are_answered_with_it() -> None:
 
 
 def test_before_each_repeat_it_is_looked_whether_the_item_is_there_by_now() -> None:
-    """«Exponential Backoff с проверкой дублей»."""
+    """Exponential backoff with a check for duplicates."""
     shop, erp = Workshop("NR.NSI.4"), Erp(CONFLICT, CONFLICT)
     result = shop.robot.create(erp.parts, {"length": 10}, correlation_id="a")
     assert (result.done, result.attempts, erp.makes, erp.looks) == (True, 3, 3, 3)
@@ -107,7 +107,7 @@ def test_before_each_repeat_it_is_looked_whether_the_item_is_there_by_now() -> N
 
 
 def test_a_duplicate_that_is_refused_is_answered_with_the_item_that_is_there() -> None:
-    """«Для DUPLICATE_ITEM: возврат ссылки на существующий элемент»."""
+    """After DUPLICATE_ITEM the existing item is returned."""
     shop, erp = Workshop("NR.NSI.4"), Erp(DUPLICATE)
     answers = iter([None, "the item of somebody else"])
     parts = erp.parts._replace(find=lambda key, data: next(answers))
@@ -118,7 +118,7 @@ def test_a_duplicate_that_is_refused_is_answered_with_the_item_that_is_there() -
 
 
 def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_sink_is_told_once() -> None:
-    """«Переход в режим "только чтение" при 5 неудачах подряд»."""
+    """Read-only mode after 5 failures in a row."""
     shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
     told = []
     for number in range(7):
@@ -141,7 +141,7 @@ def test_a_success_between_failures_begins_the_row_anew() -> None:
 
 
 def test_what_could_not_be_finished_is_marked_and_undone_after_a_day_unless_it_was_confirmed() -> None:
-    """«пометка элемента как "некорректный"», «Автоматический откат через 24 часа, если не подтвержден»."""
+    """The item is marked as incorrect, and rolled back after 24 hours unless it is confirmed."""
     shop, erp = Workshop("NR.NSI.4"), Erp()
     marked: list[str] = []
 
@@ -208,7 +208,7 @@ def items(count: int) -> list[batch.Item]:
 
 
 def test_a_batch_has_ten_items_at_most_and_what_fails_leaves_the_rest_there() -> None:
-    """«10 элементов максимум», «Частичный успех разрешен», «5 для отдельных элементов»: 1, 3, 9, 27 and 81 s."""
+    """At most 10 items, partial success is allowed, 5 repeats of an item: 1, 3, 9, 27 and 81 s."""
     shop = Workshop("NR.NSI.5")
     sink = Sink({"item-03": "ERR_TEMPORARY_BATCH_FAILURE", "item-11": "ERR_BUSINESS_INVALID_SCRAP_TYPE"})
     result = shop.robot.create_all(sink.parts, items(25), correlation_id="scrap")
@@ -228,7 +228,7 @@ def test_a_batch_has_ten_items_at_most_and_what_fails_leaves_the_rest_there() ->
 
 @pytest.mark.parametrize(("bad", "there"), [(5, 5), (6, 0)])
 def test_above_half_the_whole_batch_is_taken_back(bad: int, there: int) -> None:
-    """«При сбое > 50% элементов: откат всего пакета»."""
+    """Above 50 % of failures the whole batch is rolled back."""
     shop, sink = Workshop("NR.NSI.5"), Sink({f"item-{n:02}": "ERR_BUSINESS_INVALID_SCRAP_TYPE" for n in range(bad)})
     result = shop.robot.create_all(sink.parts, items(10), correlation_id="scrap")
     assert result.value
@@ -237,7 +237,7 @@ def test_above_half_the_whole_batch_is_taken_back(bad: int, there: int) -> None:
 
 
 def test_a_batch_that_is_too_large_is_split() -> None:
-    """«Автоматический split больших пакетов при MEMORY_OVERFLOW»."""
+    """A batch that is too large is split after MEMORY_OVERFLOW."""
     shop, sink = Workshop("NR.NSI.5"), Sink({}, limit=4)
     result = shop.robot.create_all(sink.parts, items(10), correlation_id="scrap")
     assert result.done
@@ -266,7 +266,7 @@ def test_a_policy_without_partial_success_takes_the_batch_back_for_one_failure()
     ("partly", "first"), [(True, [Do.ROLL_BACK, Do.JOURNAL, Do.MANUAL_MODE]), (False, [Do.MANUAL_MODE, Do.TICKET])]
 )
 def test_robot_6_takes_back_what_it_set_up_in_part_before_anything_else(partly: bool, first: list[Do]) -> None:
-    """«При сбое после частичной настройки: полный откат изменений»."""
+    """A setup that failed in part is rolled back completely."""
     shop = Workshop("NR.NSI.6")
     work = shop.failing("ERR_CRITICAL_TEMPLATE_MISSING")
     result = shop.robot.run(work, correlation_id="x", partly_done=lambda: partly)
@@ -293,7 +293,7 @@ def test_the_record_names_the_steps_of_the_recovery() -> None:
 
 
 def test_after_the_last_failure_of_robot_1_there_is_a_dead_letter_and_the_others_are_told(tmp_path: Path) -> None:
-    """«После 3 неудач: запись в Dead Letter Queue (DLQ)»."""
+    """After 3 failures the work goes to the dead letter queue."""
     others, clock = RecordingSink(), FakeClock()
     letters = DeadLetters(DirectoryBucket(str(tmp_path)), clock)
     shop = Workshop("NR.NSI.1", clock=clock, sink=DeadLetterSink(letters, others))

@@ -63,7 +63,7 @@ def test_a_value_passes_or_not(
     ("value", "nearest"), [(17, 15), (18, 20), (17.5, 15), (22.5, 20), (-1, 0), (1e300, 100), (98, 100), (0.1, 0)]
 )
 def test_the_nearest_allowed_value_is_proposed_the_lower_of_two(value: float, nearest: int) -> None:
-    """«Для OUT_OF_RANGE: предложение ближайшего допустимого значения»."""
+    """After OUT_OF_RANGE the nearest allowed value is suggested."""
     assert validate(value, GRID, STRICT).nearest == nearest
 
 

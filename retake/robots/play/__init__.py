@@ -1,0 +1,15 @@
+"""One robot on a test clock, against a world that fails as ordered: `retake robots play`.
+
+orders.py      the failures that are ordered, and in which order they come
+timeline.py    what happened, each with its second: waits, breaker, actions, alerts
+worlds.py      the work that each kind of robot is given: to fetch, set up, link, create, validate
+performance.py the play: pieces of work, one after another, until every ordered failure has come
+
+Nothing waits and nothing is called outside of the process. The robots, breakers, locks and alerts are the real ones.
+"""
+
+from retake.robots.play.orders import OrderedFailure, read_failures
+from retake.robots.play.performance import play
+from retake.robots.play.timeline import PlayedEvent
+
+__all__ = ["OrderedFailure", "PlayedEvent", "play", "read_failures"]

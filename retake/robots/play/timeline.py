@@ -1,0 +1,170 @@
+"""What happens in a play, each with its second: attempts, waits, the breaker, actions, and the alerts they lead to."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.settings import AlertChannel, AlertSettings
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock
+from retake.retrying.breaker import Breaker, BreakerState
+from retake.retrying.policy import LONGEST_S, RetryPolicy
+from retake.robots.action_sink import Record, RecordingSink
+from retake.robots.alert_sink import AlertPlace, AlertSink
+from retake.robots.follow_ups import FollowUp
+from retake.robots.wording import action_in_words, length, number_of
+
+BEGINS = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
+"""The moment at which every play begins: a Monday, in the working hours of a default ALERTS section."""
+
+EARLIER = timedelta(hours=1)
+"""So long before that the robot had a result, which is in its cache."""
+
+
+class PlayedEvent(NamedTuple):
+    """One thing that happened."""
+
+    at_s: float  # seconds since the play began
+    what: str
+    attempt: int | None = None  # the attempt that ended here
+    error_code: str | None = None  # it failed with this code
+    wait_s: float | None = None  # the wait that begins here
+    action: str | None = None  # the action of the policy that follows
+
+
+class PlayTimeline:
+    """The clock of a play, and what happened. Each wait on the clock is an event; nothing really waits."""
+
+    def __init__(self, retry: RetryPolicy) -> None:
+        self.events: list[PlayedEvent] = []
+        self._retry = retry
+        self._clock = FakeClock(BEGINS - EARLIER)
+        self._piece = 0  # the event with which the present piece of work began
+        self._announced: str | None = None  # what the next wait is for; None: nothing has announced one
+        self._breaker: Breaker | None = None
+        self._state = BreakerState()
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and tell it. A wait that was not announced is that of a breaker that refuses, or of a lock."""
+        self.look_at_breaker()
+        why = self._announced
+        if why is None:
+            why = f": the breaker {self._breaker.name} is open" if self._breaker and self._state.open_until else ""
+        self._announced = None
+        if seconds > 0:
+            self.tell(f"waits {length(round(seconds, 2))}{why}", wait_s=round(seconds, 3))
+        self._clock.sleep(seconds)
+
+    def until(self, moment: datetime) -> None:
+        """Let time pass without a robot that waits."""
+        self._clock.sleep((moment - self.now()).total_seconds())
+
+    def tell(self, what: str, **fields: Any) -> None:
+        """Add an event; `fields` are those of PlayedEvent."""
+        at_s = round((self.now() - BEGINS).total_seconds(), 3)
+        self.events.append(PlayedEvent(at_s, what, **fields))
+
+    def begin(self, what: str) -> None:
+        """Tell that a piece of work begins."""
+        self._piece = len(self.events)
+        self.tell(what)
+
+    def failed(self, attempt: int, code: str, what: str) -> None:
+        """Tell that an attempt failed."""
+        self.tell(what, attempt=attempt, error_code=code)
+
+    def failed_as_recorded(self, record: Record) -> None:
+        """Tell of the failed attempt in this record, unless that was told when it happened."""
+        attempt, code = record["details"]["retry_count"] + 1, str(record["error_code"])
+        ended = next((it for it in reversed(self.events[self._piece :]) if it.attempt is not None), None)
+        if ended is None or (ended.attempt, ended.error_code) != (attempt, code):
+            self.failed(attempt, code, f"fails: {record['message']}")
+
+    def repeated(self, record: Record) -> None:
+        """Tell that the attempt in this record is repeated, and when; of a wait, it is told once it begins."""
+        self.failed_as_recorded(record)
+        self.look_at_breaker()
+        delay_s = record["recovery_actions"][0]["delay_seconds"]
+        if delay_s:
+            retry = self._retry
+            usual_s = min(retry.backoff.delay_s(record["details"]["retry_count"] + 1), retry.ceiling_s or LONGEST_S)
+            self._announced = f" ({usual_s:g} s ± {retry.jitter_percent:g} %)" if retry.jitter_percent else ""
+        else:
+            self.tell("tries again at once", wait_s=0.0)
+
+    def watch(self, breaker: Breaker) -> None:
+        """Tell from now on when this breaker opens, half-opens and closes."""
+        self._breaker = breaker
+
+    def look_at_breaker(self) -> None:
+        """Tell what has changed about the breaker."""
+        if self._breaker is None:
+            return
+        before, self._state = self._state, self._breaker.state()
+        name, policy, now = self._breaker.name, self._breaker.policy, self._state
+        if now.open_until and now.open_until != before.open_until:
+            why = (
+                "the probe failed"
+                if before.open_until
+                else f"{number_of(policy.failures, 'failure')} within {length(policy.window_s)}"
+            )
+            self.tell(f"the breaker {name} opens for {length(policy.open_s)}: {why}")
+        elif now.probe and not before.probe:
+            self.tell(f"the breaker {name} is half-open: the next call is its probe")
+        elif before.open_until and not now.open_until:
+            self.tell(f"the breaker {name} closes")
+
+
+class PlaySink:
+    """Tells the timeline of every action that follows a failure, and of the messages that alerts would send."""
+
+    def __init__(self, timeline: PlayTimeline, settings: AlertSettings) -> None:
+        self._timeline, self._channels = timeline, [it.name for it in settings.channels]
+        self._sent: list[tuple[AlertChannel, Message]] = []
+        secrets = {it.env: "a secret of the play" for it in settings.channels}
+        place = AlertPlace(MemoryBucket(), settings, _SenderClock(timeline), secrets, self._send)
+        self._alerts = AlertSink(place, RecordingSink())
+
+    def carry_out(self, action: FollowUp, record: Record) -> None:
+        """Tell what the action does, and which alert it leads to."""
+        if "statistics" not in record["details"]["system_context"]:  # of a batch each call was told
+            self._timeline.failed_as_recorded(record)
+        self._timeline.look_at_breaker()
+        self._timeline.tell(action_in_words(action), action=action.do.value)
+        self._alerts.carry_out(action, record)
+        self._tell_sent()
+
+    def recovered(self, robot_id: str) -> None:
+        """Tell which channels learn that an alert is over."""
+        self._timeline.look_at_breaker()
+        self._alerts.recovered(robot_id)
+        self._tell_sent()
+
+    def _send(
+        self, channel: AlertChannel, secret: str, message: Message, seconds: float, done: tuple[str, ...]
+    ) -> Sent:
+        self._sent.append((channel, message))
+        return Sent(Ending.DELIVERED)
+
+    def _tell_sent(self) -> None:
+        self._alerts.wait(10)
+        sent, self._sent = sorted(self._sent, key=lambda it: self._channels.index(it[0].name)), []
+        for channel, message in sent:
+            kind = f" ({channel.kind})" if channel.kind != channel.name else ""
+            self._timeline.tell(f"alert to {channel.name}{kind}: {message.headline}")
+
+
+class _SenderClock:
+    """The clock of the threads that send alerts: they may not move that of the play."""
+
+    def __init__(self, timeline: PlayTimeline) -> None:
+        self._timeline = timeline
+
+    def now(self) -> datetime:
+        return self._timeline.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Return at once."""
