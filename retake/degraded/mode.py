@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from retake.alerts.hours import zone_of
+from retake.alerts.hours import minutes_of, next_due, zone_of
 from retake.clock import parse_stamp, stamp
 from retake.degraded.settings import ModeSettings
 
@@ -85,6 +85,17 @@ def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: dateti
     if auto > FULL:
         return Mode(auto, "auto", _why(state.auto, settings), state.auto.since)
     return Mode()
+
+
+def may_change_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> list[datetime]:
+    """Return the times after `now` at which the mode may become another by itself: the end of what an operator has set,
+    and the schedule's times of day, on whatever day. The automatic mode changes only after ticks that did something."""
+    times = [parse_stamp(state.hand.until)] if state.hand and state.hand.until else []
+    if settings.schedule:
+        zone = zone_of(timezone)
+        for hours in (it.hours for it in settings.schedule):
+            times += [next_due(now, zone, minutes_of(it)) for it in (hours.start, hours.end)]
+    return [it for it in times if it > now]
 
 
 def _why(auto: Auto, settings: ModeSettings) -> str:

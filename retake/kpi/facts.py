@@ -8,7 +8,7 @@
 ("open", pipeline, status)                the run has not ended, and is in this state now
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -62,21 +62,24 @@ class Source(Protocol):
 
 
 class RunSource:
-    """The facts of the runs in `history`."""
+    """The facts of the runs in `history`. `progress` is called with the number of runs read: 0 when it begins, then
+    1 for each."""
 
-    def __init__(self, history: RunHistory) -> None:
+    def __init__(self, history: RunHistory, progress: Callable[[int], None] | None = None) -> None:
         self._history = history
+        self._progress = progress or (lambda runs: None)
 
     def segments(self) -> Mapping[str, Fingerprint]:
+        self._progress(0)
         return self._history.segments()
 
     def marks(self, segment: str) -> Mapping[str, int]:
         return self._history.marks(segment)
 
     def read(self, segment: str, ids: Iterable[str]) -> Iterator[CountedItem]:
-        return (
-            CountedItem(run.run_id, run.mark, run.segment, facts_of(run)) for run in self._history.read(segment, ids)
-        )
+        for run in self._history.read(segment, ids):
+            self._progress(1)
+            yield CountedItem(run.run_id, run.mark, run.segment, facts_of(run))
 
 
 def micros(moment: datetime) -> int:

@@ -74,10 +74,11 @@ def _added(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
 
 
 class KpiSnapshots:
-    """The snapshots in `bucket` (all of it, whatever the channel), taken every `every_s`."""
+    """The snapshots in `bucket` (all of it, whatever the channel), taken every `every_s`; with `read_only` they stay in
+    memory."""
 
-    def __init__(self, bucket: Bucket, clock: Clock, *, every_s: float = EVERY_S) -> None:
-        self._bucket, self._clock, self._every_s = bucket, clock, every_s
+    def __init__(self, bucket: Bucket, clock: Clock, *, every_s: float = EVERY_S, read_only: bool = False) -> None:
+        self._bucket, self._clock, self._every_s, self._read_only = bucket, clock, every_s, read_only
         self._versions: dict[str, str | Expect] = {}  # of the documents that were read
         self._buffer: dict[str, bytes] = {}  # documents that could not be written
         self._warned = False
@@ -127,6 +128,8 @@ class KpiSnapshots:
         self._buffer.pop(name, None)
         self._buffer |= {f"{ledger}.{segment}.json": sheet.encode() for segment, sheet in sheets.items()}
         self._buffer[name] = index.encode()
+        if self._read_only:
+            return
         try:
             for key, data in [*self._buffer.items()]:
                 expect = self._versions.get(key, ABSENT) if key == name and not whatever else ANY

@@ -5,6 +5,7 @@ backoff.py        the strategies: how long to wait before each repeat
 guard.py          Guard: carries out a policy in process: calls, asks the policy, waits, calls again
 time_limit.py     within: abandons a call that takes too long
 breaker.py        Breaker: leaves a failing service alone for a while, then lets one call probe it
+kept_counts.py    KeptCounts: what is in a folder that only grows, without listing it whole
 dead_letters.py   DeadLetters: work that failed for good, until an operator requeues or drops it
 state_store.py    StateStore: small states shared by threads, processes and machines, such as those of breakers
 

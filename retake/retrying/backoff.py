@@ -35,7 +35,11 @@ class Linear(NamedTuple):
 
 
 class Exponential(NamedTuple):
-    """Growing by the same factor: with 2 and 4, the delays are 2, 8, 32, …"""
+    """Growing by the same factor: with 2 and 4, the delays are 2, 8, 32, …
+
+    >>> [Exponential(2.0, 4).delay_s(repeat) for repeat in (1, 2, 3)]
+    [2.0, 8.0, 32.0]
+    """
 
     first_s: float
     factor: float = 2.0

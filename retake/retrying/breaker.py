@@ -53,7 +53,11 @@ class BreakerOpen(CodedError):
 
 
 class BreakerPolicy(NamedTuple):
-    """When a breaker opens and for how long."""
+    """When a breaker opens and for how long.
+
+    >>> BreakerPolicy(failures=3).open_s
+    60.0
+    """
 
     failures: int = 10  # this many …
     window_s: float = 300.0  # … within this time open it
@@ -234,12 +238,26 @@ def _moment_or_none(field: str, value: Any) -> datetime | None:
 
 
 def breakers_of(bucket: Bucket, clock: Clock) -> BucketStateStore:
-    """Return the states of the breakers in `bucket`, which must be its root, since channels share them."""
+    """Return the states of the breakers in `bucket`, which must be its root, since channels share them.
+
+    >>> from retake.bucket.memory import MemoryBucket
+    >>> from retake.clock import SystemClock
+    >>> breakers_of(MemoryBucket(), SystemClock()).names()
+    []
+    """
     return BucketStateStore(bucket, BREAKERS, clock)
 
 
 class Breaker:
-    """The breaker called `name`. `owner` is the caller as people see it ("host:pid"). As thread safe as `states`."""
+    """The breaker called `name`. `owner` is the caller as people see it ("host:pid"). As thread safe as `states`.
+
+    >>> from retake.bucket.memory import MemoryBucket
+    >>> from retake.clock import FakeClock
+    >>> clock = FakeClock()
+    >>> breaker = Breaker("studio", breakers_of(MemoryBucket(), clock), clock=clock, owner="host:1")
+    >>> breaker.state().phase(clock.now()).value
+    'closed'
+    """
 
     def __init__(
         self,
@@ -260,6 +278,19 @@ class Breaker:
         """Return what `work()` returns, or raise what it raises, and record what that says about the service.
 
         Raises BreakerOpen without calling `work`, and StateError where the breaker's document makes no sense.
+
+        >>> from retake.clock import FakeClock
+        >>> from retake.retrying.state_store import MemoryStateStore
+        >>> def fail() -> None:
+        ...     raise CodedError(Code.UNAVAILABLE, "HTTP 503")
+        >>> policy = BreakerPolicy(failures=1)
+        >>> breaker = Breaker("studio", MemoryStateStore(), policy, clock=FakeClock(), owner="host:1")
+        >>> breaker.call(fail)
+        Traceback (most recent call last):
+        retake.errors.CodedError: HTTP 503
+        >>> breaker.call(lambda: "never called")
+        Traceback (most recent call last):
+        retake.retrying.breaker.BreakerOpen: studio has failed too often: open until 2026-01-01T00:01:00Z
         """
         permit = self.allow()
         try:

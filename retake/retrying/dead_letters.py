@@ -10,15 +10,17 @@ remains are left. These are still listed, and dropping them again removes them.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, Lease, NotFound, check_key
 from retake.clock import Clock, parse_stamp, stamp
-from retake.errors import StateError
+from retake.errors import StateError, StorageError
+from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row, mark_changes
 
 DEAD_LETTERS = "dead_letters/"
 REPORT = "report.json"
@@ -75,14 +77,40 @@ class DeadLetter(NamedTuple):
         return str(self.report.get("ended") or "")
 
 
+class LetterFolder(NamedTuple):
+    """The folder of a letter, whose report has not been read."""
+
+    modified: float  # by the store's clock
+    id: str
+    files: Mapping[str, Entry]
+
+
 class DeadLetters:
     """The letters in `folder` (which ends in "/") of `bucket`. Changes are made under `lease`, where there is one.
 
+    Of letters that are `counted` the old ones are not listed each time (`retake.retrying.kept_counts`): reading and
+    counting them costs the same however many there are.
+
     Every method may raise StorageError; those that change something may raise LeaseLost.
+
+    >>> from retake.bucket.memory import MemoryBucket
+    >>> from retake.clock import SystemClock
+    >>> letters = DeadLetters(MemoryBucket(), SystemClock())
+    >>> letters.put("letter-1", "poster", {"title": "aurora"}, {"error_code": "ERR_BUSINESS_REJECTED"})
+    >>> [(letter.id, letter.error_code) for letter in letters.list()]
+    [('letter-1', 'ERR_BUSINESS_REJECTED')]
     """
 
-    def __init__(self, bucket: Bucket, clock: Clock, *, lease: Lease | None = None, folder: str = DEAD_LETTERS) -> None:
-        self._folders, self._clock = _LetterFolders(bucket, lease, folder), clock
+    def __init__(
+        self,
+        bucket: Bucket,
+        clock: Clock,
+        *,
+        lease: Lease | None = None,
+        folder: str = DEAD_LETTERS,
+        counted: bool = False,
+    ) -> None:
+        self._folders, self._clock = _LetterFolders(bucket, clock, lease, folder, counted=counted), clock
 
     def put(
         self,
@@ -127,11 +155,21 @@ class DeadLetters:
 
     def list(self, limit: int | None = 50) -> list[DeadLetter]:
         """Return the letters, the newest first by the store's clock. Reads the reports of these only."""
-        folders = sorted(self._folders.all().items(), key=lambda it: (_newest(it[1]), it[0]), reverse=True)
-        return [self._letter(letter_id, files) for letter_id, files in folders[:limit]]
+        letters = (letter for it in self._folders.newest() if (letter := self._there(it)))
+        return [*islice(letters, limit)]
 
-    def count(self) -> int:
-        return len(self._folders.all())
+    def folders(self) -> Sequence[LetterFolder]:
+        """Return the folders of the letters, the newest first. Reads no report."""
+        return [*self._folders.newest()]
+
+    def of(self, folder: LetterFolder) -> DeadLetter:
+        """Return the letter in a folder."""
+        return self._letter(folder.id, folder.files)
+
+    def count(self, *, reported: bool = False) -> int:
+        """Return how many letters there are, remains and those without a report among them unless only what is
+        `reported` counts."""
+        return self._folders.count("reports" if reported else "letters")
 
     def show(self, letter_id: str) -> DeadLetter:
         """Return one letter. Raises NoSuchLetter."""
@@ -177,49 +215,73 @@ class DeadLetters:
         for name in sorted(files, key=lambda name: name == REPORT):
             self._folders.delete(letter_id, name)
 
-    def _letter(self, letter_id: str, files: Mapping[str, Entry]) -> DeadLetter:
-        report, fault = self._report(letter_id) if REPORT in files else ({}, f"it has no {REPORT}")
-        return DeadLetter(letter_id, report, tuple(name for name in files if name != REPORT), fault)
+    def _there(self, folder: LetterFolder) -> DeadLetter | None:
+        """Return the letter in a folder; None where another program has removed it since it was counted."""
+        letter = self.of(folder)
+        if letter.fault and REPORT in folder.files and not (files := self._folders.files(folder.id)):
+            self._folders.gone(folder.id)
+            return None
+        return self._letter(folder.id, files) if letter.fault and REPORT in folder.files else letter
 
-    def _report(self, letter_id: str) -> tuple[Mapping[str, Any], str]:
-        try:
-            value = json.loads(self._folders.read(letter_id, REPORT))
-        except NotFound:
-            return {}, f"it has no {REPORT}"
-        except (ValueError, RecursionError) as error:
-            return {}, f"{REPORT} is not JSON ({error})"
-        return (value, "") if isinstance(value, dict) else ({}, f"{REPORT} is no object")
+    def _letter(self, letter_id: str, files: Mapping[str, Entry]) -> DeadLetter:
+        report, fault = self._folders.report(letter_id) if REPORT in files else ({}, f"it has no {REPORT}")
+        return DeadLetter(letter_id, report, tuple(name for name in files if name != REPORT), fault)
 
 
 class _LetterFolders:
-    """The folders of the letters, and their files by name. Changes check the lease first."""
+    """The folders of the letters, and their files by name. Changes check the lease first, and mark letters that may be
+    counted (`retake.retrying.kept_counts`)."""
 
-    def __init__(self, bucket: Bucket, lease: Lease | None, folder: str) -> None:
-        self._bucket, self._lease, self.folder = bucket, lease, folder
+    def __init__(self, bucket: Bucket, clock: Clock, lease: Lease | None, folder: str, *, counted: bool) -> None:
+        self._bucket, self._lease, self.folder, self._counted = bucket, lease, folder, counted
+        self._clock, self._kept, self._marked = clock, KeptCounts(bucket, clock, LettersKept(folder)), set[str]()
 
-    def all(self) -> dict[str, dict[str, Entry]]:
-        return _by_id(self.folder, self._bucket.list(self.folder))
+    def newest(self) -> Iterator[LetterFolder]:
+        """Yield the folders, the newest first."""
+        found = self._read()
+        fresh = (LetterFolder(_newest(files), letter_id, files) for letter_id, files in found.fresh.items())
+        yield from self._kept.merged(found, fresh, lambda sums: sums["newest"], self._of_row)
+
+    def count(self, what: str) -> int:
+        """Return how many "letters" or "reports" there are."""
+        found = self._read()
+        fresh = LettersKept(self.folder).sums({it: _row(files) for it, files in found.fresh.items()})
+        return sum(int(sums[what]) for sums in chain(found.kept.months.values(), [fresh]))
+
+    def gone(self, letter_id: str) -> None:
+        """Note that a letter was removed by another program: from now on it is looked for by its name."""
+        with suppress(StorageError):
+            mark_changes(self._bucket, self._clock, self.folder, [letter_id])
 
     def files(self, letter_id: str) -> dict[str, Entry]:
         try:
             prefix = self._prefix(letter_id)
         except ValueError:
             return {}
-        return _by_id(self.folder, self._bucket.list(prefix)).get(letter_id, {})
+        return {entry.key.removeprefix(prefix): entry for entry in self._bucket.list(prefix)}
 
     def read(self, letter_id: str, name: str) -> bytes:
         return self._bucket.read(self.key(letter_id, name))[0]
 
+    def report(self, letter_id: str) -> tuple[Mapping[str, Any], str]:
+        try:
+            value = json.loads(self.read(letter_id, REPORT))
+        except NotFound:
+            return {}, f"it has no {REPORT}"
+        except (ValueError, RecursionError) as error:
+            return {}, f"{REPORT} is not JSON ({error})"
+        return (value, "") if isinstance(value, dict) else ({}, f"{REPORT} is no object")
+
     def write(self, letter_id: str, name: str, data: bytes) -> None:
-        self._check()
+        self._check(letter_id)
         self._bucket.write(self.key(letter_id, name), data, ANY)
 
     def copy(self, source: str, letter_id: str, name: str) -> None:
-        self._check()
+        self._check(letter_id)
         self._bucket.copy(source, self.key(letter_id, name))
 
     def delete(self, letter_id: str, name: str) -> None:
-        self._check()
+        self._check(letter_id)
         self._bucket.delete(self.key(letter_id, name))
 
     def key(self, letter_id: str, name: str) -> str:
@@ -232,9 +294,53 @@ class _LetterFolders:
         check_key(f"{self.folder}{letter_id}/{REPORT}")
         return f"{self.folder}{letter_id}/"
 
-    def _check(self) -> None:
+    def _check(self, letter_id: str) -> None:
         if self._lease:
             self._lease.check()
+        if letter_id not in self._marked and self._prefix(letter_id):
+            mark_changes(self._bucket, self._clock, self.folder, [letter_id])
+            self._marked.add(letter_id)
+
+    def _read(self) -> CountedFolder:
+        found = self._kept.read() if self._counted else self._kept.uncounted()
+        if self._counted:
+            self._kept.kept(found)
+        return found
+
+    def _of_row(self, letter_id: str, row: Mapping[str, Sequence[float]]) -> LetterFolder:
+        prefix = f"{self.folder}{letter_id}/"
+        files = {name: Entry(f"{prefix}{name}", int(size), at) for name, (size, at) in row.items()}
+        return LetterFolder(_newest(files), letter_id, files)
+
+
+class LettersKept(NamedTuple):
+    """What is kept of dead letters: the files of each, with size and time (`retake.retrying.kept_counts.KeptKind`)."""
+
+    folder: str = DEAD_LETTERS
+
+    def stem(self, item_id: str) -> str:
+        return f"{self.folder}{item_id}/"
+
+    def name_of(self, key: str) -> tuple[str, str] | None:
+        letter_id, slash, name = key.removeprefix(self.folder).partition("/")
+        return (letter_id, name) if slash else None
+
+    def row(self, bucket: Bucket, item_id: str, files: Mapping[str, Entry]) -> Row | None:
+        return _row(files) or None
+
+    def sums(self, rows: Mapping[str, Row]) -> Mapping[str, Any]:
+        found = [
+            (REPORT in row, _newest_of({name: float(at) for name, (_, at) in row.items()})) for row in rows.values()
+        ]
+        reports = sum(reported for reported, _ in found)
+        return {"letters": len(found), "reports": reports, "newest": max((at for _, at in found), default=0.0)}
+
+    def check(self, sums: Mapping[str, Any]) -> None:
+        _ = int(sums["letters"]) + int(sums["reports"]) + float(sums["newest"])
+
+
+def _row(files: Mapping[str, Entry]) -> dict[str, tuple[int, float]]:
+    return {name: (entry.size, entry.modified) for name, entry in files.items()}
 
 
 def _file_name(name: str) -> str:
@@ -243,15 +349,10 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _by_id(folder: str, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]:
-    found: dict[str, dict[str, Entry]] = {}
-    for entry in entries:
-        letter_id, slash, name = entry.key.removeprefix(folder).partition("/")
-        if slash:
-            found.setdefault(letter_id, {})[name] = entry
-    return found
-
-
 def _newest(files: Mapping[str, Entry]) -> float:
-    report = files.get(REPORT)
-    return report.modified if report else max(entry.modified for entry in files.values())
+    return _newest_of({name: entry.modified for name, entry in files.items()})
+
+
+def _newest_of(times: Mapping[str, float]) -> float:
+    """Return the time of the report, or that of the newest file where there is none."""
+    return times[REPORT] if REPORT in times else max(times.values())

@@ -76,8 +76,12 @@ class Guard:
     No attempt begins more than `deadline_s` seconds after `call`; with 0 the guard never waits. `stop()` is asked
     before each attempt and every second of a wait. `observe` is called after every attempt. `random()` returns 0 to 1.
 
-        guard = Guard(RetryPolicy(3, Exponential(1.0)), SystemClock(), random.random)
-        answer = guard.call(lambda call: ask(timeout=call.timeout_s))
+    >>> from random import random
+    >>> from retake.clock import FakeClock
+    >>> from retake.retrying.backoff import Exponential
+    >>> guard = Guard(RetryPolicy(3, Exponential(1.0)), FakeClock(), random)
+    >>> guard.call(lambda call: f"answer {call.attempt}")
+    'answer 1'
     """
 
     def __init__(
@@ -102,6 +106,16 @@ class Guard:
 
         Raises its last CodedError, BreakerOpen where the deadline came while a breaker refused, and Stopped. Any other
         exception of `work` is raised immediately.
+
+        >>> from random import random
+        >>> from retake.clock import FakeClock
+        >>> from retake.errors import Code
+        >>> def busy_twice(call: Call) -> str:
+        ...     if call.attempt < 3:
+        ...         raise CodedError(Code.UNAVAILABLE, "HTTP 503")
+        ...     return f"answer {call.attempt}"
+        >>> Guard(RetryPolicy(max_retries=3), FakeClock(), random).call(busy_twice)
+        'answer 3'
         """
         outcome = self.outcome(work)
         if outcome.end is End.DONE:

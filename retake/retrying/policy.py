@@ -45,7 +45,16 @@ Decision = Retry | GiveUp
 
 
 class RetryPolicy(NamedTuple):
-    """How often a call is repeated, when, and after which errors."""
+    """How often a call is repeated, when, and after which errors.
+
+    >>> from retake.errors import Code
+    >>> from retake.retrying.backoff import Exponential
+    >>> policy = RetryPolicy(max_retries=2, backoff=Exponential(1.0))
+    >>> policy.decide(CodedError(Code.TIMEOUT, "no answer"), 2, lambda: 0.5)
+    Retry(after_s=2.0, attempt=3)
+    >>> policy.decide(CodedError(Code.TIMEOUT, "no answer"), 3, lambda: 0.5)
+    GiveUp(why='ERR_TEMPORARY_TIMEOUT after 3 attempts', used_up=True)
+    """
 
     max_retries: int | None  # repeats after the first call; None: without end
     backoff: Backoff = Fixed(0.0)

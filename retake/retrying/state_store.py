@@ -84,6 +84,14 @@ class BucketStateStore:
 
     No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
     while others change the same state.
+
+    >>> from retake.bucket.memory import MemoryBucket
+    >>> from retake.clock import SystemClock
+    >>> states = BucketStateStore(MemoryBucket(), "counters/", SystemClock())
+    >>> states.change("posters", lambda raw: ({"count": (raw or {"count": 0})["count"] + 1}, "counted"))
+    'counted'
+    >>> states.read("posters")
+    {'count': 1}
     """
 
     def __init__(self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S) -> None:

@@ -13,3 +13,5 @@ run_mirror.py   the run on the ledger, in line with the documents
 command.py  options.py  script.py  progress.py   the command lines, and what a person sees of a generation
 operations.py   how an operator sees it and orders: operator_view.py  operator_rules.py  operator_actions.py
 """
+
+from retake.ticking.rest import rests as rests  # what starts a tick asks it first, and loads nothing else

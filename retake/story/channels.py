@@ -1,24 +1,43 @@
-"""One tick of many channels. What asks a vendor how a task stands runs in threads of this process, so that a thousand
-channels which wait cost little more than their polls; what pays runs in a subprocess, as ever."""
+"""One tick of many channels. A channel that has not changed since its last tick, and in which nothing is due, is not
+opened. What asks a vendor how a task stands runs in threads of this process, so that a thousand channels which wait
+cost little more than their polls; what pays runs in a subprocess, as ever."""
 
+import os
+from datetime import datetime
+from logging import getLogger
 from typing import Protocol
 
+import retake
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
+from retake.errors import RetakeError, VendorError
+from retake.exit_codes import ExitCode
 from retake.keys import Keys
 from retake.logs import bind
-from retake.story.clients import LocalMedia, RealVendors
-from retake.story.decision import FETCH_SCRIPT, Act
+from retake.settings.shared import Workflow
+from retake.story.clients import LocalMedia, RealVendors, Vendors
+from retake.story.decision import FETCH_SCRIPT, Act, decide, vendor_of_step
+from retake.story.documents import Documents, Step
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_breakers
-from retake.story.settings import Settings, part_of, pipeline_of
+from retake.story.settings import Settings, deciding_places, part_of, pipeline_of, prefix_of
 from retake.story.spending import story_spending
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
+from retake.ticking.channel_looks import ChannelLooks, ChannelRest
 from retake.ticking.channels import each, worst
 from retake.ticking.process import exit_code_of, owner
-from retake.ticking.tick import Ledgers, ScriptResult, Scripts
+from retake.ticking.rest import digest, look_file, version_of
+from retake.ticking.tick import Ledgers, ScriptResult, Scripts, Tick
+from retake.ticking.vendor_breakers import VendorOff
 from retake.ticking.watch import TickWatch
+from retake.vendors import TaskState
+from retake.vendors.kept import KeptConnections
+
+_log = getLogger(__name__)
+
+_CODE = [os.path.join(os.path.dirname(retake.__file__), name) for name in ("bucket", "story", "ticking")]
+"""Folders of the code that decides. An installation that replaces files changes the folder."""
 
 
 class ScriptsOfChannels(Protocol):
@@ -36,42 +55,149 @@ def tick_channels(
     watch: TickWatch,
 ) -> int:
     """Run one tick of each channel, `channel_concurrency` at a time; return the most severe exit code."""
-    name = owner()
-    ledgers, breakers = Ledgers(settings.storage.ledger, clock), story_breakers(settings, bucket, clock, name)
-
-    def tick(channel: str) -> int:
-        part, pipeline = part_of(bucket, settings, channel), pipeline_of(channel)
-        runner = StoryRunner(
-            settings,
-            part,
-            PollsInProcess(settings, keys, part, clock, scripts.of(channel)),
-            keys,
-            clock,
-            owner=name,
-            pipeline=pipeline,
-            ledgers=ledgers,
-            breakers=breakers,
-            spending=story_spending(settings, bucket, clock, pipeline),
-            unflagged=(Act.FETCH,),
-            mode=lambda: watch.mode,
-            found_interrupted=lambda at: watch.interrupted(pipeline, at),
-        )
-        with bind(channel=channel):
-            return exit_code_of(lambda: watch.observed(pipeline, runner).exit_code)
-
+    round_ = ChannelRound(settings, keys, bucket, scripts=scripts, clock=clock, watch=watch)
     watch.begin()
     try:
-        return worst(each(settings.channels, tick, settings.workflow.channel_concurrency))
+        looks = remembered(settings, bucket, clock.now(), watch.mode.mode)
+        codes = each(settings.channels, lambda it: round_.tick(it, looks), settings.workflow.channel_concurrency)
     finally:
+        round_.close()
         watch.end()
+    looks.save()
+    return worst(codes)
+
+
+def remembered(settings: Settings, bucket: Bucket, now: datetime, mode: int) -> ChannelLooks:
+    """Return what is remembered of the channels, beside how they are now. Where the bucket cannot tell that, all are
+    opened."""
+    # Another version, mode or setting may decide otherwise.
+    basis = digest((retake.__version__, *map(version_of, _CODE), str(mode), repr(settings)))
+    wanted = settings.workflow.remembered_looks
+    file = look_file(os.environ, "channels", bucket.url, os.path.abspath(settings.source)) if wanted else None
+    looks = ChannelLooks(file, basis, now.timestamp(), settings.workflow.full_look_minutes * 60)
+    places = deciding_places(settings.paths)
+    try:
+        looks.compare(bucket, {it: [f"{prefix_of(it)}{key}" for key in places] for it in settings.channels})
+    except RetakeError as error:
+        _log.warning("whether channels have changed cannot be told, so each is opened: %s", error)
+    return looks
+
+
+def rest_after(tick: Tick, documents: Documents, limits: Workflow, now: datetime) -> ChannelRest | None:
+    """Return why a channel rests after a tick in which nothing was done, or None where it does not: `tick` is its end,
+    `documents` are as it left them.
+
+    One that asks Midjourney for a task and does nothing else rests while that is running, until it has been running for
+    too long.
+    """
+    if tick.exit_code != ExitCode.OK:
+        return None
+    if tick.resting or tick.until:
+        return ChannelRest(tick.why, tick.until.timestamp() if tick.until else None)
+    doc, action = documents.midjourney, decide(documents, limits, now)
+    task = doc.task
+    if action.act is not Act.FETCH or task is None or task.requested_at is None:
+        return None
+    about = (task.task_id, task.task_type, documents.gen.generation_id or "", doc.status or "")
+    return ChannelRest(action.why, task.requested_at.timestamp() + limits.mj_timeout_seconds, about)
+
+
+class ChannelRound:
+    """One tick of each channel, with what they share. Thread safe."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        keys: Keys,
+        bucket: Bucket,
+        *,
+        scripts: ScriptsOfChannels,
+        clock: Clock,
+        watch: TickWatch,
+    ) -> None:
+        self._settings, self._keys, self._bucket = settings, keys, bucket
+        self._scripts, self._clock, self._watch = scripts, clock, watch
+        self._owner = owner()
+        self._ledgers = Ledgers(settings.storage.ledger, clock)
+        self._breakers = story_breakers(settings, bucket, clock, self._owner)
+        self._kept = KeptConnections()
+        self._vendors = RealVendors(settings, keys, self._kept)
+
+    def tick(self, channel: str, looks: ChannelLooks) -> int:
+        """Run the tick of a channel, unless it rests; return the exit code."""
+        with bind(channel=channel):
+            return exit_code_of(lambda: ExitCode.OK if self._rested(channel, looks) else self._opened(channel, looks))
+
+    def close(self) -> None:
+        """Close the connections to vendors."""
+        self._kept.close()
+
+    def _rested(self, channel: str, looks: ChannelLooks) -> bool:
+        """Return whether the channel is as it was and still waits, and log that. No lease is taken."""
+        rest = looks.rest(channel)
+        if rest is None or not self._watch.is_quiet(pipeline_of(channel), unopened=True):
+            return False
+        if rest.task and not self._is_running(rest.task):
+            return False
+        if not rest.task:
+            _log.info("%s", rest.why)
+        looks.rested(channel)
+        return True
+
+    def _is_running(self, awaited: tuple[str, ...]) -> bool:
+        """Ask Midjourney for the task; return whether it is still running. In any doubt the channel is opened, which
+        asks again."""
+        task_id, task_type, generation_id, status = awaited
+
+        def ask() -> TaskState:
+            return self._vendors.midjourney().fetch(task_id)
+
+        try:
+            permit = self._breakers.permit(vendor_of_step(Step.FETCH))
+            if isinstance(permit, VendorOff):
+                return False
+            state = permit.around(ask) if permit else ask()
+        except (RetakeError, VendorError):
+            return False
+        if permit:
+            permit.ended(None, answered=state.running)
+        if state.running:
+            about = {"generation_id": generation_id, "step": task_type, "task_id": task_id, "status": status or None}
+            _log.info("still waiting for the %s (%s)", task_type, state.progress or "running", extra=about)
+        return state.running
+
+    def _opened(self, channel: str, looks: ChannelLooks) -> int:
+        part, pipeline = part_of(self._bucket, self._settings, channel), pipeline_of(channel)
+        scripts = PollsInProcess(self._settings, self._vendors, part, self._clock, self._scripts.of(channel))
+        runner = StoryRunner(
+            self._settings,
+            part,
+            scripts,
+            self._keys,
+            self._clock,
+            owner=self._owner,
+            pipeline=pipeline,
+            ledgers=self._ledgers,
+            breakers=self._breakers,
+            spending=story_spending(self._settings, self._bucket, self._clock, pipeline),
+            unflagged=(Act.FETCH,),
+            mode=lambda: self._watch.mode,
+            found_interrupted=lambda at: self._watch.interrupted(pipeline, at),
+        )
+        tick = self._watch.observed(pipeline, runner)
+        if runner.documents and not runner.worked and self._watch.is_quiet(pipeline):
+            rest = rest_after(tick, runner.documents, self._settings.workflow, self._clock.now())
+            if rest:
+                looks.opened(channel, rest)
+        return tick.exit_code
 
 
 class PollsInProcess:
     """`Scripts` that ask Midjourney in this process, and leave everything else to `others`."""
 
-    def __init__(self, settings: Settings, keys: Keys, bucket: Bucket, clock: Clock, others: Scripts) -> None:
+    def __init__(self, settings: Settings, vendors: Vendors, bucket: Bucket, clock: Clock, others: Scripts) -> None:
         self._settings = settings
-        self._keys = keys
+        self._vendors = vendors
         self._bucket = bucket
         self._clock = clock
         self._others = others
@@ -84,5 +210,4 @@ class PollsInProcess:
     def _context(self, lease: Lease) -> StepContext:
         store = DocumentStore(self._bucket, self._settings.paths, lease, self._clock)
         store.read()
-        vendors, media = RealVendors(self._settings, self._keys), LocalMedia(self._settings)
-        return StepContext(self._settings, store, vendors, media, self._clock)
+        return StepContext(self._settings, store, self._vendors, LocalMedia(self._settings), self._clock)

@@ -2,11 +2,16 @@
 it is first needed."""
 
 from logging import getLogger
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from retake.keys import Keys, missing_keys
 from retake.story.settings import Settings
 from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from retake.vendors.kept import KeptConnections
 
 _log = getLogger(__name__)
 
@@ -46,23 +51,32 @@ class MediaTools(Protocol):
         """Return an MP4 of the configured length, made of the picture."""
         ...
 
-    def check_video(self, video: bytes) -> str:
-        """Return what is doubtful about the video, or "". Raises MediaError for what is no video at all."""
+    def check_video(self, video: "bytes | Path") -> str:
+        """Return what is doubtful about the video, given as its bytes or as a file, or "". Raises MediaError for what
+        is no video at all."""
         ...
 
 
 class RealVendors:
-    """The clients that the settings name, with the keys of the environment."""
+    """The clients that the settings name, with the keys of the environment. Midjourney is polled on connections of
+    `kept`, if it is given."""
 
-    def __init__(self, settings: Settings, keys: Keys) -> None:
+    def __init__(self, settings: Settings, keys: Keys, kept: "KeptConnections | None" = None) -> None:
         self._settings = settings
         self._keys = keys
+        self._kept = kept
+        self._midjourney: Midjourney | None = None
 
     def midjourney(self) -> Midjourney:
+        self._midjourney = self._midjourney or self._open_midjourney()
+        return self._midjourney
+
+    def _open_midjourney(self) -> Midjourney:
         from retake.vendors.sellers import open_midjourney
 
         timeout_s = self._settings.workflow.call_timeout_seconds
-        return open_midjourney(self._settings.midjourney, self._key("midjourney"), timeout_s=timeout_s)
+        key = self._key("midjourney")
+        return open_midjourney(self._settings.midjourney, key, timeout_s=timeout_s, kept=self._kept)
 
     def video_generator(self) -> VideoGenerator:
         from retake.vendors.runway import Runway
@@ -139,7 +153,7 @@ class LocalMedia:
         video = self._video
         return mock_video(picture, Size(*self._size), video.mock_duration, video.mock_fps, video.mock_codec)
 
-    def check_video(self, video: bytes) -> str:
+    def check_video(self, video: "bytes | Path") -> str:
         from retake.media import MediaError
         from retake.media.video import check_video, is_video_file
 

@@ -7,9 +7,9 @@ display) is loaded where it is used.
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from retake.bucket import Bucket, Lease
 from retake.clock import SystemClock
@@ -25,6 +25,7 @@ from retake.story.settings import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
     Settings,
+    deciding_places,
     open_storage,
     part_of,
     pipeline_of,
@@ -32,11 +33,14 @@ from retake.story.settings import (
 )
 from retake.story.spending import story_spending
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave, owner
-from retake.ticking.tick import Orders, ScriptResult, Tick
+from retake.ticking.rest import BEGAN_AT, basis, looked_up, tick_look
+from retake.ticking.tick import NO_ORDERS, Orders, ScriptResult, Tick
+from retake.ticking.watch import KEY as BOARD
 from retake.ticking.watch import TickWatch
 
 if TYPE_CHECKING:
     from retake.sandbox import Sandbox
+    from retake.ticking.rest import IdleLook
 
 
 class Options(NamedTuple):
@@ -63,6 +67,9 @@ class Options(NamedTuple):
         return self.until_done or self.dry_run or self.resume or bool(self.resolve) or bool(self.retake)
 
 
+_GARBAGE = 10_000  # new objects between two looks for garbage: loading what a busy tick needs besides leaves none
+
+
 def tick(folder: str | None, arguments: Sequence[str], program: str | None = None) -> NoReturn:
     """Run the tick that the command line asks for, and exit. Call it with the garbage collector off.
 
@@ -75,6 +82,7 @@ def tick(folder: str | None, arguments: Sequence[str], program: str | None = Non
         gc.enable()
         with_options(list(arguments), prog_name=program, obj=folder)
     gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
+    gc.set_threshold(_GARBAGE)
     gc.enable()
     leave(manage(folder, Options()))
 
@@ -103,34 +111,68 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
     settings, keys = settings_and_keys(environ, warn=True)
     many = bool(settings.channels) and not options.channel and not options.about_one
     bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
-    scripts = _LazyScripts(folder, settings.workflow.script_timeout_seconds, environ)
+    look = _look(settings, bucket, environ) if options == Options() else None
+    if look and look.rests_now():
+        return ExitCode.OK
+    forks = not options.until_done  # what lives long may be older than the files that a fork of it would load
+    scripts = LazyScripts(folder, settings.workflow.script_timeout_seconds, environ, forks=forks)
     if many:
         from retake.story.channels import tick_channels
 
         scripts.stopping()  # only the main thread can answer signals, and channels tick in others
-        watch = story_watch(settings, bucket, SystemClock(), environ)
+        watch = story_watch(settings, bucket, SystemClock(), environ, look)
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), watch)
     channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
-    watch = story_watch(settings, bucket, SystemClock(), environ)
-    tick = _OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts, watch)
+    watch = story_watch(settings, bucket, SystemClock(), environ, look)
+    tick = OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts, watch)
     if options.until_done and not options.dry_run:
         return _until_done(options, tick, sandbox)
-    runner = tick.runner()
     if options.dry_run:
         watch.begin(send=False)
-        print("\n".join(map(one_line, runner.dry_run())))  # noqa: T201 (what was asked for)
+        print("\n".join(map(one_line, tick.runner().dry_run())))  # noqa: T201 (what was asked for)
         return ExitCode.OK
-    return tick.watch.tick(tick.pipeline, runner, options.orders).exit_code
+    return tick.run(options.orders).exit_code
 
 
-class _OneTick(NamedTuple):
+def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "IdleLook | None":
+    """Return what remembers that there was nothing to do, so that the next tick may rest; None where that is turned off
+    or cannot be known: in a bucket that tells no changes, and with settings of which each tick warns."""
+    observe, limits = getattr(bucket, "observe", None), settings.workflow
+    if not limits.remembered_looks or settings.warnings or settings.missing_secrets:
+        return None
+    file = tick_look(environ)
+    if file is None:
+        return None
+    known: dict[str, Any] = {
+        "began_at": BEGAN_AT,
+        "longest_s": 60 * limits.full_look_minutes,
+        "look_up": looked_up,
+        "sources": [settings.source],
+        "ledger_apart": settings.storage.ledger is not None,
+    }
+    if observe is None:
+        from retake.bucket.scanning import PagedVersions
+        from retake.ticking.listed_look import ListedLook
+
+        if settings.channels or not isinstance(bucket, PagedVersions):
+            return None  # each of many channels has a look of its own
+        keys = (*deciding_places(settings.paths), BOARD)
+        return ListedLook(file, basis(environ), bucket=bucket, place=bucket.url, keys=keys, **known)
+    from retake.ticking.rest import IdleLook
+
+    look = IdleLook(file, basis(environ), **known)
+    observe(look)
+    return look
+
+
+class OneTick(NamedTuple):
     """What ticks of one pipeline are made of."""
 
     settings: Settings
     keys: Keys
     bucket: Bucket  # all of it
     channel: str | None
-    scripts: "_LazyScripts"
+    scripts: "LazyScripts"
     watch: TickWatch
 
     @property
@@ -140,6 +182,10 @@ class _OneTick(NamedTuple):
     @property
     def part(self) -> Bucket:
         return part_of(self.bucket, self.settings, self.channel)
+
+    def run(self, orders: Orders = NO_ORDERS) -> Tick:
+        """Run it, with mode and alerts around it. Raises StateError, StorageError, LeaseLost, SettingsError."""
+        return self.watch.tick(self.pipeline, self.runner(), orders)
 
     def runner(self, observe: Observer = unobserved) -> StoryRunner:
         clock, name = SystemClock(), owner()
@@ -159,7 +205,7 @@ class _OneTick(NamedTuple):
         )
 
 
-def _until_done(options: Options, tick: _OneTick, sandbox: "Sandbox | None") -> int:
+def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> int:
     from retake.story.progress import Watch
     from retake.ticking.until_done import until_done
 
@@ -176,22 +222,32 @@ def _until_done(options: Options, tick: _OneTick, sandbox: "Sandbox | None") -> 
     return exit_code
 
 
-class _LazyScripts:
-    """The scripts as subprocesses. What runs them, and what answers signals, is loaded with the first one."""
+class LazyScripts:
+    """The scripts in processes of their own. What runs them, and what answers signals, is loaded with the first one.
 
-    def __init__(self, folder: str | None, timeout_s: float, environ: Mapping[str, str]) -> None:
-        self._folder, self._timeout_s, self._environ = folder, timeout_s, environ
-        self._stopping: StopSignal | None = None
+    A process that answers signals already gives its `stopping`; one that ends soon may have scripts as `forks`.
+    """
+
+    def __init__(
+        self,
+        folder: str | None,
+        timeout_s: float,
+        environ: Mapping[str, str],
+        stopping: StopSignal | None = None,
+        *,
+        forks: bool = False,
+    ) -> None:
+        self._folder, self._timeout_s, self._environ, self._stopping = folder, timeout_s, environ, stopping
+        self._forks = forks
 
     def stopping(self) -> StopSignal:
         self._stopping = self._stopping or StopSignal()
         return self._stopping
 
-    def of(self, channel: str) -> "_LazyScripts":
+    def of(self, channel: str) -> "LazyScripts":
         """Return the same, for one of the channels."""
-        scripts = _LazyScripts(self._folder, self._timeout_s, {**self._environ, CHANNEL_VARIABLE: channel})
-        scripts._stopping = self._stopping
-        return scripts
+        environ = {**self._environ, CHANNEL_VARIABLE: channel}
+        return LazyScripts(self._folder, self._timeout_s, environ, self._stopping, forks=self._forks)
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         from functools import partial
@@ -200,7 +256,8 @@ class _LazyScripts:
 
         stopping = self.stopping()
         command_of = partial(script_command, self._folder)
-        runner = SubprocessScripts(command_of, self._timeout_s, self._environ, lambda: stopping.count)
+        work_of = partial(script_work, self._folder) if self._forks else None
+        runner = SubprocessScripts(command_of, self._timeout_s, self._environ, lambda: stopping.count, work_of)
         return runner.run(script, arguments, lease)
 
 
@@ -212,6 +269,41 @@ def script_command(folder: str | None, script: str) -> list[str]:
         return [sys.executable, os.path.join(place, f"{script}.py")]
     # -P: this package, and not another one that lies in the current folder.
     return [sys.executable, "-P", "-m", "retake", _COMMANDS[script]]
+
+
+def script_work(folder: str | None, script: str) -> Callable[[list[str]], object] | None:
+    """Return the function that does in a fork of this process, with the arguments that it is given, what the command of
+    a script does; None for a script that does not belong to this package."""
+    from functools import partial
+
+    from retake.data import checkout
+
+    place = folder or checkout()
+    if place is None:
+        return partial(_installed_script, _COMMANDS[script])
+    return partial(_script_file, place, script) if place == _BESIDE_PACKAGE else None
+
+
+_BESIDE_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _installed_script(command: str, arguments: list[str]) -> None:
+    from runpy import run_module
+
+    sys.argv = ["retake", command, *arguments]
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    run_module("retake", run_name="__main__", alter_sys=True)
+
+
+def _script_file(folder: str, script: str, arguments: list[str]) -> None:
+    path = os.path.join(folder, f"{script}.py")
+    sys.argv = [path, *arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, {"__name__": "__main__", "__file__": path})  # noqa: S102  (our own script)
 
 
 _COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fetch"}

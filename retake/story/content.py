@@ -8,6 +8,7 @@ goes on with the call that failed and pays for none twice.
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from logging import getLogger
 from string import Template
 from typing import Any, NamedTuple
@@ -21,7 +22,9 @@ from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
 from retake.story.settings import Settings
 from retake.story.step_context import StepContext
+from retake.story.store import DocumentStore
 from retake.strict_json import encode, well_formed
+from retake.vendors import ChatModel
 
 _log = getLogger(__name__)
 
@@ -57,9 +60,12 @@ def write_content(context: StepContext, generation_id: str, prompts: list[Prompt
     topics = (context.store.read_object(TOPICS) or {}).get("topics") or {}
     if not isinstance(topics, dict):
         raise StateError(f"{TOPICS}: topics: is no object; mend it or remove the file")
-    for prompt in prompts:
-        if not set(prompt.keys) <= set(context.store.documents.midjourney.draft):
-            _ask(context, prompt, list(topics.values()))
+    known = set(context.store.documents.midjourney.draft)
+    missing = [prompt for prompt in prompts if not set(prompt.keys) <= known]
+    if missing:
+        writer, used = context.vendors.writer(), list(topics.values())
+        calls = [({"call": it.name}, partial(_ask, context.store, writer, it, used)) for it in missing]
+        context.paid.call_all(Step.CONTENT, calls)
     _save(context, generation_id, context.store.documents.midjourney.draft, topics)
 
 
@@ -80,18 +86,15 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
         raise StateError(f"pictures of {generation_id} are ordered; another text would not fit. Nothing was changed")
 
 
-def _ask(context: StepContext, prompt: Prompt, topics: list[Any]) -> None:
-    known = {key: _as_text(value) for key, value in context.store.documents.midjourney.draft.items()}
+def _ask(store: DocumentStore, writer: ChatModel, prompt: Prompt, topics: list[Any]) -> dict[str, Any]:
+    """Ask the writer, by what it has answered so far."""
+    known = {key: _as_text(value) for key, value in store.documents.midjourney.draft.items()}
     known["used_topics"] = "\n".join(f"- {topic}" for topic in topics[-_TOPICS_SHOWN:]) or "(none)"
     system, user = Template(prompt.system).safe_substitute(known), Template(prompt.user).safe_substitute(known)
-    writer = context.vendors.writer()
-
-    def ask() -> dict[str, Any]:
-        answer = writer.write(system, user, temperature=prompt.temperature, max_tokens=prompt.max_tokens)
-        return checked(answer, prompt.keys)
-
-    context.paid.call(Step.CONTENT, {"call": prompt.name}, ask)
+    answer = writer.write(system, user, temperature=prompt.temperature, max_tokens=prompt.max_tokens)
+    found = checked(answer, prompt.keys)
     _log.info("the writer answered: %s", prompt.name, extra={"step": Step.CONTENT.value})
+    return found
 
 
 def checked(answer: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

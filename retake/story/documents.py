@@ -8,11 +8,10 @@ every key that is read later, so that no property of a parsed document can fail.
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
 from typing import Any, NamedTuple, Self
 
 from retake.clock import parse_stamp
-from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
+from retake.document_schema import WHOLE, InvalidDocument, schema_named
 from retake.errors import ErrorRecord
 from retake.strict_json import encode, parse, what_is_wrong
 
@@ -363,18 +362,13 @@ def safe_id(generation_id: str) -> bool:
     return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")
 
 
-@cache
-def _schema(name: str) -> DocumentSchema:
-    return DocumentSchema(name)
-
-
 def _checked(data: bytes, name: str) -> dict[str, Any]:
     """Return the object that `data` holds, checked against the schema. Raises InvalidDocument."""
     try:
         raw = parse(data)
     except ValueError as error:
         raise InvalidDocument(WHOLE, what_is_wrong(error)) from error
-    _schema(name).check(raw)
+    schema_named(name).check(raw)
     return dict(raw)
 
 

@@ -161,6 +161,9 @@ def _save_spend(store: DocumentStore, generation_id: str, outcome: str, now: dat
     if not calls:
         return
     value = {"generation_id": generation_id, "outcome": outcome, "ended_at_utc": stamp(now), "paid_calls": calls}
+    from retake.retrying.kept_counts import mark_changes
+
+    mark_changes(store.bucket, store.clock, SPEND, [generation_id])
     store.save_file(f"{SPEND}{generation_id}.json", encode(value))
 
 

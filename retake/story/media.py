@@ -14,8 +14,9 @@ from retake.media import MediaError
 from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
-from retake.story.documents import UPSCALE, Results, Status, Step
+from retake.story.documents import FAILED_STEP, UPSCALE, Results, Status, Step
 from retake.story.step_context import PickJournal, StepContext, conclude
+from retake.vendors import save
 from retake.vendors.pictures import single_links
 
 _log = getLogger(__name__)
@@ -248,17 +249,27 @@ def _poll_video(context: StepContext) -> None:
 
 
 def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: int) -> None:
+    """Save the video, which is never whole in memory: it goes from the link to a file of this machine, and from there
+    to the bucket."""
+    from retake.media.ffmpeg import scratch
+
+    key = context.store.file_key(context.generation_id, "mp4")
+    most = context.settings.workflow.max_video_bytes
     try:
-        most = context.settings.workflow.max_video_bytes
-        video = context.vendors.downloader().download(result["output"][0], most)
-        doubt = context.media.check_video(video)
+        with scratch() as folder:
+            path = folder / "film"
+            with path.open("wb") as file:
+                save(context.vendors.downloader(), result["output"][0], file, most)
+            doubt = context.media.check_video(path)
+            if doubt:  # it is paid for, and a player may know better than the ffmpeg at hand
+                _log.warning("the video is saved, but look at it: %s", doubt, extra={"step": Step.RUNWAY.value})
+            with path.open("rb") as file:
+                context.store.save_file(key, file)
     except (PollFailed, MediaError) as error:
         raise _without_video(context, Status.RUNWAY_POLL_FAILED, polls_failed, _as_vendor_error(error)) from error
-    if doubt:  # it is paid for, and a player may know better than the ffmpeg at hand
-        _log.warning("the video is saved, but look at it: %s", doubt, extra={"step": Step.RUNWAY.value})
-    key = context.store.file_key(context.generation_id, "mp4")
-    context.store.save_file(key, video)
-    context.store.save_midjourney(transitions.video_delivered(context.store.documents.midjourney))
+    doc = context.store.documents.midjourney
+    if doc.status in FAILED_STEP:  # else the files say it: a generation that has them all is finished, whatever else
+        context.store.save_midjourney(transitions.video_delivered(doc))
     _log.info("the video is saved as %s", key, extra={"step": Step.RUNWAY.value})
 
 

@@ -1,17 +1,17 @@
 """The story behind the port of `retake.operations`: all that the console needs of it."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from retake.bucket import Bucket, Entry, NotFound
+from retake.bucket import Bucket, Entry
+from retake.bucket.scanning import scan
 from retake.clock import Clock
 from retake.degraded.mode import Mode, mode_at
 from retake.degraded.store import ModeStore
 from retake.errors import RetakeError, StateError
 from retake.operations.bills import calls_of
+from retake.operations.events import OPERATOR
 from retake.operations.finding import Finding
 from retake.operations.letters import letter_of
 from retake.operations.pipelines import Operations, Terms
@@ -33,15 +33,19 @@ from retake.runs.states import RunStatus
 from retake.story.decision import uncapped, under_mode
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND
+from retake.story.kept_bills import ended_bills, read_bill, start_of
 from retake.story.operator_actions import OperatorActions
 from retake.story.operator_checks import document_checks
 from retake.story.operator_rules import next_tick
 from retake.story.operator_view import held_call, step_attempt, story_state
-from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of
-from retake.story.spending import known, prices, story_spending
+from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of, prefix_of
+from retake.story.spending import known, price_of, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import owner
 from retake.ticking.tick import Ledgers
+
+if TYPE_CHECKING:
+    from retake.checking import Examination
 
 _PICTURE = frozenset({Step.IMAGINE, Step.UPSCALE, Step.RUNWAY})
 _RECOVERED_BY: Mapping[str, frozenset[str]] = {
@@ -58,10 +62,17 @@ _VENDORS: Mapping[str, str] = {Step.CONTENT: "chat API", Step.RUNWAY: "runway", 
 
 
 def open_operations(
-    settings: Settings, clock: Clock, *, channel: str | None = None, named: bool = False, bucket: Bucket | None = None
+    settings: Settings,
+    clock: Clock,
+    *,
+    channel: str | None = None,
+    named: bool = False,
+    bucket: Bucket | None = None,
+    actor: str = OPERATOR,
 ) -> Operations:
     """Return what an operator sees and acts on: the pipeline of `channel`, or that of each of the CHANNELS without one.
-    `named` is whether the operator named the channel. `bucket` replaces the one that the settings name.
+    `named` is whether the operator named the channel. `bucket` replaces the one that the settings name. `actor` is who
+    acts, for the record: the console's process ends with a lease that runs out, any other loses what it does under it.
 
     Raises SettingsError for a channel that is none of the CHANNELS, StorageError.
     """
@@ -69,9 +80,9 @@ def open_operations(
 
     def pipeline(channel: str | None) -> StoryOperations:
         def leasable() -> Bucket:
-            return part_of(bucket or open_storage(settings, dead_mans_switch=True), settings, channel)
+            return part_of(bucket or open_storage(settings, dead_mans_switch=actor == OPERATOR), settings, channel)
 
-        return StoryOperations(settings, whole, clock, channel, leasable)
+        return StoryOperations(settings, whole, clock, channel, leasable, actor)
 
     workflow = settings.workflow
     terms = Terms(
@@ -87,7 +98,7 @@ def open_operations(
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()
-    return Operations([pipeline(it) for it in channels], whole, clock, caps=caps, terms=terms, named=named)
+    return Operations([pipeline(it) for it in channels], whole, clock, caps=caps, terms=terms, named=named, actor=actor)
 
 
 class StoryOperations:
@@ -98,19 +109,22 @@ class StoryOperations:
     recovered_by = _RECOVERED_BY
 
     def __init__(
-        self, settings: Settings, whole: Bucket, clock: Clock, channel: str | None, leasable: Callable[[], Bucket]
+        self,
+        settings: Settings,
+        whole: Bucket,
+        clock: Clock,
+        channel: str | None,
+        leasable: Callable[[], Bucket],
+        actor: str = OPERATOR,
     ) -> None:
         self.name = pipeline_of(channel)
         self.channel = channel
-        self.bucket = part_of(whole, settings, channel)
+        self.bucket, self.prefix = part_of(whole, settings, channel), prefix_of(channel)
         pictures = dict.fromkeys(_BY_MIDJOURNEY, settings.midjourney.provider)
         self.vendors: Mapping[str, str] = {**pictures, **_VENDORS}
         self.holds_unknown = settings.workflow.on_unknown_outcome == "hold"
         self._settings, self._whole, self._clock = settings, whole, clock
-        self._open_leasable = leasable
-
-    def leasable(self) -> Bucket:
-        return self._open_leasable()
+        self.leasable, self._actor = leasable, actor
 
     def has_setting(self, name: str) -> bool:
         section, _, field = name.rpartition(".")
@@ -148,13 +162,20 @@ class StoryOperations:
     def paid_since(self, day: str) -> PaidWork:
         documents = self.store().read()
         doc, present = documents.midjourney, documents.gen.generation_id
-        bills = {it.item_id: it for it in _ended_since(self.bucket, day)}
-        if present and doc.paid_calls:  # a requeued generation has its old calls in its document too
-            bills[present] = Bill(present, "under way", doc.paid_calls)
-        return PaidWork([*bills.values()], known(doc))
+        under_way = [present] if present and doc.paid_calls else []
+        ended, months = ended_bills(self.bucket, self._clock, day, besides=under_way)
+        bills = {it.item_id: it for it in [*ended, *_nobodys(self.bucket, day)]}
+        for name in under_way:  # a requeued generation has its old calls in its document too
+            bills[name] = Bill(name, "under way", doc.paid_calls)
+        return PaidWork([*bills.values()], known(doc), months=months)
 
     def check(self) -> Iterator[Finding]:
         yield from document_checks(self.store(), self.channel)
+
+    def examinations(self) -> "list[Examination]":
+        from retake.story.examinations import examinations  # no tick needs it
+
+        return examinations(self.prefix, self._settings, self._clock)
 
     # --- what it does ---
 
@@ -162,7 +183,13 @@ class StoryOperations:
     def _actions(self) -> OperatorActions:
         ledgers = Ledgers(self._settings.storage.ledger, self._clock)
         return OperatorActions(
-            self._settings, self.leasable(), self._clock, owner=owner(), pipeline=self.name, ledgers=ledgers
+            self._settings,
+            self.leasable(),
+            self._clock,
+            owner=owner(),
+            pipeline=self.name,
+            ledgers=ledgers,
+            actor=self._actor,
         )
 
     def plan(self, order: ItemOrder) -> OrderPlan:
@@ -205,8 +232,7 @@ class StoryOperations:
             today = spending.today(known(documents.midjourney)) if spending.capped else None
         except RetakeError:
             today = None
-        usd = prices(self._settings)
-        over = (lambda step: today.over(usd[step])) if today else uncapped
+        over = (lambda step: today.over(price_of(self._settings, step))) if today else uncapped
         mode, mock = self._mode(), self._settings.modes.video_mock
         under = partial(under_mode, mode=mode, video_mock=mock)
         return next_tick(documents, self._settings.workflow, self._clock.now(), over, under)
@@ -252,18 +278,12 @@ def _files(bucket: Bucket, paths: FilePaths, name: str) -> Iterator[Entry]:
     yield from bucket.list(f"{SPEND}{name}.json")
 
 
-def _ended_since(bucket: Bucket, day: str) -> Iterator[Bill]:
-    """A spend record is written when its generation ends, so one that is older has no call of these days."""
-    since = datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() - 3600  # clocks may differ a little
-    for entry in bucket.list(SPEND):
-        if entry.modified >= since and entry.key.endswith(".json"):
-            value = _object(bucket, entry.key)
-            name = entry.key.removeprefix(SPEND).removesuffix(".json")
-            yield Bill(name, str(value.get("outcome") or ""), calls_of(value))
-    for entry in bucket.list(f"{DEAD_LETTERS}before-"):
-        if entry.modified >= since and entry.key.endswith(".json"):
+def _nobodys(bucket: Bucket, day: str) -> Iterator[Bill]:
+    """The bills of work that belonged to no generation."""
+    for entry in sorted(scan(bucket, f"{DEAD_LETTERS}before-", f"{DEAD_LETTERS}before")):
+        if entry.modified >= start_of(day) and entry.key.endswith(".json"):
             name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]
-            yield Bill(name, "nobody's", calls_of(_object(bucket, entry.key)))
+            yield Bill(name, "nobody's", calls_of(read_bill(bucket, entry.key)))
 
 
 def _spent(store: DocumentStore, name: str) -> list[dict[str, Any]]:
@@ -272,13 +292,3 @@ def _spent(store: DocumentStore, name: str) -> list[dict[str, Any]]:
         return calls_of(store.read_object(f"{SPEND}{name}.json"))
     except StateError:
         return []
-
-
-def _object(bucket: Bucket, key: str) -> dict[str, Any]:
-    try:
-        value = json.loads(bucket.read(key)[0])
-    except NotFound:
-        return {}
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"{key}: not JSON ({error}); mend it or remove it") from error
-    return value if isinstance(value, dict) else {}

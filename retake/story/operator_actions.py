@@ -19,7 +19,7 @@ from retake.story.documents import GROUP, Documents
 from retake.story.generation import DEAD_LETTERS, dead_letter, kept_document, requeue
 from retake.story.operator_rules import GenerationPlan, plan
 from retake.story.rollback import ROLLBACK, keep_rolled_back, plan_rollback
-from retake.story.run_mirror import RunMirror
+from retake.story.run_mirror import RunMirror, task_of
 from retake.story.settings import LEASE, Settings
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.transitions import requeued
@@ -27,7 +27,7 @@ from retake.ticking.tick import Ledgers
 
 
 class OperatorActions:
-    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease.
+    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease, `actor` is who did it.
 
     Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it does
     not fit the state by then, StateError, StorageError.
@@ -42,9 +42,10 @@ class OperatorActions:
         owner: str,
         pipeline: str = "story",
         ledgers: Ledgers | None = None,
+        actor: str = OPERATOR,
     ) -> None:
         self._settings, self._bucket, self._clock = settings, bucket, clock
-        self._owner, self._pipeline = owner, pipeline
+        self._owner, self._pipeline, self._actor = owner, pipeline, actor
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
 
     def look(self) -> Documents:
@@ -82,10 +83,7 @@ class OperatorActions:
         """Raise Refusal if the generation cannot be requeued now."""
         letter = letter_of(self._bucket, self._clock, generation_id)
         if letter and letter.kind == ROLLBACK:
-            raise Refusal(
-                f"{generation_id} is what a rollback gave up, and no generation: it cannot be requeued. Save what you "
-                f"need of dead_letters/{generation_id}/, and drop it"
-            )
+            raise Refusal(why_not_requeuable(letter))
         present = documents.gen.generation_id
         if present == generation_id:
             raise Refusal(f"{generation_id} is under way: it need not be requeued")
@@ -96,17 +94,12 @@ class OperatorActions:
             )
         if letter is None:
             raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
-        look = f"look at it (dead-letters show {generation_id}), save what you need, and drop it"
-        if generation_id.startswith("before-"):
-            raise Refusal(
-                f"{generation_id} is paid work that belonged to no generation: there is nothing to go on with; {look}"
-            )
-        if letter.kind not in ("", "generation"):
-            raise Refusal(f"{generation_id} is a letter of kind {letter.kind}, which is no generation; {look}")
-        if letter.ended:
-            raise Refusal(f"{generation_id} was {letter.ended} before, and these are the remains; {look}")
+        if why := why_not_requeuable(letter):
+            raise Refusal(why)
         if place := self._finished_in(generation_id):
-            raise Refusal(f"{generation_id} is finished, its files lie in {place}; these are the remains: {look}")
+            raise Refusal(
+                f"{generation_id} is finished, its files lie in {place}; these are the remains: {_look(generation_id)}"
+            )
 
     def requeued(self, generation_id: str) -> Documents | None:
         """Return the documents as they would be after a requeue; None if the letter has none. Raises StateError."""
@@ -154,17 +147,16 @@ class OperatorActions:
 
     def _mirror(self, lease: Lease) -> RunMirror:
         ledger = self._ledgers.of(self._bucket, lease)
-        return RunMirror(ledger, self._pipeline, self._clock, actor=OPERATOR, worker=self._owner)
+        return RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
 
     def _record_drop(self, lease: Lease, generation_id: str) -> None:
         """On the ledger of the last run whose letter it was, if there is one."""
         ledger = self._ledgers.of(self._bucket, lease)
-        channel = self._pipeline.partition("/")[2]
-        runs = ledger.of_task(f"{channel}/{generation_id}" if channel else generation_id)
+        runs = ledger.of_task(task_of(self._pipeline, generation_id))
         if runs:
             text = "its dead letter is dropped: it cannot be requeued"
             note = {"code": "drop", "text": text, "at_utc": stamp(self._clock.now())}
-            ledger.note(runs[-1], REMARK, note, actor=OPERATOR)
+            ledger.note(runs[-1], REMARK, note, actor=self._actor)
 
     def _finished_in(self, generation_id: str) -> str:
         """The folder in which all files of a generation lie; "" if there is none."""
@@ -181,7 +173,7 @@ class OperatorActions:
             raise Refusal(f"generation {generation_id} is not under way: {present or 'none'} is")
         if verb is Verb.ROLLBACK:
             return plan_rollback(step, documents, self._settings.workflow, self._clock.now())
-        return plan(verb, documents, self._settings.workflow, self._clock.now())
+        return plan(verb, documents, self._settings.workflow, self._clock.now(), self._actor)
 
     @contextmanager
     def _alone(self) -> Iterator[tuple[DocumentStore, Lease]]:
@@ -193,6 +185,25 @@ class OperatorActions:
             yield store, lease
         finally:
             lease.release()
+
+
+def why_not_requeuable(letter: DeadLetter) -> str:
+    """Return why a dead letter can never be requeued, whatever is under way; "" for one of a generation."""
+    name = letter.id
+    if letter.kind == ROLLBACK:
+        return (
+            f"{name} is what a rollback gave up, and no generation: it cannot be requeued. Save what you need of "
+            f"dead_letters/{name}/, and drop it"
+        )
+    if name.startswith("before-"):
+        return f"{name} is paid work that belonged to no generation: there is nothing to go on with; {_look(name)}"
+    if letter.kind not in ("", "generation"):
+        return f"{name} is a letter of kind {letter.kind}, which is no generation; {_look(name)}"
+    return f"{name} was {letter.ended} before, and these are the remains; {_look(name)}" if letter.ended else ""
+
+
+def _look(name: str) -> str:
+    return f"look at it (dead-letters show {name}), save what you need, and drop it"
 
 
 class _LedgerNotes(NamedTuple):

@@ -73,9 +73,9 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
     return Situation.MOCK_NEXT if doc.status is Status.TIMED_OUT_MOCK_NEEDED else Situation.GOING
 
 
-def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
+def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime, by: str = OPERATOR) -> GenerationPlan:
     """Return how `verb` changes the generation under way. There must be one. Raises Refusal."""
-    return _PLANS[verb](documents, limits, now)
+    return _PLANS[verb](documents, limits, now, by)
 
 
 def next_tick(
@@ -99,7 +99,7 @@ def why(action: Action) -> str:
     return action.why.replace("attempt ", "retry ", 1) if action.why.startswith("attempt ") else action.why
 
 
-def _retry(documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
+def _retry(documents: Documents, limits: Workflow, now: datetime, _by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
     stands, step = situation(documents, limits, now), documents.midjourney.present_step
     match stands:
@@ -122,7 +122,7 @@ def _retry(documents: Documents, limits: Workflow, now: datetime) -> GenerationP
             raise _not_failed(documents, stands, limits, now)
 
 
-def _skip(documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
+def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
     stands, step = situation(documents, limits, now), documents.midjourney.present_step
     if stands is Situation.HELD:
@@ -142,20 +142,20 @@ def _skip(documents: Documents, limits: Workflow, now: datetime) -> GenerationPl
         )
     dropped = in_flight(doc)
     warning = f"paid for and given up: task {', '.join(dropped)}" if dropped else ""
-    skipped = transitions.skipped(doc, OPERATOR, now)
+    skipped = transitions.skipped(doc, by, now)
     return GenerationPlan(name, skipped, f"{step} of {name} is skipped: a mock takes its place", warning=warning)
 
 
-def _cancel(documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
+def _cancel(documents: Documents, limits: Workflow, now: datetime, by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
     stands = situation(documents, limits, now)
     if stands is Situation.OVER:
         raise _not_failed(documents, stands, limits, now)
     done = f"{name} is cancelled: everything is kept in dead_letters/{name}/"
-    return GenerationPlan(name, transitions.cancelled(doc, OPERATOR, now), done, ends=True, lost=paid_for(doc))
+    return GenerationPlan(name, transitions.cancelled(doc, by, now), done, ends=True, lost=paid_for(doc))
 
 
-_PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime], GenerationPlan]] = {
+_PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime, str], GenerationPlan]] = {
     Verb.RETRY: _retry,
     Verb.SKIP: _skip,
     Verb.CANCEL: _cancel,

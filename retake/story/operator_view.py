@@ -13,7 +13,7 @@ from retake.story.decision import Act, Action, begin_held, decide, uncapped, und
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
 from retake.story.settings import Settings
-from retake.story.spending import known, prices
+from retake.story.spending import known, price_of
 from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
 
@@ -80,8 +80,7 @@ def story_state(
         told = "stops at the invalid document"
         return PipelineState("unreadable", readable=False, next_tick=told, today=seen, needs=(str(error),))
     seen = book and book.seen_by(name, known(documents.midjourney))
-    usd = prices(settings)
-    over = (lambda step: seen.over(usd[step])) if seen else uncapped
+    over = (lambda step: seen.over(price_of(settings, step))) if seen else uncapped
     action = decide(documents, settings.workflow, store.clock.now(), over)
     coming = under_mode(action, mode, video_mock=settings.modes.video_mock)
     held = begin_held(mode, video_mock=settings.modes.video_mock)

@@ -48,6 +48,7 @@ from retake.ticking.tick import Orders, ScriptResult, Scripts, Tick
 from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
+    from retake.paid.caps import Known
     from retake.story.run_mirror import RunMirror
 
 _log = getLogger(__name__)
@@ -140,7 +141,9 @@ class StoryPipeline:
         if action.act is not Act.WAIT:
             _check_keys(self._keys, vendor_of(action))
         self._sync(self._due)  # a mode that holds a step back changes nothing of how its run stands
-        return _waiting(action) if action.act is Act.WAIT else None
+        if action.act is not Act.WAIT:
+            return None
+        return _until_given_up(_waiting(action), action, self._store.documents.midjourney, self._settings.workflow)
 
     vendor = staticmethod(vendor_of)
 
@@ -193,6 +196,7 @@ class StoryPipeline:
         return self.error if new else ErrorRecord()
 
     def record(self) -> None:
+        self._scripts.settle()
         self._sync()
         if self._mirror:
             self._mirror.flush()
@@ -286,6 +290,15 @@ def _waiting(action: Action) -> Tick:
     return Tick(action.exit_code, action.why, resting=action.until is None, until=action.until)
 
 
+def _until_given_up(tick: Tick, action: Action, doc: MidjourneyDocument, limits: Workflow) -> Tick:
+    """Return the tick's result of a WAIT with the time at which the step is given up, if that is before it is due."""
+    if tick.until is None or action.step is not Step.RUNWAY_POLL:
+        return tick
+    from retake.story.retry_policy import given_up_at
+
+    return tick._replace(until=min(tick.until, given_up_at(doc, action.step, limits) or tick.until))
+
+
 _TOLD = (ExitCode.BAD_STATE, ExitCode.TRY_LATER, ExitCode.CONFIG)
 """Exit codes with which a script says by itself, in its log, why it did nothing."""
 
@@ -308,6 +321,7 @@ class ScriptRun:
         self._scripts = scripts
         self._clock = clock
         self._spending = spending
+        self._unsettled = False  # whether the book does not know yet that the last call was billed
 
     def run(self, action: Action) -> Tick | None:
         """Run the script that carries the action out; return the tick's result, or None to go on."""
@@ -317,8 +331,10 @@ class ScriptRun:
         ended = self._scripts.run(script, arguments, self._lease)
         self._lease.check()
         doc = self._store.read().midjourney
-        if paid_step(action) or action.act is Act.RECONCILE:
-            self._spending.heal(known(doc)) if ended.exit_code else self._spending.settle(known(doc))
+        if ended.exit_code and (paid_step(action) or action.act is Act.RECONCILE):
+            self._spending.heal(known(doc))
+        elif paid_step(action) or action.act is Act.RECONCILE:
+            self._settle(known(doc))
         if ended.stopped:
             return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick goes on")
         if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
@@ -329,6 +345,21 @@ class ScriptRun:
         if told and doc == before.midjourney and action.act is not Act.MAKE_MOCK:
             return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         return self._failed(action, ended, doc, before)
+
+    def _settle(self, reserved: "Known") -> None:
+        """Settle what was billed with the tick's next reservation, or at the end of the tick (`settle`): it counts
+        against the caps all the same until then. What was released is settled now: others may spend it."""
+        from retake.paid.caps import Fate
+
+        self._unsettled = reserved.fate is Fate.BILLED
+        if not self._unsettled:
+            self._spending.settle(reserved)
+
+    def settle(self) -> None:
+        """Bring the book of the day in line with the last call, if it is not. After a crash the next tick does."""
+        if self._unsettled:
+            self._unsettled = False
+            self._spending.settle(known(self._store.documents.midjourney))
 
     def _failed(self, action: Action, ended: ScriptResult, doc: MidjourneyDocument, before: Documents) -> Tick | None:
         if action.act is Act.MAKE_MOCK:

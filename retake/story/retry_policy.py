@@ -5,7 +5,7 @@ each later tick asks only whether an attempt is left, and takes the time from th
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -106,6 +106,17 @@ def _elapsed_s(doc: MidjourneyDocument, step: Step, now: datetime) -> float:
     """Return the seconds since the Runway task was ordered; 0 for every other step."""
     task = doc.runway_task if step is Step.RUNWAY_POLL else None
     return (now - task.requested_at).total_seconds() if task and task.requested_at else 0.0
+
+
+def given_up_at(doc: MidjourneyDocument, step: Step, limits: Workflow) -> datetime | None:
+    """Return when no attempt of the step is left any more, though none was made; None: time alone changes nothing."""
+    task, deadline_s = doc.runway_task, step_policy(limits, step).deadline_s
+    if deadline_s is None or task is None or task.requested_at is None:
+        return None
+    try:
+        return task.requested_at + timedelta(seconds=deadline_s)
+    except OverflowError:
+        return None
 
 
 def _no_jitter() -> float:

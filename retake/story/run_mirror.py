@@ -26,7 +26,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, stamp
-from retake.operations.events import OPERATOR, RECOVERY, REMARK, STEP_DONE
+from retake.operations.events import BY_HAND, OPERATOR, RECOVERY, REMARK, STEP_DONE
 from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
 from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
@@ -47,6 +47,7 @@ class RunTarget(NamedTuple):
     status: RunStatus
     next_retry_at: datetime | None = None  # set if and only if it is retry_scheduled
     error: Mapping[str, Any] | None = None  # the standard record of the last failure, if there is one
+    by: str = OPERATOR  # of a cancelled one: who cancelled it
 
 
 # --- what the documents say: pure -------------------------------------------------------------------------------------
@@ -60,13 +61,22 @@ def expected(documents: Documents, action: Action) -> RunTarget:
         case Act.FINISH:
             return RunTarget(RunStatus.SUCCEEDED)
         case Act.DEAD_LETTER:
-            return RunTarget(RunStatus.CANCELLED if doc.cancelled else RunStatus.FAILED, error=error)
+            if not doc.cancelled:
+                return RunTarget(RunStatus.FAILED, error=error)
+            by = doc.cancelled.get("by")
+            return RunTarget(RunStatus.CANCELLED, error=error, by=by if by in BY_HAND else OPERATOR)
         case Act.FAIL:
             return RunTarget(RunStatus.FAILED, error=error)
         case _ if action.until:
             return RunTarget(RunStatus.RETRY_SCHEDULED, action.until, error)
         case _:
             return RunTarget(RunStatus.RUNNING, error=error)
+
+
+def task_of(pipeline: str, generation_id: str) -> str:
+    """Return the task of a generation's runs: "20260101-0930", "en/20260101-0930"."""
+    channel = pipeline.partition("/")[2]
+    return f"{channel}/{generation_id}" if channel else generation_id
 
 
 def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
@@ -261,7 +271,7 @@ class RunMirror:
             self._run = run = None  # its documents say that the work goes on: that is a run of its own
         self._gather(documents)
         if run is None:
-            self._run = run = self._begun()
+            self._run = run = self._begun(self._worker if resumed and wanted.status is RunStatus.RUNNING else None)
         if interrupted and run.status is RunStatus.RUNNING:
             run = self._move(Trigger.PROCESS_RESTART, wanted)
             run = self._move(Trigger.RECOVERY_RESUME, wanted) if resumed else run
@@ -272,8 +282,7 @@ class RunMirror:
 
     def _look(self, generation_id: str) -> None:
         """Read the runs of the generation, unless they are known already."""
-        channel = self._pipeline.partition("/")[2]
-        task_id = f"{channel}/{generation_id}" if channel else generation_id
+        task_id = task_of(self._pipeline, generation_id)
         if task_id != self._task_id and self._task_id is not None:
             self._pending = {}
         if task_id == self._task_id and self._run is not None:
@@ -298,14 +307,17 @@ class RunMirror:
                 self._pending[key] = note._replace(payload={**note.payload, **seen})
                 self._known -= _outdated(*note)
 
-    def _begun(self) -> Run:
+    def _begun(self, worker: str | None) -> Run:
+        """Return a new run of the task, at which `worker` is at work already if there is one."""
         assert self._task_id is not None
         for run in self._ledger.runs(status=OPEN, pipeline=self._pipeline):
             if run.task_id != self._task_id:
                 note = _remark("abandoned", f"its documents are gone, and {self._task_id} is under way instead")
                 self._ledger.move(run, Trigger.CANCEL_COMMAND, actor=RECOVERY, notes=[note])
         key = f"{self._task_id}#{self._ended + 1}"
-        return self._ledger.create_for_task(self._task_id, key, actor=self.actor, pipeline=self._pipeline)
+        return self._ledger.create_for_task(
+            self._task_id, key, actor=self.actor, pipeline=self._pipeline, worker=worker
+        )
 
     def _way(self, run: Run, wanted: RunTarget) -> list[Trigger]:
         scheduled = RunStatus.RETRY_SCHEDULED
@@ -335,7 +347,7 @@ class RunMirror:
         self._run = self._ledger.move(
             self._run,
             trigger,
-            actor=RECOVERY if by_recovery else OPERATOR if trigger is Trigger.CANCEL_COMMAND else self.actor,
+            actor=RECOVERY if by_recovery else wanted.by if trigger is Trigger.CANCEL_COMMAND else self.actor,
             worker=self._worker if trigger in _BEGINS_WORK else None,
             next_retry_at=wanted.next_retry_at if trigger is Trigger.RETRYABLE_ERROR else None,
             error=error,

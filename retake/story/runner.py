@@ -1,11 +1,13 @@
 """Runs ticks of one story pipeline, and says what a tick would do."""
 
 from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Bucket, Lease
+from retake.bucket.contract import Looks, Sight, lease_and_look
 from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
@@ -17,7 +19,7 @@ from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import over_caps, story_spending
-from retake.story.store import DocumentStore
+from retake.story.store import DocumentStore, aside_prefix, documents_of
 from retake.story.tidy import tidy_plan
 from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
 from retake.ticking.vendor_breakers import VendorBreakers
@@ -25,6 +27,7 @@ from retake.ticking.watch import AfterWork, TickWatch
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
+    from retake.ticking.rest import IdleLook
 
 
 def unobserved(documents: Documents, action: Action) -> None:
@@ -68,11 +71,21 @@ class StoryRunner:
         self._mode = mode
         self._found_interrupted = found_interrupted
         self._opened: StoryPipeline | None = None
+        self._store: DocumentStore | None = None
+        self._seen: Sight | None = None
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again."""
         self._opened = None
-        return TickRunner(self._bucket, LEASE, self._owner, self._open, self._breakers).tick(orders)
+        return TickRunner(self._bucket, LEASE, self._owner, self._open, self._breakers, self._take).tick(orders)
+
+    def preparing(self) -> AbstractContextManager[None]:
+        """Prepare, during the block, that the next tick takes the lease. Nothing is written."""
+        if not isinstance(self._bucket, Looks):
+            return nullcontext()
+        from retake.bucket.side_by_side import lease_prepared
+
+        return lease_prepared(self._bucket, LEASE)
 
     def facts(self) -> PipelineFacts | None:
         """Return what the last tick tells alerts, or None where another one was at work or the state is not known."""
@@ -83,10 +96,22 @@ class StoryRunner:
         """Whether the last tick did anything."""
         return self._opened is not None and self._opened.worked
 
+    @property
+    def documents(self) -> Documents | None:
+        """The documents at the end of the last tick; None where it had no lease."""
+        return self._store.documents if self._opened and self._store else None
+
+    def _take(self, name: str, owner: str) -> Lease:
+        paths = self._settings.paths
+        prefixes = (aside_prefix(paths), paths.folder_444, paths.folder_555, paths.folder_666)
+        lease, self._seen = lease_and_look(self._bucket, name, owner, documents_of(paths), prefixes)
+        return lease
+
     def _open(self, lease: Lease) -> StoryPipeline:
+        self._store = DocumentStore(self._bucket, self._settings.paths, lease, self._clock, self._seen)
         self._opened = StoryPipeline(
             self._settings,
-            DocumentStore(self._bucket, self._settings.paths, lease, self._clock),
+            self._store,
             lease,
             scripts=self._scripts,
             keys=self._keys,
@@ -135,7 +160,9 @@ def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str)
     return VendorBreakers(settings.breaker, bucket, clock, owner, settings.workflow.script_timeout_seconds)
 
 
-def story_watch(settings: Settings, bucket: Bucket, clock: Clock, environ: Mapping[str, str]) -> TickWatch:
+def story_watch(
+    settings: Settings, bucket: Bucket, clock: Clock, environ: Mapping[str, str], look: "IdleLook | None" = None
+) -> TickWatch:
     """Return what surrounds ticks of stories: mode and alerts. `bucket` is the whole bucket, whatever the channel."""
 
     def after_work(mode: Mode) -> AfterWork:
@@ -164,4 +191,5 @@ def story_watch(settings: Settings, bucket: Bucket, clock: Clock, environ: Mappi
         after_work=after_work,
         report=report,
         is_gone=is_gone,
+        look=look,
     )

@@ -1,11 +1,9 @@
-"""The three scripts: how each runs, by a tick under its lease or by hand under its own, and their command lines."""
+"""How the three scripts run: by a tick under its lease, or by hand under their own."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import click
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from retake.clock import SystemClock
 from retake.exit_codes import ExitCode
@@ -58,53 +56,57 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
     return ExitCode.OK
 
 
-CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-_Command = Callable[..., None]
-
-
-def _channel(command: _Command) -> _Command:
-    option = click.option("--channel", metavar="NAME", help="Which one of the CHANNELS; RETAKE_CHANNEL says it too.")
-    return option(command)
-
-
-@click.command("content", context_settings=CONTEXT)
-@click.option("--generation_id", "--generation-id", required=True, metavar="ID", help="Like 20260131-0930.")
-@_channel
-def content(generation_id: str, channel: str | None) -> None:
-    """Write topic, text, sarcasm, script and prompts of generation ID, and save them as 666/ID.json.
-
-    With no generation under way, ID is begun. The calls to the chat API are those of config/prompts.json; each answer
-    is saved as it comes, so that a retry goes on with the call that failed.
-    """
+def write(generation_id: str, channel: str | None = None) -> int:
+    """Do generate_content.py's work; return the exit code."""
     from retake.story.content import load_prompts, prompts_file, write_content
 
-    sys.exit(
-        run_script(
-            lambda context: write_content(context, generation_id, load_prompts(prompts_file(context.settings))), channel
-        )
+    return run_script(
+        lambda context: write_content(context, generation_id, load_prompts(prompts_file(context.settings))), channel
     )
 
 
-@click.command("media", context_settings=CONTEXT)
-@click.option("--generation_id", "--generation-id", required=True, metavar="ID", help="The generation under way.")
-@click.option("--use-mock", is_flag=True, help="Give up on the vendors: make a placeholder and a mock video here.")
-@_channel
-def media(generation_id: str, use_mock: bool, channel: str | None) -> None:
-    """Do what is next for generation ID: order the pictures, order the upscale of one, or download it as 666/ID.png
-    and make the video, 666/ID.mp4.
-
-    Before each paid call what is asked is saved, and right after it the task's id: a call is never made twice unseen.
-    """
+def make(generation_id: str, channel: str | None = None, *, use_mock: bool = False) -> int:
+    """Do generate_media.py's work; return the exit code."""
     from retake.story.media import make_media
 
-    sys.exit(run_script(lambda context: make_media(context, generation_id, use_mock=use_mock), channel))
+    return run_script(lambda context: make_media(context, generation_id, use_mock=use_mock), channel)
 
 
-@click.command("fetch", context_settings=CONTEXT)
-@_channel
-def fetch(channel: str | None) -> None:
-    """Ask Midjourney once about the task in flight. Done: its results are saved. Still running: nothing changes."""
-    from retake.story.media import fetch as ask
+def ask(channel: str | None = None) -> int:
+    """Do fetch_media.py's work; return the exit code."""
+    from retake.story.media import fetch
 
-    sys.exit(run_script(ask, channel))
+    return run_script(fetch, channel)
+
+
+# --- command lines: those that a tick gives are understood without loading what parses options ----------------------
+
+
+def content(arguments: Sequence[str], program: str | None = None) -> NoReturn:
+    """Run generate_content.py with the command line's arguments, and exit. `program` is its name in messages."""
+    match arguments:
+        case ["--generation_id", generation_id] if not generation_id.startswith("-"):
+            sys.exit(write(generation_id))
+    _with_options("content", arguments, program)
+
+
+def media(arguments: Sequence[str], program: str | None = None) -> NoReturn:
+    """Run generate_media.py with the command line's arguments, and exit. `program` is its name in messages."""
+    match arguments:
+        case ["--generation_id", generation_id] if not generation_id.startswith("-"):
+            sys.exit(make(generation_id))
+    _with_options("media", arguments, program)
+
+
+def fetch(arguments: Sequence[str], program: str | None = None) -> NoReturn:
+    """Run fetch_media.py with the command line's arguments, and exit. `program` is its name in messages."""
+    if not arguments:
+        sys.exit(ask())
+    _with_options("fetch", arguments, program)
+
+
+def _with_options(command: str, arguments: Sequence[str], program: str | None) -> NoReturn:
+    from retake.story import options
+
+    getattr(options, command)(list(arguments), prog_name=program)
+    raise AssertionError("click ends the process")

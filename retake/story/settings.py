@@ -32,7 +32,9 @@ from retake.settings.schema import (
 )
 from retake.settings.shared import (
     CHANNELS,
+    OF_IMAGES,
     OF_MUSIC,
+    OF_WEB,
     OLDER_KEYS,
     SHARED,
     BreakerSettings,
@@ -138,7 +140,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     RETAKE_STORAGE_URL takes the place of STORAGE.url. A setting that is left out or null has its default. Raises
     SettingsError: no such file, not JSON, or every fault of the file, one a line.
     """
-    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, OF_MUSIC)
+    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_MUSIC, *OF_IMAGES, *OF_WEB))
     found = file.values
     workflow, storage = found["WORKFLOW"], found["STORAGE"]
     if _lease_expires(storage.url) and not file.gives("WORKFLOW", "call_timeout_seconds"):
@@ -270,7 +272,23 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
         what = f"{channel!r} is none of the" if channel else "this is about one of the"
         named = ", ".join(settings.channels)
         raise SettingsError(f"{what} CHANNELS ({named}): name it by --channel NAME, or in {CHANNEL_VARIABLE}")
-    return bucket.part(f"{channel}/")
+    part = bucket.part(prefix_of(channel))
+    if channel and _lease_expires(bucket.url):
+        from retake.ticking.channel_versions import MarkedPart
+
+        return MarkedPart(part, bucket, channel, deciding_places(settings.paths))
+    return part
+
+
+def deciding_places(paths: FilePaths) -> tuple[str, ...]:
+    """Return the documents and folders that a tick decides from which finds nothing to do, or waits for a picture."""
+    documents = (paths.config_public, paths.config_gen, paths.config_midjourney)
+    return (*documents, paths.folder_444, paths.folder_555, paths.folder_666)
+
+
+def prefix_of(channel: str | None) -> str:
+    """Return where a channel's part of the bucket begins; "" where there are no channels."""
+    return f"{channel}/" if channel else ""
 
 
 def pipeline_of(channel: str | None) -> str:

@@ -13,9 +13,10 @@ from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.paid.spending import Spending
 from retake.story.documents import Documents, MidjourneyDocument, Step
-from retake.story.settings import Settings
+from retake.story.settings import LEASE, Settings, pipeline_of
 
 if TYPE_CHECKING:
+    from retake.checking.bills import BillExamination
     from retake.paid.caps import Known
     from retake.story.store import DocumentStore
     from retake.vendors.sellers import PricedCall
@@ -38,7 +39,7 @@ def _price(settings: Settings) -> Callable[[str], float]:
             if warning not in _warned:
                 _warned.add(warning)
                 _log.warning("%s", warning)
-        return prices(settings)[Step(step)]
+        return price_of(settings, Step(step))
 
     return price
 
@@ -72,7 +73,27 @@ def known(doc: MidjourneyDocument) -> "Known":
     name, day, fate = raw.get("name"), raw.get("day"), raw.get("fate")
     if not isinstance(name, str) or not isinstance(day, str) or fate not in list(Fate):
         return Known(account, None, None, Fate.OPEN, *spent)
+    match raw.get("usd"), raw.get("billed_usd"):
+        case (int() | float() as usd, int() | float() as billed):  # it is for several calls
+            return Known(account, name, day, Fate(fate), *spent, max(0.0, round(usd - billed, 6)))
     return Known(account, name, day, Fate(fate), *spent)
+
+
+def bills_of(prefix: str, settings: Settings) -> "BillExamination":
+    """Return the examination of the paid calls of the pipeline whose part of the bucket begins with `prefix`."""
+    from retake.checking.bills import BillExamination, BillPlaces
+
+    name, paths = pipeline_of(prefix.rstrip("/") or None), settings.paths
+    return BillExamination(
+        BillPlaces(
+            name,
+            prefix,
+            LEASE,
+            document=paths.config_midjourney,
+            present=paths.config_gen,
+            known=lambda raw: known(MidjourneyDocument(raw)),
+        )
+    )
 
 
 # --- prices -----------------------------------------------------------------------------------------------------
@@ -80,12 +101,18 @@ def known(doc: MidjourneyDocument) -> "Known":
 
 def prices(settings: Settings) -> dict[Step, float]:
     """Return the price of one paid call in US dollars, for each step that pays."""
+    return {step: price_of(settings, step) for step in _units(settings)}
+
+
+def price_of(settings: Settings, step: Step) -> float:
+    """Return the price of one paid call of the step in US dollars."""
+    usd = _units(settings)[step].usd(settings.prices.unknown_factor)
+    if step is not Step.RUNWAY:
+        return usd
     from retake.vendors.runway_limits import fit_duration
 
-    factor, video = settings.prices.unknown_factor, settings.video
-    usd = {step: unit.usd(factor) for step, unit in _units(settings).items()}
-    seconds, _ = fit_duration(settings.runwayml.model_name, video.runway_duration)
-    return {**usd, Step.RUNWAY: round(usd[Step.RUNWAY] * seconds, 6)}
+    seconds, _ = fit_duration(settings.runwayml.model_name, settings.video.runway_duration)
+    return round(usd * seconds, 6)
 
 
 def guessed(settings: Settings) -> Iterator[str]:

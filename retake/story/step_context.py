@@ -8,25 +8,25 @@ together, and so are the answer and what it makes of the generation.
 """
 
 from collections.abc import Callable, Mapping
-from random import random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retake.bucket import Room
 from retake.clock import Clock
 from retake.errors import Code, OutcomeUnknown, Refused, VendorError, escalate
 from retake.logs import alert
-from retake.paid.caps import Reservation
 from retake.paid.guard import Intent, PaidCallGuard
 from retake.paid.spending import Spending
 from retake.story import transitions
 from retake.story.clients import MediaTools, Vendors
 from retake.story.decision import ASK_TO_RESOLVE, comparable
 from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
-from retake.story.retry_policy import StepFailure, failure_record
 from retake.story.settings import Settings
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process
+
+if TYPE_CHECKING:
+    from retake.paid.caps import Reservation
 
 
 class StepContext:
@@ -46,7 +46,7 @@ class StepContext:
         *,
         process: Process | None = None,
         nonce: Callable[[], int] | None = None,
-        random: Callable[[], float] = random,
+        random: Callable[[], float] | None = None,
         spending: Spending | None = None,
     ) -> None:
         self.settings = settings
@@ -56,7 +56,7 @@ class StepContext:
         self.clock = clock
         self.process = process or Process(clock)
         self.nonce = nonce or _random_nonce
-        self._random = random
+        self._random = random or _random_number
         self.journal = StoryJournal(store, vendors, clock, self.record)
         self.budget = StoryBudget(store, spending or story_spending(settings, store.bucket, clock))
         self.paid = PaidCallGuard(
@@ -79,6 +79,8 @@ class StepContext:
     ) -> dict[str, Any]:
         """Return the error record of a failure of `step`, by default the present one, as `doc` counts it, by default
         the one in the store."""
+        from retake.story.retry_policy import StepFailure, failure_record
+
         doc = doc or self.store.documents.midjourney
         failure = StepFailure.of(doc, step or doc.present_step, error, self.clock.now())
         return failure_record(self.settings, failure, self.generation_id, self._random)
@@ -88,6 +90,12 @@ class StepContext:
         doc = self.store.documents.midjourney
         conclude(self.store, transitions.failed(doc, status, self.record(error)), error)
         return error
+
+
+def _random_number() -> float:
+    from random import random
+
+    return random()  # noqa: S311  (the jitter of a delay)
 
 
 def _random_nonce() -> int:
@@ -116,8 +124,11 @@ class StoryBudget(NamedTuple):
     def price(self, step: str) -> float:
         return self.spending.price(step)
 
-    def reserve(self, step: str) -> Reservation:
+    def reserve(self, step: str) -> "Reservation":
         return self.spending.reserve(known(self.store.documents.midjourney), step)
+
+    def reserve_all(self, step: str, calls: int) -> "Reservation":
+        return self.spending.reserve(known(self.store.documents.midjourney), step, calls)
 
 
 class StoryJournal:
@@ -131,12 +142,13 @@ class StoryJournal:
         self._vendors = vendors
         self._clock = clock
         self._record = record
+        self._following: tuple[Intent, MidjourneyDocument] | None = None  # the document with it, until it is saved
 
     def set_aside(self) -> Room:
         return self._store.set_aside()
 
     def begin(self, intent: Intent) -> None:
-        self._store.save_midjourney(transitions.intended(self._doc, Step(intent.step), self._clock.now(), *intent[1:]))
+        self._store.save_midjourney(self._intended(self._doc, intent))
 
     @property
     def pending(self) -> str | None:
@@ -145,6 +157,13 @@ class StoryJournal:
 
     def accepted(self, answer: Any, room: Room | None = None) -> None:
         self._store.save_midjourney(_ACCEPTED[self._call.step](self._doc, answer), room)
+
+    def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
+        """See `retake.paid.guard.SeriesJournal`. A further try writes the very same document, so that one which went
+        through, and whose answer got lost, is recognised."""
+        if self._following is None or self._following[0] is not following:
+            self._following = following, self._intended(_ACCEPTED[self._call.step](self._doc, answer), following)
+        self._store.save_midjourney(self._following[1], room)
 
     def refused(self, error: Refused) -> None:
         conclude(self._store, transitions.call_refused(self._doc, self._record(error)), error)
@@ -175,6 +194,9 @@ class StoryJournal:
             self._store.save_midjourney(transitions.usage_compared(self._doc))
             raise OutcomeUnknown(Code.NETWORK, f"the vendor's counts have moved since the {call.step} call")
         return Refused(Code.NETWORK, f"by the vendor's counts the {call.step} call was not carried out")
+
+    def _intended(self, doc: MidjourneyDocument, intent: Intent) -> MidjourneyDocument:
+        return transitions.intended(doc, Step(intent.step), self._clock.now(), *intent[1:])
 
     @property
     def _doc(self) -> MidjourneyDocument:

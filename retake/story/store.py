@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
-from retake.bucket.contract import shared_writes
+from retake.bucket.contract import Sight, look, shared_writes, write_file
 from retake.clock import Clock
 from retake.document_schema import WHOLE, InvalidDocument
 from retake.errors import RetakeError, StateError, StorageError
@@ -32,12 +32,22 @@ _REREAD_PAUSE_S = 0.05
 _PUBLISH_TRIES = 200  # one is lost only if the publisher wrote in that very instant
 
 
+def documents_of(paths: FilePaths) -> tuple[str, str, str]:
+    """Return the keys of the documents."""
+    return (paths.config_public, paths.config_gen, paths.config_midjourney)
+
+
+def aside_prefix(paths: FilePaths) -> str:
+    """Return what the keys of displaced versions of config_public.json begin with."""
+    return f"{paths.config_public}.displaced-"
+
+
 class PublicList:
     """The document, and the list of published ids in it."""
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
-        self._aside_prefix = f"{store.paths.config_public}.displaced-"
+        self.aside_prefix = aside_prefix(store.paths)
 
     def read(self) -> PublicDocument:
         """Return the document. One that is torn is read again. Raises StateError."""
@@ -47,6 +57,7 @@ class PublicList:
                 data = self._store.read_bytes(key)
                 return parse_public(b"{}" if data is None else data)  # an empty file is torn too
             except InvalidDocument:
+                self._store.view = self._store.bucket
                 self._store.clock.sleep(_REREAD_PAUSE_S)
         return self._store.parsed(key, parse_public)
 
@@ -67,7 +78,8 @@ class PublicList:
             public = self.read()
             for found in (public, *self._displaced(asides)):
                 seen.update(dict.fromkeys(found.published))
-            lost = [name for name in seen if name not in public.published]
+            listed = set(public.published)
+            lost = [name for name in seen if name not in listed]
             wanted = change(public.updated(generation_id=[*public.published, *lost]) if lost else public)
             disturbed = disturbed or bool(asides)
             if self._exchanged(public, wanted, asides):
@@ -91,11 +103,12 @@ class PublicList:
     def _exchanged(self, public: PublicDocument, wanted: PublicDocument, asides: list[str]) -> bool:
         key = self._store.paths.config_public
         if wanted != public:
+            self._store.view = self._store.bucket
             taken = {aside.rpartition("-")[2] for aside in asides}
             free = next(str(n) for n in range(len(asides) + 1) if str(n) not in taken)
             try:
                 self._store.versions[key] = shared_writes(self._store.bucket).replace(
-                    key, wanted.encode(), self._store.versions[key], f"{self._aside_prefix}{free}"
+                    key, wanted.encode(), self._store.versions[key], f"{self.aside_prefix}{free}"
                 )
             except Conflict:
                 return False
@@ -103,7 +116,7 @@ class PublicList:
         return True
 
     def _asides(self) -> list[str]:
-        return [entry.key for entry in self._store.bucket.list(self._aside_prefix)]
+        return [entry.key for entry in self._store.view.list(self.aside_prefix)]
 
     def _displaced(self, asides: list[str]) -> list[PublicDocument]:
         """Return the documents that earlier writes displaced; of one that is invalid a copy is kept."""
@@ -116,7 +129,8 @@ class PublicList:
         return found
 
     def _remember(self, names: list[str]) -> None:
-        kept = [name for name in names if name in self._store.documents.public.published]
+        listed = set(self._store.documents.public.published)
+        kept = [name for name in names if name in listed]
         gen = self._store.documents.gen
         self._store.save_gen(gen.updated(remembered=kept) if kept else gen.without("remembered"))
 
@@ -135,8 +149,12 @@ class ProcessingFlag:
     def raise_(self) -> None:
         """Raise it, unless it is."""
         if not self._raised:
-            self._raised = True
-            self._public.publish(lambda doc: doc.updated(processing_lock=True))
+            self.raise_with(lambda doc: doc)
+
+    def raise_with(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
+        """Change the document, and raise the flag in the same exchange: nobody sees the one without the other."""
+        self._raised = True
+        self._public.publish(lambda doc: change(doc).updated(processing_lock=True))
 
     def lower(self) -> None:
         """Lower it if it may be up, and bring back what the publisher's list has lost. Never raises a RetakeError."""
@@ -158,15 +176,21 @@ _D = TypeVar("_D", PublicDocument, GenDocument, MidjourneyDocument)
 
 
 class DocumentStore:
-    """The documents as last read or saved. A store without a lease can only read: that is for a dry run.
+    """The documents as last read or saved. A store without a lease can only read: that is for a dry run. `taken` is
+    what was seen when the lease was taken, for the first `read`.
 
     config_gen.json and config_midjourney.json are written by the lease's holder alone; finding another version than
     the one last seen is a Conflict. config_public.json is written by the publisher too, who knows no lease: see
     `publish`.
     """
 
-    def __init__(self, bucket: Bucket, paths: FilePaths, lease: Lease | None, clock: Clock) -> None:
+    def __init__(
+        self, bucket: Bucket, paths: FilePaths, lease: Lease | None, clock: Clock, taken: Sight | None = None
+    ) -> None:
         self.bucket = bucket
+        self.view: Sight = bucket
+        """What the last `read` looked at, until the store changes something."""
+        self._taken = taken
         self.paths = paths
         self.documents = Documents(PublicDocument({}), GenDocument({}), MidjourneyDocument({}))
         self.clock = clock
@@ -182,6 +206,7 @@ class DocumentStore:
         is kept.
 
         Files that a rollback gave up count as gone. Under a lease they are deleted, if a crash left them."""
+        self.view, self._taken = self._taken or _looked(self), None
         public = self.public.read()
         gen = self.parsed(self.paths.config_gen, parse_gen)
         midjourney = self.parsed(self.paths.config_midjourney, parse_midjourney)
@@ -195,7 +220,7 @@ class DocumentStore:
         if generation_id is None:
             return frozenset()
         prefix = f"{self.paths.folder_666}{generation_id}."
-        return frozenset(entry.key.removeprefix(prefix) for entry in self.bucket.list(prefix)).intersection(GROUP)
+        return frozenset(entry.key.removeprefix(prefix) for entry in self.view.list(prefix)).intersection(GROUP)
 
     def file_key(self, generation_id: str, suffix: str) -> str:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
@@ -222,7 +247,7 @@ class DocumentStore:
     def read_bytes(self, key: str) -> bytes | None:
         """Return what is stored under the key, or None."""
         try:
-            data, self.versions[key] = self.bucket.read(key)
+            data, self.versions[key] = self.view.read(key)
         except NotFound:
             self.versions[key] = ABSENT
             return None
@@ -270,13 +295,19 @@ class DocumentStore:
         """Save what `read_object` read before. Raises LeaseLost, Conflict, StorageError."""
         self._save(key, encode(value))
 
-    def save_file(self, key: str, data: bytes) -> None:
-        """Write a file of a generation over whatever is there. Raises LeaseLost, StorageError."""
+    def save_file(self, key: str, data: bytes | BinaryIO) -> None:
+        """Write a file of a generation over whatever is there; an open file is not held in memory. Raises LeaseLost,
+        StorageError."""
         self.lease.check()
-        self.bucket.write(key, data, ANY)
+        self.view = self.bucket
+        if isinstance(data, bytes):
+            self.bucket.write(key, data, ANY)
+        else:
+            write_file(self.bucket, key, data, ANY)
 
     def _save(self, key: str, data: bytes, room: Room | None = None) -> None:
         self.lease.check()
+        self.view = self.bucket
         expect = self.versions.get(key, ABSENT)
         try:
             self.versions[key] = room.write(data, expect) if room else self.bucket.write(key, data, expect)
@@ -285,6 +316,12 @@ class DocumentStore:
             if version is None:
                 raise
             self.versions[key] = version  # an earlier try went through, and its answer got lost
+
+
+def _looked(store: DocumentStore) -> Sight:
+    generation_id = store.documents.gen.generation_id
+    files = [store.file_key(generation_id, "")] if generation_id else []
+    return look(store.bucket, documents_of(store.paths), [store.public.aside_prefix, *files])
 
 
 def _delete_discarded(store: DocumentStore) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from logging import getLogger
 from typing import NamedTuple
 
-from retake.bucket import Bucket
+from retake.bucket import Bucket, NotFound
+from retake.bucket.contract import move, not_the_same, same_content
 from retake.errors import StorageError
 from retake.story.documents import GROUP, PublicDocument, safe_id
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -82,15 +83,23 @@ def plan(
 
 
 def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
-    """Copy all, compare all, then delete: a crash leaves two copies of a group, never half of one."""
+    """Move files together, within the store (see `retake.bucket.contract.Moves`).
+
+    A crash leaves each file whole in at least one of its two folders, and what lies in two folders `plan` brings
+    together again. Raises StorageError.
+    """
     moves = list(moves)
-    for move in moves:
-        bucket.copy(move.source, move.target)
-    for move in moves:
-        if bucket.read(move.source)[0] != bucket.read(move.target)[0]:
-            raise StorageError(f"the copy of {move.source} at {move.target} is not the same; nothing was deleted")
-    for move in moves:
-        bucket.delete(move.source)
+    chosen = {it.target: it for it in reversed(moves)}
+    twins = [it for it in moves if it != chosen[it.target]]  # what a crash left in two folders
+    try:
+        for twin in twins:
+            if not same_content(bucket, chosen[twin.target].source, twin.source):
+                raise not_the_same(chosen[twin.target].source, twin.source)
+        move(bucket, [it for it in moves if it not in twins])
+    except NotFound as error:  # listed a moment ago
+        raise StorageError(f"{error.args[0]} was removed by another program while its group was moved") from None
+    for twin in twins:
+        bucket.delete(twin.source)
 
 
 def _archiving(
@@ -143,7 +152,7 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
     """Return what tidying up would do."""
     paths, gen = store.paths, store.documents.gen
     folders = Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
-    listed = {folder: [entry.key for entry in store.bucket.list(folder)] for folder in folders.staged}
+    listed = {folder: [entry.key for entry in store.view.list(folder)] for folder in folders.staged}
     staged = {folder: groups(keys, folder) for folder, keys in listed.items()}
     published = store.public.ids
     archived: dict[str, frozenset[str]] = {}
@@ -163,16 +172,31 @@ def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
     """Carry the plan out, under the lease. Raises LeaseLost, StorageError."""
-    for moves in found.moves:
+    for together in _batches(found.moves):
         flag.raise_()
         store.lease.check()
-        carry_out(store.bucket, moves)
-        _log.info("moved %s", ", ".join(f"{move.source} → {move.target}" for move in moves))
+        carry_out(store.bucket, (it for moves in together for it in moves))
+        for moves in together:
+            _log.info("moved %s", ", ".join(f"{it.source} → {it.target}" for it in moves))
     _warn(store, flag, found)
     public = store.documents.public
     if found.archived or list(found.empty) != (public.empty or []):
-        flag.raise_()
-        store.public.publish(lambda doc: _tidied(doc, found))
+        flag.raise_with(lambda doc: _tidied(doc, found))
+
+
+def _batches(groups: Iterable[tuple[FileMove, ...]]) -> Iterator[list[tuple[FileMove, ...]]]:
+    """Yield groups that may move at once: none of them moves to where another one still is, or from there on."""
+    batch: list[tuple[FileMove, ...]] = []
+    keys: set[str] = set()
+    for moves in groups:
+        own = {key for it in moves for key in it}
+        if keys & own:
+            yield batch
+            batch, keys = [], set()
+        batch.append(moves)
+        keys |= own
+    if batch:
+        yield batch
 
 
 def _warn(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
@@ -182,8 +206,9 @@ def _warn(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
         **dict.fromkeys(found.incomplete, "lacks a file"),
     }
     gen = store.documents.gen
+    warned = set(gen.warned)
     for name in lacking:
-        if name not in gen.warned:
+        if name not in warned:
             _log.warning("published id %r %s: it stays on the list", name, lacking[name])
     if list(lacking) != gen.warned:
         flag.raise_()
@@ -192,5 +217,6 @@ def _warn(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
 
 
 def _tidied(doc: PublicDocument, found: TidyPlan) -> PublicDocument:
-    left = [name for name in doc.published if name not in found.archived]
+    archived = set(found.archived)
+    left = [name for name in doc.published if name not in archived]
     return doc.updated(generation_id=left, empty=list(found.empty))

@@ -421,13 +421,26 @@ def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
 
 
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
-    return {**reservation._asdict(), "fate": fate} if reservation else _kept(doc)
+    """Return the reservation of the call that is about to be made; one for several calls keeps what is billed of it."""
+    kept = _kept(doc)
+    if reservation is None:
+        return kept
+    record = {**reservation._asdict(), "fate": fate}
+    if reservation.usd is None:
+        del record["usd"]
+        return record
+    return {**record, "billed_usd": kept.get("billed_usd", 0.0) if kept.get("name") == reservation.name else 0.0}
 
 
 def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
     """Return the last reservation with what became of its call. A document of an older version has none."""
     kept = _kept(doc)
-    return {**kept, "fate": fate} if "fate" in kept else kept
+    if "fate" not in kept:
+        return kept
+    if "billed_usd" not in kept:
+        return {**kept, "fate": fate}
+    billed = round(kept["billed_usd"] + (_price(doc) if fate == "billed" else 0.0), 6)
+    return {**kept, "fate": "billed" if billed else fate, "billed_usd": billed}
 
 
 def _price(doc: MidjourneyDocument) -> float:

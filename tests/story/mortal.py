@@ -1,13 +1,13 @@
 """A world whose machine can die before or after any operation on it: each bucket operation, each call of a vendor."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from story_world import FakeVendors, World
 
 from retake.bucket.failing import Crash
-from retake.bucket.memory import MemoryBucket
+from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.wrappers import Wrapper
 from retake.clock import parse_stamp
 
@@ -50,6 +50,21 @@ class MortalBucket(Wrapper):
         return self._fate.around(f"{operation} {key}", call)
 
 
+class RenamingBucket(MemoryBucket):
+    """Moves as a directory does: each file gets its new name in one step, and the machine can die between two."""
+
+    def __init__(self, store: MemoryStore, fate: Fate) -> None:
+        super().__init__(store)
+        self._fate = fate
+
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        for source, target in moves:
+            self._fate.around(f"rename {source}", lambda names=(source, target): self._rename(*names))
+
+    def _rename(self, source: str, target: str) -> None:
+        self.store.put(target, self.store.objects.pop(source).data)
+
+
 class MortalVendors(FakeVendors):
     """Vendors who outlive the machine, and know what they were asked for: Midjourney can be asked for a lost order."""
 
@@ -85,6 +100,11 @@ class MortalWorld(World):
         self.memory = self.bucket
         self.bucket = MortalBucket(self.memory, self.fate)  # type: ignore[assignment]
         self.vendors = MortalVendors(self.fate, self.clock.now)
+
+    def rename_on_moves(self) -> None:
+        """Let files move as on a directory. Otherwise they are copied, compared and deleted, as on B2 and S3."""
+        self.memory = RenamingBucket(self.memory.store, self.fate)
+        self.bucket = MortalBucket(self.memory, self.fate)  # type: ignore[assignment]
 
     def live(self, due: int | None = None, *, after: bool = False, ticks: int = 60) -> bool:
         """True once a generation has ended; False if the machine died. The leases of the dead are free."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import Wrapper
+from retake.clock import FakeClock
+from retake.operations.examinations import check_bucket
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, Event, Run
-from retake.runs.states import FINAL, OPEN, TRANSITIONS, RunStatus
+from retake.runs.states import OPEN
 from retake.story.decision import decide
+from retake.story.operations import open_operations
 from retake.story.run_mirror import expected
 from retake.story.store import DocumentStore
 
@@ -66,26 +69,11 @@ def check_agreement(world: World) -> None:
     assert opened in ([], [run])
 
 
-def check_history(world: World) -> None:
-    """Every run's events are in their order without a gap, lead from one state to the next as they may, and to no more
-    than one end; runs of one task follow one another, and each has attempts of its own."""
-    ledger = ledger_of(world)
-    runs = [ledger.get(key.removeprefix("runs/").removesuffix(".json")) for key in world.keys_of("runs/run-")]
-    for run in runs:
-        events = ledger.events(run.run_id)
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        changes = [event.payload for event in events if event.kind == CHANGED]
-        states = [None, *(RunStatus(payload["status"]) for payload in changes)]
-        assert [payload["previous_status"] for payload in changes] == states[:-1]
-        ways = {(before, after) for (before, _), after in TRANSITIONS.items()}
-        assert states[1] is RunStatus.QUEUED
-        assert set(pairwise(states[1:])) <= ways
-        assert states[-1] is run.status
-        assert sum(state in FINAL for state in states) == run.ended
-        assert len(changes) == run.version
-        assert all(event.kind == "run.error" or event.payload["actor"] for event in events)
-    for task_id in {run.task_id for run in runs}:
-        of_task = ledger.of_task(task_id)
-        assert [run.idempotency_key for run in of_task] == [f"{task_id}#{n + 1}" for n in range(len(of_task))]
-        assert all(run.ended for run in of_task[:-1])
-        assert len({run.attempt for run in of_task}) == len(of_task)
+def assert_whole(world: World, *, but: Collection[str] = ()) -> None:
+    """`retake check` finds nothing to be done, `but` what has these codes: all fits together."""
+    clock = FakeClock(world.clock.now())  # a second look takes time, which the world does not have
+    operations = open_operations(world.settings, clock, bucket=memory_of(world))
+    report = check_bucket(operations)
+    assert report.complete, report.findings
+    left = [it for it in report.open if it.code not in but]
+    assert not left, left

@@ -5,16 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from story_runs import assert_whole
 from story_world import CONTENT, FakeVendors, World
 
-from retake.errors import OutcomeUnknown, Refused, SettingsError, StateError, TaskFailed
+from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket
+from retake.bucket.wrappers import CountingBucket
+from retake.errors import OutcomeUnknown, Refused, SettingsError, StateError, Stopped, TaskFailed
 from retake.story.content import KEYS, TOPICS, Prompt, checked, load_prompts, prompts_file, write_content
 from retake.story.documents import Status, Step
 from retake.story.settings import FilePaths, Settings
+from retake.story.spending import prices
 from retake.story.step_context import StepContext
 
 ID = "20260101-0000"
 FILE = f"666/{ID}.json"
+DOCUMENT = "config/config_midjourney.json"
+PRICE = prices(Settings())[Step.CONTENT]
 
 SEVERAL = [
     Prompt("topic", ("topic", "short_topic"), "Think of a topic.", "Not these:\n$used_topics", 0.9, 100),
@@ -38,9 +45,9 @@ class RememberingWriter(FakeVendors):
         return self.answer
 
 
-def writing(prompts: list[Prompt] | None = None) -> World:
+def writing(prompts: list[Prompt] | None = None, bucket: Any = None, **workflow: Any) -> World:
     """A generation under way that has no text yet."""
-    world = World()
+    world = World(bucket, **workflow)
     world.vendors = RememberingWriter()
     world.prompts = prompts or SEVERAL
     world.put("config/config_gen.json", {"generation_id": ID})
@@ -208,6 +215,103 @@ def test_a_script_that_dies_just_after_a_call_was_answered_leaves_it_on_record(s
     assert world.generation_id is None
     assert world.vendors.billed["write"] == 5
     assert len(world.vendors.questions) == 4 - step
+
+
+# --- several calls in a row -------------------------------------------------------------------------------------------
+
+
+class LookingWriter(RememberingWriter):
+    """Looks at what is on record while it is asked."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world, self.seen = world, list[tuple[str, list[str], dict[str, float]]]()
+
+    def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
+        doc = self.world.doc
+        assert doc.pending is not None, "an intent is on record before each call"
+        done = [str(call["call"]) for call in doc.paid_calls]
+        self.seen.append((str(doc.pending.raw["call"]), done, book_of(self.world)["open"]))
+        return super().write(system, user, temperature=temperature, max_tokens=max_tokens)
+
+
+def book_of(world: World) -> dict[str, Any]:
+    return dict(world.json(world.keys_of("caps/")[0])["pipelines"]["story"])
+
+
+def names(calls: list[Prompt]) -> list[str]:
+    return [prompt.name for prompt in calls]
+
+
+def test_an_answer_and_the_intent_of_the_next_call_are_one_write() -> None:
+    counting = CountingBucket(MemoryBucket())
+    world = writing(bucket=counting)
+    world.vendors = LookingWriter(world)
+    counting.counts.clear()
+    write(world)
+    seen = world.vendors.seen
+    assert [(call, done) for call, done, _ in seen] == [
+        (prompt.name, names(SEVERAL[:number])) for number, prompt in enumerate(SEVERAL)
+    ]
+    assert counting.counts["write"] == 1 + len(SEVERAL) + 1 + 3, "reservation, intents, last answer; then what it makes"
+
+
+def test_their_prices_are_reserved_at_once_and_settled_at_the_end_of_the_tick() -> None:
+    world = writing(daily_cap_usd=4 * PRICE)
+    world.vendors = LookingWriter(world)
+    world.tick()
+    assert [[*open_calls.values()] for _, _, open_calls in world.vendors.seen] == [[4 * PRICE]] * 4
+    assert (book_of(world)["settled_usd"], book_of(world)["open"]) == (4 * PRICE, {})
+
+
+def test_where_the_cap_has_no_room_for_all_each_is_reserved_by_itself() -> None:
+    world = writing(daily_cap_usd=3 * PRICE)
+    world.vendors = LookingWriter(world)
+    assert world.tick().exit_code == 75
+    assert [[*open_calls.values()] for _, _, open_calls in world.vendors.seen] == [[PRICE]] * 3
+    assert [call["outcome"] for call in world.doc.paid_calls] == ["done"] * 3
+    assert world.doc.pending is None
+    world.later(days=1)
+    world.ticks(2)  # an attempt is granted first
+    assert [call for call, _, _ in world.vendors.seen] == names(SEVERAL)
+
+
+@pytest.mark.parametrize(("outcome", "billed"), [("refused", 2), ("unknown", 3), ("wasted", 3)])
+def test_what_is_not_made_is_released_as_soon_as_a_call_fails(outcome: str, billed: int) -> None:
+    world = writing()
+    world.vendors.plan("write", "ok", "ok", outcome)
+    world.tick()
+    assert (book_of(world)["settled_usd"], book_of(world)["open"]) == (pytest.approx(billed * PRICE), {})
+    assert_whole(world)
+
+
+def test_a_book_whose_pipeline_died_between_two_of_them_fits_its_document() -> None:
+    world = writing()
+    world.vendors.plan("write", "ok", "dies")
+    world.tick()
+    assert_whole(world)
+    while not world.ended:
+        world.tick()
+    assert world.vendors.billed["write"] == 5
+    assert_whole(world)
+
+
+def test_a_signal_between_two_of_them_leaves_the_answer_and_no_intent() -> None:
+    world = writing()
+    world.stopping = lambda: world.vendors.billed["write"] == 2
+    with pytest.raises(Stopped):
+        write(world)
+    doc = world.doc
+    assert ([call["call"] for call in doc.paid_calls], doc.pending) == (names(SEVERAL[:2]), None)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_save_that_fails_for_a_moment_is_made_again_as_it_was(after: bool) -> None:
+    failing = FailingBucket(MemoryBucket(), Fault(operation="write", key=DOCUMENT, number=2, after=after))
+    world = writing(bucket=failing)
+    write(world)
+    assert [(call["call"], call["outcome"]) for call in world.doc.paid_calls] == [(it.name, "done") for it in SEVERAL]
+    assert world.vendors.billed["write"] == 4
 
 
 # --- when nothing is written ------------------------------------------------------------------------------------------

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mortal import MortalWorld
-from story_runs import check_history, ledger_of
-from story_world import World
+from story_runs import assert_whole, ledger_of
+from story_world import CONTENT, World
 
 from retake.bucket import ANY
+from retake.data import default_file
 from retake.runs.states import RunStatus
+from retake.story.content import load_prompts
 from retake.story.documents import GROUP
 
 Prepare = Callable[[MortalWorld], None]
@@ -40,20 +42,42 @@ def planned(kind: str, *outcomes: str) -> Prepare:
     return prepare
 
 
+def in_three_calls(*outcomes: str) -> Prepare:
+    """A text that takes several calls, each of which knows what the one before it answered."""
+
+    def prepare(world: MortalWorld) -> None:
+        world.prompts = load_prompts(default_file("config/prompts.json"))
+        world.vendors.plan("write", *outcomes)
+
+    return prepare
+
+
 def published(world: MortalWorld) -> None:
     """Something to tidy up: the group in 444/ is published, so that two more can move up."""
     for folder, ids in LAYOUT.items():
         for name in ids:
             for suffix in GROUP:
-                world.memory.write(f"{folder}/{name}.{suffix}", f"{name} {suffix}".encode(), ANY)
+                text = {"generation_id": name, **CONTENT, "created_at": "2025-01-01T00:00:00Z"}
+                data = json.dumps(text) if suffix == "json" else f"{name} {suffix}"
+                world.memory.write(f"{folder}/{name}.{suffix}", data.encode(), ANY)
     document = {"processing_lock": False, "generation_id": ["20250101-0001", "no-files"], "empty": []}
     world.memory.write("config/config_public.json", json.dumps(document).encode(), ANY)
+
+
+def published_on_a_directory(world: MortalWorld) -> None:
+    """The same where a group moves by renaming its files."""
+    published(world)
+    world.rename_on_moves()
 
 
 SCENARIOS: dict[str, Prepare] = {
     "happy path": nothing,
     "tidy-up before": published,
+    "tidy-up before, by renaming": published_on_a_directory,
     "content fails once": planned("write", "refused"),
+    "content in three calls": in_three_calls(),
+    "content in three calls, of which the second fails once": in_three_calls("ok", "refused"),
+    "content in three calls, of which the last is lost": in_three_calls("ok", "ok", "unknown"),
     "imagine fails once": planned("imagine", "refused"),
     "imagine is lost": planned("imagine", "lost"),
     "imagine is carried out, its answer lost": planned("imagine", "unknown"),
@@ -125,7 +149,7 @@ def booked(world: World) -> tuple[float, float]:
 
 def check_runs(world: MortalWorld) -> None:
     """Each generation is one run, however often it was cut off, with one end."""
-    check_history(world)
+    assert_whole(world)
     made = {run.task_id: run.status for run in ledger_of(world).runs()}
     letter_folders = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
     assert len(made) == len(world.keys_of("runs/run-")), "no generation has two runs"

@@ -284,17 +284,6 @@ def polling(*outcomes: str, **more: Any) -> World:
     return world
 
 
-def test_the_film_is_ordered_polled_and_saved_in_one_go() -> None:
-    world = at(midjourney_results=UPSCALED)
-    world.vendors.plan("poll", "running", "running", "ok")
-    make(world)
-    assert file(world, "mp4") == b"bytes of https://cdn/film.mp4"
-    assert world.clock.now().second == 30, "polled every 15 seconds"
-    doc = world.doc
-    assert (doc.status, doc.runway_task, doc.results, doc.retries) == (None, None, None, {})
-    assert [call["outcome"] for call in doc.paid_calls] == ["accepted"]
-
-
 def test_a_film_in_flight_is_polled_and_not_ordered_again() -> None:
     world = polling("ok")
     make(world)

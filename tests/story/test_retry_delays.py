@@ -13,10 +13,12 @@ from story_world import World
 from retake.clock import parse_stamp
 from retake.errors import Code, Refused
 from retake.settings.shared import RetryingSettings
+from retake.story.decision import Act, Action
 from retake.story.documents import MidjourneyDocument, Step
-from retake.story.retry_policy import LONGEST_ASKED_S, StepFailure, retry_delay, step_policy
+from retake.story.pipeline import _until_given_up
+from retake.story.retry_policy import LONGEST_ASKED_S, StepFailure, given_up_at, retry_delay, step_policy
 from retake.story.settings import Settings
-from retake.ticking.tick import Orders
+from retake.ticking.tick import Orders, Tick
 from retake.ticking.until_done import until_done
 
 REFUSED = Refused(Code.UNAVAILABLE, "HTTP 500")
@@ -173,3 +175,16 @@ def test_ticks_one_after_another_wait_no_shorter_and_hardly_longer_than_they_hav
     began = world.clock.now()
     assert until_done(world.manager().tick, Orders(), 30.0, world.clock, lambda: False) == 0
     assert timedelta(seconds=600) <= world.clock.now() - began <= timedelta(seconds=700)
+
+
+def test_a_wait_ends_where_the_task_is_given_up_before_the_retry_is_due() -> None:
+    asked = datetime(2026, 1, 1, 9, 0, tzinfo=UTC)
+    doc = MidjourneyDocument({"runway_task": {"task_id": "t", "requested_at_utc": "2026-01-01T09:00:00Z"}})
+    limits = Settings().workflow
+    assert given_up_at(doc, Step.RUNWAY_POLL, limits) == asked + timedelta(seconds=limits.runway_timeout_seconds)
+    assert given_up_at(doc, Step.UPSCALE, limits) is None
+    assert given_up_at(MidjourneyDocument({}), Step.RUNWAY_POLL, limits) is None
+    waits = Action(Act.WAIT, Step.RUNWAY_POLL, "due later", until=asked + timedelta(days=1))
+    tick = Tick(0, waits.why, until=waits.until)
+    assert _until_given_up(tick, waits, doc, limits).until == asked + timedelta(seconds=limits.runway_timeout_seconds)
+    assert _until_given_up(tick, waits._replace(step=Step.UPSCALE), doc, limits).until == waits.until

@@ -40,6 +40,8 @@ def test_work_that_goes_on_is_running_and_what_waits_for_its_time_is_scheduled(
     [
         (Act.DEAD_LETTER, {"last_error": RECORD}, RunTarget(RunStatus.FAILED, error=RECORD)),
         (Act.DEAD_LETTER, {"cancelled": {"by": "operator"}}, RunTarget(RunStatus.CANCELLED)),
+        (Act.DEAD_LETTER, {"cancelled": {"by": "web"}}, RunTarget(RunStatus.CANCELLED, by="web")),
+        (Act.DEAD_LETTER, {"cancelled": {"by": "anybody"}}, RunTarget(RunStatus.CANCELLED)),
         (Act.FAIL, {"last_error": RECORD}, RunTarget(RunStatus.FAILED, error=RECORD)),
         (Act.FAIL, {"last_error": {"message": "by hand"}}, RunTarget(RunStatus.FAILED)),
         (Act.FINISH, {"last_error": RECORD}, RunTarget(RunStatus.SUCCEEDED)),

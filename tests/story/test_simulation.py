@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from mortal import Fate, MortalWorld
-from story_runs import check_history
+from story_runs import assert_whole
 from story_world import PAID
 from test_crash_sweep import STEP_OF_KIND, booked
 
@@ -163,7 +163,7 @@ class Simulation(MortalWorld):
 
 def check(world: Simulation) -> None:
     documents = world.documents
-    check_history(world)
+    assert_whole(world)
     assert not documents.public.processing_lock
     assert not documents.midjourney.spend.reserved, "what was reserved is settled or released"
     assert not [key for key in world.keys_of("config/") if "displaced" in key]

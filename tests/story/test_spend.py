@@ -5,16 +5,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from story_world import Heard, World
+from story_world import Channel, Heard, World
 
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.story.documents import Step
-from retake.story.runner import StoryRunner
 from retake.story.settings import Settings
-from retake.story.spending import prices, story_spending
-from retake.ticking.tick import NO_ORDERS, Orders, Tick
+from retake.story.spending import prices
+from retake.ticking.tick import Tick
 from retake.vendors.runway import Runway
 from retake.vendors.runway_limits import MODELS
 from retake.vendors.sellers import CHAT_USD, RUNWAY_SECOND_USD
@@ -148,32 +147,6 @@ def test_a_price_that_is_a_guess_is_warned_of_once_in_the_life_of_the_process() 
 
 
 # --- one book for all channels ---------------------------------------------------------------------------------------
-
-
-class Channel(World):
-    """A pipeline in its own part of a bucket that others share."""
-
-    def __init__(self, name: str, shared: World, **workflow: Any) -> None:
-        super().__init__(**workflow)
-        self.name, self.shared = name, shared
-        self.bucket, self.clock = shared.bucket.part(f"{name}/"), shared.clock  # type: ignore[assignment]
-        self.spending = story_spending(self.settings, shared.bucket, shared.clock, f"story/{name}")
-
-    def manager(self) -> StoryRunner:
-        pipeline = f"story/{self.name}"
-        return StoryRunner(
-            self.settings,
-            self.bucket,
-            self,
-            self.keys,
-            self.clock,
-            owner="test",
-            pipeline=pipeline,
-            spending=self.spending,
-        )
-
-    def tick(self, orders: Orders = NO_ORDERS) -> Tick:
-        return self.manager().tick(orders)
 
 
 def test_the_daily_cap_holds_for_all_channels_together() -> None:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import pytest
-from story_runs import check_history
+from story_runs import assert_whole
 from story_world import PAID, World
 
 from retake.clock import parse_stamp
@@ -87,7 +87,7 @@ class Walk:
             if tick.resting:
                 tick = self.skip_held_call()
             if tick.ended:
-                check_history(self.world)
+                assert_whole(self.world)
                 self.ends[tick.ended if tick.ended == "failed" else self.kind_of_end()] += 1
                 found |= Longest().after(billed)
             else:

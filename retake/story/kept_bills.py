@@ -1,0 +1,181 @@
+"""The bills of generations that have ended, from their records in spend/ID.json. Those of old months are kept, with
+their sums, so that nobody has to list and read all records (`retake.retrying.kept_counts`)."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from retake.bucket import Bucket, Entry, NotFound
+from retake.clock import Clock
+from retake.errors import StateError
+from retake.operations.bills import UNSURE, Call, PaidSums, calls_of, day_of, paid_sums, step_of
+from retake.operations.port import Bill, PaidMonth
+from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row
+from retake.story.generation import SPEND
+
+_KEPT_OF_A_CALL = ("step", "price_usd", "requested_at_utc", "counted_on")
+
+_LARGEST = 65_536
+"""Of a record that comes to more bytes nothing is kept but that it is there."""
+
+
+class BillsKept(NamedTuple):
+    """What is kept of the records (`retake.retrying.kept_counts.KeptKind`): how the generation ended, the time of the
+    record, and of each call what is summed up; null instead of the calls where the record is to be read each time,
+    because it is invalid."""
+
+    folder: str = SPEND
+
+    def stem(self, item_id: str) -> str:
+        return f"{self.folder}{item_id}.json"
+
+    def name_of(self, key: str) -> tuple[str, str] | None:
+        name = key.removeprefix(self.folder)
+        return (name.removesuffix(".json"), "") if name.endswith(".json") else None
+
+    def row(self, bucket: Bucket, item_id: str, files: Mapping[str, Entry]) -> Row | None:
+        if not (entry := files.get("")):
+            return None
+        try:
+            return _row(entry, read_bill(bucket, entry.key))
+        except StateError:
+            return _row(entry, None)
+
+    def sums(self, rows: Mapping[str, Row]) -> Mapping[str, Any]:
+        times = [float(row["modified"]) for row in rows.values()]
+        days, steps = dict[str, list[Call]](), dict[str, list[Call]]()
+        whole = all(row["calls"] is not None for row in rows.values())
+        for call in (call for row in rows.values() for call in row["calls"] or ()):
+            days.setdefault(day_of(call), []).append(call)
+            steps.setdefault(step_of(call), []).append(call)
+        by_day, by_step = _summed(days), _summed(steps)
+        known = whole and by_day is not None and by_step is not None
+        return {
+            "records": len(rows),
+            "modified": [min(times, default=0.0), max(times, default=0.0)],
+            "days": by_day if known else None,
+            "steps": by_step if known else None,
+        }
+
+    def check(self, sums: Mapping[str, Any]) -> None:
+        first, last = sums["modified"]
+        _ = int(sums["records"]) + float(first) + float(last)
+        for it in [*(sums["days"] or {}).values(), *(sums["steps"] or {}).values()]:
+            if not all(type(number) is int for number in PaidSums(*it)):
+                raise ValueError("a sum is no whole number")
+
+
+def ended_bills(
+    bucket: Bucket, clock: Clock, day: str, besides: Iterable[str] = ()
+) -> tuple[list[Bill], list[PaidMonth]]:
+    """Return the bills that may have calls counted on `day` or later, but for those `besides`: what was kept of whole
+    months as months. Raises StateError, StorageError.
+
+    A record is written when its generation ends, so one that is older has no call of these days.
+    """
+    counts, since = KeptCounts(bucket, clock, BillsKept()), start_of(day)
+    counted = counts.read(overruled=besides)
+    kept = _kept(bucket, counts, counted, day)
+    if kept is None:
+        counts.forget()
+        counted, kept = counts.uncounted(), ([], [])
+    bills, months = kept
+    known: dict[str, Row | None] = {}
+    for item_id, files in sorted(counted.fresh.items()):
+        if (entry := files[""]).modified >= since:
+            record = read_bill(bucket, entry.key)
+            known[item_id] = _row(entry, record)
+            bills.append(Bill(item_id, _outcome(record), calls_of(record)))
+    counts.kept(counted, known)
+    return bills, months
+
+
+def start_of(day: str) -> float:
+    """Return when a day began, in UNIX seconds, and a little before: clocks may differ."""
+    return datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() - 3600
+
+
+def read_bill(bucket: Bucket, key: str) -> dict[str, Any]:
+    """Return the record, or whatever has paid calls, that is at `key`; {} for nothing, and for no object. Raises
+    StateError, StorageError."""
+    try:
+        value = json.loads(bucket.read(key)[0])
+    except NotFound:
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{key}: not JSON ({error}); mend it or remove it") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _kept(
+    bucket: Bucket, counts: KeptCounts, counted: CountedFolder, day: str
+) -> tuple[list[Bill], list[PaidMonth]] | None:
+    """Return what is kept of bills since a day; None where a month's document is not there."""
+    bills, months, since = list[Bill](), list[PaidMonth](), start_of(day)
+    for name, sums in counted.kept.months.items():
+        (first, last), days, steps = sums["modified"], sums["days"], sums["steps"]
+        if last < since or (days is not None and max(days, default="") < day):
+            continue
+        if days is not None and first >= since and min(days) >= day:
+            read = partial(_read_month, bucket, counts, counted, name)
+            months.append(PaidMonth(sums["records"], _decoded(days), _decoded(steps), read))
+            continue
+        rows = counts.rows(counted, name)
+        if rows is None:
+            return None
+        bills += _bills(bucket, {item_id: row for item_id, row in rows.items() if row["modified"] >= since})
+    return bills, months
+
+
+def _read_month(bucket: Bucket, counts: KeptCounts, counted: CountedFolder, name: str) -> list[Bill]:
+    return _bills(bucket, counts.sure_rows(counted, name))
+
+
+def _bills(bucket: Bucket, rows: Mapping[str, Row]) -> list[Bill]:
+    found = []
+    for item_id, row in rows.items():
+        record = {**row, "paid_calls": row["calls"]}
+        if row["calls"] is None:
+            record = read_bill(bucket, BillsKept().stem(item_id))
+        found.append(Bill(item_id, _outcome(record), calls_of(record)))
+    return found
+
+
+def _row(entry: Entry, record: Mapping[str, Any] | None) -> Row | None:
+    """Return what is kept of a record; None where nothing in it counts on any day."""
+    row = {"outcome": "", "modified": entry.modified, "calls": None}
+    if record is None:
+        return row
+    try:
+        calls = [_kept_of(call) for call in calls_of(record) if day_of(call)]
+        paid_sums(calls)
+        if len(json.dumps(calls, allow_nan=False)) <= _LARGEST:
+            row |= {"outcome": _outcome(record), "calls": calls}
+    except (ValueError, ArithmeticError, RecursionError):
+        return row
+    return row if calls else None
+
+
+def _kept_of(call: Call) -> dict[str, Any]:
+    kept = {key: call[key] for key in _KEPT_OF_A_CALL if key in call}
+    if call.get("outcome") in UNSURE:
+        kept["outcome"] = call["outcome"]
+    if call.get("possible_duplicate"):
+        kept["possible_duplicate"] = True
+    return kept
+
+
+def _outcome(record: Mapping[str, Any]) -> str:
+    return str(record.get("outcome") or "")
+
+
+def _summed(groups: Mapping[str, list[Call]]) -> dict[str, list[int]] | None:
+    """Return the sums of the calls by their keys; None where they are not exact."""
+    sums = {name: paid_sums(calls) for name, calls in sorted(groups.items())}
+    return {name: [*it] for name, it in sums.items() if it} if all(sums.values()) else None
+
+
+def _decoded(sums: Mapping[str, Iterable[int]]) -> dict[str, PaidSums]:
+    return {name: PaidSums(*it) for name, it in sums.items()}

@@ -1,0 +1,190 @@
+"""Dead letters that are counted: the answers of the whole folder, for the same operations whatever is in it."""
+
+import os
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from retake.bucket import ANY, Bucket
+from retake.bucket.directory import DirectoryBucket
+from retake.bucket.memory import MemoryBucket
+from retake.bucket.wrappers import CountingBucket
+from retake.clock import FakeClock
+from retake.errors import StorageError
+from retake.retrying.dead_letters import DeadLetters, LettersKept
+from retake.retrying.kept_counts import KEPT, KeptCounts
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+INDEX = "kept/dead_letters/index.json"
+
+
+def letters(bucket: Bucket, clock: FakeClock, *, counted: bool = True) -> DeadLetters:
+    return DeadLetters(bucket, clock, counted=counted)
+
+
+def put(bucket: Bucket, letter_id: str) -> None:
+    for name in ("report.json", f"{letter_id}.json"):
+        bucket.write(f"dead_letters/{letter_id}/{name}", b"{}", ANY)
+
+
+def filled(bucket: Bucket, number: int) -> Bucket:
+    for n in range(number):
+        put(bucket, f"{NOW - timedelta(days=400) + n * timedelta(days=390) / number:%Y%m%d-%H%M}-{n}")
+    return bucket
+
+
+def whole(bucket: Bucket) -> list[str]:
+    return sorted({entry.key.split("/")[1] for entry in bucket.list("dead_letters/")})
+
+
+def agree(bucket: Bucket, clock: FakeClock) -> None:
+    """What is counted is what is there."""
+    kept, plain = letters(bucket, clock), letters(bucket, clock, counted=False)
+    assert kept.count() == plain.count() == len(whole(bucket))
+    assert kept.count(reported=True) == plain.count(reported=True)
+    assert kept.folders() == plain.folders()
+    assert kept.list(7) == plain.list(7)
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory"])
+def test_a_look_asks_the_same_however_many_letters_there_are(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+    def costs(number: int) -> list[dict[str, int]]:
+        empty = MemoryBucket() if kind == "memory" else DirectoryBucket(str(tmp_path_factory.mktemp("bucket")))
+        bucket, clock = filled(empty, number), FakeClock(NOW)
+        letters(bucket, clock).count()
+        found = []
+        for reported in (False, True):
+            counting = CountingBucket(bucket)
+            assert letters(counting, clock).count(reported=reported) == number
+            found.append(dict(counting.counts))
+        return found
+
+    assert costs(150) == costs(1500) == [{"read": 1, "list": 1}] * 2
+
+
+def test_a_page_reads_its_reports_and_the_months_that_it_needs() -> None:
+    bucket, clock = filled(MemoryBucket(), 3000), FakeClock(NOW)
+    letters(bucket, clock).count()
+    counting = CountingBucket(bucket)
+    assert len(letters(counting, clock).list(50)) == 50
+    assert counting.counts["list"] == 1
+    assert counting.counts["read"] <= 1 + 50 + 14
+
+
+def test_nothing_is_kept_of_few_letters_and_nothing_where_it_cannot_be_written() -> None:
+    bucket = filled(MemoryBucket(), 99)
+    agree(bucket, FakeClock(NOW))
+    assert not bucket.list(KEPT)
+
+    class ReadOnly(CountingBucket):
+        def write(self, *args: object, **named: object) -> str:
+            raise StorageError("not allowed")
+
+    assert letters(ReadOnly(filled(MemoryBucket(), 200)), FakeClock(NOW)).count() == 200
+
+
+class Died(Exception):
+    pass
+
+
+class Dying(CountingBucket):
+    """Dies at one of its changes."""
+
+    def __init__(self, bucket: Bucket, at: int) -> None:
+        super().__init__(bucket)
+        self.left = at
+
+    def around(self, operation: str, key: str, call):  # type: ignore[no-untyped-def]
+        if operation in ("write", "delete", "copy"):
+            self.left -= 1
+            if self.left < 0:
+                raise Died
+        return super().around(operation, key, call)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_counted_is_what_is_there_after_whatever_happens(seed: int) -> None:
+    rng, clock, bucket = random.Random(seed), FakeClock(NOW), MemoryBucket()
+    filled(bucket, rng.randrange(90, 250))
+    for _ in range(60):
+        dying = Dying(bucket, rng.choice((0, 1, 2, 5, 1000)))
+        its, there = letters(dying, clock), whole(bucket)
+        try:
+            match rng.randrange(6):
+                case 0:
+                    clock.sleep(rng.choice((3600.0, 86400.0, 5 * 86400.0)))
+                case 1:
+                    its.count()
+                case 2 if there:
+                    its.drop(rng.choice(there))
+                case 3:
+                    its.put(f"{clock.now():%Y%m%d-%H%M}", "event", {}, {}, {"log.txt": b"1"})
+                case 4 if there:  # it failed again, years after
+                    its.put(rng.choice(there), "event", {"again": True}, {}, {"more.txt": b"2"})
+                case 5:
+                    its.put(rng.choice(("before-1", "20240101-0000", "+1", "event-1")), "event", {}, {})
+        except Died:
+            pass
+        agree(bucket, clock)
+
+
+@pytest.mark.parametrize("at", range(16))
+def test_a_death_while_counting_leaves_the_older_counts(at: int) -> None:
+    bucket, clock = filled(MemoryBucket(), 300), FakeClock(NOW)
+    with pytest.raises(Died):
+        letters(Dying(bucket, at), clock).count()
+    agree(bucket, clock)
+
+
+def test_a_clock_that_was_ahead_hides_nothing() -> None:
+    bucket, clock = filled(MemoryBucket(), 200), FakeClock(NOW)
+    letters(bucket, FakeClock(NOW + timedelta(days=300))).count()
+    letters(bucket, clock).put(f"{NOW:%Y%m%d-%H%M}", "event", {}, {})
+    agree(bucket, clock)
+    for number in range(150):
+        clock.sleep(3600)
+        letters(bucket, clock).put(f"{clock.now():%Y%m%d-%H%M}-{number}", "event", {}, {})
+    agree(bucket, clock)
+
+
+def test_of_two_that_count_at_once_one_prevails_and_a_mark_meanwhile_holds() -> None:
+    bucket, clock = filled(MemoryBucket(), 200), FakeClock(NOW)
+    counts = KeptCounts(bucket, clock, LettersKept())
+    first, second = counts.read(), counts.read()
+    counts.kept(first)
+    counts.kept(second)
+    agree(bucket, clock)
+    again = MemoryBucket()
+    counts = KeptCounts(filled(again, 200), clock, LettersKept())
+    seen, gone = counts.read(), whole(again)[5]
+    letters(again, clock).drop(gone)
+    counts.kept(seen)
+    agree(again, clock)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"until": 1, "marked": {}, "months": {}}', b"\xff"])
+def test_invalid_counts_are_made_anew(data: bytes) -> None:
+    bucket, clock = filled(MemoryBucket(), 300), FakeClock(NOW)
+    letters(bucket, clock).count()
+    bucket.write(INDEX, data, ANY)
+    agree(bucket, clock)
+    bucket.write("kept/dead_letters/202601.json", data, ANY)
+    with pytest.raises(Exception, match="look again"):
+        letters(bucket, clock).folders()
+    agree(bucket, clock)
+
+
+def test_a_letter_that_another_program_removed_is_not_listed_and_not_counted_from_then_on() -> None:
+    bucket, clock = filled(MemoryBucket(), 200), FakeClock(NOW)
+    letters(bucket, clock).count()
+    newest = letters(bucket, clock).list(1)[0]
+    for entry in bucket.list(f"dead_letters/{newest.id}/"):
+        bucket.delete(entry.key)
+    assert letters(bucket, clock).count() == 200
+    assert letters(bucket, clock).list(1) == letters(bucket, clock, counted=False).list(1)
+    agree(bucket, clock)
