@@ -1,5 +1,6 @@
 """The process that does the work: its name, the signals it answers, how long it may live, its exit code."""
 
+import gc
 import os
 import sys
 import time
@@ -71,6 +72,7 @@ def leave(exit_code: int) -> NoReturn:
             with suppress(OSError, ValueError, AttributeError):  # closed, or its reader is gone
                 stream.flush()
         os._exit(exit_code)
+    gc.freeze()  # all of it is given back at once
     sys.exit(exit_code)
 
 

@@ -146,7 +146,7 @@ class Pipeline(Protocol[A]):
 
 class TickRunner(Generic[A]):
     """Runs ticks of the pipeline whose lease in `bucket` is called `lease_name`. `open_pipeline` makes the pipeline
-    anew for each tick; `owner` names who takes the lease."""
+    anew for each tick; `owner` names who takes the lease; `take` takes it, by default by `Bucket.lease`."""
 
     def __init__(
         self,
@@ -155,8 +155,9 @@ class TickRunner(Generic[A]):
         owner: str,
         open_pipeline: Callable[[Lease], Pipeline[A]],
         breakers: VendorBreakers,
+        take: Callable[[str, str], Lease] | None = None,
     ) -> None:
-        self._bucket = bucket
+        self._take = take or bucket.lease
         self._lease_name = lease_name
         self._owner = owner
         self._open_pipeline = open_pipeline
@@ -165,7 +166,7 @@ class TickRunner(Generic[A]):
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again."""
         try:
-            lease = self._bucket.lease(self._lease_name, self._owner)
+            lease = self._take(self._lease_name, self._owner)
         except LeaseHeld as held:
             _log.info("%s", held)
             return Tick(ExitCode.OK, str(held))

@@ -7,8 +7,8 @@ imported, read or written besides.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
 from logging import getLogger
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -26,7 +26,7 @@ from retake.alerts.conditions import (
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
-from retake.degraded.mode import Mode, ModeState, decoded, mode_at
+from retake.degraded.mode import Mode, ModeState, decoded, may_change_at, mode_at
 from retake.degraded.settings import ModeSettings
 from retake.errors import RetakeError, SettingsError, StateError, redact
 from retake.exit_codes import ExitCode
@@ -34,6 +34,7 @@ from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
 if TYPE_CHECKING:
     from retake.alerts.delivery import Sender
+    from retake.ticking.rest import IdleLook
 
 _log = getLogger(__name__)
 
@@ -99,6 +100,18 @@ class BoardDocument:
         """Return whether a message waits that may be sent now."""
         return any(_due(it, now) for it in self._channels())
 
+    def times(self, settings: AlertSettings) -> list[datetime]:
+        """Return the times at which an alert is due: to be told, to be told again, to be filed. Messages that wait are
+        looked at by each tick. Raises ValueError, TypeError."""
+        # An open alert is written without its state, since that is how alerts begin.
+        repeat, group = timedelta(seconds=settings.repeat_seconds), timedelta(seconds=settings.group_seconds)
+        found = []
+        for it in self._alerts():
+            found += [parse_stamp(it["tell_at"])] if it.get("tell_at") else []
+            found += [parse_stamp(it["told_at"]) + repeat] if it.get("told_at") and "state" not in it else []
+            found += [parse_stamp(it["closed_at"]) + group] if it.get("closed_at") and not it.get("seen") else []
+        return found
+
     def _channels(self) -> list[Mapping[str, Any]]:
         channels = self.raw.get("channels")
         found = channels.values() if isinstance(channels, dict) else ()
@@ -118,6 +131,7 @@ def _due(channel: Mapping[str, Any], now: datetime) -> bool:
 class WatchedRunner(Protocol):
     """Runs ticks of one pipeline, and tells what the last one found."""
 
+    def preparing(self) -> AbstractContextManager[None]: ...
     def tick(self, orders: Orders) -> Tick: ...
     def facts(self) -> PipelineFacts | None: ...
     @property
@@ -129,7 +143,7 @@ class TickWatch:
 
     `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks
     in which something was done; `report` where a report is due. `is_gone(pipeline)` returns whether the settings have a
-    pipeline of that name no more.
+    pipeline of that name no more. `look` is told whether anything was to be done, and until when nothing is.
     """
 
     def __init__(
@@ -143,15 +157,18 @@ class TickWatch:
         after_work: Callable[[Mode], AfterWork] = nothing_after,
         report: Callable[[str, datetime], None] | None = None,
         is_gone: Callable[[str], bool] = lambda pipeline: False,
+        look: "IdleLook | None" = None,
     ) -> None:
         self._settings, self._modes, self._bucket, self._clock = settings, modes, bucket, clock
         self._environ, self._after_work, self._report = environ, after_work, report
-        self._is_gone = is_gone
+        self._is_gone, self._look = is_gone, look
         self._lock = Lock()
         self._looks: list[Findings] = []
+        self._wrong: set[str] = set()  # the pipelines that have an alert, or in which something was found
         self._worked = False
         self._document = BoardDocument({})
-        self._mode = Mode()
+        self._mode, self._state = Mode(), ModeState()
+        self._failures: list[str] = []
         self._sender: Sender | None = None
 
     @property
@@ -164,21 +181,24 @@ class TickWatch:
 
         Raises StorageError, and StateError where the mode cannot be known, since it limits what may be paid for.
         """
-        self._looks, self._worked = [], False
+        self._looks, self._worked, self._failures = [], False, []
         try:
             self._document = BoardDocument.read(self._bucket)
             state = decoded(self._document.raw.get("mode"))
         except (ValueError, AttributeError, StateError) as error:
             _log.critical("no alert is raised or sent: %s", error)
-            self._document, state = BoardDocument({}), self._mode_itself()
+            self._failures.append("the document")
+            self._document, state = BoardDocument({}), _mode_itself(self._bucket, self._clock)
+        self._wrong, self._state = self._document.pipelines, state
         self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
         if send and self._document.due(self._clock.now()):
-            with _tolerant("what waits could not be sent"):
+            with _tolerant("what waits could not be sent", self._failures):
                 self._send()
 
     def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick of a pipeline, from `begin` to `end`. Raises what the tick raises."""
-        self.begin()
+        with runner.preparing():
+            self.begin()
         try:
             return self.observed(pipeline, runner, orders)
         finally:
@@ -191,6 +211,8 @@ class TickWatch:
         try:
             tick = runner.tick(orders)
             exit_code = tick.exit_code
+            if self._look:
+                self._look.ticked(tick, worked=runner.worked)
         except RetakeError as error:
             usable = not isinstance(error, SettingsError)
             misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
@@ -207,14 +229,23 @@ class TickWatch:
         finally:
             self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable, why=why)
 
+    def is_quiet(self, pipeline: str, *, unopened: bool = False) -> bool:
+        """Return whether the pipeline has no alert and nothing was found wrong with it since `begin`: then a tick of it
+        that changes nothing tells nothing either. `unopened` says that it is not opened in this round if so."""
+        if unopened and self._look:
+            self._look.changed()  # what decides of that pipeline was not looked at
+        return pipeline not in self._wrong
+
     def interrupted(self, pipeline: str, at: str) -> None:
         """Raise the alert that a tick found, `at` this time, that the one before it had died."""
-        with _tolerant("an interrupted tick could not be told"):
+        with _tolerant("an interrupted tick could not be told", self._failures):
             self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
 
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
         """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
         whether the tick changed anything, `why` the words of the error that it ended with."""
+        if self._look and (facts is None or exit_code != ExitCode.OK):
+            self._look.changed()
         if facts is None and exit_code == ExitCode.OK:
             return  # somebody else is at work
         end = TickEnd(exit_code, stamp(self._clock.now()), why)
@@ -224,32 +255,35 @@ class TickWatch:
         """Take note of what is wrong, or right again, between `begin` and `end`. `worked` is as in `saw`."""
         with self._lock:
             self._looks.append(findings)
+            if findings.found:
+                self._wrong.add(findings.pipeline)
             self._worked = self._worked or worked
 
     def end(self) -> None:
         """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
         saved is found again by the next tick."""
-        work = AfterWork()
-        with _tolerant("what all pipelines share could not be looked at"):
+        work, failures, after = AfterWork(), self._failures, True
+        with _tolerant("what all pipelines share could not be looked at", failures):
             degraded_by_itself = self._modes.auto and self._mode.mode > 0
-            if self._worked or degraded_by_itself or self._document.shared_alerts:
+            after = self._worked or degraded_by_itself or self._document.shared_alerts
+            if after:
                 work = self._after_work(self._mode)
-        with _tolerant("a report could not be made"):
+        with _tolerant("a report could not be made", failures):
             self._make_reports()
-        with _tolerant("alerts could not be brought up to date"):
+        with _tolerant("alerts could not be brought up to date", failures):
             looks = [*self._looks, *work.found, self._degraded(), *self._gone()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
-        with _tolerant("the metrics could not be written"):
+        with _tolerant("the metrics could not be written", failures):
             work.finish()
-        with _tolerant("it could not be saved what the channels were sent"):
+        with _tolerant("it could not be saved what the channels were sent", failures):
             if self._sender:
                 self._sender.wait(self._settings.tick_wait_seconds)
-
-    def _mode_itself(self) -> ModeState:
-        from retake.degraded.store import ModeStore
-
-        return ModeStore(self._bucket, self._clock).read()
+        with _tolerant("what this tick saw could not be remembered", failures):
+            if self._look:
+                if after or failures or self._sender or self._document.raw.get("ended"):
+                    self._look.changed()
+                self._look.end(_times(self._document, self._state, self._modes, self._settings, self._clock.now()))
 
     def _evaluate(self, looks: Sequence[Findings]) -> None:
         from retake.alerts.board import Board
@@ -296,6 +330,26 @@ class TickWatch:
             self._document = BoardDocument.read(self._bucket)
 
 
+def _mode_itself(bucket: Bucket, clock: Clock) -> ModeState:
+    from retake.degraded.store import ModeStore
+
+    return ModeStore(bucket, clock).read()
+
+
+def _times(
+    document: BoardDocument, state: ModeState, modes: ModeSettings, settings: AlertSettings, now: datetime
+) -> list[datetime]:
+    """Return the times at which alerts, reports or the mode may give a tick something to do, though nothing changes.
+    Raises ValueError, TypeError."""
+    times = document.times(settings) + may_change_at(state, modes, settings.timezone, now)
+    if wanted := {it for channel in settings.channels for it in channel.reports}:
+        from retake.alerts.reports import due_reports, next_due_at
+
+        late = due_reports(wanted, document.raw.get("reports") or {}, settings, now)
+        times.append(now if late else next_due_at(settings, now))
+    return times
+
+
 def _without_quotes(text: str) -> str:
     """Return the words of an error without what it quotes of a document, which may be a prompt."""
     return re.sub(r'"[^"]{24,}"?', '"…"', redact(text))
@@ -310,11 +364,13 @@ def _facts(runner: WatchedRunner) -> PipelineFacts | None:
 
 
 @contextmanager
-def _tolerant(what: str) -> Iterator[None]:
-    """Log what goes wrong: neither alerts nor figures take the place of how a tick ended."""
+def _tolerant(what: str, failures: list[str]) -> Iterator[None]:
+    """Log what goes wrong, and note it in `failures`: neither alerts nor figures take the place of how a tick ended."""
     try:
         yield
     except RetakeError as error:
+        failures.append(what)
         _log.error("%s; the next tick does so: %s", what, error)
     except Exception:  # noqa: BLE001  a bug here must not fail a tick
+        failures.append(what)
         _log.exception("%s: this is a bug in Retake", what)

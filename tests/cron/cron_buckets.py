@@ -117,8 +117,10 @@ class BucketMachine(Machine):
         self.before: Callable[[str], object] = lambda request: None
         place.listen(lambda request: self.before(request))
 
-    def short_leases(self) -> None:
-        ttl_s, skew_s = self.terms.ttl_s, self.terms.skew_s
+    def short_leases(self, ttl_s: float = TTL_S) -> None:
+        self.terms = self.terms._replace(ttl_s=ttl_s, margin_s=ttl_s / 24)
+        self.store = open_bucket(self.env["RETAKE_STORAGE_URL"], lease_terms=self.terms)
+        skew_s = self.terms.skew_s
         terms = {"lock_ttl_seconds": ttl_s, "lock_skew_seconds": skew_s, "call_timeout_seconds": ttl_s / 2}
         self.set(WORKFLOW=terms)
 

@@ -286,22 +286,13 @@ class Machine:
 
     def processes(self, script: str = "") -> list[int]:
         """Every process on this machine that runs (`script`) with this machine's settings, orphans too."""
-        mark, found = os.fsencode(self.settings_file), []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if mark in (entry / "environ").read_bytes() and script.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-        return found
+        mark, name = os.fsencode(self.settings_file), script.encode()
+        return [pid for pid in running() if mark in about(pid, "environ") and name in about(pid, "cmdline")]
 
     def session(self, leader: int) -> list[int]:
         """Every living process of a session."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                if int(session) == leader and state != "Z":
-                    found.append(int(entry.name))
-        return found
+        stats = {pid: about(pid, "stat").rpartition(b")")[2].split()[:4] for pid in running()}
+        return [pid for pid, it in stats.items() if it and it[0] != b"Z" and int(it[3]) == leader]
 
     def await_process(self, script: str) -> int:
         """The process of a script that the manager runs, once it is there."""
@@ -342,6 +333,20 @@ class Machine:
     def await_call(self, kind: str, number: int = 1) -> None:
         """The vendor has got that many calls of the kind."""
         eventually(lambda: len(self.calls(kind)) >= number)
+
+
+def running() -> list[int]:
+    """Every process there is. This and `about` are called again and again while something is waited for."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def about(pid: int, what: str) -> bytes:
+    """What the system says of a process; nothing once it has ended."""
+    try:
+        with open(f"/proc/{pid}/{what}", "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def eventually(look: Callable[[], Any], seconds: float = LONG_S / 2) -> Any:

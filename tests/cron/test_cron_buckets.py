@@ -18,6 +18,7 @@ from cron_buckets import (
     CLOUDS,
     DOCUMENTS,
     KINDS,
+    TTL_S,
     BucketMachine,
     Clouds,
     bucket_machine,
@@ -225,20 +226,33 @@ def test_a_script_frozen_in_a_call_past_its_dead_managers_lease_goes_no_further(
 def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: BucketMachine) -> None:
     """It has said what it will ask, and asks the store whether the lease is still its manager's; the answer that this
     is so lies there when it wakes, too old."""
-    machine.short_leases()
+    machine.short_leases(3 * TTL_S)  # from its first request to its call the script has no more than that
     machine.plant("runway")
     frozen: list[int] = []
 
+    def asks_for_the_lease(request: str) -> bool:
+        return "leases" in request and "list" in request
+
     def freeze(request: str) -> None:
-        if "leases" in request and "list" in request and not frozen and machine.doc.get("pending_call"):
+        if asks_for_the_lease(request) and not frozen and machine.doc.get("pending_call"):
             frozen.extend(machine.processes("generate_media.py"))
             machine.freeze(*frozen)
 
+    def hold(request: str) -> None:
+        """Let the script come no further than its first request before the manager is dead."""
+        if asks_for_the_lease(request) and machine.processes("generate_media.py"):
+            begun.set()
+            dead.wait(60)
+
+    begun, dead = threading.Event(), threading.Event()
+    machine.before = hold
     manager = machine.start(MANAGER)
-    machine.await_process("generate_media.py")
+    eventually(begun.is_set)
     machine.kill(manager, script_too=False)  # from now on it is the script alone that looks at the lease
     machine.before = freeze
-    eventually(lambda: frozen and machine.frozen(frozen[0]))
+    dead.set()
+    eventually(lambda: (frozen and machine.frozen(frozen[0])) or not machine.processes())
+    assert frozen, "the script has ended before it paid"
     machine.before = lambda request: None
     assert machine.billed("runway") == 0
     machine.await_free()

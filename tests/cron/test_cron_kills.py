@@ -118,14 +118,14 @@ def test_a_manager_asked_to_stop_in_a_paid_call_saves_the_answer_first(machine: 
 
 
 def test_a_script_that_hangs_in_a_paid_call_is_ended_and_its_call_looked_into(machine: Machine) -> None:
-    machine.set(WORKFLOW={"script_timeout_seconds": 1, "call_timeout_seconds": 60})
+    machine.set(WORKFLOW={"script_timeout_seconds": 4, "call_timeout_seconds": 60})
     machine.plant("imagine")
     machine.order("imagine#1=hang-after", "fetch#1=500")
     manager = machine.start(MANAGER)
     script = machine.await_process("generate_media.py")
     ended = machine.finish(manager)
     assert ended.exit_code == 75
-    assert ended.said("was still running after 1 s")
+    assert ended.said("was still running after 4 s")
     assert machine.session(script) == []
     assert machine.doc["pending_call"]["step"] == "imagine"
     machine.set(WORKFLOW={"script_timeout_seconds": 60})

@@ -1,0 +1,393 @@
+"""A tick that rests: what an idle tick saw is remembered on this machine, and the next one may end without looking.
+
+A remembered look may only ever let a tick rest. It says nothing of what to do: whoever finds that something has
+changed, or is in any doubt, takes a full look. Losing it costs one full look and no more, so it is kept in a file of
+the user's cache, is not synced to the disk, and is never an error.
+
+What starts a tick asks `rests` before it loads anything else, so this module loads hardly anything: `typing`, `json`
+and `hashlib` would each cost more than all that a resting tick does.
+"""
+
+import os
+import stat
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from retake.ticking.tick import Tick
+
+BEGAN_AT = time.time()
+"""When this process began, in UNIX seconds: before its code was loaded and its settings were read."""
+
+LONGEST_S = 24 * 3600.0
+"""The longest that a look counts, in seconds, whatever WORKFLOW.full_look_minutes says."""
+
+ABSENT = "-"
+"""What `version_of` returns where there is nothing."""
+
+SETTLED_S = 2.0
+"""Seconds before a look within which a change by the file system's time is not trusted: another change at that very
+moment, after the look, could carry the same time. File systems keep times to two seconds at worst."""
+
+MAX_BYTES = 16 * 2**20
+"""The longest file that is read or written."""
+
+FOLDER = "retake"
+"""The folder of the user's cache."""
+
+_FIRST_LINE = b"retake look 1"
+_NONE = "-"
+_LONGEST_TIME = 1e12  # seconds: no clock shows more, and no NaN or infinity is less
+
+_NOISE = frozenset(
+    {"_", "SHLVL", "OLDPWD", "PWD", "WINDOWID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_SESSION_ID"}
+    | {"INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID"}
+)
+"""Variables that are other ones at each start of a program, and that nothing here reads."""
+
+
+class RememberedLook:
+    """One look.
+
+    `basis` is a digest of what decides besides what was seen (environment, settings, version of the code). `seen` has a
+    version for each name that was looked at: of a file, of a document. `looked_at` is when the look began and `due_at`
+    when something is due next, None if time alone changes nothing; `changed_at` is the last change of anything seen,
+    where versions are times, else None. Times are in UNIX seconds.
+    """
+
+    __slots__ = ("basis", "changed_at", "due_at", "looked_at", "seen")
+
+    def __init__(
+        self,
+        basis: str,
+        seen: "Mapping[str, str]",
+        looked_at: float,
+        due_at: float | None = None,
+        changed_at: float | None = None,
+    ) -> None:
+        self.basis, self.seen, self.looked_at, self.due_at, self.changed_at = basis, seen, looked_at, due_at, changed_at
+
+    @property
+    def settled(self) -> bool:
+        """Whether the versions are those of changes that were over when the look began (see SETTLED_S)."""
+        return self.changed_at is None or self.changed_at <= self.looked_at - SETTLED_S
+
+
+def in_time(look: RememberedLook, now: float, longest_s: float) -> bool:
+    """Return whether the look counts at `now`: nothing is due, and it is not older than `longest_s` seconds. A clock
+    that was set back makes it worthless."""
+    due = look.due_at is not None and not now < look.due_at
+    return look.settled and not due and 0 <= now - look.looked_at < longest_s
+
+
+def may_rest(look: RememberedLook | None, basis: str, seen: "Mapping[str, str]", now: float, longest_s: float) -> bool:
+    """Return whether a tick that finds `basis` and `seen` at `now` may end: the last look found exactly the same, and
+    nothing is due. False is always safe.
+
+    `longest_s`: seconds after which a full look follows whatever was seen.
+    """
+    if look is None or not look.seen or look.basis != basis or not in_time(look, now, longest_s):
+        return False
+    return look.seen == seen
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+class LookFile:
+    """The file of one look, which only its user may read. Another user's, or one that others may change, is none."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def read(self) -> RememberedLook | None:
+        """Return the look, or None where there is none that can be trusted."""
+        try:
+            if not _is_ours(os.lstat(os.path.dirname(self.path)), stat.S_ISDIR, 0o022):
+                return None
+            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (OSError, ValueError):
+            return None
+        try:
+            found = os.fstat(file)
+            if not _is_ours(found, stat.S_ISREG, 0o077) or found.st_size > MAX_BYTES:
+                return None
+            return parse(_whole(file, found.st_size))
+        except OSError:
+            return None
+        finally:
+            os.close(file)
+
+    def write(self, look: RememberedLook) -> bool:
+        """Put the look in the place of the one before; return whether it could be kept."""
+        draft = f"{self.path}.{os.getpid()}"
+        try:
+            data = encoded(look)
+            folder = os.path.dirname(self.path)
+            for missing in (os.path.dirname(folder), folder):
+                if not os.path.isdir(missing):
+                    os.mkdir(missing, 0o700)
+            if len(data) > MAX_BYTES or not _is_ours(os.lstat(folder), stat.S_ISDIR, 0o022):
+                return False
+            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:  # a process of that number died here
+            _unlink(draft)
+            return False
+        except (OSError, ValueError):
+            return False
+        try:
+            with open(file, "wb") as out:
+                out.write(data)
+            os.replace(draft, self.path)  # not synced: a power cut may cost the look, never more
+        except OSError:
+            _unlink(draft)
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Remove the look."""
+        _unlink(self.path)
+
+
+def look_file(environ: "Mapping[str, str]", *about: str) -> LookFile | None:
+    """Return the file of the looks that are about these texts (what kind of look, which folder, which settings file).
+
+    None where the user has no folder for caches, which is $XDG_CACHE_HOME, or .cache in $HOME.
+    """
+    cache = environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        home = environ.get("HOME", "")
+        if not os.path.isabs(home):
+            return None
+        cache = os.path.join(home, ".cache")
+    return LookFile(os.path.join(cache, FOLDER, f"look-{digest(about)}"))
+
+
+def digest(texts: "Iterable[str]") -> str:
+    """Return a digest of the texts, which two different rows of texts never share."""
+    return _digest(b"".join(b"%d:%b" % (len(it), it) for it in map(_octets, texts)))
+
+
+def encoded(look: RememberedLook) -> bytes:
+    """Return the look as the bytes of its file. Raises ValueError for one that `parse` would not give back."""
+    times = (look.looked_at, look.due_at, look.changed_at)
+    if any(it is not None and not 0 <= it < _LONGEST_TIME for it in times):
+        raise ValueError(f"no times: {times}")
+    lines = [look.basis, *(_NONE if it is None else repr(float(it)) for it in times)]
+    lines += [f"{version}\t{name}" for name, version in look.seen.items()]
+    if any("\n" in line for line in lines) or any("\t" in it or not it for it in look.seen.values()):
+        raise ValueError("a line break in a name, or a tab in a version")
+    data = b"%b\n%b\n" % (_FIRST_LINE, "\n".join(lines).encode("utf-8", "surrogateescape"))
+    return b"%b%b\n" % (data, _digest(data).encode())
+
+
+def parse(data: bytes) -> RememberedLook | None:
+    """Return the look that `encoded` made these bytes of; None for anything else."""
+    body, end = data[:-33], data[-33:]
+    if not body.startswith(_FIRST_LINE + b"\n") or end != _digest(body).encode() + b"\n":
+        return None
+    try:
+        basis, *rest = body[len(_FIRST_LINE) + 1 : -1].decode("utf-8", "surrogateescape").split("\n")
+        looked_at, due_at, changed_at = (None if it == _NONE else float(it) for it in rest[:3])
+        seen = {name: version for version, name in (line.split("\t", 1) for line in rest[3:])}
+    except ValueError:
+        return None
+    return None if looked_at is None else RememberedLook(basis, seen, looked_at, due_at, changed_at)
+
+
+def _is_ours(found: os.stat_result, kind: "Callable[[int], bool]", denied: int) -> bool:
+    return kind(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & denied
+
+
+def _whole(file: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (piece := os.read(file, size - len(data))):
+        data += piece
+    return data
+
+
+def _unlink(path: str) -> None:
+    try:  # noqa: SIM105 (contextlib is not loaded for it)
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _digest(data: bytes) -> str:
+    try:
+        from _blake2 import blake2b
+    except ImportError:  # another Python; hashlib loads OpenSSL, which takes longer than a rest
+        from hashlib import blake2b
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+# --- resting ----------------------------------------------------------------------------------------------------------
+
+
+def rests(arguments: "Iterable[str]") -> bool:
+    """Return whether the tick is over: it rests, and has said so in one line. False: look at everything.
+
+    With arguments a tick is a person's, and never rests.
+    """
+    environ, file = os.environ, None if arguments else tick_look(os.environ)
+    look = file.read() if file else None
+    if look is None or sys.stderr is None:
+        return False
+    now = time.time()
+    if not may_rest(look, basis(environ), {name: version_of(name) for name in look.seen}, now, LONGEST_S):
+        return False
+    _tell(look, now)
+    return True
+
+
+def tick_look(environ: "Mapping[str, str]") -> LookFile | None:
+    """Return the file that remembers the look of the last idle tick in this folder, with this settings file."""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        return None
+    return look_file(environ, "ticks", folder, environ.get("RETAKE_CONFIG", ""))
+
+
+def basis(environ: "Mapping[str, str]") -> str:
+    """Return a digest of what decides besides files: the interpreter and the whole environment, keys among it."""
+    known = sorted(f"{name}={value}" for name, value in environ.items() if name not in _NOISE)
+    return digest([sys.version, sys.executable, sys.prefix, *known])
+
+
+def version_of(path: str) -> str:
+    """Return what tells one state of a file or folder from every other, without opening it: "" where that cannot be
+    found out, which is equal to nothing that is remembered."""
+    return looked_up(path)[0]
+
+
+def looked_up(path: str) -> tuple[str, float]:
+    """Return the version of what is at `path`, and when it was last changed, in UNIX seconds (0.0: nothing is there).
+    What a symbolic link leads to counts too."""
+    try:
+        found = os.lstat(path)
+        version, at = _version(found), max(found.st_mtime, found.st_ctime)
+        if stat.S_ISLNK(found.st_mode):
+            found = os.stat(path)
+            version, at = f"{version}>{_version(found)}", max(at, found.st_mtime, found.st_ctime)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT, 0.0
+    except (OSError, ValueError):
+        return "", 0.0
+    return version, at
+
+
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_size:x}"
+
+
+def _tell(look: RememberedLook, now: float) -> None:
+    """Log that the tick rests, as `retake.logs` would, which takes too long to load."""
+    since = time.strftime("%H:%M:%S", time.gmtime(look.looked_at))
+    message = f"nothing to do: nothing has changed since the full look at {since} UTC, and nothing is due"
+    if sys.stderr.isatty():
+        line = f"{time.strftime('%H:%M:%S', time.localtime(now))}  rest      {message}\n"
+    else:
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
+        line = (
+            f'{{"timestamp": "{at}", "level": "INFO", "logger": "retake.ticking.rest", "message": "{message}", '
+            f'"run_id": "{os.urandom(6).hex()}"}}\n'
+        )
+    try:  # noqa: SIM105 (contextlib is not loaded for it)
+        os.write(2, line.encode())
+    except OSError:  # nobody reads it
+        pass
+
+
+# --- what the ticks of a process look at ------------------------------------------------------------------------------
+
+
+class IdleLook:
+    """The look of one process; a `retake.bucket.directory.disk.TreeObserver`. Thread safe, since channels tick in
+    parallel.
+
+    `file` keeps it for `longest_s` seconds, for a process with the same `basis`. `began_at` is when the process began,
+    in UNIX seconds. `look_up(path)` returns the version of what is there, and when it was last changed. `sources` are
+    files outside the bucket that decide too. Whether a ledger outside the bucket (`ledger_apart`) has changed cannot be
+    seen: a tick that asked it remembers nothing.
+    """
+
+    def __init__(
+        self,
+        file: LookFile,
+        basis: str,
+        *,
+        began_at: float,
+        longest_s: float,
+        look_up: "Callable[[str], tuple[str, float]]",
+        sources: "Iterable[str]" = (),
+        ledger_apart: bool = False,
+    ) -> None:
+        self._file, self._basis, self._began_at, self._longest_s = file, basis, began_at, longest_s
+        self._look_up, self._ledger_apart = look_up, ledger_apart
+        self._seen: dict[str, str] = {}
+        self._times: list[float] = []  # of the last changes
+        self._ticks: list[Tick] = []
+        self._idle = True
+        for path in sources:
+            self.looked_at(os.path.abspath(path))
+
+    def rests_now(self) -> bool:
+        """Return whether the tick is over before it has begun. A directory was looked at by `rests`."""
+        return False
+
+    def looked_at(self, path: str) -> None:
+        """Take note of how the path was when it was looked at first."""
+        if path not in self._seen:
+            version, changed_at = self._look_up(path)
+            self._times.append(changed_at)
+            self._seen.setdefault(path, version)
+
+    def leased(self, path: str) -> None:
+        """Take note of the lease's file, so that a tick does not rest while another process holds the lease, or once it
+        did. It was written just now, but no two holders write the same: it does not count as a change."""
+        self._seen[path] = self._look_up(path)[0]
+
+    def changed(self) -> None:
+        """Take note that something was done, written or has failed: there is nothing to remember."""
+        self._idle = False
+
+    def ticked(self, tick: "Tick", *, worked: bool) -> None:
+        """Take note of how a tick ended. One that neither rests nor waits for a time may do something the next time."""
+        from retake.exit_codes import ExitCode
+
+        self._ticks.append(tick)
+        asked_ledger = self._ledger_apart and tick.generation_id is not None
+        waits = tick.exit_code == ExitCode.OK and (tick.resting or tick.until is not None)
+        if worked or asked_ledger or not waits:
+            self.changed()
+
+    def end(self, due: "Iterable[datetime]") -> None:
+        """Remember the look if nothing was done, up to the first of the times `due`; else forget the last one."""
+        look = self._look(due) if self._idle and self._ticks else None
+        if look is None or not in_time(look, look.looked_at, self._longest_s) or not self._file.write(look):
+            self._file.forget()
+
+    def _look(self, due: "Iterable[datetime]") -> RememberedLook:
+        for path in _code():
+            self.looked_at(path)
+        times = [it.timestamp() for it in (*due, *(tick.until for tick in self._ticks if tick.until))]
+        due_at = min((self._began_at + self._longest_s, *times))
+        return RememberedLook(self._basis, self._seen, self._began_at, due_at, max(self._times))
+
+
+def _code() -> "Iterator[str]":
+    """Yield the files of the code that has decided, without the standard library: its version is in the basis."""
+    library = os.path.join(os.path.dirname(os.__file__), "")
+    for module in [*sys.modules.values()]:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and (not file.startswith(library) or "-packages" in file):
+            yield os.path.abspath(file)

@@ -1,0 +1,50 @@
+"""A busy tick is one Python: its script is a fork, and a poll loads no more than it needs."""
+
+import re
+from pathlib import Path
+
+from cron_machine import MANAGER, Machine
+
+UNUSED = {"click", "email", "http.client", "httpx", "requests", "ssl", "urllib3", "subprocess", "PIL", "pydantic"}
+"""What only other calls than polls need, or other ticks than busy ones."""
+
+
+def imported(machine: Machine) -> list[str]:
+    """Run a tick that ends well; return each module that a process of it loaded, as often as it was loaded."""
+    machine.env["PYTHONPROFILEIMPORTTIME"] = "1"
+    process = machine.start(MANAGER)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    return re.findall(r"import time: +\d+ \| +\d+ \| *([\w.]+)", err)
+
+
+def test_a_poll_is_a_fork_that_loads_what_it_needs(patient: Machine) -> None:
+    patient.plant("imagine")
+    assert patient.tick().exit_code == 0
+    before = len(patient.calls("fetch"))
+    modules = imported(patient)
+    assert len(patient.calls("fetch")) == before + 1
+    assert modules.count("site") == 1, "one Python was started"
+    assert modules.count("retake.story.settings") == 1, "and loaded once"
+    assert "h11" in modules
+    assert not UNUSED & set(modules)
+
+
+def test_a_paid_call_is_a_fork_too(patient: Machine) -> None:
+    patient.plant("imagine")
+    modules = imported(patient)
+    assert patient.billed("imagine") == 1
+    assert modules.count("site") == 1
+    assert modules.count("requests") == 1
+
+
+def test_with_ticks_until_all_is_done_each_script_is_a_python_of_its_own(patient: Machine, tmp_path: Path) -> None:
+    """A process that lives long may be older than the files that its forks would load."""
+    patient.plant("imagine")
+    patient.env["PYTHONPROFILEIMPORTTIME"] = "1"
+    with open(tmp_path / "err", "w") as err:
+        process = patient.start(MANAGER, "--until-done", "--interval", "0", stderr=err)
+        patient.await_call("fetch")
+        process.terminate()
+        process.wait()
+    assert len(re.findall(r"\| *site\b", (tmp_path / "err").read_text())) >= 3, "the manager, the order, the poll"

@@ -1,0 +1,163 @@
+"""A script as a fork of the manager: a process like one of its own, and only where nothing can go wrong.
+
+Each case is a program of its own, since the tests' own process has threads.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import atexit, json, os, signal, sys, threading, time
+from logging import getLogger
+from retake.logs import setup_logging
+from retake.ticking.subprocess_scripts import SubprocessScripts
+from retake.bucket import Handover
+
+setup_logging(sys.stdout, human=False)
+lock = os.open("lock", os.O_CREAT | os.O_RDWR)
+other = os.open("other", os.O_CREAT | os.O_RDWR)
+os.set_inheritable(other, True)
+
+class Lease:
+    def handover(self):
+        return Handover(f"{lock} 7", (lock,))
+
+def tell(**facts):
+    with open("told", "a") as file:
+        file.write(json.dumps(facts) + "\\n")
+
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+signal.signal(signal.SIGTERM, lambda *_: tell(who="manager's handler"))
+atexit.register(lambda: tell(who="atexit", pid=os.getpid()))
+manager = os.getpid()
+
+%s
+
+def command_of(script):
+    return [sys.executable, "-c", "import os; open('told', 'a').write('{\\"who\\": \\"command\\"}\\\\n')"]
+
+environ = {**os.environ, "NEW": "1"}
+environ.pop("OLD", None)
+scripts = SubprocessScripts(command_of, TIMEOUT, environ, lambda: 0, lambda script: work)
+tell(who="result", ended=list(scripts.run("fetch_media", ["a", "b"], Lease())))
+"""
+
+
+def run(folder: Path, code: str, timeout_s: float = 60) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Run a manager whose script is the function `work` of `code`; return what was told, and the lines of its log."""
+    program = PROGRAM % f"TIMEOUT = {timeout_s}\n{code}"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={**os.environ, "OLD": "1", "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    told = [json.loads(line) for line in (folder / "told").read_text().splitlines()]
+    return told, [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def of(told: list[dict[str, Any]], who: str) -> dict[str, Any]:
+    [found] = [it for it in told if it["who"] == who]
+    return found
+
+
+SELF = """
+def work(arguments):
+    with open("/proc/self/comm") as file:
+        name = file.read().strip()
+    with open("/proc/self/cmdline") as file:
+        command = file.read().rstrip("\\0")
+    with open("/proc/self/environ", "rb") as file:
+        shown = b"\\0OLD=1\\0" in b"\\0" + file.read()
+    tell(
+        who="script", pid=os.getpid(), parent=os.getppid(), session=os.getsid(0), name=name, command=command,
+        shown=shown, arguments=arguments,
+        new=os.environ.get("NEW"), old=os.environ.get("OLD"), lease=os.environ["RETAKE_LEASE"].split()[1],
+        scratch=os.path.isdir(os.environ["TMPDIR"]), lock=is_open(lock), other=is_open(other),
+        term=signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, blocked=len(signal.pthread_sigmask(0, [])),
+        modules="retake.ticking.subprocess_scripts" in sys.modules, stdin=sys.stdin.read(),
+    )
+    print("a line"); print("another", file=sys.stderr)
+"""
+
+
+def test_a_fork_is_a_process_like_one_of_its_own(tmp_path: Path) -> None:
+    told, lines = run(tmp_path, SELF)
+    script = of(told, "script")
+    assert script["pid"] == script["session"] != script["parent"]
+    assert (script["name"], script["arguments"], script["modules"]) == ("fetch_media", ["a", "b"], True)
+    assert script["command"].startswith(f"{Path(sys.executable).name} -c "), "as it would be started"
+    assert script["shown"], "the environment that the process began with is where it was"
+    assert (script["new"], script["old"], script["lease"], script["scratch"]) == ("1", None, "7", True)
+    assert (script["lock"], script["other"], script["stdin"]) == (True, False, "")
+    assert (script["term"], script["blocked"]) == (True, 0)
+    assert of(told, "result")["ended"] == [0, False, False]
+    assert sorted(it["message"] for it in lines) == ["a line", "another"]
+    assert of(told, "atexit")["pid"] == script["parent"], "what the manager does at its end is not done by its scripts"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "line"),
+    [
+        ("sys.exit(75)", 75, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit('no')", 1, "no"),
+        ("raise ValueError('odd')", 1, "ValueError: odd"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -15, ""),
+    ],
+)
+def test_it_ends_as_a_process_of_its_own_would(tmp_path: Path, code: str, exit_code: int, line: str) -> None:
+    told, lines = run(tmp_path, f"def work(arguments): {code}")
+    assert of(told, "result")["ended"] == [exit_code, False, False]
+    assert line in [it["message"] for it in lines] or not line
+    assert {it["who"] for it in told} == {"result", "atexit"}
+
+
+def test_when_its_time_is_over_it_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    code = """
+def work(arguments):
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    tell(who="script", child=child)
+    time.sleep(600)
+"""
+    told, _ = run(tmp_path, code, timeout_s=1)
+    assert of(told, "result")["ended"] == [-15, True, False]
+    stat = Path(f"/proc/{of(told, 'script')['child']}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        "import sqlite3",
+        "sys.setprofile(lambda *_: None)",
+        "sys.settrace(lambda *_: None)",
+        "sys.platform = 'darwin'",
+    ],
+    ids=["a thread", "a database", "a profiler", "a debugger", "another system"],
+)
+def test_what_a_fork_must_not_share_has_it_started_by_its_command(tmp_path: Path, code: str) -> None:
+    told, _ = run(tmp_path, f"{SELF}\n{code}")
+    assert {it["who"] for it in told} == {"command", "result", "atexit"}
+    assert of(told, "result")["ended"] == [0, False, False]
