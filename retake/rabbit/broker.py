@@ -1,0 +1,193 @@
+"""RabbitMQ for programs of threads: confirmed messages out, messages in, one at a time.
+
+broker = Broker(url, topology, name="api")
+broker.start()                                   # connects in the background, again whenever it is lost
+broker.publish("TextExchange", "text", body)     # returns once the broker has it
+consumer = broker.consume("TextQueue")
+delivery = consumer.take(1.0)
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from logging import getLogger
+from random import Random
+from threading import Condition
+from typing import TypeVar
+
+from aio_pika import DeliveryMode, Message
+
+from retake.rabbit.address import BrokerAway as BrokerAway
+from retake.rabbit.address import BrokerRefused as BrokerRefused
+from retake.rabbit.address import address_of
+from retake.rabbit.browsing import BrowsedMessage as BrowsedMessage
+from retake.rabbit.browsing import browsed, held
+from retake.rabbit.connection import RabbitConnection
+from retake.rabbit.consumer import Consumer as Consumer
+from retake.rabbit.consumer import Delivery as Delivery
+from retake.rabbit.loop_thread import LoopEnded, LoopThread
+from retake.rabbit.topology import Topology
+
+T = TypeVar("T")
+
+_log = getLogger(__name__)
+
+
+class Broker:
+    """A connection to RabbitMQ that is made again whenever it is lost. Safe to use from many threads.
+
+    `name` is shown by RabbitMQ for the connection. `timeout_s` bounds each attempt to connect and each call.
+    Raises SettingsError for a URL that cannot be used, in `start`.
+    """
+
+    def __init__(
+        self, url: str, topology: Topology, *, name: str, timeout_s: float = 5.0, random: Random | None = None
+    ) -> None:
+        self._url, self._topology, self._name, self._timeout_s, self._random = url, topology, name, timeout_s, random
+        self._loop = LoopThread(f"rabbit {name}")
+        self._told = Condition()
+        self._trouble: BrokerAway | None = None
+        self._connected = False
+        self._closed = False
+        self._connection: RabbitConnection | None = None
+
+    def start(self) -> None:
+        """Begin to connect. RabbitMQ need not be there."""
+        if self._connection is not None:
+            return
+        self._connection = RabbitConnection(
+            address_of(self._url),
+            self._topology,
+            name=self._name,
+            timeout_s=self._timeout_s,
+            told=self._note,
+            random=self._random,
+        )
+        self._loop.start()
+        self._loop.submit(self._connection.run())
+
+    def close(self) -> None:
+        """Close the connection; what was taken and is not settled goes back to its queue. May be called again."""
+        with self._told:
+            self._closed, self._connected = True, False
+            self._told.notify_all()
+        if self._connection is not None:
+            with suppress(LoopEnded):
+                self._loop.call(self._connection.close(), 3.0)
+        self._loop.stop()
+
+    def connect(self, timeout_s: float) -> None:
+        """Wait until it is connected and everything is declared.
+
+        Raises BrokerAway with the reason if it is not within `timeout_s`, and BrokerRefused (user or password, a queue
+        with other arguments) as soon as that is known.
+        """
+        with self._told:
+            self._told.wait_for(
+                lambda: self._connected or self._closed or isinstance(self._trouble, BrokerRefused), timeout_s
+            )
+            if not self._connected:
+                raise self._reason()
+
+    @property
+    def connected(self) -> bool:
+        return self._connected
+
+    def publish(
+        self,
+        exchange: str,
+        key: str,
+        body: bytes,
+        *,
+        timeout_s: float | None = None,
+        expiration_s: float | None = None,
+    ) -> None:
+        """Publish a persistent message; return once the broker has confirmed that a queue has it.
+
+        `expiration_s` is how long it may wait there. Raises BrokerAway: at once while it is not connected; or without
+        a confirmation within `timeout_s`, and then the message may be there or not.
+        """
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        self._await_first(limit)
+        message = Message(body, delivery_mode=DeliveryMode.PERSISTENT, expiration=expiration_s)
+        try:
+            self._ask(lambda: self._open().publish(exchange, key, message), limit)
+        except BrokerRefused:
+            raise
+        except BrokerAway as error:
+            raise BrokerAway(f"{error}; the message may have arrived or not") from None
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages wait in the queue. Raises BrokerAway."""
+
+        return self._ask(lambda: self._open().depth(queue))
+
+    def consume(self, queue: str) -> Consumer:
+        """Return a consumer of the queue, which takes nothing before its first `take`."""
+        return Consumer(self._loop, self._open(), queue)
+
+    def browse(self, queue: str, limit: int) -> list[BrowsedMessage]:
+        """Return the first messages of the queue, at most `limit`; they stay in it. Raises BrokerAway.
+
+        RabbitMQ marks them as redelivered, and meanwhile a consumer does not get them.
+        """
+        channel, messages = self._ask(lambda: held(self._open(), queue, limit))
+        self._ask(lambda: channel.close())
+        return [browsed(message) for message in messages]
+
+    def pull(
+        self, queue: str, wanted: Callable[[bytes], bool], limit: int, then: Callable[[bytes], None] = lambda _: None
+    ) -> list[bytes]:
+        """Take the messages that `wanted` picks out of the first `limit` of the queue, and return them.
+
+        Each is passed to `then` and leaves the queue when that has returned; if it raises, the message and all others
+        stay. Raises BrokerAway.
+        """
+        channel, messages = self._ask(lambda: held(self._open(), queue, limit))
+        done: list[bytes] = []
+        try:
+            for message in messages:
+                if wanted(message.body):
+                    then(message.body)
+                    self._ask(message.ack)
+                    done.append(message.body)
+        finally:
+            self._ask(lambda: channel.close())
+        return done
+
+    def _note(self, trouble: BrokerAway | None) -> None:
+        """Take note of what the connection tells. The log has each change once, however long it lasts."""
+        with self._told:
+            known, self._trouble, self._connected = self._trouble, trouble, trouble is None and not self._closed
+            self._told.notify_all()
+        if trouble is None:
+            _log.info("connected to RabbitMQ")
+        elif str(trouble) != str(known) and not self._closed:
+            level = "error" if isinstance(trouble, BrokerRefused) else "warning"
+            getattr(_log, level)("%s; it is tried again", trouble)
+
+    def _reason(self) -> BrokerAway:
+        if self._closed or self._connection is None:
+            return BrokerAway("RabbitMQ: the connection was closed, or not begun")
+        return self._trouble or self._connection.address.away("no answer so far")
+
+    def _await_first(self, timeout_s: float) -> None:
+        """Wait for the end of the first attempt to connect. Raises BrokerAway while there is no connection."""
+        with self._told:
+            if self._connection is not None:
+                self._told.wait_for(lambda: self._connected or self._closed or self._trouble is not None, timeout_s)
+            if not self._connected:
+                raise self._reason()
+
+    def _open(self) -> RabbitConnection:
+        if self._connection is None:
+            raise self._reason()
+        return self._connection
+
+    def _ask(self, work: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Return what `work` returns, which runs in the loop. Raises BrokerAway."""
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        self._await_first(limit)
+        try:
+            return self._loop.call(self._open().within(limit, work), limit)
+        except LoopEnded:
+            raise self._reason() from None

@@ -1,0 +1,47 @@
+"""What an operator looks at: the messages of a queue, without taking them away."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+
+from retake.foreign_text import one_line
+from retake.rabbit.connection import RabbitConnection
+
+
+class BrowsedMessage(NamedTuple):
+    """A message that is still in its queue. `reason` and `origin` are those of a dead letter: why it was dead-lettered
+    ("rejected", "expired", "maxlen", "delivery_limit"), and from which queue; "" for any other."""
+
+    body: bytes
+    headers: Mapping[str, Any]
+    reason: str
+    origin: str
+
+
+async def held(
+    connection: RabbitConnection, queue: str, limit: int
+) -> tuple[AbstractChannel, list[AbstractIncomingMessage]]:
+    """Return the first messages of the queue, and the channel that holds them: closing it gives them back."""
+    channel = await connection.channel()
+    place = await channel.get_queue(queue, ensure=False)
+    messages: list[AbstractIncomingMessage] = []
+    while len(messages) < limit:
+        message = await place.get(fail=False, timeout=None)
+        if message is None:
+            break
+        messages.append(message)
+    return channel, messages
+
+
+def browsed(message: AbstractIncomingMessage) -> BrowsedMessage:
+    """Return what is to be known of a message."""
+    headers = dict(message.headers)
+    return BrowsedMessage(message.body, headers, _of_death(headers, "reason"), _of_death(headers, "queue"))
+
+
+def _of_death(headers: Mapping[str, Any], name: str) -> str:
+    """Return a field of the newest entry of x-death, or ""."""
+    deaths = headers.get("x-death")
+    newest = deaths[0] if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict) else {}
+    return one_line(str(newest.get(name, "")))

@@ -1,0 +1,237 @@
+"""Messages of a queue, one at a time, for a program of threads."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from logging import getLogger
+from threading import Condition, Lock
+from typing import Any
+
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
+
+from retake.rabbit.address import BrokerAway
+from retake.rabbit.connection import RabbitConnection
+from retake.rabbit.loop_thread import LoopEnded, LoopThread
+
+LARGEST = 1 << 20
+"""Bytes of a message; a larger one is dead-lettered, or dropped where the queue has no such exchange."""
+
+_TOLD_AT = 3  # failures in a row: a queue that RabbitMQ is just recovering may time out once or twice
+
+_log = getLogger(__name__)
+
+
+class Delivery:
+    """A message that was taken. It is given back by itself if the connection, or this process, is lost before `ack`."""
+
+    def __init__(
+        self, message: AbstractIncomingMessage, channel: AbstractChannel, loop: LoopThread, timeout_s: float
+    ) -> None:
+        self._message, self._channel, self._loop, self._timeout_s = message, channel, loop, timeout_s
+        self._settling = Lock()
+        self._settled = False
+
+    @property
+    def body(self) -> bytes:
+        return self._message.body
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it was given to somebody before."""
+        return bool(self._message.redelivered)
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self._message.headers
+
+    @property
+    def lost(self) -> bool:
+        """Whether the channel it came from is gone: the broker delivers it again, to whoever comes first."""
+        return self._channel.is_closed
+
+    def ack(self) -> bool:
+        """Tell the broker that the message is done. Return whether it could be sent: a lost one is delivered again."""
+        return self._settle(self._message.ack)
+
+    def nack(self, *, requeue: bool) -> bool:
+        """Give the message back, or dead-letter it. Return whether it could be sent."""
+        return self._settle(lambda: self._message.nack(requeue=requeue))
+
+    def _settle(self, send: Callable[[], Awaitable[None]]) -> bool:
+        with self._settling:
+            if self._settled or self.lost:
+                _log.debug("a message that is settled or lost is left alone")
+                return False
+            try:
+                self._loop.call(_sent(send, self._timeout_s), self._timeout_s)
+            except (LoopEnded, BrokerAway, OSError, RuntimeError) as error:
+                _log.debug("a message could not be settled, it comes again: %s", type(error).__name__)
+                return False
+            self._settled = True
+            return True
+
+    async def give_back(self) -> None:
+        """Give the message back, in the loop."""
+        with suppress(OSError, RuntimeError):
+            await self._message.nack(requeue=True)
+
+
+def _tell(queue: str, error: BrokerAway, failures: int) -> None:
+    """Log why nothing is consumed: once, and only what the connection does not tell by itself."""
+    if failures == _TOLD_AT:
+        _log.warning("the queue %s is not consumed; it is tried again: %s", queue, error)
+    else:
+        _log.debug("%s is not consumed: %s", queue, error)
+
+
+async def _sent(send: Callable[[], Awaitable[None]], timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await send()
+    except asyncio.CancelledError:
+        raise ConnectionResetError from None
+
+
+class Consumer:
+    """Takes messages of one queue, with a prefetch of 1: until one is settled, the next stays in the queue.
+
+    Threads may share it. It does not consume before the first `take`, and after a `pause` only with the next one.
+    """
+
+    def __init__(self, loop: LoopThread, connection: RabbitConnection, queue: str) -> None:
+        self._loop, self._connection, self._queue = loop, connection, queue
+        self._arrived = Condition()
+        self._waiting: deque[Delivery] = deque()
+        self._wanted = False
+        # What follows is used in the loop alone.
+        self._task: asyncio.Task[None] | None = None
+        self._channel: AbstractChannel | None = None
+        self._tag: str | None = None
+        self._gone = asyncio.Event()
+
+    @property
+    def consuming(self) -> bool:
+        """Whether the broker knows that messages are wanted here."""
+        return self._tag is not None
+
+    def take(self, timeout_s: float) -> Delivery | None:
+        """Return the next message, or None if none comes within `timeout_s`, also while the broker is away."""
+        with self._arrived:
+            if not self._wanted:
+                self._wanted = True
+                with suppress(LoopEnded):
+                    self._loop.submit(self._begin())
+            self._arrived.wait_for(self._drop_lost, timeout_s)
+            return self._waiting.popleft() if self._waiting else None
+
+    def pause(self) -> None:
+        """Take nothing any more. A message that has arrived and that nobody has been given goes back to the queue;
+        those that were given can still be settled."""
+        with self._arrived:
+            wanted, self._wanted = self._wanted, False
+        if wanted:
+            self._call(self._end())
+
+    def close(self) -> None:
+        """Pause, and give up the channel: what was given and is not settled goes back to the queue."""
+        self.pause()
+        self._call(self._leave())
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        with suppress(LoopEnded):
+            self._loop.call(work, 2 * self._connection.timeout_s)
+
+    def _drop_lost(self) -> bool:
+        while self._waiting and self._waiting[0].lost:
+            self._waiting.popleft()
+        return bool(self._waiting)
+
+    # --- in the loop --------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        if self._wanted and self._task is None:
+            self._task = asyncio.create_task(self._consume())
+
+    async def _consume(self) -> None:
+        failures = 0
+        while True:
+            await self._connection.ready()
+            try:
+                await self._on_a_channel()
+                failures = 0
+            except BrokerAway as error:
+                failures += 1
+                _tell(self._queue, error, failures)
+            except Exception:  # noqa: BLE001  a bug must not end the consumer
+                failures += 1
+                _log.exception("%s is not consumed: this is a bug in Retake; it is tried again", self._queue)
+            if failures:
+                # Of a channel on which a call has timed out, one layer of the library is closed and the other says that
+                # it is open: nothing would be consumed there until the connection is lost.
+                self._tag = None
+                await self._leave()
+            await asyncio.sleep(self._connection.pause_s(failures))
+            with suppress(BrokerAway):  # the queue may have been deleted
+                await self._connection.within(self._connection.timeout_s, self._connection.declare)
+
+    async def _on_a_channel(self) -> None:
+        """Consume until the channel or the consumer is gone. Raises BrokerAway."""
+        within, timeout_s = self._connection.within, self._connection.timeout_s
+        queue = await within(timeout_s, self._open)
+        self._gone.clear()
+        self._tag = await within(timeout_s, lambda: queue.consume(self._arrive))
+        await self._gone.wait()
+        self._tag = None
+
+    async def _open(self) -> AbstractQueue:
+        if self._channel is None or self._channel.is_closed:
+            channel = await self._connection.channel()
+            await channel.set_qos(prefetch_count=1)
+            channel.close_callbacks.add(self._ended)
+            under = await channel.get_underlay_channel()
+            under.on_consumer_cancel_callbacks.add(self._ended)
+            self._channel = channel
+        return await self._channel.get_queue(self._queue, ensure=False)
+
+    def _ended(self, *_: object) -> None:
+        """Note that the broker has closed the channel, or has ended the consumer."""
+        self._gone.set()
+
+    async def _arrive(self, message: AbstractIncomingMessage) -> None:
+        if self._channel is None:
+            return  # its channel is closed: it comes again
+        if len(message.body) > LARGEST:
+            _log.warning("a message of %d bytes in %s is not taken: it is too large", len(message.body), self._queue)
+            await message.nack(requeue=False)
+            return
+        delivery = Delivery(message, self._channel, self._loop, self._connection.timeout_s)
+        with self._arrived:
+            wanted = self._wanted
+            if wanted:
+                self._waiting.append(delivery)
+                self._arrived.notify()
+        if not wanted:
+            await message.nack(requeue=True)
+
+    async def _end(self) -> None:
+        """End the consumer, and give back what nobody was given."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        tag, self._tag = self._tag, None
+        if tag is not None and self._channel is not None and not self._channel.is_closed:
+            with suppress(BrokerAway):
+                queue = await self._channel.get_queue(self._queue, ensure=False)
+                await self._connection.within(self._connection.timeout_s, lambda: queue.cancel(tag))
+        with self._arrived:
+            waiting, self._waiting = self._waiting, deque()
+        for delivery in waiting:
+            await delivery.give_back()
+
+    async def _leave(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with suppress(BrokerAway):
+                await self._connection.within(self._connection.timeout_s, lambda: channel.close())

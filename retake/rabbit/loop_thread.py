@@ -1,0 +1,91 @@
+"""An event loop in a thread, and calls into it from any other thread."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from logging import getLogger
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_GRACE_S = 1.0
+_log = getLogger(__name__)
+
+
+class LoopEnded(Exception):
+    """The loop does not run (any more), or did not answer."""
+
+
+class LoopThread:
+    """Runs coroutines until `stop`. Safe to use from any thread but its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begin; a second call does nothing."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._run, args=(self._loop,), name=self._name, daemon=True)
+                self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run `work` beside everything else. Raises LoopEnded."""
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise LoopEnded
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Return what `work` returns, which should take no longer than `timeout_s`. Raises LoopEnded."""
+        future = self.submit(work)
+        try:
+            return future.result(timeout_s + _GRACE_S)
+        except (CancelledError, TimeoutError):
+            raise LoopEnded from None
+        finally:
+            future.cancel()
+
+    def stop(self) -> None:
+        """Cancel all that runs, and end the loop and its threads."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        pool = ThreadPoolExecutor(2, thread_name_prefix=self._name)  # looks up names
+        loop.set_default_executor(pool)
+        loop.set_exception_handler(_note)
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(_cancel_all())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            pool.shutdown(wait=False, cancel_futures=True)  # a name server that does not answer is not waited for
+            loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE_S):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what no task waits for: the library leaves such errors behind when a connection is lost."""
+    error = context.get("exception")
+    _log.debug("left behind in the loop: %s (%s)", context.get("message"), type(error).__name__)

@@ -1,0 +1,89 @@
+"""Where the messages of one test are, and what tests of the client share."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import aio_pika
+from aio_pika.abc import AbstractChannel
+
+from retake.rabbit.broker import Broker
+from retake.rabbit.topology import Binding, Exchange, Queue, Topology
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+class Place(NamedTuple):
+    """Where the messages of one test are: what is published to `exchange` with the key "key" goes to `queue`, and what
+    is refused there to `dead`."""
+
+    exchange: str
+    queue: str
+    dead: str
+
+    @property
+    def topology(self) -> Topology:
+        graveyard = f"{self.exchange}.dead"
+        return Topology(
+            (Exchange(self.exchange), Exchange(graveyard, "fanout")),
+            (Queue(self.queue, {**QUORUM, "x-dead-letter-exchange": graveyard}), Queue(self.dead, QUORUM)),
+            (Binding(self.exchange, self.queue, "key"), Binding(graveyard, self.dead)),
+        )
+
+
+class Began(Protocol):
+    """Makes a broker that is connected, and is closed after the test."""
+
+    def __call__(self, topology: Topology | None = None, *, timeout_s: float = 10.0) -> Broker: ...
+
+
+class Tls(NamedTuple):
+    """The port where the server speaks TLS, and the certificate to trust for 127.0.0.1."""
+
+    port: int
+    certificate: Path
+
+
+def eventually(wanted: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until `wanted` is true: what another thread, or the server, is about to do."""
+    end = time.monotonic() + seconds
+    while not wanted():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.02)
+
+
+def raw(url: str, work: Callable[[AbstractChannel], Awaitable[Any]]) -> Any:
+    """What `work` returns, given a channel of aio-pika's own."""
+
+    async def run() -> Any:
+        async with await aio_pika.connect(url) as connection:
+            return await work(await connection.channel())
+
+    return asyncio.run(run())
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """What the client logs meanwhile, from INFO on."""
+    logger, handler = logging.getLogger("retake.rabbit"), _Lines()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield handler.lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

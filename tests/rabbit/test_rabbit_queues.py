@@ -1,0 +1,93 @@
+"""What an operator sees of queues, and what is declared."""
+
+import pytest
+from rabbit_place import QUORUM, Began, Place, eventually
+from rabbit_server import RabbitServer
+
+from retake.errors import StateError
+from retake.exit_codes import ExitCode
+from retake.rabbit.broker import Broker, BrokerAway, BrokerRefused
+from retake.rabbit.topology import Queue, Topology
+
+
+def test_a_queue_that_is_not_there_has_no_depth(begun: Began) -> None:
+    broker = begun()
+    with pytest.raises(BrokerAway, match="NOT_FOUND"):
+        broker.depth("nowhere")
+    with pytest.raises(BrokerAway, match="NOT_FOUND"):
+        broker.browse("nowhere", 10)
+
+
+def test_dead_letters_are_looked_at_and_stay(begun: Began, place: Place) -> None:
+    broker = begun()
+    consumer = broker.consume(place.queue)
+    for body in (b"one", b"two", b"three"):
+        broker.publish(place.exchange, "key", body)
+        delivery = consumer.take(20)
+        assert delivery
+        assert delivery.nack(requeue=False)
+    eventually(lambda: broker.depth(place.dead) == 3)
+    found = broker.browse(place.dead, 2)
+    assert [(it.body, it.reason, it.origin) for it in found] == [
+        (b"one", "rejected", place.queue),
+        (b"two", "rejected", place.queue),
+    ]
+    eventually(lambda: broker.depth(place.dead) == 3)
+
+
+def test_those_that_are_wanted_are_pulled_out_of_the_queue(begun: Began, place: Place) -> None:
+    broker = begun()
+    for n in range(5):
+        broker.publish(place.exchange, "key", b"%d" % n)
+    moved: list[bytes] = []
+    assert broker.pull(place.queue, lambda body: body in (b"1", b"3"), 10, moved.append) == [b"1", b"3"]
+    assert moved == [b"1", b"3"]
+    eventually(lambda: broker.depth(place.queue) == 3)
+    assert sorted(it.body for it in broker.browse(place.queue, 10)) == [b"0", b"2", b"4"]
+
+
+def test_what_cannot_be_moved_stays(begun: Began, place: Place) -> None:
+    broker = begun()
+    broker.publish(place.exchange, "key", b"one")
+
+    def fail(body: bytes) -> None:
+        raise StateError("no")
+
+    with pytest.raises(StateError):
+        broker.pull(place.queue, lambda body: True, 10, fail)
+    eventually(lambda: broker.depth(place.queue) == 1)
+
+
+def test_a_queue_with_other_arguments_is_told_with_what_to_do(begun: Began, place: Place, server: RabbitServer) -> None:
+    begun()
+    other = Topology(queues=(Queue(place.queue, {**QUORUM, "x-max-length": 3}),))
+    broker = Broker(server.url, other, name="test")
+    broker.start()
+    with pytest.raises(BrokerRefused, match=rf"the queue {place.queue} .* delete_queue {place.queue}") as caught:
+        broker.connect(60)
+    assert caught.value.exit_code == ExitCode.CONFIG
+    with pytest.raises(BrokerRefused):
+        broker.publish(place.exchange, "key", b"one")
+    broker.close()
+    assert not broker.connected
+
+
+def test_a_wrong_password_is_told_at_once(server: RabbitServer) -> None:
+    broker = Broker(f"amqp://retake:secret@127.0.0.1:{server.port}/", Topology(), name="test")
+    broker.start()
+    try:
+        with pytest.raises(BrokerRefused, match="it refuses the user or the password") as caught:
+            broker.connect(60)
+        assert "secret" not in str(caught.value)
+    finally:
+        broker.close()
+
+
+def test_a_virtual_host_that_is_not_there_is_told(server: RabbitServer) -> None:
+    broker = Broker(f"{server.url}nowhere", Topology(), name="test")
+    broker.start()
+    try:
+        with pytest.raises(BrokerAway, match="is there such a virtual host"):
+            broker.depth("queue")
+    finally:
+        broker.close()
