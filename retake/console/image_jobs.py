@@ -1,0 +1,177 @@
+"""`retake images status`, `retake images dead list|requeue|drop`: how the image-job service stands, and what became of
+messages that workers refused."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retake.console import consent
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone, done_lines
+from retake.console.command_context import CommandContext
+from retake.console.group import CommandGroup
+from retake.console.invocation import CONTEXT, console_command
+from retake.exit_codes import ExitCode
+from retake.foreign_text import one_line
+
+if TYPE_CHECKING:
+    from retake.images.dead_messages import DeadMessage, DeadMessages
+    from retake.images.presence import WorkerPresence
+    from retake.images.start import ImageServices
+
+_LONGEST = 200  # characters of a foreign text in a table
+
+
+@console_command("status")
+def status(context: CommandContext) -> Answer:
+    """Show how the image-job service stands: jobs, queues, dead messages, workers, ComfyUI servers."""
+    from retake.images.survey import survey
+
+    with _services(context) as services:
+        found = survey(services.settings.images, services.store, services.broker)
+    document = {
+        "sets": found.sets,
+        "queues": found.queues,
+        "dead_messages": found.dead_messages,
+        "workers": None if found.workers is None else [_shown(it) for it in found.workers],
+        "comfyui": [{"url": url, "alive": alive} for url, alive in found.comfyui.items()],
+        "trouble": found.trouble,
+    }
+    blocks: list[Block] = [Sentence(it, Tone.BAD) for it in found.trouble]
+    facts: list[tuple[str, str | Cell]] = []
+    if found.sets is not None:
+        facts += [
+            (f"jobs {name.replace('dispatcher_cache_processing', 'cached')}", str(it))
+            for name, it in found.sets.items()
+        ]
+    facts += [(f"{name}", str(it)) for name, it in (found.queues or {}).items()]
+    if found.dead_messages is not None:
+        dead = Cell(str(found.dead_messages), Tone.WARN if found.dead_messages else Tone.PLAIN)
+        facts.append(("dead messages", dead))
+    answers = {True: Cell("answers", Tone.GOOD), False: Cell("does not answer", Tone.BAD)}
+    facts += [(f"ComfyUI {one_line(url)}", answers[alive]) for url, alive in found.comfyui.items()]
+    blocks += [Facts(facts), *_workers(found.workers)]
+    if not found.comfyui:
+        blocks.append(Sentence("No ComfyUI server is named: set IMAGES.comfyui_urls.", Tone.WARN))
+    return Answer(document, blocks, ExitCode.TRY_LATER if found.trouble else ExitCode.OK)
+
+
+@click.group("dead", cls=CommandGroup, context_settings=CONTEXT)
+def dead() -> None:
+    """Dead messages: jobs that failed for good, and messages that name no job. A JOB is its id, or the beginning of
+    it."""
+
+
+@console_command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True,
+              help="How many at most.")  # fmt: skip
+def list_dead(context: CommandContext, limit: int = 50) -> Answer:
+    """List the dead messages, the oldest first, with how their jobs stand."""
+    with _dead(context) as messages:
+        found = messages.all(limit)
+    document = {"dead_messages": [_document(it) for it in found]}
+    if not found:
+        return Answer(document, [Sentence("There are no dead messages.")])
+    rows = [
+        (
+            it.name,
+            it.queue,
+            Cell(it.job.status if it.job else "gone", Tone.BAD if it.job else Tone.FAINT),
+            one_line(it.job.error if it.job else "")[:_LONGEST],
+        )
+        for it in found
+    ]
+    return Answer(document, [Table(("job", "queue", "status", "error"), rows, brief=("error",))])
+
+
+@console_command("requeue")
+@click.argument("name", metavar="JOB")
+def requeue_dead(context: CommandContext, name: str) -> Answer:
+    """Let a failed job begin anew, with a full set of attempts: it is pending again, and its message is in its queue.
+
+    Refused if the job was cleaned up: its result was answered, or its user has deleted it.
+    """
+    with _dead(context) as messages:
+        message = messages.find(name)
+        messages.requeue(message)
+    return _done("requeue", message.name, f"{message.name} is pending again", "a worker takes it from its queue")
+
+
+@console_command("drop")
+@click.argument("name", metavar="JOB")
+@consent.option
+def drop_dead(context: CommandContext, name: str, yes: bool = False) -> Answer:
+    """Remove a dead message for good. The job stays failed, so that its user is told why, and is cleaned up by itself
+    later; but it cannot be requeued any more."""
+    with _dead(context) as messages:
+        message = messages.find(name)
+        if message.job is not None and message.job.status == "failed":
+            consent.obtain(f"without its message the failed job {message.name} cannot be requeued", yes=yes)
+        messages.drop(message)
+    follows = "the job is cleaned up by itself" if message.job else "there is nothing more to do"
+    return _done("drop", message.name, f"the message {message.name} is gone", follows)
+
+
+for each in (list_dead, requeue_dead, drop_dead):
+    dead.add_command(each)
+
+
+@contextmanager
+def _services(context: CommandContext) -> "Iterator[ImageServices]":
+    """Yield what the commands work with. Nothing is asked yet."""
+    from retake.extras import require
+
+    require("images", "the image-job service")
+    from retake.images.start import services_of_operator
+
+    with services_of_operator(context.environ, context.clock) as services:
+        yield services
+
+
+@contextmanager
+def _dead(context: CommandContext) -> "Iterator[DeadMessages]":
+    from retake.images.dead_messages import DeadMessages
+
+    with _services(context) as services:
+        yield DeadMessages(services.store, services.broker, services.table)
+
+
+def _shown(worker: "WorkerPresence") -> dict[str, Any]:
+    return {**worker._asdict(), "job": worker.job or None, "comfyui": list(worker.comfyui)}
+
+
+def _workers(workers: "list[WorkerPresence] | None") -> list[Block]:
+    if workers is None:
+        return []
+    if not workers:
+        return [Sentence("No worker is there.", Tone.WARN)]
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            one_line(it.name),
+            one_line(it.queue),
+            one_line(it.address),
+            Cell("yes", Tone.GOOD) if it.consuming else Cell("no", Tone.WARN),
+            one_line(it.job),
+            str(len(it.comfyui)),
+        )
+        for it in workers
+    ]
+    return [Heading("workers"), Table(("name", "queue", "address", "consumes", "job", "ComfyUI"), rows, ("ComfyUI",))]
+
+
+def _document(it: "DeadMessage") -> dict[str, Any]:
+    job = it.job
+    return {
+        "job": it.name,
+        "queue": it.queue,
+        "reason": it.reason,
+        "status": job.status if job else None,
+        "error": job.error if job else None,
+        "user_id": job.user_id if job else None,
+        "body": one_line(it.body.decode(errors="replace"))[:_LONGEST],
+    }
+
+
+def _done(what: str, name: str, told: str, follows: str) -> Answer:
+    return Answer({"done": what, "job": name, "what": told, "next": follows}, done_lines(told, follows))

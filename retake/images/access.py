@@ -1,0 +1,136 @@
+"""What stands before the API: keys are checked, and bodies bounded in time and size, before anything else is done."""
+
+import asyncio
+import hmac
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+
+from retake.images.settings import EVERYBODY, AccessKeys
+from retake.serving.body import Application, Message, Receive, Send, TooLarge, read_body, refuse
+
+LARGEST_BODY = 65_536  # bytes, of JSON
+BODY_S = 30.0  # how long a client may take to send a body
+SLOWEST = 65_536  # bytes a second that a client must reach with a larger one
+
+OPEN_PATHS = ("/health", "/docs", "/openapi.json")
+OPEN_FOLDERS = ("/docs/", "/static-offline-docs/")  # what the page /docs loads
+FORM_PATHS = ("/upload", "/jobChangeOutfit")
+"""Paths whose bodies are read as they come, by `bounded_chunks`."""
+
+
+class AccessGate:
+    """Passes a request on to `application` with the user that its key stands for, or answers 401, 408 or 413.
+
+    The user is `scope["state"]["acts_for"]`, "*" for a key of every user; see `check_acts_for`.
+    """
+
+    def __init__(self, application: Application, *, keys: AccessKeys) -> None:
+        self._application = application
+        self._keys = [(user, key.encode()) for user, key in keys]
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._application(scope, receive, send)
+        headers, path = dict(scope["headers"]), scope["path"]
+        if path not in OPEN_PATHS and not path.startswith(OPEN_FOLDERS):
+            user = self._user_of(headers.get(b"authorization", b""))
+            if user is None:
+                unauthorized = "the header Authorization: Bearer does not have a key of IMAGES_KEYS"
+                return await refuse(send, 401, unauthorized, (b"www-authenticate", b"Bearer"))
+            scope.setdefault("state", {})["acts_for"] = user
+        bodiless = b"content-length" not in headers and b"transfer-encoding" not in headers
+        if bodiless or (path in FORM_PATHS and scope["method"] == "POST"):
+            return await self._application(scope, receive, send)
+        return await self._with_body(scope, receive, send)
+
+    async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await read_body(dict(scope["headers"]), receive, LARGEST_BODY)
+        except TimeoutError:
+            too_slow = f"the body did not arrive within {BODY_S:g} s"
+            return await refuse(send, 408, too_slow, (b"connection", b"close"))
+        except TooLarge:
+            return await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes", (b"connection", b"close"))
+        if body is None:
+            return None  # the client is gone
+        given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_given() -> Message:
+            return given.pop() if given else await receive()
+
+        return await self._application(scope, receive_given, send)
+
+    def _user_of(self, authorization: bytes) -> str | None:
+        """Return the user whose key this is, or None. Every key is compared, each in a time that tells nothing."""
+        scheme, _, given = authorization.partition(b" ")
+        given, found = given.strip(b" "), None
+        for user, key in self._keys:
+            if hmac.compare_digest(given, key):
+                found = user
+        return found if scheme.lower() == b"bearer" else None
+
+
+# --- who may do what ------------------------------------------------------------------------------------------------
+
+
+def acts_for(request: Request) -> str:
+    """Return the user that the request's key stands for, or "*"."""
+    return str(request.scope["state"]["acts_for"])
+
+
+def may(acting: str, user_id: str) -> bool:
+    """Return whether a key that stands for `acting` acts for this user."""
+    return acting in (EVERYBODY, user_id)
+
+
+def check_acts_for(acting: str, user_id: str) -> None:
+    """Raises HTTPException (403) if a key that stands for `acting` does not act for this user."""
+    if not may(acting, user_id):
+        raise HTTPException(403, "the key stands for another userId")
+
+
+# --- large bodies ---------------------------------------------------------------------------------------------------
+
+
+class BodyRefused(MultiPartException):
+    """The body is too large (413), has too many parts (413), or comes too slowly (408)."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class ClientGone(MultiPartException):
+    """The client closed the connection; nobody reads an answer."""
+
+
+async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield the body as it comes. Raises BodyRefused, with no more read than `limit` bytes, and ClientGone.
+
+    The client has BODY_S seconds, and more for what it has sent at SLOWEST bytes a second or faster.
+    """
+    announced = headers.get("content-length", "0")
+    if not (announced.isascii() and announced.isdigit()) or len(announced) > 15 or int(announced) > limit:
+        raise BodyRefused(413, f"the body is larger than {limit} bytes")
+    size, loop = 0, asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        try:
+            async with asyncio.timeout_at(began + BODY_S + size / SLOWEST):
+                message = await receive()
+        except TimeoutError:
+            raise BodyRefused(408, f"the body came too slowly: {size} bytes in {loop.time() - began:.0f} s") from None
+        if message["type"] != "http.request":
+            raise ClientGone("the client is gone")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyRefused(413, f"the body is larger than {limit} bytes")
+        yield chunk
+        if not message.get("more_body", False):
+            return

@@ -1,0 +1,144 @@
+"""The API as a process: routes, dispatcher and sweeper on the same services."""
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from typing import NamedTuple, TextIO
+from uuid import uuid4
+
+from retake.clock import Clock, SystemClock
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.images.api import ApiParts, images_app
+from retake.images.cleanup import CleanUp
+from retake.images.dispatcher import Dispatcher
+from retake.images.health import ServiceHealth
+from retake.images.intake import JobIntake
+from retake.images.redis_calls import RedisAway
+from retake.images.results import JobResults
+from retake.images.settings import ImagesSettings, load_images_settings
+from retake.images.start import ImageServices, check_services, open_services
+from retake.images.sweeper import Sweeper
+from retake.images.unfinished import Unfinished
+from retake.images.uploads import Uploads
+from retake.serving.bounded_calls import BoundedCalls, NotInTime
+from retake.serving.server import ApiServer, address_of, listen
+from retake.ticking.process import owner
+
+NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL", "IMAGES_KEYS")
+"""The variables that the API cannot start without."""
+
+FILE_S = 8.0
+"""Seconds that a request waits for a call of the bucket: an answer is due within ten."""
+
+MOST_FILE_CALLS = 64
+GRACE_S = 15
+"""Seconds that requests under way may take to end after a signal: longer than any waits for a service."""
+
+_PIECE_S = 0.1
+
+_log = getLogger(__name__)
+
+
+class ApiOptions(NamedTuple):
+    """What the command line says."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    check: bool = False
+
+
+def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] | None = None) -> ApiParts:
+    """Return what the routes work with; `sweep` is called each cycle, by default that of a Sweeper."""
+    settings = services.settings.images
+    unfinished = Unfinished()
+    files = BoundedCalls("the bucket", seconds=FILE_S, most=MOST_FILE_CALLS)
+    cleanup = CleanUp(services.store, services.bucket, services.table)
+    uploads = Uploads(services.store, services.bucket, files, unfinished, settings.result_grace_seconds)
+    sweep = sweep or Sweeper(services, cleanup, clock).sweep
+
+    def sweep_all() -> None:
+        sweep()
+        try:
+            uploads.sweep()
+        except (RedisAway, NotInTime) as error:
+            _log.info("uploads that were answered go later: %s", error)
+
+    name = f"{owner()}:{uuid4().hex}"
+    dispatcher = Dispatcher(settings, services.store, name, unfinished=unfinished, sweep=sweep_all)
+    return ApiParts(
+        settings=services.settings,
+        intake=JobIntake(services, files, unfinished),
+        results=JobResults(services, files, cleanup, dispatcher, unfinished),
+        uploads=uploads,
+        dispatcher=dispatcher,
+        health=ServiceHealth(services, dispatcher),
+        table=services.table,
+    )
+
+
+def run_api(
+    options: ApiOptions, environ: Mapping[str, str], *, signals: Callable[[], int], out: TextIO = sys.stdout
+) -> int:
+    """Serve until `signals()`, the number of signals so far, is not 0, and return the exit code.
+
+    "Listening on URL" goes to `out` once requests are served. Raises PortTaken, SettingsError, ServicesAway.
+    """
+    settings = load_images_settings(environ, NEEDED)
+    for warning in settings.warnings:
+        _log.warning("%s", warning)
+    if options.check:
+        return _checked(settings, signals)
+    with listen(options.host, options.port, settings=("--host", "--port")) as listener:
+        clock = SystemClock()
+        services = open_services(settings, "retake images api", with_table=True, clock=clock)
+        try:
+            if not _check(services, signals):
+                return ExitCode.OK
+            parts = api_parts(services, clock)
+
+            def announce() -> None:
+                print(f"Listening on {address_of(listener, options.host)}", file=out, flush=True)
+
+            server = ApiServer(images_app(parts), listener, signals=signals, announce=announce, grace_s=GRACE_S)
+            parts.dispatcher.start()
+            try:
+                server.serve_until_stopped()
+            finally:
+                parts.dispatcher.stop()
+                parts.dispatcher.close()
+        finally:
+            services.close()
+    return ExitCode.OK
+
+
+def _checked(settings: ImagesSettings, signals: Callable[[], int]) -> int:
+    services = open_services(settings, "retake images api --check", with_table=True)
+    try:
+        if _check(services, signals):
+            _log.info("Redis, RabbitMQ, the bucket%s: all is well", " and PostgreSQL" if services.table else "")
+    finally:
+        services.close()
+    return ExitCode.OK
+
+
+def _check(services: ImageServices, signals: Callable[[], int]) -> bool:
+    """Wait for the services; return False if a signal came first. Raises ServicesAway, SettingsError, StateError."""
+    failed: list[RetakeError] = []
+
+    def check() -> None:
+        try:
+            check_services(services)
+        except RetakeError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=check, name="check", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_PIECE_S)
+        if signals():
+            return False
+    if failed:
+        raise failed[0]
+    return True

@@ -1,0 +1,53 @@
+"""Cleaning up: what a job has in PostgreSQL, in the bucket and in Redis goes."""
+
+from retake.bucket import Bucket
+from retake.images.jobs import ImageJob, JobStatus, is_job_id
+from retake.images.objects import remove_files
+from retake.images.store import JobStore
+from retake.images.table import JobTable
+
+DELETED = "deleted by its user"
+
+
+class CleanUp:
+    """Removes jobs, in an order that is safe at each step and against everybody else who is at work.
+
+    1. The row of jobs2 ends: completed, or failed with the reason. As long as a row is pending, a sweeper may bring
+       its job in; so the row ends while the hash is still there, and nothing is executed a second time.
+    2. A job that has ended: its files, then Redis. Whoever dies in between leaves the hash, and with it the job in a
+       set that a sweeper reads, which cleans up again.
+       A job that is under way (its user deletes it): Redis, then its files. Without its hash its worker can no longer
+       write "ready", and removes the picture that it has just saved. Whoever dies in between leaves files without a
+       hash, which a sweeper removes once they are older than IMAGES.orphan_after_seconds; so goes what a worker saves
+       in the very moment of the removal.
+
+    Done again, or by several at once, it does the rest.
+    """
+
+    def __init__(self, store: JobStore, bucket: Bucket, table: JobTable | None) -> None:
+        self._store, self._bucket, self._table = store, bucket, table
+
+    def clean(self, job_id: str) -> None:
+        """Remove the job at once, whatever its status; nothing happens if there is none.
+
+        Raises RedisAway, StorageError, TableAway: then a part of it may be there still, and is removed later.
+        """
+        job = self._store.get(job_id)
+        if job is None:
+            if is_job_id(job_id):
+                self._store.settle(job_id)
+            return
+        if job.in_table and self._table is not None:
+            self._end_row(self._table, job)
+        if job.under_way:
+            self._store.remove(job_id)
+            remove_files(self._bucket, job_id)
+        else:
+            remove_files(self._bucket, job_id)
+            self._store.remove(job_id)
+
+    def _end_row(self, table: JobTable, job: ImageJob) -> None:
+        if job.status == JobStatus.READY:
+            table.completed(job.job_id, job.output_r2_key, job.executed_by)
+        else:
+            table.failed(job.job_id, job.error if job.status == JobStatus.FAILED else DELETED)

@@ -1,0 +1,126 @@
+"""Calls of one ComfyUI server for a job: patient with a server that is silent for a while, and ended with the job."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from logging import getLogger
+from time import monotonic
+from typing import NamedTuple, TypeVar
+
+from retake.errors import Code, ErrorClass, PollFailed, Refused, TaskFailed
+from retake.images import objects
+from retake.images.held_job import HeldJob, JobLost
+from retake.images.settings import ImageJobSettings
+from retake.vendors import ImageFile, ImageServer, PromptEvents, PromptPhase, PromptState
+from retake.vendors.http import bare
+
+MOST_FILES = 10
+"""Files of a prompt that are looked at for a picture."""
+
+_ASK_AGAIN_S = 1.0  # from one request that failed to the next
+_SLICES = 10  # looks at whether a prompt has left the server's queue, within its time
+_LONGEST_QUEUE = 10  # times the time that an attempt may take: how long a prompt may wait for its turn
+
+T = TypeVar("T")
+
+_log = getLogger(__name__)
+
+
+class MadePicture(NamedTuple):
+    """What an attempt came to."""
+
+    data: bytes
+    kind: objects.PictureKind
+    server_url: str
+
+
+class ServerCalls:
+    """Calls of `server` for the job `held`. Each may raise JobLost, JobInterrupted, and PollFailed once the server has
+    given no usable answer for `worker_silence_seconds`."""
+
+    def __init__(self, server: ImageServer, held: HeldJob, settings: ImageJobSettings) -> None:
+        self.server, self._held, self._settings = server, held, settings
+        self._silence_s = settings.worker_silence_seconds
+
+    def state(self, prompt_id: str) -> PromptState:
+        """Return the state of a prompt. Raises PollFailed."""
+        return self.asked(lambda: self.server.state(prompt_id))
+
+    def followed(self, prompt_id: str, events: PromptEvents) -> PromptState:
+        """Return the state of a prompt once it has ended, or when its time is over as it is then.
+
+        Its time does not run while it waits for its turn, unless that takes much too long. Raises PollFailed once the
+        server has been silent for too long.
+        """
+        limit_s = self._settings.comfyui_timeout_seconds
+        began = since = heard = monotonic()
+        while True:
+            slice_s = max(0.0, min(limit_s / _SLICES, since + limit_s - monotonic()))
+            try:
+                state = self.server.wait(
+                    prompt_id, events, timeout_s=slice_s, silence_s=self._silence_s, meanwhile=self._held.check
+                )
+            except PollFailed:
+                if monotonic() - heard >= self._silence_s:
+                    raise
+                self._held.pause(min(_ASK_AGAIN_S, self._silence_s))
+                continue
+            except JobLost as lost:
+                if lost.gone:  # its user has deleted it: nobody waits for the picture any more
+                    with suppress(PollFailed):
+                        self.server.cancel(prompt_id)
+                raise
+            heard = monotonic()
+            if state.phase is PromptPhase.WAITING and heard - began < limit_s * _LONGEST_QUEUE:
+                since = heard
+            if not state.running or heard - since >= limit_s:
+                return state
+
+    def cancelled(self, prompt_id: str) -> PromptState:
+        """Cancel a prompt whose time is over, and return its state if it has ended well meanwhile."""
+        self.asked(lambda: self.server.cancel(prompt_id))
+        state = self.state(prompt_id)
+        if state.phase is PromptPhase.DONE:
+            return state
+        limit_s = self._settings.comfyui_timeout_seconds
+        raise TaskFailed(
+            Code.TIMEOUT, f"ComfyUI at {bare(self.server.url)} took longer than {limit_s:g} s, and was stopped"
+        )
+
+    def picture(self, files: tuple[ImageFile, ...]) -> MadePicture:
+        """Return the first of the files that is a picture. Raises TaskFailed."""
+        for file in files[:MOST_FILES]:
+            data = self._viewed(file)
+            kind = objects.picture_of(data)
+            if kind:
+                return MadePicture(data, kind, self.server.url)
+        raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} made no PNG, JPEG or WebP")
+
+    def _viewed(self, file: ImageFile) -> bytes:
+        try:
+            return self.asked(lambda: self.server.view(file))
+        except PollFailed as error:
+            if not self.server.alive():
+                raise
+            raise TaskFailed(error.code, str(error)) from None  # the server answers, but this file cannot be had
+
+    def asked(self, work: Callable[[], T]) -> T:
+        """Return what a server answers; it has `worker_silence_seconds` for it. Raises PollFailed."""
+        began = monotonic()
+        while True:
+            self._held.check()
+            try:
+                return work()
+            except PollFailed as error:
+                if monotonic() - began >= self._silence_s:
+                    raise
+                _log.info("it is asked again: %s", error)
+            self._held.pause(min(_ASK_AGAIN_S, self._silence_s / 5))
+
+    def uploaded(self, name: str, data: bytes) -> str:
+        """Store a picture; return the name that a graph loads it by. Raises Refused if the server does not want it."""
+        try:
+            return self.asked(lambda: self.server.upload(name, data))
+        except PollFailed as error:
+            if error.error_class is ErrorClass.BUSINESS:
+                raise Refused(error.code, str(error)) from None
+            raise

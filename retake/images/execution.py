@@ -1,0 +1,259 @@
+"""One job on ComfyUI, from its claim to its picture in the bucket: docs/images.md, section "Worker".
+
+What has been begun is on record in the job's hash before it begins, and the server is asked what became of it before
+anything is begun again. So a worker may die between any two lines of this file, and the job is executed once.
+"""
+
+from contextlib import suppress
+from logging import getLogger
+from random import Random
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from retake.attempts import repeating
+from retake.bucket import Bucket
+from retake.bucket.contract import NotFound
+from retake.errors import (
+    Code,
+    CodedError,
+    ErrorClass,
+    OutcomeUnknown,
+    PollFailed,
+    Refused,
+    StorageError,
+    beginning,
+    redact,
+)
+from retake.foreign_text import one_line
+from retake.images import objects
+from retake.images.comfyui_calls import MadePicture, ServerCalls
+from retake.images.comfyui_servers import ComfyServers
+from retake.images.graphs import Graph, Graphs
+from retake.images.held_job import HeldJob, JobLost
+from retake.images.jobs import ImageJob, JobStatus, JobType
+from retake.images.settings import ImageJobSettings
+from retake.retrying.backoff import Exponential
+from retake.retrying.policy import GiveUp, RetryPolicy
+from retake.vendors import ImageServer, PromptEvents, PromptPhase, PromptState
+from retake.vendors.comfyui import prompt_id_of
+from retake.vendors.http import bare
+
+LONGEST_ERROR = 500  # characters
+
+_SETTLE_S = 1.0  # within which a prompt whose answer was lost may still turn up
+_NO_SERVER_S = 0.5  # from one look for a living server to the next
+_GONE_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 60.0)  # before a prompt that the server has forgotten is sent again
+
+_log = getLogger(__name__)
+
+
+class ExecutionRoom(NamedTuple):
+    """What the executions of a worker share."""
+
+    worker: str  # its name
+    settings: ImageJobSettings
+    bucket: Bucket
+    servers: ComfyServers
+    graphs: Graphs
+    random: Random
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """When a failed execution is repeated."""
+        chosen = self.settings
+        return RetryPolicy(max_retries=chosen.task_execution_max_retries, backoff=Exponential(chosen.retry_seconds))
+
+
+class JobExecution:
+    """Executes `job`, which is claimed as `held`."""
+
+    def __init__(self, room: ExecutionRoom, job: ImageJob, held: HeldJob) -> None:
+        self._room, self._job, self._held = room, job, held
+        self._inputs: dict[str, bytes] = {}
+        self._avoid = ""  # the server that was left last
+        self._recorded = job.attempt if job.comfyui_server else 0  # the last attempt that may be on a server
+
+    def run(self) -> bool:
+        """Make the picture; return True if the job is ready, False if it has failed.
+
+        Raises JobLost, JobInterrupted: then it goes on elsewhere.
+        """
+        attempt, before = max(1, self._job.attempt), self._job.attempts_before
+        while True:
+            try:
+                made = self._made(attempt)
+            except CodedError as error:
+                decision = self._room.policy.decide(error, attempt - before, self._room.random.random)
+                if isinstance(decision, GiveUp):
+                    return self._fail(error, attempt)
+                _log.warning("attempt %d failed, the next one comes in %g s: %s", attempt, decision.after_s, error)
+                self._held.update({"status": JobStatus.WAITING})
+                self._held.pause(decision.after_s)
+                attempt = decision.attempt + before
+            else:
+                self._keep(made)
+                return True
+
+    # --- one attempt ------------------------------------------------------------------------------------------------
+
+    def _made(self, attempt: int) -> MadePicture:
+        """Return the picture of an attempt, on whichever server.
+
+        Raises TaskFailed and others if the attempt failed; that a server is away, or was restarted, is no failure.
+        """
+        url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
+        gone = repeating(*_GONE_PAUSES_S)
+        while True:
+            server = self._room.servers.at(url) if url else self._next_server()
+            try:
+                made = self._on(server, attempt)
+            except PollFailed as error:
+                self._leave(server, error)
+            except Refused as error:
+                if error.error_class is ErrorClass.BUSINESS:
+                    raise
+                self._leave(server, error)
+            else:
+                if made is not None:
+                    return made
+                _log.info("%s does not know the prompt: it is sent again", bare(server.url))
+                self._held.pause(next(gone))
+                url = server.url
+                continue
+            url, self._avoid = "", server.url
+
+    def _next_server(self) -> ImageServer:
+        """Return the server whose turn it is; wait while there is none."""
+        self._held.update({"status": JobStatus.WAITING})
+        told = False
+        while (server := self._room.servers.next(self._avoid)) is None:
+            if not told:
+                told = True
+                _log.warning("no ComfyUI server answers: the job waits")
+            self._held.pause(_NO_SERVER_S)
+        return server
+
+    def _leave(self, server: ImageServer, error: CodedError) -> None:
+        """Go to another server; what is on this one stays on record until the other one is asked."""
+        self._held.check()
+        _log.warning("ComfyUI at %s is given up for now: %s", bare(server.url), error)
+        self._room.servers.missed(server.url)
+
+    def _on(self, server: ImageServer, attempt: int) -> MadePicture | None:
+        """Return the picture of an attempt on one server, or None if that has forgotten the prompt."""
+        prompt_id, calls = prompt_id_of(self._job.job_id, attempt), ServerCalls(server, self._held, self._room.settings)
+        lost: OutcomeUnknown | None = None
+        with server.listen(self._held.token) as events:
+            state = calls.state(prompt_id) if attempt <= self._recorded else _UNKNOWN
+            if state.running:
+                self._record(server, attempt)
+            if state.phase is PromptPhase.GONE:
+                lost = self._submit(calls, attempt)
+                state = _BEGUN
+            if state.running:
+                state = calls.followed(prompt_id, events)
+        if state.phase is PromptPhase.GONE and lost:
+            state = self._settled(calls, prompt_id, events, lost)
+        if state.phase is PromptPhase.GONE:
+            return None
+        if state.running:
+            state = calls.cancelled(prompt_id)
+        if state.failure:
+            raise state.failure
+        return calls.picture(state.files)
+
+    def _record(self, server: ImageServer, attempt: int) -> None:
+        """Save where the prompt is, or will be in a moment."""
+        prompt_id = prompt_id_of(self._job.job_id, attempt)
+        self._held.update(
+            {
+                "status": JobStatus.PROCESSING,
+                "attempt": str(attempt),
+                "prompt_id": prompt_id,
+                "comfyui_server": server.url,
+            }
+        )
+        self._recorded = attempt
+
+    def _submit(self, calls: ServerCalls, attempt: int) -> OutcomeUnknown | None:
+        """Send the prompt; return the error if its answer was lost."""
+        prompt_id, graph = prompt_id_of(self._job.job_id, attempt), self._graph(calls, attempt)
+        self._record(calls.server, attempt)  # nothing comes between: this is what makes sure that the job is its own
+        try:
+            calls.server.submit(graph, prompt_id, self._held.token)
+        except OutcomeUnknown as error:
+            _log.warning("%s", error)
+            return error
+        return None
+
+    def _settled(self, calls: ServerCalls, prompt_id: str, events: PromptEvents, lost: OutcomeUnknown) -> PromptState:
+        """Return the state of a prompt whose answer was lost, and which was not to be found: it may still turn up."""
+        self._held.pause(_SETTLE_S)
+        state = calls.state(prompt_id)
+        if state.phase is PromptPhase.GONE and lost.error_class is ErrorClass.CRITICAL:
+            raise lost  # whatever answers there, sending it again would help as little
+        return calls.followed(prompt_id, events) if state.running else state
+
+    # --- what goes in, and what comes out ---------------------------------------------------------------------------
+
+    def _graph(self, calls: ServerCalls, attempt: int) -> Graph:
+        job, graphs = self._job, self._room.graphs
+        if job.type != JobType.OUTFIT:
+            return graphs.of_text(job, attempt)
+        person = self._uploaded(calls, "person", job.person_image_r2_key)
+        garment = self._uploaded(calls, "garment", job.garment_image_r2_key)
+        return graphs.of_outfit(job, attempt, person, garment)
+
+    def _uploaded(self, calls: ServerCalls, which: str, key: str) -> str:
+        """Give a picture to the server; return the name that the graph loads it by. Raises Refused if it is useless."""
+        data = self._inputs.get(which)
+        if data is None:
+            data = self._inputs[which] = self._input(which, key)
+        kind = objects.picture_of(data)
+        if kind is None:
+            raise Refused(Code.INVALID_INPUT, f"the picture of the {which} is no PNG, JPEG or WebP")
+        return calls.uploaded(f"{self._job.job_id}_{which}.{kind.ending}", data)
+
+    def _input(self, which: str, key: str) -> bytes:
+        missing = Refused(Code.MISSING, f"the picture of the {which} is gone: make a new job")
+        if not key.startswith(objects.folder_of(self._job.job_id)):
+            raise missing
+        try:
+            return self._held.patiently(lambda: self._room.bucket.read(key), StorageError)[0]
+        except NotFound:
+            raise missing from None
+
+    def _keep(self, made: MadePicture) -> None:
+        """Save the picture, and then that the job is ready. A picture without a job is removed again."""
+        key, bucket = objects.output_key(self._job.job_id, made.kind), self._room.bucket
+        try:
+            self._held.patiently(lambda: objects.save(bucket, key, made.data), StorageError)
+            executed_by = f"{self._room.worker} @ {place_of(made.server_url)}"
+            self._held.end_ready(key, made.kind.media_type, executed_by)
+        except JobLost as lost:
+            if lost.gone:
+                with suppress(StorageError):  # then the sweeper removes it
+                    objects.remove(bucket, [key])
+            raise
+        _log.info("the picture is saved as %s", key)
+
+    def _fail(self, error: CodedError, attempt: int) -> bool:
+        _log.error("the job has failed: %s", error)
+        tried = f" (attempt {attempt})" if attempt > 1 else ""
+        self._held.end_failed(in_a_sentence(str(error)) + tried)
+        return False
+
+
+def in_a_sentence(error: str) -> str:
+    """Return an error as a job's hash has it: bounded, on one line, without secrets."""
+    return one_line(redact(beginning(error)))[:LONGEST_ERROR]
+
+
+def place_of(url: str) -> str:
+    """Return host:port of a server."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+_UNKNOWN, _BEGUN = PromptState(PromptPhase.GONE), PromptState(PromptPhase.WAITING)

@@ -1,0 +1,135 @@
+"""A job that this worker has claimed: a thread keeps it, and work on it ends when it is another's or a stop is due."""
+
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from threading import Event, Thread
+from time import monotonic
+from types import TracebackType
+from typing import Self, TypeVar
+
+from retake.attempts import repeating
+from retake.errors import RetakeError, in_words
+from retake.images.claims import JobClaims, Still
+from retake.images.redis_calls import RedisAway
+
+PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
+"""Seconds between tries while Redis or the bucket are away; the last one for ever."""
+
+_LEAVE_S = 2.0
+
+T = TypeVar("T")
+
+_log = getLogger(__name__)
+
+
+class JobLost(Exception):
+    """The job is another worker's, or has ended, or is gone: nothing more is done for it."""
+
+    def __init__(self, still: Still) -> None:
+        super().__init__(still.value)
+        self.gone = still is Still.GONE
+
+
+class JobInterrupted(Exception):
+    """The worker is asked to stop: the job is given back."""
+
+
+class HeldJob:
+    """The job `job_id`, claimed as `token`; while it is entered, the claim is renewed each third of `silence_s`."""
+
+    def __init__(self, claims: JobClaims, job_id: str, token: str, silence_s: float) -> None:
+        self.job_id, self.token = job_id, token
+        self._claims, self._silence_s = claims, silence_s
+        self._woken, self._left = Event(), Event()
+        self._lost: Still | None = None
+        self._halted = False
+        self._thread = Thread(target=self._keep, name=f"claim {job_id[:8]}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left.set()
+
+    def check(self) -> None:
+        """Raise JobLost or JobInterrupted if the job must not be gone on with. It asks nobody."""
+        if self._lost is not None:
+            raise JobLost(self._lost)
+        if self._halted:
+            raise JobInterrupted
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises JobLost, JobInterrupted, as soon as it is known."""
+        self._woken.wait(seconds)
+        self.check()
+
+    def halt(self) -> None:
+        """Let the next `check` raise JobInterrupted. For other threads."""
+        self._halted = True
+        self._woken.set()
+
+    def update(self, fields: Mapping[str, str]) -> None:
+        """Write fields of the job. When this returns, the job was its own just before, for long enough for one call.
+
+        Raises JobLost, JobInterrupted.
+        """
+        while True:
+            began = monotonic()
+            self._mine(self.patiently(lambda: self._claims.update(self.job_id, self.token, self._silence_s, fields)))
+            if monotonic() - began < self._silence_s / 3:  # else this process was stopped, or Redis took its time
+                return
+
+    def end_ready(self, output_r2_key: str, image_type: str, executed_by: str) -> None:
+        """Move the job to ready, with its picture. Raises JobLost, JobInterrupted."""
+        given = (self.job_id, self.token, output_r2_key, image_type, executed_by)
+        self._mine(self.patiently(lambda: self._claims.end_ready(*given)))
+
+    def end_failed(self, error: str) -> None:
+        """Move the job to failed, with the reason. Raises JobLost, JobInterrupted."""
+        self._mine(self.patiently(lambda: self._claims.end_failed(self.job_id, self.token, error)))
+
+    def give_back(self) -> None:
+        """Let another worker have the job: it is pending. While Redis is away the claim ends by itself."""
+        self._left.set()
+        self._thread.join(_LEAVE_S)
+        try:
+            self._claims.give_back(self.job_id, self.token)
+        except RedisAway as error:
+            _log.warning("the job is not given back, it stays claimed for %g s: %s", self._silence_s, error)
+
+    def patiently(self, work: Callable[[], T], away: type[RetakeError] = RedisAway) -> T:
+        """Return what `work` returns, and repeat it as long as it raises `away`. Raises JobLost, JobInterrupted."""
+        told = ""
+        for pause in repeating(*PAUSES_S):
+            self.check()
+            try:
+                return work()
+            except away as error:
+                if in_words(error) != told:
+                    told = in_words(error)
+                    _log.warning("the job waits: %s", told)
+                self.pause(pause)
+        raise AssertionError
+
+    def _mine(self, still: Still) -> None:
+        if still is not Still.DONE:
+            self._lose(still)
+            raise JobLost(still)
+
+    def _lose(self, still: Still) -> None:
+        self._lost = still
+        self._woken.set()
+
+    def _keep(self) -> None:
+        while not self._left.wait(self._silence_s / 3):
+            try:
+                still = self._claims.renew(self.job_id, self.token, self._silence_s)
+            except RedisAway as error:
+                _log.debug("the claim is not renewed, it is tried again: %s", error)
+                continue
+            if still is not Still.DONE and not self._left.is_set():
+                self._lose(still)
+                return

@@ -1,0 +1,69 @@
+"""The files of jobs in the bucket: pictures that came with a job, and the one that it made."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from retake.bucket import ANY, Bucket
+
+FOLDER = "jobs/"
+
+
+class PictureKind(NamedTuple):
+    """What the first bytes of a file say that it is."""
+
+    ending: str  # of its name, without the dot
+    media_type: str
+
+
+_PNG, _JPEG, _WEBP = (
+    PictureKind("png", "image/png"),
+    PictureKind("jpg", "image/jpeg"),
+    PictureKind("webp", "image/webp"),
+)
+
+
+def picture_of(data: bytes) -> PictureKind | None:
+    """Return the kind of picture, or None if it is no PNG, JPEG or WebP. Only the first bytes are looked at."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return _PNG
+    if data.startswith(b"\xff\xd8\xff"):
+        return _JPEG
+    return _WEBP if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def media_type_of(key: str) -> str:
+    """Return the media type that the ending of a key stands for."""
+    ending = key.rpartition(".")[2].lower()
+    known = {it.ending: it.media_type for it in (_PNG, _JPEG, _WEBP)} | {"jpeg": _JPEG.media_type}
+    return known.get(ending, "application/octet-stream")
+
+
+def folder_of(job_id: str) -> str:
+    """Return what the keys of all files of a job begin with."""
+    return f"{FOLDER}{job_id}/"
+
+
+def output_key(job_id: str, kind: PictureKind) -> str:
+    """Return the key of the picture that a job made."""
+    return f"{folder_of(job_id)}output.{kind.ending}"
+
+
+def input_key(job_id: str, which: str, kind: PictureKind) -> str:
+    """Return the key of a picture that came with a job; `which` is "person" or "garment"."""
+    return f"{folder_of(job_id)}input_{which}.{kind.ending}"
+
+
+def save(bucket: Bucket, key: str, data: bytes) -> None:
+    """Write a file; the same key again replaces it. Raises StorageError."""
+    bucket.write(key, data, ANY)
+
+
+def remove_files(bucket: Bucket, job_id: str) -> None:
+    """Delete all files of a job. Raises StorageError; again, it does the rest."""
+    remove(bucket, [entry.key for entry in bucket.list(folder_of(job_id))])
+
+
+def remove(bucket: Bucket, keys: Iterable[str]) -> None:
+    """Delete these files. Raises StorageError."""
+    for key in keys:
+        bucket.delete(key)

@@ -1,0 +1,62 @@
+"""Which workers are there: each tells it in Redis, in a key that goes when the worker is silent."""
+
+import json
+from typing import NamedTuple
+
+from retake.images.redis_calls import RedisCalls, milliseconds
+from retake.strict_json import parse
+
+_PREFIX = "jobs:worker:"
+
+
+class WorkerPresence(NamedTuple):
+    """What a worker tells of itself."""
+
+    name: str
+    queue: str
+    address: str  # host:port of its HTTP
+    consuming: bool = False
+    job: str = ""  # the id of the job that it works on
+    since: str = ""  # ISO 8601, UTC: when it began
+    comfyui: tuple[str, ...] = ()  # URLs of the servers that it finds alive
+
+
+class Presence:
+    """The workers by name. Every method may raise RedisAway.
+
+    presence = Presence(store)
+    presence.tell(WorkerPresence("A", "TextQueue", "127.0.0.1:8090"), ttl_s=30)
+    """
+
+    def __init__(self, calls: RedisCalls) -> None:
+        self._calls = calls
+
+    def tell(self, worker: WorkerPresence, ttl_s: float) -> None:
+        """Say that this worker is there, for `ttl_s` seconds."""
+        told = json.dumps(worker._asdict())
+        self._calls.ask(lambda: self._calls.client.set(_PREFIX + worker.name, told, px=milliseconds(ttl_s)))
+
+    def forget(self, name: str) -> None:
+        """Say that this worker has ended."""
+        self._calls.ask(lambda: self._calls.client.delete(_PREFIX + name))
+
+    def all(self) -> list[WorkerPresence]:
+        """Return the workers, by name. It looks through all keys of Redis: for people, not for each request."""
+        client = self._calls.client
+        names = sorted(self._calls.ask(lambda: list(client.scan_iter(match=f"{_PREFIX}*", count=1000))))
+        told = self._calls.ask(lambda: client.mget(names)) if names else []
+        return [worker for text in told if (worker := _worker(text))]
+
+
+def _worker(text: str | None) -> WorkerPresence | None:
+    """Read what a worker told; None if it is gone meanwhile, or is nothing that we wrote."""
+    try:
+        told = parse(text or "")
+    except ValueError:
+        return None
+    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+        return None
+    texts = {name: str(told.get(name) or "") for name in ("name", "queue", "address", "job", "since")}
+    alive = told.get("comfyui")
+    servers = tuple(str(it) for it in alive) if isinstance(alive, list) else ()
+    return WorkerPresence(**texts, consuming=told.get("consuming") is True, comfyui=servers)

@@ -1,0 +1,85 @@
+"""Calls of Redis: bounded in time, repeated once, and what their errors mean."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.commands.core import Script
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from retake.clock import Clock
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.images.jobs import iso
+
+ANSWER_S = 3.0
+"""Seconds within which Redis answers. A broken connection is tried once more, so that a call ends within twice that."""
+
+REST_S = 0.5
+"""Seconds after a failure in which every call fails at once: else callers that wait for a thread would wait many times
+as long as one call does."""
+
+
+class RedisAway(RetakeError):
+    """Redis did not answer as it should. Whether what was asked for was done is unknown; every call can be repeated."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+def open_redis(url: str) -> Redis:
+    """Return a client that is not connected yet, safe to use from many threads."""
+    return Redis.from_url(
+        url,
+        decode_responses=True,
+        encoding_errors="replace",
+        socket_timeout=ANSWER_S,
+        socket_connect_timeout=ANSWER_S,
+        health_check_interval=15,
+        retry=Retry(NoBackoff(), 1),
+        protocol=2,
+    )
+
+
+class RedisCalls:
+    """Runs scripts. Every method may raise RedisAway, may be repeated after it, and is safe for many threads."""
+
+    def __init__(self, client: Redis, clock: Clock) -> None:
+        self.client, self._clock = client, clock
+        self._scripts: dict[str, Script] = {}
+        self._rests_until = 0.0
+
+    def now(self) -> str:
+        """Return the time as hashes have it."""
+        return iso(self._clock.now())
+
+    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run a script (see scripts.py) and return what it returns."""
+        known = self._scripts.get(script)
+        if known is None:
+            known = self._scripts[script] = self.client.register_script(script)
+        return self.ask(lambda: known(keys=keys, args=arguments))
+
+    def ask(self, work: Callable[[], Any]) -> Any:
+        """Return what `work`, which calls Redis, returns."""
+        if time.monotonic() < self._rests_until:
+            raise RedisAway("Redis did not answer a moment ago: check that it runs, and REDIS_URL")
+        try:
+            return work()
+        except RedisError as error:
+            if not isinstance(error, ResponseError):
+                self._rests_until = time.monotonic() + REST_S
+            raise RedisAway(in_short(error)) from None
+
+
+def in_short(error: RedisError) -> str:
+    """Return what is wrong with Redis, without its URL."""
+    kind = "refuses" if isinstance(error, ResponseError) else "does not answer"
+    return f"Redis {kind} ({type(error).__name__}): check that it runs, and REDIS_URL"
+
+
+def milliseconds(seconds: float) -> int:
+    """Return a period as scripts take it: 1 at least."""
+    return max(1, round(seconds * 1000))

@@ -1,0 +1,380 @@
+"""What changes a job in Redis, as Lua scripts: hash and sets change together, and only if the job is where the writer
+believes it to be.
+
+A worker has a job by its claim: `claim` is its token, `claim_until` when it ends unless it is renewed (milliseconds of
+Redis's own clock, so that no two clocks are compared). A claim that ended without being given back is a death of its
+worker, counted in `deaths`. A dispatcher has a result in its memory by `cached_by` and `cached_until`, likewise.
+"""
+
+PENDING = "jobs:status:pending"
+READY = "jobs:status:ready"
+CACHED = "jobs:status:dispatcher_cache_processing"
+FAILED = "jobs:status:failed"
+SETS = (PENDING, READY, CACHED, FAILED)
+
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+"""
+
+_OWN = """
+local claim = redis.call('HGET', KEYS[1], 'claim')
+if claim ~= ARGV[1] then return redis.call('EXISTS', KEYS[1]) == 1 and 'lost' or 'gone' end
+"""
+
+_SETTLE = """
+local function settle(key, id)
+  local status = redis.call('TYPE', key).ok == 'hash' and redis.call('HGET', key, 'status')
+  local under_way = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}
+  local set = ''
+  if status and under_way[status] then set = 'jobs:status:pending' end
+  if status == 'failed' then set = 'jobs:status:failed' end
+  if status == 'ready' then
+    set = 'jobs:status:ready'
+    if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', id) == 1 then
+      set = 'jobs:status:dispatcher_cache_processing'
+    end
+    local output = redis.call('HGET', key, 'output_r2_key')
+    if not output or output == '' then set = 'jobs:status:failed' end
+  end
+  for _, other in ipairs({'pending', 'ready', 'dispatcher_cache_processing', 'failed'}) do
+    local name = 'jobs:status:' .. other
+    if name ~= set then redis.call('SREM', name, id) end
+  end
+  if set ~= '' then redis.call('SADD', set, id) end
+end
+"""
+"""Where a job belongs by its status. One that is ready without a picture is kept in failed, so that it is cleaned up
+one day; one of an unknown status is in no set."""
+
+CREATE = """
+-- KEYS: job, idempotency or ''. ARGV: job id, seconds that the idempotency key counts, field, value, ...
+if KEYS[2] ~= '' then
+  local known = redis.call('GET', KEYS[2])
+  if known then return known end
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+  redis.call('SADD', 'jobs:status:pending', ARGV[1])
+end
+if KEYS[2] ~= '' then redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2]) end
+return ARGV[1]
+"""
+
+WITHDRAW = """
+-- KEYS: job, idempotency or ''. ARGV: job id. Undo CREATE unless a worker has the job already, or another request with
+-- the same idempotency key has sent it, and answered so.
+if redis.call('HGET', KEYS[1], 'status') ~= 'pending' or redis.call('HEXISTS', KEYS[1], 'claim') == 1
+  or redis.call('HEXISTS', KEYS[1], 'sent_at') == 1 then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('SREM', 'jobs:status:pending', ARGV[1])
+if KEYS[2] ~= '' and redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
+return 1
+"""
+
+SENT = """
+-- KEYS: job. ARGV: when. Returns whether there is such a job: from now on WITHDRAW leaves it.
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSETNX', KEYS[1], 'sent_at', ARGV[1])
+return 1
+"""
+
+CLAIM = (
+    """
+-- KEYS: job. ARGV: token, milliseconds, deaths allowed. Returns {what, milliseconds}.
+local status = redis.call('HGET', KEYS[1], 'status')
+if not status then return {'gone', 0} end
+local under_way = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}
+if not under_way[status] then return {'done', 0} end
+"""
+    + _NOW
+    + """
+local claim = redis.call('HGET', KEYS[1], 'claim')
+local left = tonumber(redis.call('HGET', KEYS[1], 'claim_until') or '0') - now
+local what = 'claimed'
+if claim and claim ~= ARGV[1] then
+  if left > 0 then return {'held', left} end
+  if redis.call('HINCRBY', KEYS[1], 'deaths', 1) >= tonumber(ARGV[3]) then what = 'exhausted' end
+end
+redis.call('HSET', KEYS[1], 'claim', ARGV[1], 'claim_until', now + ARGV[2])
+return {what, 0}
+"""
+)
+
+RENEW = (
+    "-- KEYS: job. ARGV: token, milliseconds."
+    + _OWN
+    + _NOW
+    + "redis.call('HSET', KEYS[1], 'claim_until', now + ARGV[2]) return 'done'"
+)
+
+UPDATE = (
+    "-- KEYS: job. ARGV: token, milliseconds, field, value, ..."
+    + _OWN
+    + _NOW
+    + """
+redis.call('HSET', KEYS[1], 'claim_until', now + ARGV[2], unpack(ARGV, 3))
+return 'done'
+"""
+)
+
+GIVE_BACK = (
+    "-- KEYS: job. ARGV: token, updated_at."
+    + _OWN
+    + """
+redis.call('HSET', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2])
+redis.call('HDEL', KEYS[1], 'claim', 'claim_until')
+return 'done'
+"""
+)
+
+END = (
+    """
+-- KEYS: job, set. ARGV: token, job id, field, value, ... (of which one is `ended_by`). Again, it changes nothing.
+if redis.call('HGET', KEYS[1], 'ended_by') == ARGV[1] then return 'done' end
+"""
+    + _OWN
+    + """
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+redis.call('HDEL', KEYS[1], 'claim', 'claim_until')
+redis.call('SREM', 'jobs:status:pending', ARGV[2])
+redis.call('SADD', KEYS[2], ARGV[2])
+return 'done'
+"""
+)
+
+SETTLE = (
+    _SETTLE
+    + """
+-- KEYS: job. ARGV: job id.
+settle(KEYS[1], ARGV[1])
+return 1
+"""
+)
+
+UNCACHE = (
+    _SETTLE
+    + """
+-- KEYS: job. ARGV: job id, dispatcher, or '' for whichever let its time run out. Returns whether it is in ready again.
+if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', ARGV[1]) == 0 then return 0 end
+"""
+    + _NOW
+    + """
+local by = redis.call('HGET', KEYS[1], 'cached_by') or ''
+local till = tonumber(redis.call('HGET', KEYS[1], 'cached_until') or '0')
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  -- gone: it leaves the set below, whose ever it was
+elseif ARGV[2] == '' then
+  if till > now then return 0 end
+elseif by ~= ARGV[2] then
+  return 0
+end
+redis.call('SREM', 'jobs:status:dispatcher_cache_processing', ARGV[1])
+redis.call('HDEL', KEYS[1], 'cached_by', 'cached_until')
+settle(KEYS[1], ARGV[1])
+return redis.call('SISMEMBER', 'jobs:status:ready', ARGV[1])
+"""
+)
+
+CACHE_PAGE = (
+    _SETTLE
+    + """
+-- KEYS: ready. ARGV: cursor, count, dispatcher, milliseconds, how many the dispatcher can take. What is not ready after
+-- all leaves the set. Returns {cursor, {id, user_id, output_r2_key, image_type, ...}} of those that it has now.
+local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local room = tonumber(ARGV[5])
+"""
+    + _NOW
+    + """
+local rows = {}
+for _, id in ipairs(found[2]) do
+  local it = {false, false, false, false}
+  if redis.call('TYPE', id).ok == 'hash' then
+    it = redis.call('HMGET', id, 'status', 'user_id', 'output_r2_key', 'image_type')
+  end
+  if it[1] ~= 'ready' or not it[3] or it[3] == '' then
+    settle(id, id)
+  elseif room > 0 then
+    room = room - 1
+    redis.call('SMOVE', KEYS[1], 'jobs:status:dispatcher_cache_processing', id)
+    redis.call('HSET', id, 'cached_by', ARGV[3], 'cached_until', now + ARGV[4])
+    rows[#rows + 1] = id
+    for n = 2, 4 do rows[#rows + 1] = it[n] or '' end
+  end
+end
+return {found[1], rows}
+"""
+)
+
+UNCACHE_PAGE = (
+    _SETTLE
+    + """
+-- KEYS: the set of cached jobs. ARGV: cursor, count. Those whose dispatcher let their time run out are in ready again.
+local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+"""
+    + _NOW
+    + """
+for _, id in ipairs(found[2]) do
+  local it = {false, false}
+  if redis.call('TYPE', id).ok == 'hash' then it = redis.call('HMGET', id, 'status', 'cached_until') end
+  if it[1] ~= 'ready' then
+    settle(id, id)
+  elseif tonumber(it[2] or '0') <= now then
+    redis.call('SMOVE', KEYS[1], 'jobs:status:ready', id)
+    redis.call('HDEL', id, 'cached_by', 'cached_until')
+  end
+end
+return found[1]
+"""
+)
+
+DELIVERED = """
+-- KEYS: job. ARGV: when. Only the first time counts.
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+return redis.call('HSETNX', KEYS[1], 'delivered_at', ARGV[1])
+"""
+
+REMOVE = """
+-- KEYS: job. ARGV: job id.
+redis.call('SREM', 'jobs:status:pending', ARGV[1])
+redis.call('SREM', 'jobs:status:ready', ARGV[1])
+redis.call('SREM', 'jobs:status:dispatcher_cache_processing', ARGV[1])
+redis.call('SREM', 'jobs:status:failed', ARGV[1])
+return redis.call('DEL', KEYS[1])
+"""
+
+TOUCH = """
+-- KEYS: job. ARGV: updated_at as it was, updated_at as it shall be. Of several sweepers one gets 1.
+if (redis.call('HGET', KEYS[1], 'updated_at') or '') ~= ARGV[1] or redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSET', KEYS[1], 'updated_at', ARGV[2])
+return 1
+"""
+
+REQUEUE = """
+-- KEYS: job. ARGV: job id, updated_at. Returns whether the job is to be done: a failed one begins anew. Its attempts go
+-- on being counted, since each gives a prompt its id, which a ComfyUI server may still know.
+local status = redis.call('HGET', KEYS[1], 'status')
+if not status or status == 'ready' then return 0 end
+if status ~= 'failed' then return 1 end
+local attempt = tonumber(redis.call('HGET', KEYS[1], 'attempt') or '') or 0
+redis.call('HSET', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2], 'error', '', 'attempts_before', attempt,
+  'attempt', attempt + 1)
+redis.call('HDEL', KEYS[1], 'deaths', 'prompt_id', 'comfyui_server', 'ended_by', 'delivered_at', 'claim', 'claim_until')
+redis.call('SREM', 'jobs:status:failed', ARGV[1])
+redis.call('SADD', 'jobs:status:pending', ARGV[1])
+return 1
+"""
+
+PEEK = (
+    """
+-- KEYS: set. ARGV: cursor, count, statuses, and two times: jobs that have one of these statuses, and were changed and
+-- answered later than that, or are claimed, are left out. Times in another form than ours are for the caller to read.
+-- Returns {cursor, {id, status, type, updated_at, delivered_at, claimed, cached, in_table, ...}}.
+local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) == '+00:00' and stamp > than end
+local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+"""
+    + _NOW
+    + """
+local rows = {}
+for _, id in ipairs(found[2]) do
+  local it = {}
+  if redis.call('TYPE', id).ok == 'hash' then
+    it = redis.call('HMGET', id, 'status', 'type', 'updated_at', 'delivered_at', 'claim_until', 'cached_until',
+      'in_table')
+  end
+  local claimed = (tonumber(it[5] or '') or 0) > now
+  local cached = (tonumber(it[6] or '') or 0) > now
+  local calm = #id == 36 and it[1] and string.find(ARGV[3], ' ' .. it[1] .. ' ', 1, true)
+    and (claimed or later(it[3] or '', ARGV[4]) and (not it[4] or later(it[4], ARGV[5])))
+    and (cached or KEYS[1] ~= 'jobs:status:dispatcher_cache_processing')
+  if not calm then
+    rows[#rows + 1] = id
+    for n = 1, 4 do rows[#rows + 1] = it[n] or '' end
+    rows[#rows + 1] = claimed and '1' or ''
+    rows[#rows + 1] = cached and '1' or ''
+    rows[#rows + 1] = it[7] or ''
+  end
+end
+return {found[1], rows}
+"""
+)
+
+STATUSES = """
+-- KEYS: jobs. Returns {whether there is such a key, its status} for each.
+local found = {}
+for n, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  found[n] = {kind ~= 'none' and 1 or 0, kind == 'hash' and redis.call('HGET', key, 'status') or ''}
+end
+return found
+"""
+
+ALLOW = """
+-- KEYS: counter. ARGV: limit, milliseconds. Returns 0, or the milliseconds until the next request is allowed.
+local count = redis.call('INCR', KEYS[1])
+if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+if count <= tonumber(ARGV[1]) then return 0 end
+return math.max(1, redis.call('PTTL', KEYS[1]))
+"""
+
+REFUND = """
+-- KEYS: counter. Undo one ALLOW.
+if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('DECR', KEYS[1]) end
+"""
+
+# --- uploads: what was answered goes after a while, and only if it is still the same ---------------------------------
+
+UPLOADS_OF = "uploads:answered"
+"""The set of users of whom something was answered; `uploads:answered:<user>` has the version and time of each name."""
+
+ANSWERED = (
+    """
+-- KEYS: answers of the user, users. ARGV: user, milliseconds ago, name, version, ... Only the first answer of a version
+-- counts, unless it is to go at once.
+"""
+    + _NOW
+    + """
+for n = 3, #ARGV, 2 do
+  local known = redis.call('HGET', KEYS[1], ARGV[n])
+  local same = known and string.sub(known, string.find(known, ' ', 1, true) + 1) == ARGV[n + 1]
+  if not same or ARGV[2] ~= '0' then
+    redis.call('HSET', KEYS[1], ARGV[n], string.format('%.0f', now - ARGV[2]) .. ' ' .. ARGV[n + 1])
+  end
+end
+if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end
+"""
+)
+
+BEGIN_WRITE = (
+    """
+-- KEYS: writers of the upload, its deleter. ARGV: token, milliseconds. Returns whether it may be written now.
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+"""
+    + _NOW
+    + """
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+)
+
+BEGIN_DELETE = (
+    """
+-- KEYS: answers of the user, writers of the upload, its deleter. ARGV: name, its answer, token, milliseconds. Returns
+-- whether it may be deleted now: nobody writes it or deletes it, and the answer is the one that was read.
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+"""
+    + _NOW
+    + """
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+if redis.call('ZCARD', KEYS[2]) > 0 then return 0 end
+return redis.call('SET', KEYS[3], ARGV[3], 'NX', 'PX', ARGV[4]) and 1 or 0
+"""
+)
+
+END_DELETE = """
+-- KEYS: answers of the user, users, deleter. ARGV: user, name, its answer, token, '1' if the answer is settled.
+if redis.call('GET', KEYS[3]) == ARGV[4] then redis.call('DEL', KEYS[3]) end
+if ARGV[5] == '1' and redis.call('HGET', KEYS[1], ARGV[2]) == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[2]) end
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) end
+"""

@@ -1,0 +1,214 @@
+"""What a process of the image-job service works with, and the check of it at the start (docs/images.md, "Operate")."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from logging import getLogger
+from threading import Thread
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
+
+from retake.bucket import Bucket, open_configured
+from retake.clock import Clock, SystemClock
+from retake.errors import RetakeError, SettingsError, StorageError, in_words
+from retake.exit_codes import ExitCode, most_severe
+from retake.images.messages import TOPOLOGY
+from retake.images.objects import FOLDER
+from retake.images.redis_calls import RedisAway, open_redis
+from retake.images.settings import ImagesSettings, load_images_settings
+from retake.images.store import JobStore
+from retake.images.table import JobTable
+from retake.logs import mask
+from retake.rabbit.broker import Broker, BrokerAway, BrokerRefused
+from retake.serving.environment import load_environment
+
+_PAUSE_S = 0.5  # between two attempts to reach a service
+_LAST_ANSWER_S = 8.0  # for an attempt that was begun in time
+_KEEPING = "noeviction"
+
+_log = getLogger(__name__)
+
+
+class ServicesAway(RetakeError):
+    """A service that is needed at the start did not answer in time: a line for each."""
+
+    exit_code: int = ExitCode.TRY_LATER
+
+
+class ImageServices(NamedTuple):
+    """What a process works with."""
+
+    settings: ImagesSettings
+    store: JobStore
+    bucket: Bucket
+    broker: Broker
+    table: JobTable | None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.broker.close()
+        if self.table is not None:
+            self.table.close()
+        self.store.client.close()
+
+
+def open_services(
+    settings: ImagesSettings, name: str, *, with_table: bool = False, clock: Clock | None = None
+) -> ImageServices:
+    """Return what the process `name` works with; only RabbitMQ is connected to already, in the background.
+
+    The passwords are masked in logs from now on. Raises SettingsError.
+    """
+    clock, places = clock or SystemClock(), settings.places
+    mask([*places.passwords(), *(key for _, key in settings.keys)])
+    table = JobTable(places.database, clock) if with_table and places.database else None
+    services = ImageServices(
+        settings=settings,
+        store=JobStore(open_redis(places.redis), clock),
+        bucket=open_configured(settings.storage, settings.workflow),
+        broker=Broker(places.rabbitmq, TOPOLOGY, name=name),
+        table=table,
+    )
+    services.broker.start()
+    return services
+
+
+@contextmanager
+def services_of_operator(environ: Mapping[str, str], clock: Clock) -> Iterator[ImageServices]:
+    """Yield what an operator's command works with, by `environ` and .env; closed at the end. Raises SettingsError."""
+    settings = load_images_settings({**load_environment(), **environ}, ("REDIS_URL", "RABBITMQ_URL"))
+    services = open_services(settings, "console", with_table=True, clock=clock)
+    try:
+        yield services
+    finally:
+        services.close()
+
+
+def check_services(services: ImageServices, clock: Clock | None = None) -> None:
+    """Return once every service answers and jobs2 has its tables; log a warning of a Redis that may forget jobs.
+
+    Each service is tried for IMAGES.start_seconds, all side by side. Raises ServicesAway with a line for each that is
+    missing. Its exit code is that of wrong settings if one of them refuses the user, the password or the key.
+    """
+    patience = _Patience(clock or SystemClock(), services.settings.images.start_seconds)
+    place = _place(services.settings.places.redis)
+    checks: dict[str, Callable[[], None]] = {
+        "Redis": lambda: patience.wait(lambda: _ask_redis(services.store, place)),
+        "RabbitMQ": lambda: _ask_rabbitmq(services.broker, patience.seconds),
+        "bucket": lambda: patience.wait(lambda: _look_into(services.bucket)),
+    }
+    if (table := services.table) is not None:
+        checks["PostgreSQL"] = lambda: patience.wait(table.prepare)
+    missing = _failed(checks, patience.seconds)
+    if missing:
+        away = ServicesAway("\n".join(in_words(error) for error in missing))
+        away.exit_code = most_severe(error.exit_code for error in missing)
+        raise away
+    for warning in memory_warnings(services.store):
+        _log.warning("%s", warning)
+
+
+def memory_warnings(store: JobStore) -> list[str]:
+    """Return why Redis may forget jobs, a sentence each; nothing where it does not tell."""
+    try:
+        told: dict[str, Any] = store.client.info("all")
+    except RedisError:  # hosted ones may forbid it
+        return []
+    warnings = []
+    if str(told.get("aof_enabled")) == "0":
+        warnings.append(
+            "Redis keeps no append-only file: when it is restarted, jobs are lost; set appendonly yes in its settings"
+        )
+    policy = str(told.get("maxmemory_policy", _KEEPING))
+    if policy != _KEEPING:
+        warnings.append(
+            f"Redis removes keys when its memory is full (maxmemory-policy {policy}), jobs too; "
+            f"set maxmemory-policy {_KEEPING}"
+        )
+    return warnings
+
+
+class _Patience:
+    """Tries something again and again for so many seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self.seconds = clock, seconds
+
+    def wait(self, attempt: Callable[[], object]) -> None:
+        """Return when `attempt` has returned. Raises what it raised last, or at once what no waiting changes."""
+        begun = self._clock.now()
+        while True:
+            try:
+                attempt()
+            except RetakeError as error:
+                over = (self._clock.now() - begun).total_seconds() >= self.seconds
+                if over or error.exit_code != ExitCode.TRY_LATER:
+                    raise
+                self._clock.sleep(_PAUSE_S)
+            else:
+                return
+
+
+def _failed(checks: Mapping[str, Callable[[], None]], seconds: float) -> list[RetakeError]:
+    """Return the errors of the checks that failed, in their order; all run side by side. One that is still trying long
+    after its time has failed too: a bucket may be more patient than we are."""
+    errors: dict[str, BaseException] = {}
+
+    def run(name: str, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except BaseException as error:  # noqa: BLE001  raised below
+            errors[name] = error
+
+    threads = {
+        name: Thread(target=run, args=(name, check), name=f"start {name}", daemon=True)
+        for name, check in checks.items()
+    }
+    for thread in threads.values():
+        thread.start()
+    ends = time.monotonic() + seconds + _LAST_ANSWER_S
+    for name, thread in threads.items():
+        thread.join(max(0.0, ends - time.monotonic()))
+        if thread.is_alive():
+            errors[name] = ServicesAway(f"{name} did not answer within {seconds:g} s: check that it can be reached")
+    for bug in errors.values():
+        if not isinstance(bug, RetakeError):
+            raise bug
+    return [error for name in checks if isinstance(error := errors.get(name), RetakeError)]
+
+
+def _ask_redis(store: JobStore, place: str) -> None:
+    try:
+        store.client.ping()
+    except AuthenticationError:
+        raise SettingsError(f"Redis at {place} refuses the user or the password: correct REDIS_URL") from None
+    except BusyLoadingError:
+        raise RedisAway(f"Redis at {place} is still reading its file: wait, or give it more memory") from None
+    except RedisError as error:
+        raise RedisAway(
+            f"Redis at {place} does not answer ({type(error).__name__}): start it, or correct REDIS_URL"
+        ) from None
+
+
+def _ask_rabbitmq(broker: Broker, seconds: float) -> None:
+    try:
+        broker.connect(max(seconds, 0.001))
+    except BrokerRefused as error:
+        raise SettingsError(f"{error}: correct RABBITMQ_URL") from None
+    except BrokerAway as error:
+        raise BrokerAway(f"{error}: start it, or correct RABBITMQ_URL") from None
+
+
+def _look_into(bucket: Bucket) -> None:
+    try:
+        bucket.find(f"{FOLDER}start", ("",))
+    except StorageError as error:
+        told = type(error)(f"the bucket {bucket.url}: {error}")
+        raise told from None
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or 6379}"

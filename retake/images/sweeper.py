@@ -1,0 +1,272 @@
+"""The sweeper: finds what a crash, a lost message or a service that was away has left behind, and puts it right
+(docs/images.md, "Sweeper and clean-up").
+
+Every instance of the API runs one, and all of them may work at the same time: what must happen once is decided by a
+script of Redis, a row lock, or a key of Redis with a time to live.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
+from logging import getLogger
+
+from retake.bucket import Entry
+from retake.clock import Clock, parse_stamp
+from retake.errors import RetakeError, StorageError
+from retake.images import scripts
+from retake.images.cleanup import CleanUp
+from retake.images.job_sets import JobGlance
+from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, is_job_id, iso
+from retake.images.messages import message_of, way_of
+from retake.images.objects import FOLDER, remove
+from retake.images.redis_calls import RedisAway
+from retake.images.start import ImageServices
+from retake.images.table import JobTable, TableAway, TableRow
+from retake.rabbit.broker import BrokerAway
+
+MOST_SENT = 1000
+"""Messages that one pass sends again at most."""
+
+MOST_CLEANED = 1000
+"""Jobs that one pass cleans up at most, and files without a job that it removes."""
+
+MOST_ROWS = 2000
+"""Rows of jobs2 that one pass looks at; the next one goes on behind them."""
+
+LOST = "its result was lost: Redis does not have the job any more"
+
+_PAGE = 500
+_LONGEST_S = 20.0  # seconds after which a pass cleans up no further job
+_ORPHANS = "orphans"
+_SHORTEST_S = 1.0  # seconds between two listings of the bucket
+
+_log = getLogger(__name__)
+
+
+class Sweeper:
+    """Makes passes, from one thread at a time."""
+
+    def __init__(self, services: ImageServices, cleanup: CleanUp, clock: Clock) -> None:
+        self._settings, self._store = services.settings.images, services.store
+        self._bucket, self._broker, self._table = services.bucket, services.broker, services.table
+        self._cleanup, self._clock = cleanup, clock
+        self._outages = _Outages()
+        self._behind = ""  # the id behind which the next pass goes on in jobs2
+
+    def sweep(self) -> None:
+        """Make one pass. That a service is away is logged once, and what does not need it is done; nothing is raised
+        for it."""
+        self._outages.begin()
+        with self._outages.noted(RedisAway):
+            self._send_again()
+        if self._outages.has(RedisAway):
+            return
+        with self._outages.noted():
+            self._clean_up()
+        if self._table is not None:
+            with self._outages.noted(TableAway):
+                self._follow_rows(self._table)
+                self._table.forget_keys()
+        with self._outages.noted():
+            self._remove_orphans()
+
+    # --- messages that were lost ------------------------------------------------------------------------------------
+
+    def _send_again(self) -> None:
+        now, left = self._clock.now(), MOST_SENT
+        empty: dict[str, bool] = {}
+        before = _before(now, self._settings.resend_after_seconds)
+        for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
+            if glance.status not in UNDER_WAY or not is_job_id(glance.job_id):
+                self._store.settle(glance.job_id)
+            elif not glance.claimed and left and self._is_old(glance, now, self._settings.resend_after_seconds):
+                queue = way_of(glance.type).queue
+                if queue not in empty:
+                    empty[queue] = self._is_empty(queue)
+                if empty[queue]:
+                    left -= 1
+                    empty[queue] = self._send(glance)
+
+    def _is_empty(self, queue: str) -> bool:
+        with self._outages.noted(BrokerAway):
+            return self._broker.depth(queue) == 0
+        return False
+
+    def _send(self, glance: JobGlance) -> bool:
+        """Send the job's message again, unless another sweeper does; return whether RabbitMQ takes messages."""
+        if not self._store.touch(glance):
+            return True
+        job = self._store.get(glance.job_id)
+        return job is None or not job.under_way or self._publish(job)
+
+    def _publish(self, job: ImageJob) -> bool:
+        way = way_of(job.type)
+        with self._outages.noted(BrokerAway):
+            self._broker.publish(way.exchange, way.key, message_of(job))
+            _log.info("sent to %s: nobody works on the job", way.queue, extra={"job_id": job.job_id})
+            return True
+        return False
+
+    # --- jobs that nobody needs any more ----------------------------------------------------------------------------
+
+    def _clean_up(self) -> None:
+        begun = self._clock.now()
+        for glance in islice(self._over(begun), MOST_CLEANED):
+            if (self._clock.now() - begun).total_seconds() > _LONGEST_S:
+                return
+            if glance.in_table and self._outages.has(TableAway):
+                continue
+            with self._outages.noted(StorageError):
+                self._cleanup.clean(glance.job_id)
+                _log.info("cleaned up: its result is not needed any more", extra={"job_id": glance.job_id})
+            if self._outages.has(StorageError) or self._outages.has(RedisAway):
+                return
+
+    def _over(self, now: datetime) -> Iterator[JobGlance]:
+        """Yield the jobs that are to be cleaned up. What is in a wrong set is put right on the way."""
+        changed = _before(now, self._settings.result_ttl_seconds)
+        answered = _before(now, self._settings.result_grace_seconds)
+        for name in (scripts.READY, scripts.CACHED, scripts.FAILED):
+            belongs = JobStatus.FAILED if name == scripts.FAILED else JobStatus.READY
+            for glance in self._store.members(name, calm=(belongs,), changed=changed, answered=answered):
+                if glance.status != belongs or not is_job_id(glance.job_id):
+                    self._store.settle(glance.job_id)
+                elif name == scripts.CACHED and not glance.cached:
+                    self._store.uncache(glance.job_id)
+                if glance.status in (JobStatus.READY, JobStatus.FAILED) and self._is_over(glance, now):
+                    yield glance
+
+    def _is_over(self, glance: JobGlance, now: datetime) -> bool:
+        answered = _age(glance.delivered_at, now)
+        if answered is not None and answered >= self._settings.result_grace_seconds:
+            return True
+        return self._is_old(glance, now, self._settings.result_ttl_seconds)
+
+    def _is_old(self, glance: JobGlance, now: datetime, seconds: float) -> bool:
+        """Return whether the last change is that long ago. One that cannot be told is now."""
+        age = _age(glance.updated_at, now)
+        if age is None:
+            self._store.touch(glance)
+        return age is not None and age >= seconds
+
+    # --- rows of jobs2 ----------------------------------------------------------------------------------------------
+
+    def _follow_rows(self, table: JobTable) -> None:
+        """Look at the next rows that have not ended: how do their jobs stand?"""
+        before = _before(self._clock.now(), self._settings.resend_after_seconds)
+        for _ in range(MOST_ROWS // _PAGE):
+            rows = table.open_rows(before, self._behind, _PAGE)
+            statuses = self._store.statuses([row.job_id for row in rows])
+            for row, status in zip(rows, statuses, strict=True):
+                self._follow(table, row, status)
+            self._behind = rows[-1].job_id if len(rows) == _PAGE else ""
+            if not self._behind:
+                return
+
+    def _follow(self, table: JobTable, row: TableRow, status: str | None) -> None:
+        if status is None:
+            if row.old:
+                self._bring_in(table, row)
+            return
+        if status == row.status or status not in (JobStatus.READY, JobStatus.FAILED):
+            return
+        job = self._store.get(row.job_id)
+        if job and job.status == JobStatus.READY:
+            table.ready(job.job_id, job.output_r2_key, job.executed_by)
+        elif job and job.status == JobStatus.FAILED:
+            table.failed(job.job_id, job.error)
+
+    def _bring_in(self, table: JobTable, row: TableRow) -> None:
+        """Create the job that Redis does not have. Clean-up ends the row before it removes the job, so it never was
+        there, or Redis has lost it."""
+        if row.status == JobStatus.READY:
+            table.failed(row.job_id, LOST)
+            return
+        if table.bring_in(row.job_id, self._store.bring_in):
+            _log.info("brought in from jobs2", extra={"job_id": row.job_id})
+            job = self._store.get(row.job_id)
+            if job is not None and not self._outages.has(BrokerAway):
+                self._publish(job)
+
+    # --- files without a job ----------------------------------------------------------------------------------------
+
+    def _remove_orphans(self) -> None:
+        """Remove files whose job Redis does not have. Listing a bucket costs: one process does it, now and then."""
+        old = self._settings.orphan_after_seconds
+        if not self._store.alone(_ORPHANS, max(_SHORTEST_S, old / 4)):
+            return
+        with self._outages.noted(StorageError):
+            now = (self._bucket.now() or self._clock.now().astimezone(UTC)).timestamp()
+            entries = [it for it in self._bucket.list(FOLDER) if now - it.modified >= old]
+            removed = 0
+            for orphans in self._without_job(entries):
+                remove(self._bucket, [it.key for it in orphans])
+                removed += len(orphans)
+                if removed >= MOST_CLEANED:
+                    self._store.not_alone(_ORPHANS)  # the next pass goes on
+                    break
+            if removed:
+                _log.warning("removed %d files below %s whose job Redis does not have", removed, FOLDER)
+
+    def _without_job(self, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+        """Yield the files of each job that is not there."""
+        jobs = groupby(entries, lambda entry: entry.key.removeprefix(FOLDER).partition("/")[0])
+        files = ((name, list(group)) for name, group in jobs)
+        while page := list(islice(files, _PAGE)):
+            known = self._store.statuses([name if is_job_id(name) else "" for name, _ in page])
+            yield from (group for (_, group), status in zip(page, known, strict=True) if status is None)
+
+
+class _Outages:
+    """Which services are away, each logged once when it goes and once when it is back."""
+
+    def __init__(self) -> None:
+        self._logged: set[type[RetakeError]] = set()
+        self._away: set[type[RetakeError]] = set()
+
+    def begin(self) -> None:
+        """Begin a pass."""
+        self._away.clear()
+
+    def has(self, kind: type[RetakeError]) -> bool:
+        """Return whether this service was found away in this pass."""
+        return kind in self._away
+
+    @contextmanager
+    def noted(self, *needed: type[RetakeError]) -> Iterator[None]:
+        """Take note if a service is away; if nothing is raised, those that were `needed` have answered."""
+        try:
+            yield
+        except tuple(_SERVICES) as error:
+            kind = next(it for it in _SERVICES if isinstance(error, it))
+            self._away.add(kind)
+            if kind not in self._logged:
+                self._logged.add(kind)
+                _log.warning("%s; the sweeper does what it can without %s", error, _SERVICES[kind])
+        else:
+            for kind in self._logged & set(needed) - self._away:
+                self._logged.discard(kind)
+                _log.info("%s answers again", _SERVICES[kind])
+
+
+_SERVICES: dict[type[RetakeError], str] = {
+    RedisAway: "Redis",
+    BrokerAway: "RabbitMQ",
+    TableAway: "PostgreSQL",
+    StorageError: "the bucket",
+}
+"""The errors of services that are away, and how the services are called."""
+
+
+def _before(now: datetime, seconds: float) -> str:
+    """Return the time so many seconds ago, as hashes have it."""
+    return iso(now - timedelta(seconds=seconds))
+
+
+def _age(stamp: str, now: datetime) -> float | None:
+    """Return how many seconds ago that was; None for what is no time."""
+    try:
+        return (now - parse_stamp(stamp)).total_seconds()
+    except (ValueError, OverflowError):
+        return None

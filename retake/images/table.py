@@ -1,0 +1,344 @@
+"""The table jobs2 of PostgreSQL: jobs that must not be lost even while Redis is away (docs/images.md, "State").
+
+A row is pending until its job is ready or failed, and completed once the job was cleaned up. Rows stay; what a client
+asks for is answered from Redis.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock, Timer
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    DateTime,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    Uuid,
+    event,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from retake.clock import Clock
+from retake.errors import RetakeError, StorageError
+from retake.exit_codes import ExitCode
+from retake.images.jobs import ImageJob, TextRequest, iso, job_of
+from retake.images.store import IDEMPOTENCY_S, key_hash
+from retake.runs.database import Database, open_database
+from retake.runs.schema import TableSchema, bring_up_to_date
+
+ANSWER_S = 3
+"""Seconds within which PostgreSQL connects, and within which it does what it is asked."""
+
+_CREATE_S = 10.0  # seconds that a job may take to be created in Redis, while its row is locked
+
+T = TypeVar("T")
+
+
+class TableAway(RetakeError):
+    """PostgreSQL did not answer as it should. Whether what was asked for was done is unknown; every call can be
+    repeated."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class TableRow(NamedTuple):
+    """A row of jobs2, without the prompt and its parameters. Texts that are null are empty."""
+
+    job_id: str
+    user_id: str
+    status: str
+    error: str
+    output_r2_key: str
+    executed_by: str
+    old: bool = False  # whether it was last changed before the time that the caller asked about
+
+
+metadata = MetaData()
+
+
+def _moment(name: str) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=text("now()"))
+
+
+jobs2 = Table(
+    "jobs2",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("parameters", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    Column("status", Text, nullable=False, server_default=text("'pending'")),
+    Column("error", Text),
+    Column("output_r2_key", Text),
+    Column("executed_by_comfyui_server", Text),
+    _moment("created_at"),
+    _moment("updated_at"),
+    CheckConstraint("status IN ('pending', 'ready', 'completed', 'failed')", name="ck_jobs2_status"),
+)
+keys = Table(
+    "jobs2_keys",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("key_hash", Text, primary_key=True),
+    Column("job_id", Uuid, nullable=False),
+    _moment("created_at"),
+)
+Index("ix_jobs2_open", jobs2.c.id, postgresql_where=text("status IN ('pending', 'ready')"))
+Index("ix_jobs2_keys_created", keys.c.created_at)
+
+SCHEMA = TableSchema(
+    ("0001",), "retake_images_schema", Path(__file__).parent / "migrations", metadata, "the image-job service"
+)
+
+_ROW = "id, user_id, status, error, output_r2_key, executed_by_comfyui_server"
+
+_TAKE_KEY = """
+INSERT INTO jobs2_keys (user_id, key_hash, job_id, created_at) VALUES (%(user_id)s, %(key)s, %(id)s, %(now)s)
+ON CONFLICT (user_id, key_hash) DO UPDATE SET job_id = excluded.job_id, created_at = excluded.created_at
+WHERE jobs2_keys.created_at <= %(before)s
+RETURNING job_id
+"""
+_KEY = "SELECT job_id FROM jobs2_keys WHERE user_id = %(user_id)s AND key_hash = %(key)s"
+_ADD = """
+INSERT INTO jobs2 (id, user_id, prompt, parameters, created_at, updated_at)
+VALUES (%(id)s, %(user_id)s, %(prompt)s, %(parameters)s, %(now)s, %(now)s) ON CONFLICT (id) DO NOTHING
+"""
+_READY = """
+UPDATE jobs2 SET status = 'ready', output_r2_key = %(key)s, executed_by_comfyui_server = %(by)s, updated_at = %(now)s
+WHERE id = %(id)s AND status = 'pending'
+"""
+_COMPLETED = """
+UPDATE jobs2 SET status = 'completed', output_r2_key = coalesce(%(key)s, output_r2_key),
+executed_by_comfyui_server = coalesce(%(by)s, executed_by_comfyui_server), updated_at = %(now)s
+WHERE id = %(id)s AND status IN ('pending', 'ready')
+"""
+_FAILED = """
+UPDATE jobs2 SET status = 'failed', error = %(error)s, updated_at = %(now)s
+WHERE id = %(id)s AND status IN ('pending', 'ready')
+"""
+_AGAIN = """
+UPDATE jobs2 SET status = 'pending', error = NULL, updated_at = %(now)s WHERE id = %(id)s AND status = 'failed'
+"""
+_GET = f"SELECT {_ROW} FROM jobs2 WHERE id = %(id)s"  # noqa: S608  constants
+_OPEN = f"""
+SELECT {_ROW}, updated_at < %(before)s FROM jobs2 WHERE status IN ('pending', 'ready')
+AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid) ORDER BY id LIMIT %(limit)s
+"""  # noqa: S608  constants
+_LOCK = """
+SELECT user_id, prompt, parameters, created_at FROM jobs2 WHERE id = %(id)s AND status = 'pending'
+FOR UPDATE SKIP LOCKED
+"""
+_KEY_OF = "SELECT key_hash FROM jobs2_keys WHERE job_id = %(id)s AND user_id = %(user_id)s AND created_at > %(before)s"
+_TOUCH = "UPDATE jobs2 SET updated_at = %(now)s WHERE id = %(id)s"
+_FORGET = """
+DELETE FROM jobs2_keys WHERE ctid = ANY (ARRAY(
+SELECT ctid FROM jobs2_keys WHERE created_at <= %(before)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+"""
+
+
+class JobTable:
+    """The rows of jobs2. Every method may raise TableAway, within six seconds; may be repeated after it; and is safe to
+    use from many threads. A status that is completed or failed does not change any more, but for `again`."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        """Connect to nothing yet. Raises SettingsError for a URL that cannot be used."""
+        self._clock = clock
+        self._database = open_database(url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S)
+
+        @event.listens_for(self._database.engine, "connect")
+        def bound(connection: Any, _record: Any) -> None:
+            connection.execute(f"SET statement_timeout = {ANSWER_S * 1000}")
+            connection.execute(f"SET idle_in_transaction_session_timeout = {round(2000 * _CREATE_S)}")
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._database.close()
+
+    def prepare(self) -> None:
+        """Create the tables, or migrate them to the newest version. Raises StateError for those of a newer Retake."""
+        with _table_errors():
+            bring_up_to_date(self._database, SCHEMA)
+
+    def ping(self) -> None:
+        """Return if PostgreSQL answers."""
+        self._do(lambda cursor: cursor.execute("SELECT 1"))
+
+    def add(self, job: ImageJob, idempotency_key: str = "") -> str:
+        """Add a pending row for a new job; return its id, or that of the older job which the same user made with the
+        same key within a day: then nothing was added, and nothing is to be created in Redis.
+
+        Raises ValueError for text that PostgreSQL cannot keep (a NUL, half a surrogate pair).
+        """
+        given = self._given(job.job_id, user_id=job.user_id, prompt=job.text.prompt, key=key_hash(idempotency_key))
+        parameters = {name: it for name, it in job.text._asdict().items() if name != "prompt"}
+        for it in (job.text.prompt, job.text.negative_prompt, *job.text.styles):
+            _check(it)
+
+        def add(cursor: Any) -> str:
+            from psycopg.types.json import Jsonb
+
+            if idempotency_key and not cursor.execute(_TAKE_KEY, given).fetchone():
+                known = str(cursor.execute(_KEY, given).fetchone()[0])
+                if known != job.job_id:
+                    return known
+            cursor.execute(_ADD, {**given, "parameters": Jsonb(parameters)})
+            return job.job_id
+
+        return self._do(add)
+
+    def get(self, job_id: str) -> TableRow | None:
+        """Return the row of a job, or None."""
+        row = self._do(lambda cursor: cursor.execute(_GET, {"id": job_id}).fetchone())
+        return _row(row) if row else None
+
+    def ready(self, job_id: str, output_r2_key: str, executed_by: str) -> None:
+        """Note that the job of a pending row is ready."""
+        given = self._given(job_id, key=output_r2_key, by=executed_by)
+        self._do(lambda cursor: cursor.execute(_READY, given))
+
+    def completed(self, job_id: str, output_r2_key: str = "", executed_by: str = "") -> None:
+        """Note that a job which was ready is about to be cleaned up."""
+        given = self._given(job_id, key=output_r2_key or None, by=executed_by or None)
+        self._do(lambda cursor: cursor.execute(_COMPLETED, given))
+
+    def failed(self, job_id: str, error: str) -> None:
+        """Note that the job of a pending or ready row has failed, and why."""
+        given = self._given(job_id, error=error.replace("\0", "").encode("utf-8", "replace").decode())
+        self._do(lambda cursor: cursor.execute(_FAILED, given))
+
+    def again(self, job_id: str) -> None:
+        """Let the job of a failed row begin anew: an operator's order, and the one change of a row that has ended."""
+        self._do(lambda cursor: cursor.execute(_AGAIN, self._given(job_id)))
+
+    def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:
+        """Return the pending and ready rows whose id is higher than `after`, in the order of their ids. `before` is a
+        time as hashes have it: rows last changed earlier are `old`."""
+        given = {"before": before, "after": after or None, "limit": limit}
+        return [_row(it) for it in self._do(lambda cursor: cursor.execute(_OPEN, given).fetchall())]
+
+    def bring_in(self, job_id: str, create: Callable[[ImageJob, str], bool]) -> bool:
+        """Call `create` with the job of a pending row and the hash of its idempotency key, or "", while the row is
+        locked, and return what it returns; False if it was not called.
+
+        It is not if somebody else does it, or if the row is not pending any more: clean-up ends the row before it
+        removes the job from Redis, so what was cleaned up is not created a second time. What `create` raises is passed
+        on.
+        """
+
+        def bring(cursor: Any) -> bool:
+            given = self._given(job_id)
+            row = cursor.execute(_LOCK, given).fetchone()
+            if not row:
+                return False
+            key = cursor.execute(_KEY_OF, {**given, "user_id": row[0]}).fetchone()
+            created = create(_job(job_id, row), str(key[0]) if key else "")
+            cursor.execute(_TOUCH, given)
+            return created
+
+        return self._do(bring, _CREATE_S)
+
+    def forget_keys(self, limit: int = 1000) -> None:
+        """Delete idempotency keys that do not count any more."""
+        self._do(lambda cursor: cursor.execute(_FORGET, {**self._given(""), "limit": limit}))
+
+    def _given(self, job_id: str, **more: Any) -> dict[str, Any]:
+        now = self._clock.now()
+        return {"id": job_id, "now": now, "before": now - timedelta(seconds=IDEMPOTENCY_S), **more}
+
+    def _do(self, work: Callable[[Any], T], more_s: float = 0.0) -> T:
+        """Return what `work` does with a cursor in a transaction. A lost connection is replaced by a new one, once."""
+        limit = _TimeLimit(ANSWER_S + more_s)
+        with limit, _table_errors():
+            try:
+                return _once(self._database, work, limit)
+            except StorageError:
+                if limit.over:
+                    raise
+            return _once(self._database, work, limit)
+
+
+def _once(database: Database, work: Callable[[Any], T], limit: "_TimeLimit") -> T:
+    with database.cursor() as cursor, limit.of(cursor.connection), cursor.connection.transaction():
+        return work(cursor)
+
+
+@contextmanager
+def _table_errors() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise TableAway(str(error)) from None
+
+
+class _TimeLimit:
+    """Cuts the connection in use when its time is over: a server that has stopped would be waited for without end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._lock, self._socket, self.over = Lock(), -1, False
+        self._timer = Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    @contextmanager
+    def of(self, connection: Any) -> Iterator[None]:
+        """Apply to this connection meanwhile."""
+        self._use(connection.pgconn.socket)
+        try:
+            yield
+        finally:
+            self._use(-1)
+
+    def _use(self, number: int) -> None:
+        with self._lock:
+            self._socket = number
+            if self.over:
+                _shut(number)
+
+    def _cut(self) -> None:
+        with self._lock:
+            self.over = True
+            _shut(self._socket)
+
+
+def _shut(number: int) -> None:
+    if number < 0:
+        return
+    try:
+        with socket.socket(fileno=os.dup(number)) as again:
+            again.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it is closed already
+        return
+
+
+def _row(row: Any) -> TableRow:
+    job_id, user_id, status, error, output, executed_by, *old = row
+    return TableRow(str(job_id), user_id, status, error or "", output or "", executed_by or "", bool(old and old[0]))
+
+
+def _job(job_id: str, row: Any) -> ImageJob:
+    user_id, prompt, parameters, created_at = row
+    known = parameters if isinstance(parameters, dict) else {}
+    fields = {name: json.dumps(it) if isinstance(it, list) else str(it) for name, it in known.items()}
+    job = job_of(job_id, {name: fields[name] for name in TextRequest._fields if name in fields} | {"prompt": prompt})
+    return job._replace(user_id=user_id, created_at=iso(created_at), in_table=True)
+
+
+def _check(words: str) -> None:
+    words.encode()  # half a surrogate pair is a UnicodeEncodeError, which is a ValueError
+    if "\0" in words:
+        raise ValueError("a text with a NUL cannot be kept")

@@ -1,0 +1,141 @@
+"""The folder of `images up`: who uses it, and what must be the same at the next start, ports and secrets."""
+
+import fcntl
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from retake.errors import RetakeError, StateError, StorageError
+from retake.exit_codes import ExitCode
+from retake.strict_json import encode, parse, what_is_wrong
+
+
+class FolderInUse(RetakeError):
+    """Another process runs the service from this folder. Nothing has been begun."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class DataFolder:
+    """A folder with the data, the logs, the ports and the secrets of the service. It is made if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._ports: dict[str, int] = {}
+        make_folder(self.path)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep others from using the folder meanwhile. Raises FolderInUse."""
+        with _opened(self.path / "lock") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+                raise FolderInUse(
+                    f"{self.path} is in use by another `images up` (process {holder or 'unknown'}): "
+                    "end that one, or name another folder with --data"
+                ) from None
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+            yield
+
+    def secret(self, name: str) -> str:
+        """Return the secret of this name: made at the first call, then always the same. Only the owner can read it."""
+        known = self._read("secrets.json")
+        if name not in known:
+            known[name] = secrets.token_urlsafe(24)
+            self._write("secrets.json", known)
+        return str(known[name])
+
+    def port(self, name: str) -> int:
+        """Return the port of this name: that of the last time, or a free one if another program has it now."""
+        if name not in self._ports:
+            known = self._read("ports.json")
+            port = known.get(name)
+            while not isinstance(port, int) or not is_free(port) or port in self._ports.values():
+                port = free_port()
+            self._ports[name] = port
+            self._write("ports.json", known | {name: port})
+        return self._ports[name]
+
+    def log(self, name: str) -> Path:
+        """Return the file of the output of the child of this name."""
+        logs = self.path / "logs"
+        make_folder(logs)
+        return logs / f"{name}.log"
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            found = parse(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+        except ValueError as error:
+            raise StateError(f"{path}: {what_is_wrong(error)}; restore the file, or name another folder") from error
+        if not isinstance(found, dict):
+            raise StateError(f"{path} is no object of names; restore the file, or name another folder")
+        return found
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        write_private(self.path / name, encode(value))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter, unless it is there. Raises StorageError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be made ({error.strerror}); name another folder with --data") from error
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a whole file that only its owner may read. Raises StorageError."""
+    draft = path.with_name(f"{path.name}.new")
+    try:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(file, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(file)
+        draft.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}); check its permissions") from error
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server could listen on this port of 127.0.0.1."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last run may linger
+        try:
+            tried.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return False
+        return True
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 on which nobody listens now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be opened ({error.strerror}); check its permissions") from error
+    try:
+        yield file
+    finally:
+        os.close(file)

@@ -1,0 +1,157 @@
+"""A PostgreSQL of one's own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from retake.errors import StorageError
+from retake.images.up import bound
+from retake.images.up.children import ChildCommand
+from retake.images.up.folder import DataFolder, make_folder, write_private
+from retake.images.up.programs import Programs
+from retake.images.up.servers import server_environment, unprivileged_user
+
+_USER = "retake"
+_INITDB_S = 120
+
+
+class PostgresServer:
+    """PostgreSQL with its data in FOLDER/postgres. It refuses root: then it runs as postgres, or nobody.
+
+    That user may not be able to reach the folder, in root's home for example. It gets an open descriptor of it instead,
+    and knows it by the descriptor's path, which needs no permission on what is above.
+    """
+
+    name = "postgres"
+    variable = "DATABASE_URL"
+
+    def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
+        """Raises MissingProgram."""
+        self._folder, self._environ = folder, server_environment(environ)
+        self._place, self._user = folder.path / self.name, unprivileged_user()
+        self._programs = programs.postgres(self._version())
+        self._descriptor: int | None = None
+
+    @property
+    def port(self) -> int:
+        return self._folder.port(self.name)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{_USER}:{self._password}@127.0.0.1:{self.port}/postgres"
+
+    def prepare(self) -> None:
+        """Raises StorageError if its data cannot be made, or are of a version that is not installed."""
+        make_folder(self._place)
+        if self._descriptor is None:
+            self._descriptor = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
+        if self._user:
+            os.fchown(self._descriptor, self._user.pw_uid, self._user.pw_gid)
+        if version := self._version():
+            self._check(version)
+        else:
+            self._initialize()
+
+    def commands(self) -> list[ChildCommand]:
+        command = (
+            *(self._programs / "postgres", "-D", self._seen("data"), "-p", str(self.port)),
+            *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "logging_collector=off"),
+        )
+        return [
+            ChildCommand(
+                self.name,
+                command,
+                self._folder.log(self.name),
+                self._environ,
+                user=self._user,
+                kept_files=() if self._descriptor is None else (self._descriptor,),
+                before=self._forget_dead,
+                ready=self.ready,
+                stop_signal=signal.SIGINT,  # without waiting for its clients
+            )
+        ]
+
+    def ready(self) -> bool:
+        """Return whether it takes connections, which it does once it has recovered."""
+        import psycopg
+
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _seen(self, name: str) -> str:
+        """Return the path by which the server knows what is in its folder."""
+        return f"/proc/self/fd/{self._descriptor}/{name}"
+
+    def _version(self) -> str | None:
+        """Return the major version that made the data; None if there are none yet."""
+        try:
+            return (self._place / "data/PG_VERSION").read_text("ascii").strip()
+        except (OSError, ValueError):
+            return None
+
+    def _check(self, version: str) -> None:
+        output = subprocess.run(
+            [self._programs / "postgres", "--version"], capture_output=True, text=True, check=False, timeout=30
+        ).stdout
+        if version not in (output.split() or [""])[-1 if "(" not in output else 2].split("."):
+            raise StorageError(
+                f"{self._place} was made by PostgreSQL {version}, and this machine has {output.strip()}: "
+                f"sudo apt install postgresql-{version}, or move the folder away"
+            )
+
+    def _initialize(self) -> None:
+        """Make the data in a folder that gets its name last: what was interrupted is made anew."""
+        draft, password = self._place / "data.new", self._place / "password"
+        shutil.rmtree(draft, ignore_errors=True)
+        write_private(password, self._password.encode())
+        if self._user:
+            os.chown(password, self._user.pw_uid, self._user.pw_gid)
+        user = (str(self._user.pw_uid), str(self._user.pw_gid)) if self._user else ("-1", "-1")
+        given = ("-U", _USER, "-A", "scram-sha-256", "--pwfile", self._seen("password"), "-E", "UTF8", "--locale=C")
+        command = (str(self._programs / "initdb"), "-D", self._seen("data.new"), *given)
+        failed = self._run(sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *user, *command)
+        password.unlink()
+        if failed:
+            raise StorageError(f"PostgreSQL's data cannot be made: see {self._folder.log(self.name)}")
+        draft.rename(self._place / "data")
+
+    def _run(self, *command: str) -> bool:
+        """Run a command, with its output in the log; return whether it failed."""
+        try:
+            with open(self._folder.log(self.name), "ab") as output:
+                subprocess.run(
+                    command,
+                    cwd="/",
+                    env=self._environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C at the terminal is not for it
+                    pass_fds=() if self._descriptor is None else (self._descriptor,),
+                    check=True,
+                    timeout=_INITDB_S,
+                )
+        except (OSError, subprocess.SubprocessError):
+            return True
+        return False
+
+    def _forget_dead(self) -> None:
+        """Remove the pid file of a killed server if its pid is now that of another program, which PostgreSQL would take
+        for a server. Where the pid is nobody's it finds out itself, and waits for what is left of the killed one."""
+        path = self._place / "data/postmaster.pid"
+        with suppress(OSError, ValueError, IndexError):
+            pid = int(path.read_text("ascii").split()[0])
+            if Path(f"/proc/{pid}/comm").read_text().strip() not in ("postgres", "postmaster"):
+                path.unlink()
+
+    @property
+    def _password(self) -> str:
+        return self._folder.secret(self.name)

@@ -1,0 +1,112 @@
+"""A RabbitMQ of one's own, beside whichever others this machine has."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from retake.images.up.children import ChildCommand
+from retake.images.up.folder import DataFolder, make_folder, write_private
+from retake.images.up.programs import Programs
+from retake.images.up.servers import exchange, server_environment
+
+_NODE = "retake@localhost"
+"""The node's name is part of the names of its data; "localhost", since a container's host name may not resolve."""
+
+_USER = "retake"
+_CONFIGURATION = """\
+listeners.tcp.1 = 127.0.0.1:{port}
+default_user = {user}
+default_pass = {password}
+disk_free_limit.absolute = 50MB
+vm_memory_high_watermark.absolute = 1GB
+log.file = false
+log.console = true
+log.console.level = info
+log.console.use_colors = off
+"""
+
+# Without sbwt none the virtual machine's threads spin while they are idle.
+_ERLANG = "+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
+
+
+class RabbitServer:
+    """RabbitMQ with its data in FOLDER/rabbitmq, and the epmd that it needs, as a child before it: its virtual machine
+    would start one that outlives everything."""
+
+    name = "rabbitmq"
+    variable = "RABBITMQ_URL"
+
+    def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
+        """Raises MissingProgram."""
+        self._folder, self._environ = folder, server_environment(environ)
+        self._program, self._epmd = programs.rabbitmq(), programs.epmd()
+        self._place = folder.path / self.name
+
+    @property
+    def port(self) -> int:
+        return self._folder.port(self.name)
+
+    @property
+    def url(self) -> str:
+        return f"amqp://{_USER}:{self._password}@127.0.0.1:{self.port}/"
+
+    def prepare(self) -> None:
+        make_folder(self._place)
+        for name in ("home", "data", "log"):
+            make_folder(self._place / name)
+        text = _CONFIGURATION.format(port=self.port, user=_USER, password=self._password)
+        write_private(self._place / "rabbitmq.conf", text.encode())
+        write_private(self._place / "enabled_plugins", b"[].\n")
+        self._write_cookie()
+
+    def commands(self) -> list[ChildCommand]:
+        epmd_port = str(self._folder.port("epmd"))
+        epmd = (self._epmd, "-port", epmd_port, "-address", "127.0.0.1")
+        log = self._folder.log
+        return [
+            ChildCommand(
+                "epmd", epmd, log("epmd"), self._environ, ready=lambda: exchange(int(epmd_port), b"\0\1n", b"\0")
+            ),
+            ChildCommand(
+                self.name,
+                (self._program, "-noinput"),
+                log(self.name),
+                self._environ | self._variables(epmd_port),
+                self._place,
+                ready=self.ready,
+                stop_seconds=30,
+                repeat_seconds=1,  # Erlang drops a signal that comes before it listens to signals
+            ),
+        ]
+
+    def ready(self) -> bool:
+        """Return whether it speaks AMQP: its listener is the last that it opens."""
+        return exchange(self.port, b"AMQP\0\0\x09\1", b"\1\0\0")
+
+    def _variables(self, epmd_port: str) -> dict[str, str]:
+        place = self._place
+        return {
+            "HOME": str(place / "home"),  # of the Erlang cookie
+            "RABBITMQ_ALLOW_INPUT": "1",  # with -noinput: the script becomes the server, and its pid is the server's
+            "RABBITMQ_NODENAME": _NODE,
+            "RABBITMQ_DIST_PORT": str(self._folder.port("rabbitmq-nodes")),
+            "RABBITMQ_MNESIA_BASE": str(place / "data"),
+            "RABBITMQ_LOG_BASE": str(place / "log"),
+            "RABBITMQ_CONFIG_FILE": str(place / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(place / "enabled_plugins"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
+            "ERL_EPMD_PORT": epmd_port,
+            "ERL_CRASH_DUMP_SECONDS": "0",
+        }
+
+    def _write_cookie(self) -> None:
+        """Erlang would make one of less randomness."""
+        path = Path(self._place / "home/.erlang.cookie")
+        write_private(path, self._folder.secret("erlang").encode())
+        with suppress(OSError):
+            path.chmod(0o400)
+
+    @property
+    def _password(self) -> str:
+        return self._folder.secret(self.name)

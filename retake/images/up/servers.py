@@ -1,0 +1,57 @@
+"""What the three servers have in common: how each is prepared, started, and asked whether it is ready."""
+
+import os
+import pwd
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from retake.images.up.children import ChildCommand
+
+PATIENCE_S = 2.0
+"""Seconds that a server may take to answer whether it is ready."""
+
+
+class LocalServer(Protocol):
+    """A server of one's own on 127.0.0.1. The constructor finds its programs and writes nothing."""
+
+    name: str
+    variable: str  # the environment variable that its clients know it by
+
+    @property
+    def url(self) -> str:
+        """Return the URL with its password. It is the same at each start unless its port was taken meanwhile."""
+        ...
+
+    def prepare(self) -> None:
+        """Make its folder and its configuration. What is there stays."""
+        ...
+
+    def commands(self) -> list[ChildCommand]:
+        """Return its children in the order in which they are started."""
+        ...
+
+
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a server sees of the environment: nothing of the caller's settings or keys."""
+    return {"PATH": environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def unprivileged_user() -> pwd.struct_passwd | None:
+    """Return the user for a server that refuses root: postgres, else nobody; None where this is not root."""
+    if os.geteuid() != 0:
+        return None
+    known = {user.pw_name: user for user in pwd.getpwall()}
+    return known.get("postgres") or known["nobody"]
+
+
+def exchange(port: int, question: bytes, answer: bytes) -> bool:
+    """Return whether `answer` is in what a server on this port of 127.0.0.1 replies to `question`."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        connection.sendall(question)
+        reply = b""
+        while answer not in reply and len(reply) < 4096 and (more := connection.recv(4096)):
+            reply += more
+        return answer in reply
+    return False

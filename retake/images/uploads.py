@@ -1,0 +1,226 @@
+"""Pictures that users have uploaded: kept below their userId, answered, and deleted once they were answered.
+
+The bucket cannot delete a certain version of an object, so no race must ever delete a newer upload. Redis orders both
+sides, for each name of each user:
+
+- Who writes says so first (BEGIN_WRITE), which is refused while somebody deletes; it says so for WRITE_S seconds, more
+  than any write takes.
+- Who deletes says so first (BEGIN_DELETE), which is refused while somebody writes. Then it reads the object: only the
+  very version that was answered goes. It deletes only if less than DELETE_WITHIN_S seconds have passed since, so that
+  a process which was stopped in between does not delete much later what others have written meanwhile.
+
+A newer upload has another version: what was answered before does not count for it. All this is in Redis, so that what
+was answered goes after a crash too, by whichever instance looks next.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from logging import getLogger
+from uuid import uuid4
+
+from retake.bucket import ANY, Bucket, NotFound
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.images import scripts
+from retake.images.forms import FormPicture
+from retake.images.redis_calls import RedisAway, milliseconds
+from retake.images.store import JobStore
+from retake.images.unfinished import Unfinished
+from retake.serving.bounded_calls import BoundedCalls
+
+WRITE_S = 180.0
+DELETE_S = 180.0
+DELETE_WITHIN_S = 40.0
+_WAIT_S, _PIECE_S = 3.0, 0.05  # for one who deletes, which takes moments
+_PAGE = 500
+
+_log = getLogger(__name__)
+
+
+class UploadBusy(RetakeError):
+    """The file that had this name is being deleted at this moment."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class UploadedVersion:
+    """One write of an upload, which may end after nobody waits for it any more: then it is deleted again."""
+
+    def __init__(self, forsake: Callable[[str], None]) -> None:
+        self._forsake, self._lock = forsake, threading.Lock()
+        self._version, self._forsaken = "", False
+
+    def written(self, version: str) -> None:
+        """Note that it is in the bucket."""
+        with self._lock:
+            self._version, forsaken = version, self._forsaken
+        if forsaken:
+            self._forsake(version)
+
+    def undo(self) -> None:
+        """Have it deleted, now or when it is written."""
+        with self._lock:
+            version, self._forsaken = self._version, True
+        if version:
+            self._forsake(version)
+
+
+class Uploads:
+    """The uploads of all users. `files` bounds the calls of the bucket that a request waits for."""
+
+    def __init__(
+        self, store: JobStore, bucket: Bucket, files: BoundedCalls, unfinished: Unfinished, grace_s: float
+    ) -> None:
+        self._store, self._bucket, self._files, self._unfinished = store, bucket, files, unfinished
+        self._grace_ms = round(grace_s * 1000)
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def keep(self, user_id: str, pictures: Sequence[FormPicture]) -> list[dict[str, object]]:
+        """Keep these pictures and return what is known of each; if one fails none is kept.
+
+        Raises RedisAway, StorageError, NotInTime, UploadBusy.
+        """
+        done: list[UploadedVersion] = []
+        try:
+            for it in pictures:
+                write = UploadedVersion(partial(self._forsake, user_id, it.name))
+                done.append(write)
+                self._write(user_id, it.name, it.read(), write)
+        except RetakeError:
+            for write in done:
+                write.undo()
+            try:
+                self._files.run(lambda: self.delete_answered(user_id), 1.0)
+            except RetakeError as error:
+                _log.info("what was kept of a failed upload goes later: %s", error)
+            raise
+        return [
+            {"key": f"{user_id}/{it.name}", "name": it.name, "size": it.size, "type": it.kind.media_type}
+            for it in pictures
+        ]
+
+    def _write(self, user_id: str, name: str, data: bytes, write: UploadedVersion) -> None:
+        writers, deleter = _writers(user_id, name), _deleter(user_id, name)
+        token, until = uuid4().hex, time.monotonic() + _WAIT_S
+        while not self._store.run(scripts.BEGIN_WRITE, [writers, deleter], [token, milliseconds(WRITE_S)]):
+            if time.monotonic() > until:
+                raise UploadBusy(f"{name} is being deleted; try again")
+            time.sleep(_PIECE_S)
+
+        def put() -> None:
+            try:
+                write.written(self._bucket.write(f"{user_id}/{name}", data, ANY))
+            finally:
+                self._end_write(writers, token)
+
+        self._files.run(put)
+
+    def _end_write(self, writers: str, token: str) -> None:
+        def end() -> None:
+            self._store.ask(lambda: self._store.client.zrem(writers, token))
+
+        self._unfinished.attempt(f"end of write {token}", end)
+
+    def _forsake(self, user_id: str, name: str, version: str) -> None:
+        """Have this version deleted in the next cycle."""
+        ago = self._grace_ms + 1000
+        self._unfinished.attempt(f"forsake {user_id}/{name}", lambda: self._note(user_id, {name: version}, ago))
+
+    # --- answering --------------------------------------------------------------------------------------------------
+
+    def read(self, user_id: str) -> Iterator[tuple[str, bytes, str]]:
+        """Yield the name, the bytes and the version of each upload of a user. Raises StorageError, NotInTime."""
+        prefix = f"{user_id}/"
+        entries = self._files.run(lambda: self._bucket.list(prefix))
+        for entry in entries:
+            try:
+                data, version = self._files.run(partial(self._bucket.read, entry.key))
+            except NotFound:  # it went meanwhile
+                continue
+            yield entry.key.removeprefix(prefix), data, version
+
+    def answered(self, user_id: str, versions: Mapping[str, str]) -> None:
+        """Note that these were answered, now or as soon as Redis is there: each goes after the grace."""
+
+        def note() -> None:
+            self._note(user_id, versions, 0)
+            if not self._grace_ms:
+                self.delete_answered(user_id)
+
+        if versions:
+            self._unfinished.attempt(f"answered {user_id} {uuid4()}", note)
+
+    def _note(self, user_id: str, versions: Mapping[str, str], ago_ms: int) -> None:
+        given = [it for pair in versions.items() for it in pair]
+        for at in range(0, len(given), _PAGE):
+            page = given[at : at + _PAGE]
+            self._store.run(scripts.ANSWERED, [_answers(user_id), scripts.UPLOADS_OF], [user_id, ago_ms, *page])
+
+    # --- deleting ---------------------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Delete what was answered long enough ago, of all users: once per cycle. Raises RedisAway, StorageError."""
+        cursor = 0
+        while True:
+            page = partial(self._store.client.sscan, scripts.UPLOADS_OF, cursor, count=_PAGE)
+            cursor, users = self._store.ask(page)
+            for user_id in users:
+                self.delete_answered(user_id)
+            if int(cursor) == 0:
+                return
+
+    def delete_answered(self, user_id: str) -> None:
+        """The same for one user."""
+        client = self._store.client
+        seconds, micros = self._store.ask(client.time)
+        latest_ms = seconds * 1000 + micros // 1000 - self._grace_ms
+        cursor = 0
+        while True:
+            page = partial(client.hscan, _answers(user_id), cursor, count=_PAGE)
+            cursor, answers = self._store.ask(page)
+            for name, answer in answers.items():
+                if int(answer.partition(" ")[0]) <= latest_ms:
+                    self._delete(user_id, name, answer)
+            if int(cursor) == 0:
+                return
+
+    def _delete(self, user_id: str, name: str, answer: str) -> None:
+        answers, writers, deleter = _answers(user_id), _writers(user_id, name), _deleter(user_id, name)
+        token, began, settled = uuid4().hex, time.monotonic(), False
+        given = [name, answer, token, milliseconds(DELETE_S)]
+        if not self._store.run(scripts.BEGIN_DELETE, [answers, writers, deleter], given):
+            return
+        key, version = f"{user_id}/{name}", answer.partition(" ")[2]
+        try:
+            same = self._bucket.read(key)[1] == version
+        except NotFound:
+            same = False
+        except RetakeError:
+            self._end_delete(user_id, name, [answer, token, ""])
+            raise
+        if same and time.monotonic() - began < DELETE_WITHIN_S:
+            self._bucket.delete(key)  # if that fails it may be carried out later: the turn ends by itself
+            settled = True
+        self._end_delete(user_id, name, [answer, token, "1" if settled or not same else ""])
+
+    def _end_delete(self, user_id: str, name: str, given: Sequence[str]) -> None:
+        keys = [_answers(user_id), scripts.UPLOADS_OF, _deleter(user_id, name)]
+        try:
+            self._store.run(scripts.END_DELETE, keys, [user_id, name, *given])
+        except RedisAway as error:
+            _log.info("the turn of an upload ends by itself: %s", error)
+
+
+def _answers(user_id: str) -> str:
+    return f"{scripts.UPLOADS_OF}:{user_id}"
+
+
+def _writers(user_id: str, name: str) -> str:
+    return f"uploads:writing:{user_id}:{name}"
+
+
+def _deleter(user_id: str, name: str) -> str:
+    return f"uploads:deleting:{user_id}:{name}"

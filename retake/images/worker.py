@@ -1,0 +1,266 @@
+"""A worker: takes jobs of a queue, and those that came by HTTP, and executes one at a time.
+
+A message is settled once its job has ended; until then it stays with RabbitMQ, which gives it to another worker if this
+one dies. Who executes a job is decided by its claim in Redis, so several messages for one job do no harm.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from logging import getLogger
+from threading import Event, Lock, Timer
+from typing import NamedTuple, Protocol
+from uuid import uuid4
+
+from retake.attempts import repeating
+from retake.errors import RetakeError, in_words
+from retake.exit_codes import ExitCode
+from retake.images.claims import Taken
+from retake.images.execution import ExecutionRoom, JobExecution
+from retake.images.held_job import PAUSES_S, HeldJob, JobInterrupted, JobLost
+from retake.images.messages import job_id_of, message_of, way_of
+from retake.images.redis_calls import RedisAway
+from retake.images.store import JobStore
+from retake.logs import bind
+from retake.rabbit.broker import Broker, Consumer
+
+MOST_WAITING = 1000
+"""Jobs that came by HTTP and wait for their turn."""
+
+_TAKE_S = 0.25  # within which a job that came by HTTP is seen
+_IDLE_S = 0.25  # from one look for a living ComfyUI server to the next
+_HELD_S = 1.0  # from one look at a job that another worker has to the next
+
+_log = getLogger(__name__)
+
+
+class LineFull(RetakeError):
+    """So many jobs wait already that no other is taken, or the worker stops."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class JobEnd(Enum):
+    """What is done with the message of a job."""
+
+    DONE = "done"  # it is acknowledged
+    FAILED = "failed"  # it is dead-lettered
+    ELSEWHERE = "elsewhere"  # it is given back
+    LOST = "lost"  # it is RabbitMQ's again already
+
+
+class JobMessage(Protocol):
+    """What a job came with (retake.rabbit.broker.Delivery)."""
+
+    @property
+    def lost(self) -> bool: ...
+
+    def ack(self) -> object: ...
+
+    def nack(self, *, requeue: bool) -> object: ...
+
+
+class WorkerGlance(NamedTuple):
+    """How a worker stands."""
+
+    consuming: bool
+    job: str | None
+    comfyui: list[str]  # URLs of the servers that answer
+
+
+class QueueWorker:
+    """The worker `room.worker` on a queue. `run` works until `stop`; the other methods are for other threads."""
+
+    def __init__(self, room: ExecutionRoom, store: JobStore, broker: Broker, queue: str) -> None:
+        self.room, self._store, self._broker, self.queue = room, store, broker, queue
+        self._consumer: Consumer | None = None
+        self._line: deque[str] = deque()
+        self._stopping, self._halting = Event(), Event()
+        self._held: HeldJob | None = None
+        self._job: str | None = None
+        self._lock = Lock()
+        self._timer: Timer | None = None
+        self._silence_s = room.settings.worker_silence_seconds
+
+    def add(self, job_id: str) -> None:
+        """Let a job that is in Redis have its turn without a message. Raises LineFull."""
+        with self._lock:
+            if len(self._line) >= MOST_WAITING or self._stopping.is_set():
+                raise LineFull("this worker stops, or too many jobs wait for it already")
+            self._line.append(job_id)
+
+    def glance(self) -> WorkerGlance:
+        """Return how it stands."""
+        consumer = self._consumer
+        return WorkerGlance(consumer is not None and consumer.consuming, self._job, self.room.servers.alive)
+
+    def stop(self, drain_s: float) -> None:
+        """Take nothing more; what is being executed has `drain_s` seconds to end, then it is given back."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        if drain_s <= 0:
+            self.halt()
+            return
+        self._timer = Timer(drain_s, self.halt)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def halt(self) -> None:
+        """Take nothing more, and give back what is being executed."""
+        self._stopping.set()
+        with self._lock:
+            self._halting.set()
+            if self._held:
+                self._held.halt()
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        consumer = self._consumer = self._broker.consume(self.queue)
+        try:
+            while not self._stopping.is_set():
+                self._turn(consumer)
+        finally:
+            consumer.close()
+            self._hand_on()
+            if self._timer:
+                self._timer.cancel()
+
+    def _turn(self, consumer: Consumer) -> None:
+        """Do a job that came by HTTP if there is one, and one of the queue."""
+        if not self.room.servers.alive:
+            consumer.pause()
+            self._stopping.wait(_IDLE_S)
+            return
+        job_id = self._next_in_line()
+        if job_id:
+            consumer.pause()  # else a message would wait here while other workers are idle
+            if self._do(job_id, _NoMessage()) is JobEnd.ELSEWHERE:
+                self._send(job_id)
+        delivery = None if self._stopping.is_set() else consumer.take(_TAKE_S)
+        if delivery is None:
+            return
+        wanted = job_id_of(delivery.body)
+        if wanted is None:
+            _log.error("a message that is no job's is dead-lettered: %d bytes", len(delivery.body))
+            delivery.nack(requeue=False)
+        else:
+            self._do(wanted, delivery)
+
+    def _do(self, job_id: str, message: JobMessage) -> JobEnd:
+        """See to it that a job ends, and settle its message."""
+        with bind(job_id=job_id):
+            self._job = job_id
+            try:
+                end = self._ended(job_id, message)
+            except JobInterrupted:
+                end = JobEnd.ELSEWHERE
+            except Exception:  # noqa: BLE001  a bug in one job must not end the worker
+                # Its claim ends by itself, which counts as a death of its worker: so this cannot go on for ever.
+                _log.exception("this is a bug in Retake; the job is tried again")
+                end = JobEnd.ELSEWHERE
+            finally:
+                self._job = None
+            _SETTLE[end](message)
+            return end
+
+    def _ended(self, job_id: str, message: JobMessage) -> JobEnd:
+        """Execute the job unless another worker does; return when it has ended. Raises JobInterrupted."""
+        while True:
+            token = f"{self.room.worker}:{uuid4().hex}"
+            taken = self._claim(job_id, token, message)
+            if taken is None:
+                return JobEnd.LOST
+            if taken in (Taken.DONE, Taken.GONE):
+                return JobEnd.DONE
+            try:
+                return self._execute(HeldJob(self._store, job_id, token, self._silence_s), taken)
+            except JobLost as lost:
+                _log.warning("the job is not this worker's any more: it is %s", lost)
+
+    def _claim(self, job_id: str, token: str, message: JobMessage) -> Taken | None:
+        """Claim the job; wait while another worker has it, or Redis is away. None: the message is lost meanwhile.
+
+        Raises JobInterrupted.
+        """
+        pauses, told = repeating(*PAUSES_S), False
+        while True:
+            try:
+                claim = self._store.claim(job_id, token, self._silence_s, self.room.settings.delivery_limit)
+                if claim.taken is not Taken.HELD:
+                    return claim.taken
+                pause_s, why = min(claim.held_s, _HELD_S), "another worker has the job"
+            except RedisAway as error:
+                pause_s, why = next(pauses), in_words(error)
+            if not told:
+                told = True
+                _log.info("the job waits: %s", why)
+            if self._stopping.wait(pause_s):
+                raise JobInterrupted
+            if message.lost:
+                return None
+
+    def _execute(self, held: HeldJob, taken: Taken) -> JobEnd:
+        """Execute a claimed job. Raises JobLost; JobInterrupted, with the job given back."""
+        with self._lock:
+            self._held = held
+            if self._halting.is_set():
+                held.halt()
+        try:
+            with held:
+                if taken is Taken.EXHAUSTED:
+                    limit = self.room.settings.delivery_limit
+                    _log.error("the job has failed: %d workers died of it", limit)
+                    held.end_failed(f"{limit} workers died of it: it is not tried again")
+                    return JobEnd.FAILED
+                job = held.patiently(lambda: self._store.get(held.job_id))
+                if job is None:
+                    return JobEnd.DONE
+                return JobEnd.DONE if JobExecution(self.room, job, held).run() else JobEnd.FAILED
+        except JobInterrupted:
+            held.give_back()
+            _log.info("the job is given back: this worker stops")
+            raise
+        finally:
+            with self._lock:
+                self._held = None
+
+    def _next_in_line(self) -> str | None:
+        with self._lock:
+            return self._line.popleft() if self._line else None
+
+    def _hand_on(self) -> None:
+        """Send what has waited here in vain to the queue; where that fails, a sweeper does it later."""
+        while job_id := self._next_in_line():
+            self._send(job_id)
+
+    def _send(self, job_id: str) -> None:
+        try:
+            job = self._store.get(job_id)
+            if job and job.under_way:
+                way = way_of(job.type)
+                self._broker.publish(way.exchange, way.key, message_of(job))
+        except RetakeError as error:
+            _log.warning(
+                "a job that came by HTTP is left to the sweeper: %s", in_words(error), extra={"job_id": job_id}
+            )
+
+
+class _NoMessage:
+    """In place of a message: the job came by HTTP."""
+
+    lost = False
+
+    def ack(self) -> None:
+        """There is nothing to settle."""
+
+    def nack(self, *, requeue: bool) -> None:
+        """There is nothing to settle."""
+
+
+_SETTLE: dict[JobEnd, Callable[[JobMessage], object]] = {
+    JobEnd.DONE: lambda message: message.ack(),
+    JobEnd.FAILED: lambda message: message.nack(requeue=False),
+    JobEnd.ELSEWHERE: lambda message: message.nack(requeue=True),
+    JobEnd.LOST: lambda message: None,
+}

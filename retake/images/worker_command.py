@@ -1,0 +1,91 @@
+"""`retake images worker`: one worker as a process, with its HTTP API."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from retake.images.process import prepared
+from retake.logs import setup_logging
+from retake.ticking.process import StopSignal, exit_code_of, is_terminal
+
+QUEUES = ("TextQueue", "OutfitQueue")
+DRAIN_S = 60.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+class WorkerOptions(NamedTuple):
+    """What the command line says."""
+
+    queue: str
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8090
+    drain: float = DRAIN_S  # seconds
+
+
+@click.command("worker", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--queue", type=click.Choice(QUEUES), help="Which jobs it takes: pictures from text, or changed outfits.")
+@click.option("--name", metavar="NAME", help="Its name, in results and logs; each worker needs its own.")
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Where its HTTP API listens.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", default=8090, show_default=True, help="0 is any free one."
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(0, 86_400),
+    metavar="SECONDS",
+    default=DRAIN_S,
+    show_default=True,
+    help="How long a job may still take after a signal, until it is given back.",
+)
+@click.option(
+    "--logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also write the log to DIR/combined.log, and errors to DIR/error.log.",
+)
+def worker(*, logs: Path | None, **options: Any) -> None:
+    """Take image jobs of a queue and execute them on ComfyUI, one at a time, until a signal.
+
+    Asks for --queue and --name at a terminal. Services and keys come from the environment or .env (REDIS_URL,
+    RABBITMQ_URL, IMAGES_STORAGE_URL, IMAGES_KEYS), everything else from config/config.json, section IMAGES. A second
+    signal gives the job back at once.
+
+    \b
+    Exit codes:
+        0   a signal ended it; its job has ended, or is given back
+        2   --queue or --name is missing or wrong
+        75  a service or the bucket did not answer, or the port is taken
+        78  settings, a password or a graph are wrong
+        70  a bug
+    """
+    options["queue"] = options["queue"] or _asked("queue", type=click.Choice(QUEUES), default=QUEUES[0])
+    options["name"] = options["name"] or _asked("name", default="Worker-A")
+    if not _NAME.fullmatch(options["name"]):
+        raise click.BadParameter('1 to 64 of A-Z, a-z, 0-9, "_", "." and "-"', param_hint="--name")
+    sys.exit(run(WorkerOptions(**options), logs))
+
+
+def _asked(name: str, **how: Any) -> str:
+    """Ask for an option at a terminal. Raises UsageError elsewhere."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"Missing option '--{name}'.")
+    return str(click.prompt(name.capitalize(), err=True, **how))
+
+
+def run(options: WorkerOptions, logs: Path | None = None) -> int:
+    """Run the worker and return the exit code."""
+    setup_logging(sys.stderr, human=is_terminal())
+    return exit_code_of(lambda: _run(options, logs))
+
+
+def _run(options: WorkerOptions, logs: Path | None) -> int:
+    environ = prepared("the worker", logs)
+    from retake.images.worker_process import run_worker
+
+    stopping = StopSignal()
+    return run_worker(options, environ, signals=lambda: stopping.count)

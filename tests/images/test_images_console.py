@@ -1,0 +1,224 @@
+"""`images status` and `images dead`, as an operator calls them, on real servers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from schemas import check_answer
+from servers import RunningServer
+from service_world import NOWHERE, ServiceWorld
+from worker_world import eventually
+
+from retake.console.command import main
+from retake.images import scripts
+from retake.images.messages import DEAD_QUEUE, message_of
+from retake.images.presence import Presence, WorkerPresence
+from retake.sandbox.comfyui import ComfySandbox
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(world: ServiceWorld, **more: str) -> dict[str, str]:
+    """What names the services of `world`."""
+    return {
+        "RETAKE_CONFIG": str(ROOT / "config" / "config.json"),
+        "REDIS_URL": world.places.redis,
+        "RABBITMQ_URL": world.places.rabbitmq,
+        "DATABASE_URL": world.places.database,
+        "NO_PROXY": "*",
+        **more,
+    }
+
+
+def call(world: ServiceWorld, *words: str, **environ: str) -> Result:
+    return CliRunner().invoke(main, ["images", *words], env=environment(world, **environ))
+
+
+def asked(world: ServiceWorld, *words: str, code: int = 0, **environ: str) -> Any:
+    result = call(world, *words, "--json", **environ)
+    assert result.exit_code == code, result.output
+    document = json.loads(result.stdout)
+    if code == 0:
+        check_answer(
+            f"images {' '.join(it for it in words if it in ('status', 'dead', 'list', 'requeue', 'drop'))}", document
+        )
+    assert "hunter2" not in result.output
+    return document
+
+
+def dead(world: ServiceWorld, job_id: str) -> None:
+    """Put the job's message where a worker's refusal puts it."""
+    job = world.store.get(job_id)
+    assert job
+    world.broker.publish("TextExchange", "text", message_of(job))
+    consumer = world.broker.consume("TextQueue")
+    delivery = consumer.take(30)
+    assert delivery
+    delivery.nack(requeue=False)
+    consumer.close()
+    eventually(lambda: world.broker.depth(DEAD_QUEUE))
+
+
+def wait_for_dead(world: ServiceWorld, number: int) -> None:
+    """RabbitMQ counts what was given back a moment later."""
+    eventually(lambda: world.broker.depth(DEAD_QUEUE) == number)
+
+
+# --- status ---------------------------------------------------------------------------------------------------------
+
+
+def test_status_shows_jobs_queues_workers_and_comfyui(service_world: ServiceWorld) -> None:
+    world = service_world
+    world.job()
+    world.ready()
+    world.failed()
+    world.broker.publish("OutfitExchange", "outfit", b"{}")
+    worker = WorkerPresence("A", "TextQueue", "10.0.0.1:8090", True, "j", "2026-01-01T00:00:00+00:00", ("http://c:1",))
+    Presence(world.store).tell(worker, 60)
+    Presence(world.store).tell(WorkerPresence("B", "OutfitQueue", "h:1"), 60)
+    world.store.client.set("jobs:worker:C", "no JSON")
+    with ComfySandbox() as comfyui:
+        urls = f"{comfyui.url},http://127.0.0.1:1"
+        found = asked(world, "status", RETAKE_COMFYUI_URLS=urls)
+        text = call(world, "status", RETAKE_COMFYUI_URLS=urls).output
+    assert found["sets"] == {"pending": 1, "ready": 1, "dispatcher_cache_processing": 0, "failed": 1}
+    assert found["queues"] == {"TextQueue": 0, "OutfitQueue": 1}
+    assert found["dead_messages"] == 0
+    assert [(it["name"], it["consuming"], it["job"]) for it in found["workers"]] == [
+        ("A", True, "j"),
+        ("B", False, None),
+    ]
+    assert [it["alive"] for it in found["comfyui"]] == [True, False]
+    assert found["trouble"] == []
+    assert "10.0.0.1:8090" in text
+    assert "does not answer" in text
+    Presence(world.store).forget("A")
+    assert [it.name for it in Presence(world.store).all()] == ["B"]
+
+
+def test_status_tells_which_service_is_away_without_passwords(service_world: ServiceWorld) -> None:
+    world = service_world
+    found = asked(world, "status", code=75, REDIS_URL=NOWHERE.redis)
+    assert (found["sets"], found["workers"], found["dead_messages"]) == (None, None, 0)
+    found = asked(world, "status", code=75, RABBITMQ_URL=NOWHERE.rabbitmq)
+    assert (found["sets"]["pending"], found["queues"], found["dead_messages"]) == (0, None, None)
+    assert len(found["trouble"]) == 1
+    found = asked(world, "status", code=75, REDIS_URL=NOWHERE.redis, RABBITMQ_URL=NOWHERE.rabbitmq)
+    assert len(found["trouble"]) == 2
+
+
+def test_without_the_addresses_it_says_which_variables_to_set(service_world: ServiceWorld) -> None:
+    result = call(service_world, "status", REDIS_URL="", RABBITMQ_URL="")
+    assert result.exit_code == 78
+    assert "REDIS_URL is not set" in result.output
+    assert "RABBITMQ_URL is not set" in result.output
+
+
+# --- dead messages --------------------------------------------------------------------------------------------------
+
+
+def test_dead_messages_are_listed_with_their_jobs(service_world: ServiceWorld) -> None:
+    world = service_world
+    assert asked(world, "dead", "list") == {"dead_messages": []}
+    failed = world.failed("no luck")
+    dead(world, failed)
+    world.broker.publish("DeadExchange", "", b"\xff{")
+    for _ in range(2):  # looking takes nothing away
+        first, second = asked(world, "dead", "list")["dead_messages"]
+    assert (first["job"], first["queue"], first["reason"]) == (failed, "TextQueue", "rejected")
+    assert (first["status"], first["error"], first["user_id"]) == ("failed", "no luck", "ann")
+    assert second["job"].startswith("message-")
+    assert second["status"] is None
+    assert asked(world, "dead", "list", "--limit", "1")["dead_messages"] == [first]
+    assert "no luck" in call(world, "dead", "list").output
+
+
+def test_a_requeued_job_begins_anew(table_world: ServiceWorld) -> None:
+    world = table_world
+    job_id = world.row()
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    world.sent()
+    world.claim(job_id)
+    world.store.update(job_id, f"token {job_id}", 60, {"attempt": "3", "prompt_id": "p", "comfyui_server": "http://c"})
+    world.store.end_failed(job_id, f"token {job_id}", "it broke")
+    world.store.client.hset(job_id, "deaths", "2")
+    dead(world, job_id)
+    world.sweeper().sweep()
+    assert world.row_status(job_id) == "failed"
+    answer = asked(world, "dead", "requeue", job_id[:8])
+    assert (answer["done"], answer["job"]) == ("requeue", job_id)
+    job = world.store.get(job_id)
+    assert job
+    assert (job.status, job.error, job.attempts_before, job.attempt, job.comfyui_server) == ("pending", "", 3, 4, "")
+    assert not world.store.fields(job_id).keys() & {"deaths", "ended_by", "prompt_id", "claim"}
+    assert world.sets_of(job_id) == ["pending"]
+    assert world.sent() == [job_id]
+    wait_for_dead(world, 0)
+    assert world.row_status(job_id) == "pending"
+    world.ready(job_id)
+    assert world.status(job_id) == "ready"
+
+
+def test_what_cannot_be_requeued_is_refused(service_world: ServiceWorld) -> None:
+    world = service_world
+    gone, ready = world.failed(), world.ready()
+    dead(world, gone)
+    dead(world, ready)
+    world.store.remove(gone)
+    for job_id in (gone, ready):
+        assert asked(world, "dead", "requeue", job_id, code=65)["error"]
+    wait_for_dead(world, 2)
+    assert world.sent() == []
+    assert world.status(ready) == "ready"
+
+
+@pytest.mark.parametrize("name", ["abc", "ffffffff", "*", "\udcff" * 5])
+def test_a_name_that_is_none_is_refused(service_world: ServiceWorld, name: str) -> None:
+    dead(service_world, service_world.failed())
+    assert asked(service_world, "dead", "drop", name, "--yes", code=65)["exit_code"] == 65
+    wait_for_dead(service_world, 1)
+
+
+def test_a_beginning_that_several_have_is_refused(service_world: ServiceWorld) -> None:
+    for number in range(2):
+        world_job = f"aaaaaaaa-0000-4000-8000-00000000000{number}"
+        service_world.broker.publish("DeadExchange", "", json.dumps({"job_id": world_job}).encode())
+    assert "several" in asked(service_world, "dead", "drop", "aaaa", code=65)["error"]
+    assert asked(service_world, "dead", "drop", "aaaaaaaa-0000-4000-8000-000000000001")["done"] == "drop"
+    wait_for_dead(service_world, 1)
+
+
+def test_dropping_a_failed_job_wants_agreement_and_leaves_the_job(service_world: ServiceWorld) -> None:
+    world = service_world
+    job_id = world.failed()
+    dead(world, job_id)
+    assert "--yes" in asked(world, "dead", "drop", job_id, code=65)["error"]
+    wait_for_dead(world, 1)
+    assert asked(world, "dead", "drop", job_id, "--yes")["job"] == job_id
+    wait_for_dead(world, 0)
+    assert world.sets_of(job_id) == ["failed"]
+    world.clock.sleep(1000)
+    world.sweeper().sweep()
+    assert world.keys() == []
+
+
+def test_a_message_that_names_no_job_can_be_dropped(service_world: ServiceWorld) -> None:
+    service_world.broker.publish("DeadExchange", "", b"hello")
+    [message] = asked(service_world, "dead", "list")["dead_messages"]
+    assert asked(service_world, "dead", "drop", message["job"])["job"] == message["job"]
+    assert asked(service_world, "dead", "list") == {"dead_messages": []}
+
+
+def test_a_requeue_that_dies_before_its_message_is_sent_is_swept(
+    service_world: ServiceWorld, rabbit_server: RunningServer
+) -> None:
+    world = service_world
+    job_id = world.failed()
+    assert world.store.requeue(job_id)
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    assert world.sent() == [job_id]
+    assert world.store.client.scard(scripts.PENDING) == 1

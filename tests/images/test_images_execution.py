@@ -1,0 +1,260 @@
+"""What can go wrong with a job on ComfyUI, and how often it is executed then."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from worker_world import WorkerWorld, eventually, picture
+
+from retake.errors import Code, Refused, StorageError
+from retake.images.comfyui_servers import ComfyServers
+from retake.images.graphs import load_graphs
+from retake.images.jobs import ImageJob, JobStatus, TextRequest
+from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE
+from retake.sandbox.comfyui import ComfySandbox
+from retake.vendors import ImageFile
+from retake.vendors.comfyui import ComfyUI, prompt_id_of
+
+
+@pytest.mark.parametrize(
+    ("order", "outcomes"),
+    [
+        ("comfy.prompt#1=execution-error", ["error", "success"]),
+        ("comfy.prompt#1=interrupted", ["interrupted", "success"]),
+        ("comfy.prompt#1=lost-output", ["success", "success"]),
+        ("comfy.prompt#1=never-ends", ["interrupted", "success"]),
+    ],
+)
+def test_what_failed_is_tried_again_as_another_attempt(world: WorkerWorld, order: str, outcomes: list[str]) -> None:
+    comfy = world.comfyui()
+    comfy.order(order)
+    job_id = world.job()
+    with world.running(comfyui_timeout_seconds=0.5):
+        job = world.ended(job_id)
+    assert (job.status, job.attempt, job.prompt_id) == (JobStatus.READY, 2, prompt_id_of(job_id, 2))
+    assert [it.outcome for it in comfy.started()] == outcomes
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1, prompt_id_of(job_id, 2): 1}
+    assert world.output(job_id)["7"]["inputs"]["filename_prefix"] == f"retake/{job_id}_2"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "comfy.prompt#1=cut-after",
+        "comfy.prompt#1=cut-before",
+        "comfy.prompt#1=hang-after",
+        "comfy.prompt#1=hang",
+        "comfy.prompt#1=not-json",
+        "comfy.prompt#1=no-id",
+        "comfy.prompt#1=500",
+        "comfy.prompt#1=502-html",
+        "comfy.prompt#1=429",
+        "comfy.prompt=ws-cut",
+        "comfy.ws=ws-cut",
+        "comfy.ws=500",
+        "comfy.history#1-2=500",
+        "comfy.queue#1=cut-before",
+        "comfy.view#1=500",
+        "comfy.view#1=cut-after",
+    ],
+)
+def test_a_lost_answer_costs_neither_an_attempt_nor_an_execution(world: WorkerWorld, order: str) -> None:
+    comfy = world.comfyui(pace=0.1)
+    comfy.order(order)
+    job_id = world.job()
+    with world.running():
+        job = world.ended(job_id)
+    assert (job.status, job.attempt) == (JobStatus.READY, 1)
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+@pytest.mark.parametrize("order", ["comfy.prompt#1=restart", "comfy.history#1=restart"])
+def test_a_restart_of_comfyui_costs_no_attempt(world: WorkerWorld, order: str) -> None:
+    comfy = world.comfyui(pace=0.3)
+    comfy.order(order)
+    job_id = world.job()
+    with world.running():
+        job = world.ended(job_id)
+    assert (job.status, job.attempt) == (JobStatus.READY, 1)
+    assert [it.outcome for it in comfy.started()][-1] == "success"
+    assert set(comfy.executions()) == {prompt_id_of(job_id, 1)}
+
+
+def test_after_the_last_attempt_the_job_has_failed(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt=execution-error")
+    job_id = world.job()
+    with world.running():
+        job = world.ended(job_id)
+        eventually(lambda: world.dead() == 1)
+        assert world.broker.depth(TEXT_QUEUE) == 0
+    assert (job.status, job.attempt) == (JobStatus.FAILED, 3)
+    assert "an error was ordered" in job.error
+    assert job.error.endswith("(attempt 3)")
+    assert comfy.executions() == {prompt_id_of(job_id, n): 1 for n in (1, 2, 3)}
+    assert world.store.counts()["jobs:status:pending"] == 0
+    assert world.store.counts()["jobs:status:failed"] == 1
+
+
+def test_a_refused_graph_is_not_tried_again(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt=400")
+    job_id = world.job()
+    with world.running():
+        job = world.ended(job_id)
+        eventually(lambda: world.dead() == 1)
+    assert (job.status, job.attempt) == (JobStatus.FAILED, 1)
+    assert "an error 400 was ordered" in job.error
+    assert len(comfy.calls("comfy.prompt")) == 1
+
+
+def test_repeats_wait_longer_each_time(world: WorkerWorld) -> None:
+    policy = world.room(servers=ComfyServers([]), retry_seconds=5).policy
+    assert [policy.bounds_s(n) for n in (1, 2, 3)] == [(5, 5), (10, 10), (20, 20)]
+    assert policy.max_retries == 2
+
+
+def test_what_is_no_picture_is_no_output(world: WorkerWorld) -> None:
+    comfy, gifs = world.comfyui(), [b"GIF89a..."]
+
+    class Odd(ComfyUI):
+        def view(self, file: ImageFile) -> bytes:
+            return gifs.pop() if gifs else super().view(file)
+
+    servers = ComfyServers([comfy.url], client=Odd)
+    servers.check()
+    job_id = world.job()
+    with world.running(room=world.room(servers=servers)):
+        assert world.ended(job_id).attempt == 2
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1, prompt_id_of(job_id, 2): 1}
+
+
+def test_a_server_that_stays_away_with_the_prompt_is_given_up_for_another(world: WorkerWorld) -> None:
+    first = ComfySandbox(pace=30)
+    first.__enter__()
+    world.sandboxes.append(first)
+    servers = world.servers()
+    job_id = world.job()
+    with world.running(room=world.room(servers=servers, worker_silence_seconds=0.5)):
+        eventually(first.executions)
+        second = world.comfyui()
+        servers._urls = [first.url, second.url]
+        eventually(lambda: len(servers.alive) == 2)
+        first.__exit__()
+        job = world.ended(job_id)
+    assert (job.status, job.attempt, job.comfyui_server) == (JobStatus.READY, 1, second.url)
+    assert second.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_server_that_comes_back_is_asked_what_became_of_the_prompt(world: WorkerWorld) -> None:
+    """It does not answer for a while, but has not been restarted."""
+    comfy, other = world.comfyui(pace=1.0), world.comfyui()
+    other.order("comfy.stats=503")
+    servers = world.servers()
+    job_id = world.job()
+    with world.running(room=world.room(servers=servers, worker_silence_seconds=30)):
+        eventually(comfy.executions)
+        for kind in ("history", "queue", "stats"):
+            comfy.order(f"comfy.{kind}=503")
+        other.withdraw_orders()
+        eventually(lambda: servers.alive == [other.url])
+        comfy.withdraw_orders()
+        job = world.ended(job_id)
+    assert (job.attempt, job.comfyui_server) == (1, comfy.url)
+    assert world.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_job_that_was_taken_waits_for_a_server(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    servers = world.servers()
+    comfy.order("comfy.prompt=429")
+    job_id = world.job()
+    with world.running(room=world.room(servers=servers)):
+        eventually(lambda: comfy.calls("comfy.prompt"))
+        comfy.order("comfy.stats=503")
+        eventually(lambda: not servers.alive)
+        eventually(lambda: world.stands(job_id) == JobStatus.WAITING)
+        comfy.withdraw_orders()
+        job = world.ended(job_id)
+    assert (job.status, job.attempt) == (JobStatus.READY, 1)
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+@pytest.mark.parametrize("missing", ["person", "garment"])
+def test_without_its_pictures_an_outfit_job_has_failed(world: WorkerWorld, missing: str) -> None:
+    comfy = world.comfyui()
+    given: dict[str, Any] = {it: picture() for it in ("person", "garment") if it != missing}
+    job_id = world.outfit(**given)
+    with world.running(queue=OUTFIT_QUEUE):
+        job = world.ended(job_id)
+        eventually(lambda: world.dead() == 1)
+    assert (job.status, job.error) == (JobStatus.FAILED, f"the picture of the {missing} is gone: make a new job")
+    assert not comfy.executions()
+
+
+def test_the_pictures_of_another_job_are_not_used(world: WorkerWorld) -> None:
+    world.comfyui()
+    other, job_id = world.outfit(person=picture(), garment=picture(), send=False), world.outfit(send=False)
+    for which in ("person", "garment"):
+        world.store.client.hset(job_id, f"{which}_image_r2_key", f"jobs/{other}/input_{which}.png")
+    job = world.store.get(job_id)
+    assert job
+    world.send(job)
+    with world.running(queue=OUTFIT_QUEUE):
+        assert world.ended(job_id).status == JobStatus.FAILED
+
+
+@pytest.mark.parametrize("order", ["comfy.upload#1=500", "comfy.upload#2=cut-after", "comfy.upload#1=not-json"])
+def test_an_upload_is_repeated(world: WorkerWorld, order: str) -> None:
+    comfy = world.comfyui()
+    comfy.order(order)
+    job_id = world.outfit(person=picture("red"), garment=picture("blue"))
+    with world.running(queue=OUTFIT_QUEUE):
+        assert world.ended(job_id).attempt == 1
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+@pytest.mark.parametrize("method", ["read", "write"])
+def test_a_bucket_that_is_away_is_waited_for(world: WorkerWorld, method: str) -> None:
+    comfy, work, troubles = world.comfyui(), getattr(world.bucket, method), [1, 2, 3]
+
+    def away(*arguments: Any) -> Any:
+        if troubles:
+            raise StorageError(f"the bucket does not answer ({troubles.pop()})")
+        return work(*arguments)
+
+    job_id = world.outfit(person=picture("red"), garment=picture("blue"))
+    setattr(world.bucket, method, away)
+    with world.running(queue=OUTFIT_QUEUE, worker_silence_seconds=0.5):
+        assert world.ended(job_id).status == JobStatus.READY
+    assert not troubles
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_prompt_may_wait_for_its_turn_longer_than_it_may_take(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt#1=never-ends")
+    another = ComfyUI(comfy.url)
+    another.submit(load_graphs().of_text(ImageJob(str(uuid4()), "", text=TextRequest("x")), 1), str(uuid4()), "another")
+    job_id = world.job()
+    with world.running(comfyui_timeout_seconds=2):
+        eventually(lambda: len(comfy.calls("comfy.queue")) > 14)  # ten looks a limit
+        another.cancel(comfy.started()[0].prompt_id)
+        assert world.ended(job_id).attempt == 1
+    assert comfy.executions()[prompt_id_of(job_id, 1)] == 1
+
+
+def test_secrets_do_not_get_into_the_error(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+
+    class Talkative(ComfyUI):
+        def submit(self, *arguments: Any) -> None:
+            raise Refused(Code.INVALID_INPUT, "at http://user:secret@host/x?token=abc " + "x" * 9000)
+
+    servers = ComfyServers([comfy.url], client=Talkative)
+    servers.check()
+    job_id = world.job()
+    with world.running(room=world.room(servers=servers)):
+        error = world.ended(job_id).error
+    assert error.startswith("at http://…@host/x?… xxx")
+    assert len(error) <= 520

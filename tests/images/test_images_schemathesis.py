@@ -1,0 +1,129 @@
+"""Schemathesis reads /openapi.json and sends what fits it and what does not, with and without keys: no answer is a 5xx,
+and each answer is one of the description's."""
+
+import os
+import random
+from collections.abc import Callable
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from images_world import ALL, KEYS, PNG, ImagesWorld
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from worker_world import WorkerWorld
+
+from retake.images.settings import ImageJobSettings, ImagesSettings
+from retake.images.worker_api import worker_app
+
+SEED = int(os.environ.get("RETAKE_SEED", "0")) or random.randrange(1, 2**31)
+EXAMPLES = 20  # of each call, half of them as described
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CALLS = [
+    *("GET /health", "POST /jobsRedis", "POST /jobs", "POST /jobChangeOutfit", "GET /jobResult", "DELETE /jobResult"),
+    *("POST /upload", "GET /images/{user_id}", "GET /image/raw/{key}"),
+]
+
+
+def test_no_request_makes_the_service_fail(instances: Callable[..., ImagesWorld], database_url: str) -> None:
+    print(f"RETAKE_SEED={SEED}")  # noqa: T201 (shown where the test fails)
+    api = instances(database_url)
+    assert api.table is not None
+    api.table.prepare()
+    description = schemathesis.openapi.from_url(f"{api.base}/openapi.json")
+    assert sorted(CALLS) == sorted(
+        f"{it.ok().method.upper()} {it.ok().path}" for it in description.get_all_operations()
+    )
+    for call in CALLS:
+        send_to(api, description, call)
+
+
+def test_no_request_makes_a_worker_fail(world: WorkerWorld) -> None:
+    images = ImageJobSettings(rate_per_minute=1_000_000)
+    with world.running() as worker:
+        app = worker_app(ImagesSettings(images=images, keys=KEYS), world.store, worker)
+        description = schemathesis.openapi.from_asgi("/openapi.json", app)
+        calls = {f"{it.ok().method.upper()} {it.ok().path}": it.ok() for it in description.get_all_operations()}
+        assert calls.keys() == {"POST /CreateImageFromPrompt", "GET /status/{job_id}", "GET /health"}
+        for call, operation in calls.items():
+            send_to_worker(operation, world.job(send=0), call)
+
+
+def send_to_worker(operation: schemathesis.APIOperation, known: str, call: str) -> None:
+    modes = schemathesis.GenerationMode
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        case=st.one_of(operation.as_strategy(modes.POSITIVE), operation.as_strategy(modes.NEGATIVE)),
+        job_id=st.one_of(st.none(), st.just(known)),
+        signed=st.sampled_from([True, True, True, False]),
+    )
+    def send(case: schemathesis.Case, job_id: str | None, signed: bool) -> None:
+        if job_id and "job_id" in case.path_parameters:
+            case.path_parameters["job_id"] = job_id
+        answer = case.call(headers={"Authorization": f"Bearer {ALL}"} if signed else {})
+        case.validate_response(answer, checks=CHECKS)
+        assert signed or call == "GET /health" or answer.status_code == 401
+
+    send()
+
+
+def send_to(api: ImagesWorld, description: schemathesis.BaseSchema, call: str) -> None:
+    method, _, path = call.partition(" ")
+    operation = description[path][method]
+    modes = schemathesis.GenerationMode
+    ids = [api.job(), api.job("/jobs"), api.put(status="resting")]
+    api.finish(ids[0])
+    api.upload(("a.png", PNG))
+    files = ["alice/a.png", f"jobs/{ids[0]}/output.png", "alice/none.png"]
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        case=st.one_of(operation.as_strategy(modes.POSITIVE), operation.as_strategy(modes.NEGATIVE)),
+        job_id=st.one_of(st.none(), st.sampled_from(ids)),
+        key=st.one_of(st.none(), st.sampled_from(files)),
+        signed=st.sampled_from([True, True, True, False]),
+    )
+    def send(case: schemathesis.Case, job_id: str | None, key: str | None, signed: bool) -> None:
+        if job_id and "jobId" in (case.query or {}):
+            case.query["jobId"] = job_id
+        if key and "key" in case.path_parameters:
+            case.path_parameters["key"] = key
+        headers = {"Authorization": f"Bearer {ALL}"} if signed else {}
+        answer = case.call(headers=headers, timeout=20)
+        case.validate_response(answer, checks=CHECKS)
+        if not signed and call != "GET /health":
+            assert answer.status_code == 401
+
+    send()
+
+
+def test_every_call_describes_what_refuses_it(api: ImagesWorld) -> None:
+    paths = api.alice.get("/openapi.json").json()["paths"]
+    for call in CALLS:
+        method, _, path = call.partition(" ")
+        answers = set(paths[path][method.lower()]["responses"])
+        if call == "GET /health":
+            assert answers == {"200", "503"}
+        else:
+            assert {"401", "422", "503"} <= answers
+            assert ("500" in answers) == (call == "GET /jobResult")
+            assert ("429" in answers) == (method == "POST")

@@ -1,0 +1,228 @@
+"""A worker in this process: which messages it takes, which jobs it executes, and how often."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import RunningServer
+from servers import running as alone
+from worker_world import WorkerWorld, eventually, picture
+
+from retake.images.execution import JobExecution
+from retake.images.jobs import JobStatus
+from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.up.rabbit_server import RabbitServer
+from retake.vendors.comfyui import prompt_id_of
+
+
+def test_a_text_job_becomes_a_picture(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    job_id = world.job("a red fox", styles=("watercolor", "soft"), negative_prompt="blurry", seed=11, steps=7)
+    with world.running():
+        job = world.ended(job_id)
+        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
+    assert (job.status, job.attempt, job.image_type, job.error) == (JobStatus.READY, 1, "image/png", "")
+    assert (job.prompt_id, job.comfyui_server) == (prompt_id_of(job_id, 1), comfy.url)
+    assert job.output_r2_key == f"jobs/{job_id}/output.png"
+    assert job.executed_by == f"Worker-A @ {comfy.url.removeprefix('http://')}"
+    graph = world.output(job_id)
+    assert graph["2"]["inputs"]["text"] == "a red fox, watercolor, soft"
+    assert graph["3"]["inputs"]["text"] == "blurry"
+    assert (graph["4"]["inputs"]["width"], graph["5"]["inputs"]["seed"], graph["5"]["inputs"]["steps"]) == (64, 11, 7)
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+    assert world.store.counts() == {
+        "jobs:status:pending": 0,
+        "jobs:status:ready": 1,
+        "jobs:status:dispatcher_cache_processing": 0,
+        "jobs:status:failed": 0,
+    }
+    assert world.dead() == 0
+
+
+def test_an_outfit_job_uses_both_pictures(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    job_id = world.outfit(person=picture("red"), garment=picture("blue"))
+    with world.running(queue=OUTFIT_QUEUE):
+        world.ended(job_id)
+    graph = world.output(job_id)
+    assert graph["4"]["inputs"]["image"] == f"{job_id}_person.png"
+    assert graph["5"]["inputs"]["image"] == f"{job_id}_garment.png"
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_messages_that_are_no_jobs_leave_the_queue(world: WorkerWorld) -> None:
+    world.comfyui()
+    for body in (
+        b"no JSON",
+        b"[]",
+        b'{"job_id": 7}',
+        b'{"job_id": "../etc"}',
+        b"\xff",
+        b'{"job_id": "a", "job_id": "b"}',
+    ):
+        world.broker.publish("TextExchange", "text", body)
+    unknown = world.job()
+    world.store.remove(unknown)
+    job_id = world.job()
+    with world.running():
+        assert world.ended(job_id).status == JobStatus.READY
+        eventually(lambda: world.dead() == 6)
+        assert world.broker.depth(TEXT_QUEUE) == 0
+    assert list(world.executions()) == [prompt_id_of(job_id, 1)]
+
+
+def test_two_messages_for_a_job_are_one_execution(world: WorkerWorld) -> None:
+    comfy = world.comfyui(pace=0.5)
+    servers = world.servers()
+    job_id = world.job(send=3)
+    with world.running("Worker-A", room=world.room("Worker-A", servers)), world.running("Worker-B"):
+        assert world.ended(job_id).status == JobStatus.READY
+        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+    assert world.broker.depth(TEXT_QUEUE) == 0  # and none is given back at the end
+
+
+def test_a_job_of_another_worker_is_waited_for_and_not_dropped(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    job_id = world.job()
+    world.store.claim(job_id, "another worker", 600, 5)
+    with world.running() as worker:
+        eventually(lambda: worker.glance().job == job_id)
+        world.store.give_back(job_id, "another worker")
+        assert world.ended(job_id).status == JobStatus.READY
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_worker_that_waits_for_another_one_stops_all_the_same(world: WorkerWorld) -> None:
+    world.comfyui()
+    job_id = world.job()
+    world.store.claim(job_id, "another worker", 600, 5)
+    with world.running(drain_s=600) as worker:
+        eventually(lambda: worker.glance().job == job_id)
+    assert eventually(lambda: world.broker.depth(TEXT_QUEUE)) == 1
+
+
+def test_a_job_whose_workers_die_again_and_again_is_failed(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    job_id = world.job()
+    names = iter(range(100))
+    while world.store.fields(job_id).get("deaths") != "2":
+        world.store.claim(job_id, f"worker {next(names)}", 0.001, 5)
+    with world.running():
+        job = world.ended(job_id)
+        eventually(lambda: world.dead() == 1)
+    assert (job.status, job.error) == (JobStatus.FAILED, "3 workers died of it: it is not tried again")
+    assert not comfy.executions()
+    assert world.store.counts()["jobs:status:failed"] == 1
+
+
+def test_while_no_comfyui_answers_nothing_is_consumed(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.stats=503")
+    job_id = world.job()
+    with world.running() as worker:
+        assert worker.glance() == (False, None, [])
+        comfy.withdraw_orders()
+        assert world.ended(job_id).status == JobStatus.READY
+        assert worker.glance().consuming
+        comfy.order("comfy.stats=503")
+        eventually(lambda: not worker.glance().consuming)
+        waiting = world.job()
+        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 1)
+        assert world.stands(waiting) == JobStatus.PENDING
+        comfy.withdraw_orders()
+        assert world.ended(waiting).attempt == 1
+
+
+def test_a_deleted_job_is_stopped_and_leaves_nothing_behind(world: WorkerWorld) -> None:
+    comfy = world.comfyui(pace=20.0)
+    job_id = world.job()
+    with world.running() as worker:
+        eventually(comfy.executions)
+        world.store.remove(job_id)
+        eventually(lambda: worker.glance().job is None)
+        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
+    assert [it.outcome for it in comfy.started()] == ["interrupted"]
+    assert world.bucket.list("jobs/") == []
+    assert world.store.fields(job_id) == {}
+    assert sum(world.store.counts().values()) == 0
+    assert world.dead() == 0
+
+
+def test_the_picture_of_a_job_that_is_deleted_at_the_last_moment_goes_too(world: WorkerWorld) -> None:
+    world.comfyui()
+    job_id = world.job()
+    write = world.bucket.write
+
+    def write_late(*arguments: Any) -> str:
+        done = write(*arguments)
+        world.store.remove(job_id)
+        return done
+
+    world.bucket.write = write_late  # type: ignore[method-assign,assignment]
+    with world.running():
+        eventually(lambda: world.store.fields(job_id) == {})
+        eventually(lambda: world.bucket.list("jobs/") == [])
+
+
+def test_a_job_by_http_that_waits_when_the_worker_stops_is_sent_to_its_queue(world: WorkerWorld) -> None:
+    comfy = world.comfyui(pace=0.5)
+    first, second = world.job(send=0), world.job(send=0)
+    with world.running(drain_s=20) as worker:
+        worker.add(first)
+        eventually(comfy.executions)
+        worker.add(second)
+    assert world.stands(first) == JobStatus.READY
+    assert world.stands(second) == JobStatus.PENDING
+    with world.running("Worker-B"):
+        assert world.ended(second).executed_by.startswith("Worker-B")
+    assert set(world.executions().values()) == {1}
+
+
+def test_a_bug_ends_no_worker_and_no_job(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    comfy = world.comfyui()
+    job_id, execute, bugs = world.job(), JobExecution.run, [1]
+
+    def buggy(self: JobExecution) -> bool:
+        if bugs:
+            raise ZeroDivisionError(bugs.pop())
+        return execute(self)
+
+    monkeypatch.setattr(JobExecution, "run", buggy)
+    with world.running(worker_silence_seconds=0.3):
+        assert world.ended(job_id).status == JobStatus.READY
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_redis_that_is_restarted_is_waited_for(world: WorkerWorld, redis_server: RunningServer) -> None:
+    comfy = world.comfyui(pace=1.0)
+    job_id = world.job()
+    with world.running():
+        eventually(comfy.executions)
+        redis_server.kill()
+        eventually(lambda: comfy.started()[0].outcome == "success")
+        redis_server.start()
+        assert world.ended(job_id).status == JobStatus.READY
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+@pytest.mark.filterwarnings("ignore:.*Connection.close:pytest.PytestUnraisableExceptionWarning")  # aio-pika's own
+def test_a_rabbitmq_that_is_killed_costs_no_second_execution(redis_url: str, tmp_path: Path) -> None:
+    """On a RabbitMQ of its own: one whose queues have just been deleted and made again may lose them by SIGKILL."""
+    with alone(RabbitServer) as rabbit, closing(WorkerWorld(redis_url, rabbit.url, tmp_path)) as world:
+        comfy = world.comfyui(pace=1.0)
+        job_id = world.job()
+        with world.running():
+            eventually(comfy.executions)
+            rabbit.kill()
+            assert world.ended(job_id).status == JobStatus.READY
+            rabbit.start()
+            eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
+            after = world.job(send=0)
+            job = world.store.get(after)
+            assert job
+            eventually(lambda: world.sent(job))
+            assert world.ended(after).status == JobStatus.READY
+        assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in (job_id, after)}
+        assert world.broker.depth(TEXT_QUEUE) == 0

@@ -1,0 +1,127 @@
+"""The servers of `images up`, as they are: killed and started again they have what they had."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import aio_pika
+import psycopg
+import pytest
+import redis
+from servers import RunningServer, or_skipped, wait_for_queue
+
+from retake.errors import StateError
+from retake.images.up.folder import DataFolder
+from retake.images.up.postgres_server import PostgresServer
+from retake.images.up.programs import MissingProgram, Programs
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def test_redis_keeps_what_it_answered_through_sigkill(redis_server: RunningServer) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.set("kept", "1")
+        redis_server.kill()
+        redis_server.start()
+        assert client.get("kept") == b"1"
+        assert client.config_get("appendfsync", "maxmemory-policy", "appendonly") == {
+            "appendfsync": "always",
+            "maxmemory-policy": "noeviction",
+            "appendonly": "yes",
+        }
+
+
+def test_redis_refuses_who_lacks_the_password(redis_server: RunningServer) -> None:
+    address = redis_server.url.partition("@")[2]
+    with redis.Redis.from_url(f"redis://{address}") as client, pytest.raises(redis.AuthenticationError):
+        client.ping()
+
+
+def test_rabbitmq_keeps_a_confirmed_message_through_sigkill(new_rabbit: RunningServer) -> None:
+    async def send() -> None:
+        async with await aio_pika.connect(new_rabbit.url) as connection, connection.channel() as channel:
+            await channel.declare_queue("TextQueue", durable=True, arguments=QUORUM)
+            message = aio_pika.Message(b"kept", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+            await channel.default_exchange.publish(message, "TextQueue")
+
+    async def receive() -> bytes:
+        async with await aio_pika.connect(new_rabbit.url) as connection, connection.channel() as channel:
+            queue = await channel.get_queue("TextQueue")
+            message = await queue.get(timeout=20)
+            assert message is not None
+            await message.ack()
+            return message.body
+
+    asyncio.run(send())
+    wait_for_queue(new_rabbit, "TextQueue")
+    new_rabbit.kill()
+    new_rabbit.start()
+    assert asyncio.run(receive()) == b"kept"
+
+
+def test_postgres_runs_where_its_user_cannot_go_and_continues_after_sigkill(tmp_path: Path) -> None:
+    place = tmp_path / "not for others" / "données"
+    with or_skipped():
+        server = PostgresServer(DataFolder(place), Programs(os.environ), os.environ)
+    place.parent.chmod(0o700)
+    started = RunningServer(server, place)
+    try:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 1")
+        with psycopg.connect(server.url) as connection:
+            assert connection.execute("SHOW listen_addresses").fetchone() == ("127.0.0.1",)
+            assert connection.execute("SHOW unix_socket_directories").fetchone() == ("",)
+        started.kill()
+        pid_file = place / "postgres/data/postmaster.pid"
+        text = pid_file.read_text().split("\n", 1)[1]
+        pid_file.write_text(f"{os.getpid()}\n{text}")  # the killed server's pid is now that of another program
+        started.start()
+        with psycopg.connect(server.url) as connection:
+            assert connection.execute("SELECT * FROM kept").fetchall() == [(1,)]
+    finally:
+        started.end()
+
+
+def test_a_missing_server_is_named_with_what_to_type(tmp_path: Path) -> None:
+    programs = Programs({"PATH": str(tmp_path)}, root=tmp_path)
+    for find, package in (
+        (programs.redis, "redis-server"),
+        (programs.rabbitmq, "rabbitmq-server"),
+        (programs.epmd, "rabbitmq-server"),
+        (programs.postgres, "postgresql"),
+    ):
+        with pytest.raises(MissingProgram) as raised:
+            find()
+        assert str(raised.value) == f"not installed: {package}; type: sudo apt install {package}"
+        assert raised.value.exit_code == 69
+
+
+def test_programs_are_found_where_debian_puts_them(tmp_path: Path) -> None:
+    for name in (
+        *("usr/bin/redis-server", "usr/bin/epmd", "usr/lib/rabbitmq/bin/rabbitmq-server"),
+        *(f"usr/lib/postgresql/{version}/bin/{name}" for version in (9, 15, 17) for name in ("initdb", "postgres")),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    programs = Programs({"PATH": ""}, root=tmp_path)
+    assert programs.redis() == tmp_path / "usr/bin/redis-server"
+    assert programs.rabbitmq() == tmp_path / "usr/lib/rabbitmq/bin/rabbitmq-server"
+    assert programs.epmd() == tmp_path / "usr/bin/epmd"
+    assert programs.postgres() == tmp_path / "usr/lib/postgresql/17/bin"
+    assert programs.postgres("15") == tmp_path / "usr/lib/postgresql/15/bin"  # what made the data goes on with them
+
+
+def test_ports_and_secrets_are_the_same_the_next_time_and_private(tmp_path: Path) -> None:
+    first, second = DataFolder(tmp_path / "images"), DataFolder(tmp_path / "images")
+    assert (first.port("redis"), first.secret("key")) == (second.port("redis"), second.secret("key"))
+    assert first.port("redis") != first.port("rabbitmq")
+    assert stat.S_IMODE((tmp_path / "images/secrets.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "images").stat().st_mode) == 0o700
+
+
+def test_secrets_that_are_no_json_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "secrets.json").write_text("{")
+    with pytest.raises(StateError, match=r"secrets\.json"):
+        DataFolder(tmp_path).secret("key")
+    assert (tmp_path / "secrets.json").read_text() == "{"
