@@ -1,0 +1,31 @@
+"""Answers in JSON: results, refusals, and what is wrong with a request."""
+
+import json
+from typing import Any
+
+from fastapi.responses import Response
+
+from retake.foreign_text import several_lines
+
+MOST_FAULTS = 20
+_DETAIL = 4000  # characters
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """Return `value` as JSON, in ASCII, so that a lone surrogate from an outside program does no harm."""
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # NaN in a column that another program wrote: no JSON at all
+        text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
+    return Response(text, status, media_type="application/json")
+
+
+def refused(status: int, detail: str) -> Response:
+    """Return `{"detail": …}` with this status."""
+    return answer({"detail": several_lines(detail)[:_DETAIL]}, status)
+
+
+def fault(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what is wrong, without the input: it may be huge, or no JSON."""
+    where = [part if isinstance(part, int) else str(part)[:80] for part in found.get("loc", ())]
+    return {"loc": where, "msg": str(found.get("msg", ""))[:300], "type": str(found.get("type", ""))[:80]}

@@ -1,0 +1,48 @@
+"""Bodies of requests, read within bounds, and answers from before the application (ASGI)."""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from retake.foreign_text import one_line
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class TooLarge(Exception):
+    """The body is larger than it may be."""
+
+
+async def read_body(headers: MutableMapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
+    """Return the whole body, or None if the client is gone. Raises TooLarge, with no more read than `limit`."""
+    announced = headers.get(b"content-length", b"0")
+    if not announced.isdigit() or len(announced) > 15 or int(announced) > limit:
+        raise TooLarge
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise TooLarge
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def same(given: bytes, secret: bytes) -> bool:
+    """Compare in a time that tells nothing of the secret; an empty one is equal to nothing."""
+    return bool(secret) and hmac.compare_digest(given, secret)
+
+
+async def refuse(send: Send, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
+    """Answer with `{"detail": …}`."""
+    body = json.dumps({"detail": one_line(detail)}).encode()
+    fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,76 @@
+"""Calls of a service that may be slow or away, with a bound on how long a request waits for them."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import TypeVar
+
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+
+_T = TypeVar("_T")
+
+
+class NotInTime(RetakeError):
+    """The service did not answer in time. Whether what was asked for is done, or will be, is unknown."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class BoundedCalls:
+    """Runs calls in threads of their own and waits at most `seconds` for each; `what` is the service, for messages.
+
+    A call that was not waited for goes on in its thread, so at most `most` calls are under way at a time. After one
+    that was too slow, the next ones of `rest_s` seconds fail at once: otherwise requests that wait for a thread would
+    wait many times as long as one call does.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        seconds: float,
+        most: int,
+        rest_s: float = 1.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what, self._seconds, self._rest_s, self._monotonic = what, seconds, rest_s, monotonic
+        self._free = threading.BoundedSemaphore(most)
+        self._rests_until = 0.0
+
+    def run(self, work: Callable[[], _T], seconds: float | None = None) -> _T:
+        """Return what `work` returns, or raise what it raises. Raises NotInTime."""
+        seconds = self._seconds if seconds is None else seconds
+        until = self._monotonic() + seconds
+        if self._monotonic() < self._rests_until:
+            raise NotInTime(f"{self._what} did not answer a moment ago; try again")
+        if not self._free.acquire(timeout=seconds):
+            raise self._too_slow(seconds)
+        outcome: Future[_T] = Future()
+        context = copy_context()
+        thread = threading.Thread(target=context.run, args=(self._do, work, outcome), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the machine has no thread left
+            self._free.release()
+            raise self._too_slow(seconds) from None
+        try:
+            return outcome.result(max(0.0, until - self._monotonic()))
+        except TimeoutError:
+            if outcome.done():  # it is the error of `work`, or came in the last moment
+                return outcome.result()
+            raise self._too_slow(seconds) from None
+
+    def _do(self, work: Callable[[], _T], outcome: "Future[_T]") -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001  whatever it is belongs to the caller
+            outcome.set_exception(error)
+        finally:
+            self._free.release()
+
+    def _too_slow(self, seconds: float) -> NotInTime:
+        self._rests_until = self._monotonic() + self._rest_s
+        return NotInTime(f"{self._what} did not answer within {seconds:g} s; try again")

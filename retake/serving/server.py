@@ -1,0 +1,109 @@
+"""The HTTP server of a service: uvicorn in the main thread, on a socket that is ours."""
+
+import errno
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from retake.errors import RetakeError, SettingsError
+from retake.exit_codes import ExitCode
+
+BACKLOG = 512
+GRACE_S = 3
+"""Seconds that requests under way may take to end once the service stops."""
+
+
+class PortTaken(RetakeError):
+    """Another program listens there. Nothing has been begun."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+def listen(host: str, port: int, *, settings: tuple[str, str] = ("MUSIC.host", "MUSIC.port")) -> socket.socket:
+    """Return a socket that listens; clients wait until it is served. Port 0 is any free one.
+
+    `settings` are the names of both, for messages.
+
+    Raises PortTaken, and SettingsError if this machine cannot listen there at all.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError):
+        raise SettingsError(f"{settings[0]}: {host} is no name or address of this machine") from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(f"port {port} of {host} is taken: end what listens there, or name another --port") from None
+        raise SettingsError(f"{', '.join(settings)}: cannot listen on {host}:{port} ({error.strerror})") from None
+    return listener
+
+
+def address_of(listener: socket.socket, host: str) -> str:
+    """Return the URL at which the socket is reached by the name `host`."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+class ApiServer(uvicorn.Server):
+    """Serves `app` on `listener` until `signals()`, the number of signals so far, is not 0.
+
+    Then it ends without a signal of its own, and requests under way have `grace_s` seconds to end. `announce` is called
+    once requests are served, `on_stop` when it begins to end.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        listener: socket.socket,
+        *,
+        signals: Callable[[], int],
+        announce: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
+        grace_s: int = GRACE_S,
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,  # it would have the query strings
+            server_header=False,
+            timeout_graceful_shutdown=grace_s,
+        )
+        super().__init__(config)
+        self._listener, self._signals, self._announce, self._on_stop = listener, signals, announce, on_stop
+
+    def serve_until_stopped(self) -> None:
+        """Serve; return when it has ended."""
+        self.run([self._listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    async def on_tick(self, counter: int) -> bool:
+        count = self._signals()
+        self.should_exit = self.should_exit or count > 0
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stop()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process: uvicorn would end it by raising them again."""
+        yield

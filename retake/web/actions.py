@@ -1,0 +1,235 @@
+"""What buttons do: form posts to /actions/VERB, which call what the console's commands call.
+
+A browser is sent back with 303 to the page that it came from, which says what was done; a program gets the document of
+the console's command. What is refused is a page, or {"error": …}, in the console's words.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from json import dumps
+from logging import getLogger
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.foreign_text import one_line
+from retake.operations.port import Refusal
+from retake.operations.several import Item, each, several_document
+from retake.serving.answers import answer
+from retake.web.desk import DONE_COOKIE, Desk, status_of
+from retake.web.forms import read_form, require_own_form
+from retake.web.gate import own_path, wants_page
+from retake.web.live import Live
+from retake.web.verbs import MODES, ON_ALERTS, ON_BREAKERS, ON_LETTERS, VERBS, PreparedOrder, Verbs
+
+MOST_IDS = 1000
+LONGEST_ID = 200  # characters
+
+YES = ("yes", "1", "true", "on")
+"""What `agreed` may be, besides what the page that asks has sent along: the console's --yes."""
+
+_DONE_LENGTH = 300
+_TOLD, _SHOWN = 20, 100  # of several refusals, of several losses
+
+_LABELS = {
+    "drop": ("Drop what is kept?", "Dropping cannot be undone."),
+    "cancel": ("Cancel it?", "What was made is kept among the dead letters; what was paid for stays paid."),
+    "unlock": ("Break the lease?", "Should its holder live after all, it stops at its next write or payment."),
+}
+_PAGES: Mapping[str, str] = {
+    **dict.fromkeys(ON_LETTERS, "/dead-letters"),
+    **dict.fromkeys(ON_ALERTS, "/alerts"),
+    **dict.fromkeys(ON_BREAKERS, "/breakers"),
+    "mode": "/mode",
+}
+"""By verb: the page to go back to, where the browser does not tell from which one it came."""
+
+_log = getLogger(__name__)
+
+
+class FormOrder(NamedTuple):
+    """What a form asks for."""
+
+    verb: str
+    ids: list[str]
+    channel: str
+    agreed: str
+    back: str
+    program: bool  # whether the answer is for a program
+
+
+class ActionResult(NamedTuple):
+    """How the order for one id ended."""
+
+    document: Mapping[str, Any]
+    exit_code: int = 0
+    what: str = ""
+    status: int = 200
+
+
+def action_routes(desk: Desk, live: Live) -> APIRouter:
+    """Return POST /actions/VERB."""
+    router = APIRouter()
+    acting = Acting(desk, Verbs(desk.operations, desk.environ, desk.policies))
+
+    @router.post("/actions/{verb}", include_in_schema=False)
+    async def act(verb: str, request: Request) -> Response:
+        form = await read_form(request)
+        require_own_form(desk, request, form)
+        if verb not in VERBS:
+            raise HTTPException(404)
+        order = _read(request, verb, form)
+        try:
+            return await run_in_threadpool(acting.answer, request, order)
+        finally:
+            desk.shelf.forget()
+            live.look_now()
+
+    return router
+
+
+def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrder:
+    """Read the fields. Raises HTTPException (422)."""
+    ids = [*dict.fromkeys(it.strip() for it in form.get("id", []) if it.strip())]
+    channel, agreed, back = (form.get(name, [""])[0].strip() for name in ("channel", "agreed", "back"))
+    if not ids and verb != "unlock":
+        raise HTTPException(422, "Nothing is chosen: the field id is missing.")
+    if len(ids) > MOST_IDS:
+        raise HTTPException(422, f"At most {MOST_IDS} at once: {len(ids)} are chosen.")
+    if any(len(it) > LONGEST_ID or not it.isprintable() for it in (*ids, channel)):
+        raise HTTPException(422, f"No id or channel is called so: at most {LONGEST_ID} characters of text.")
+    if verb == "mode" and (len(ids) > 1 or ids[0] not in MODES):
+        raise HTTPException(422, f"id must be one of {', '.join(MODES)}.")
+    return FormOrder(verb, ids, channel, agreed, _page_to_show(request, verb, back), _is_program(request))
+
+
+def _is_program(request: Request) -> bool:
+    """Whether a program asks: with the token, or for JSON. A session that takes anything is a browser's."""
+    if request.scope.get("retake.program"):
+        return True
+    headers = dict(request.scope["headers"])
+    return not wants_page(headers) and b"json" in headers.get(b"accept", b"")
+
+
+def _page_to_show(request: Request, verb: str, back: str) -> str:
+    """The page that the browser is sent back to: the one that it came from, if that is one of ours."""
+    if not back:
+        host = request.headers.get("host", "").strip().lower()
+        address, slash, path = request.headers.get("referer", "").partition("://")[2].partition("/")
+        back = f"/{path.partition('#')[0]}" if slash and address.lower() == host else ""
+    path = own_path(back) if back else ""
+    fits = path and not path.startswith(("/actions", "/login", "/logout", "/events", "/media", "/static"))
+    return path if fits else _PAGES.get(verb, "/")
+
+
+class Acting:
+    """Carries forms out, and answers them."""
+
+    def __init__(self, desk: Desk, verbs: Verbs) -> None:
+        self._desk, self._verbs = desk, verbs
+
+    def answer(self, request: Request, order: FormOrder) -> Response:
+        """Do what the form asks for, or show what would be lost by it. Raises RetakeError, where it is about one id."""
+        items = self._verbs.items(order.verb, order.ids, order.channel)
+        agreed = self._agreed(order, items)
+        if agreed is None:
+            return self._asked(request, order, items)
+        if len(items) == 1:
+            return self._done(order, self._acted(order, items[0], agreed))
+        results = each(items, lambda it: self._tried(order, it, agreed), _failed)
+        return self._several(request, order, items, results)
+
+    def _agreed(self, order: FormOrder, items: Sequence[Item]) -> set[str] | None:
+        """What is agreed to: {""} is everything; None: a person must be asked first."""
+        if order.verb not in _LABELS or order.agreed.lower() in YES or (order.program and order.agreed):
+            return {""}
+        if order.program:
+            return set()
+        losses = self._losses(order.verb, items)
+        if losses and order.agreed != _digest(order.verb, losses):
+            return None
+        return {it.agreement for it in losses.values()}
+
+    def _losses(self, verb: str, items: Sequence[Item]) -> dict[Item, PreparedOrder]:
+        """What would be lost, by item. Of several, what is refused is left to the doing."""
+        found = {}
+        for item in items:
+            try:
+                prepared = self._verbs.prepare(verb, item)
+            except RetakeError:
+                if len(items) == 1:
+                    raise
+                continue
+            if prepared.lost:
+                found[item] = prepared
+        return found
+
+    def _asked(self, request: Request, order: FormOrder, items: Sequence[Item]) -> Response:
+        losses = self._losses(order.verb, items)
+        heading, hint = _LABELS[order.verb]
+        values = {
+            "heading": heading,
+            "hint": hint,
+            "order": order,
+            "losses": [f"{it.lost[:1].upper()}{it.lost[1:]}." for it in [*losses.values()][:_SHOWN]],
+            "more": max(0, len(losses) - _SHOWN),
+            "others": len(items) - len(losses),
+            "agreed": _digest(order.verb, losses),
+        }
+        return self._desk.page(request, "confirm.html", values)
+
+    def _acted(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
+        """Do it to one. Raises RetakeError."""
+        prepared = self._verbs.prepare(order.verb, item)
+        if prepared.lost and not agreed & {"", prepared.agreement}:
+            raise Refusal(f"{prepared.lost}. Send the field agreed if that is meant. Nothing was changed")
+        done = self._verbs.carry_out(prepared)
+        _log.info("done on the dashboard: %s", done.what)
+        warning = f". Warning: {done.warning}" if done.warning else ""
+        return ActionResult(done.document, ExitCode.OK, f"{done.what}{warning}")
+
+    def _tried(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
+        try:
+            return self._acted(order, item, agreed)
+        except RetakeError as error:
+            return _failed(str(error), error.exit_code)._replace(status=status_of(error))
+
+    def _several(
+        self, request: Request, order: FormOrder, items: Sequence[Item], results: Sequence[ActionResult]
+    ) -> Response:
+        failed = [it for it in results if it.exit_code != ExitCode.OK]
+        done = len(results) - len(failed)
+        status = max((it.status for it in failed), default=200)
+        told = f"{done} of {len(results)} done"
+        if order.program:
+            return answer(several_document(items, results), 200 if done else status)
+        if not failed:
+            return self._done(order, ActionResult({}, what=told))
+        words = [f"{it.name}: {at.document['error']}" for it, at in zip(items, results, strict=True) if at in failed]
+        more = f" And {len(words) - _TOLD} more." if len(words) > _TOLD else ""
+        text = f"{told}. Not done: {'; '.join(words[:_TOLD])}.{more}"
+        return self._desk.page(request, "error.html", {"status": status, "text": text}, status)
+
+    def _done(self, order: FormOrder, acted: ActionResult) -> Response:
+        if order.program:
+            return answer(acted.document)
+        response = RedirectResponse(order.back, 303)
+        text = quote(one_line(acted.what)[:_DONE_LENGTH])
+        response.set_cookie(DONE_COOKIE, text, max_age=60, httponly=True, samesite="strict")
+        return response
+
+
+def _failed(message: str, exit_code: int) -> ActionResult:
+    return ActionResult({"error": message, "exit_code": exit_code}, exit_code, status=500)
+
+
+def _digest(verb: str, losses: Mapping[Item, PreparedOrder]) -> str:
+    """What the page that asks sends along: once something else would be lost, it is another one."""
+    shown = [verb, [[item.channel, item.name, it.agreement] for item, it in losses.items()]]
+    return sha256(dumps(shown).encode()).hexdigest()

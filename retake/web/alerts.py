@@ -1,0 +1,101 @@
+"""The alerts: what is wrong, who was told, and who takes care of it."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import Response
+
+from retake.alerts.board import ACKNOWLEDGED, Alert
+from retake.alerts.wording import lines
+from retake.operations.alerts import AlertPanel
+from retake.operations.port import Refusal
+from retake.operations.words import one_line
+from retake.web.desk import Desk, Seen
+
+SHOWN = 200
+"""How many alerts are on a page, and how many that are over."""
+
+TONES = {"warning": "warn", "error": "bad", "critical": "bad"}
+
+
+class AlertRow(NamedTuple):
+    """An alert in the list."""
+
+    id: str
+    level: str
+    tone: str
+    state: str
+    active: bool
+    acknowledged: bool
+    times: int
+    last_at: str
+    title: str
+
+
+def alerts_routes(desk: Desk) -> APIRouter:
+    """Return /alerts and /alerts/ID."""
+    router = APIRouter()
+
+    def panel() -> AlertPanel:
+        return AlertPanel(desk.operations, desk.environ)
+
+    @router.get("/alerts", include_in_schema=False)
+    def alerts(request: Request) -> Response:
+        def read() -> Seen:
+            return Seen(panel().list_document(), list_view(panel()))
+
+        return desk.show(request, "alerts.html", "", read)
+
+    @router.get("/alerts/{alert_id}", include_in_schema=False)
+    def alert(request: Request, alert_id: str) -> Response:
+        def read() -> Seen:
+            try:
+                found = panel().find(alert_id)
+            except Refusal as unknown:
+                raise HTTPException(404, one_line(unknown, 300)) from None
+            return Seen(panel().document(found, whole=True), alert_view(found))
+
+        return desk.show(request, "alert.html", alert_id, read)
+
+    return router
+
+
+def list_view(panel: AlertPanel) -> dict[str, Any]:
+    """Return what the list needs: the open alerts, those that are over, and the channels."""
+    every = panel.alerts(ended=True)
+    return {
+        "rows": [row_of(it) for it in every if it.active][:SHOWN],
+        "over": [row_of(it) for it in every if not it.active][:SHOWN],
+        "more": max(0, sum(it.active for it in every) - SHOWN),
+        "channels": panel.channels(),
+    }
+
+
+def row_of(it: Alert) -> AlertRow:
+    """Return an alert as the list has it."""
+    by = f" by {one_line(it.acknowledged_by, 60)}" if it.state == ACKNOWLEDGED and it.acknowledged_by else ""
+    return AlertRow(
+        it.id,
+        it.level,
+        TONES.get(it.level, "warn") if it.active else "plain",
+        f"{it.state}{by}",
+        it.active,
+        it.state == ACKNOWLEDGED,
+        it.occurrences,
+        it.last_at,
+        one_line(it.title, 200),
+    )
+
+
+def alert_view(it: Alert) -> Mapping[str, Any]:
+    """Return what the page of one alert needs."""
+    return {
+        "row": row_of(it),
+        "facts": [(name, one_line(value, 1000)) for name, value in lines(it, None)],
+        "pipelines": it.pipelines[:50],
+        "generation_id": it.generation_id or "",
+        "first_at": it.since or it.first_at,
+        "closed_at": it.closed_at,
+        "told": it.told,
+    }

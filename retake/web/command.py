@@ -1,0 +1,80 @@
+"""`retake web`: serve the dashboard."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, TextIO
+
+from retake.exit_codes import ExitCode
+from retake.operations.pipelines import Operations
+from retake.retrying.breaker import BreakerPolicy
+from retake.serving.server import ApiServer, address_of, listen
+from retake.web.app import web_app
+from retake.web.desk import Desk
+from retake.web.live import Live, fingerprint
+from retake.web.sessions import Sessions
+from retake.web.settings import WebSettings
+from retake.web.shelf import Shelf
+
+GRACE_S = 1
+"""Seconds that requests under way may take to end."""
+
+WARM_UP_S = 1.5
+"""Seconds that the first page may take to be read before the address is printed; a read that takes longer goes on."""
+
+_DIRECTORY_S, _FAR_S = 2.0, 15.0  # between two looks
+
+
+class WebOptions(NamedTuple):
+    """What the command line and the environment say, and what only the caller knows of the rooms above."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    read_only: bool = False
+    token: str = ""
+    cap_usd: float | None = None
+    environ: Mapping[str, str] = {}
+    policies: Mapping[str, BreakerPolicy] = {}  # of breakers that are no vendor's, by name
+
+
+def serve(
+    operations: Operations,
+    settings: WebSettings,
+    options: WebOptions,
+    *,
+    signals: Callable[[], int],
+    out: TextIO = sys.stdout,
+) -> int:
+    """Serve the dashboard until a signal comes, and return the exit code. Raises PortTaken, SettingsError."""
+    seconds = settings.look_seconds or (_DIRECTORY_S if operations.bucket.url.startswith("file:") else _FAR_S)
+    with listen(options.host, options.port, settings=("--host", "--port")) as listener:
+        clock = operations.clock
+        shelf = Shelf(seconds)
+        desk = Desk(
+            operations,
+            Sessions(options.token, lambda: clock.now().timestamp()),
+            shelf,
+            cap_usd=options.cap_usd,
+            read_only=options.read_only,
+            environ=options.environ,
+            policies=options.policies,
+        )
+        desk.warm_up(WARM_UP_S)
+        live = Live(lambda: fingerprint(operations, desk.status_now()), seconds, desk.changed)
+        app = web_app(desk, live, _hosts(options.host, settings.hosts))
+
+        def announce() -> None:
+            print(f"{address_of(listener, options.host)}/", file=out, flush=True)
+
+        server = ApiServer(app, listener, signals=signals, announce=announce, on_stop=live.close, grace_s=GRACE_S)
+        try:
+            server.serve_until_stopped()
+        finally:
+            live.close()
+            shelf.close()
+    return ExitCode.OK
+
+
+def _hosts(host: str, more: Collection[str]) -> set[str]:
+    """Return the names by which it may be asked for; "0.0.0.0" listens everywhere, but is no name of anything."""
+    own = set() if host in ("0.0.0.0", "::", "") else {f"[{host.lower()}]" if ":" in host else host.lower()}  # noqa: S104
+    return {*own, *more}

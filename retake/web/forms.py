@@ -1,0 +1,47 @@
+"""Forms: their fields, and whether they are ours."""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from retake.web.desk import Desk
+
+LARGEST_FORM = 65_536  # bytes
+
+
+async def read_form(request: Request) -> dict[str, list[str]]:
+    """Return the fields of a form; {} for what is no form, or too large to be one of ours."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_FORM:
+            return {}
+    try:
+        return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2000)
+    except ValueError:
+        return {}
+
+
+def require_own_form(desk: Desk, request: Request, form: Mapping[str, list[str]], *, changes: bool = True) -> None:
+    """Return if the form is one of ours, sent by the session that it was made for, or comes from a program with the
+    token. Raises HTTPException (403)."""
+    if desk.read_only and changes:
+        raise HTTPException(403, "This dashboard only shows: it was started with --read-only. Nothing was changed.")
+    if _is_foreign(request):
+        raise HTTPException(403, "This was sent from another site. Nothing was changed.")
+    if request.scope.get("retake.program"):
+        return
+    session, given = request.scope.get("retake.session", ""), form.get("csrf", [""])[0]
+    if not session or not desk.sessions.is_csrf(session, given):
+        text = "This page is older than your sign-in: go back, load it again and repeat what you did."
+        raise HTTPException(403, f"{text} Nothing was changed.")
+
+
+def _is_foreign(request: Request) -> bool:
+    """Whether a browser says that another site has sent this."""
+    origin, host = request.headers.get("origin"), request.headers.get("host", "").strip().lower()
+    if origin is not None:
+        return origin.partition("://")[2].strip().lower() != host
+    return request.headers.get("sec-fetch-site", "none").strip().lower() not in ("same-origin", "none")

@@ -1,0 +1,124 @@
+"""What stands before every page: the host that was asked for, who asks, and the headers of every answer (ASGI)."""
+
+from collections.abc import Collection, Mapping
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote, urlsplit
+
+from retake.serving.body import Application, Message, Receive, Send, refuse
+from retake.web.sessions import COOKIE, Sessions
+
+LARGEST_COOKIE = 8192  # bytes of the header
+
+OPEN = ("/login", "/healthz")
+OPEN_BELOW = "/static/"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class Gate:
+    """Lets signed-in requests for one of `hosts` through to `application`, with what is known of them in the scope:
+
+    scope["retake.session"]     the cookie of the session; "" for a program
+    scope["retake.program"]     whether the token came as a bearer
+
+    Others are sent to /login (pages) or answered 401 (programs); a foreign host 400.
+    """
+
+    def __init__(self, application: Application, sessions: Sessions, hosts: Collection[str]) -> None:
+        self._application, self._sessions = application, sessions
+        self._hosts = {*LOOPBACK, *hosts}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._application(scope, receive, send)
+        headers, path = dict(scope["headers"]), scope["path"]
+
+        async def send_marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": marked(message["headers"], path)}
+            await send(message)
+
+        if not self._is_ours(headers.get(b"host", b"")):
+            return await refuse(send_marked, 400, "this host is none of ours: add it to WEB.hosts")
+        program = self._is_program(headers)
+        session = session_of(headers)
+        signed_in = program or self._sessions.holds(session)
+        scope["retake.program"], scope["retake.session"] = program, "" if program or not signed_in else session
+        if signed_in or path in OPEN or path.startswith(OPEN_BELOW):
+            return await self._application(scope, receive, send_marked)
+        if not from_program(headers):
+            return await _to_login(scope, send_marked)
+        challenge = (b"www-authenticate", b"Bearer")
+        return await refuse(send_marked, 401, "send the header Authorization: Bearer with RETAKE_WEB_TOKEN", challenge)
+
+    def _is_program(self, headers: Mapping[bytes, bytes]) -> bool:
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and self._sessions.is_token(token.strip(b" ").decode("latin-1"))
+
+    def _is_ours(self, host: bytes) -> bool:
+        return host_name(host.decode("latin-1")) in self._hosts
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without the port, in small letters."""
+    text = host.strip().lower()
+    name, colon, port = text.rpartition(":")
+    return name if colon and port.isdecimal() and (name.endswith("]") or ":" not in name) else text
+
+
+def session_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the cookie of the session, or ""."""
+    header = headers.get(b"cookie", b"")[:LARGEST_COOKIE].decode("latin-1")
+    try:
+        found = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+def wants_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a page is the answer: a program names application/json in Accept, and text/html not before it."""
+    accept = headers.get(b"accept", b"").lower()
+    html, data = accept.find(b"text/html"), accept.find(b"application/json")
+    return data < 0 or 0 <= html < data
+
+
+def from_program(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a program asks, which is told in JSON what went wrong."""
+    return b"authorization" in headers or not wants_page(headers)
+
+
+def own_path(text: str) -> str:
+    """Return `text` if it is a path of ours that a browser may be sent to, else "/"."""
+    try:
+        parts = urlsplit(text) if len(text) <= 2000 and text.isprintable() else None
+    except ValueError:  # "//[": no address
+        return "/"
+    ours = parts and not parts.scheme and not parts.netloc and text.startswith("/") and text[1:2] not in ("/", "\\")
+    return text if ours and "\\" not in text else "/"
+
+
+def marked(headers: list[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer with those that every answer has. What says nothing of caching is not cached."""
+    names = {name.lower() for name, _ in headers}
+    more = [] if b"cache-control" in names else [(b"cache-control", b"no-store")]
+    return [*headers, *(it for it in _HEADERS if it[0] not in names), *more]
+
+
+async def _to_login(scope: Message, send: Send) -> None:
+    asked = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+    target = f"/login?next={quote(own_path(asked), safe='/')}" if scope["method"] in ("GET", "HEAD") else "/login"
+    headers = [(b"location", target.encode("latin-1")), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

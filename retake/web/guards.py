@@ -1,0 +1,89 @@
+"""What holds work back: the degraded mode, and the circuit breakers."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from retake.degraded.mode import WORDS
+from retake.operations.breakers import BreakerPanel, BreakerView
+from retake.operations.modes import SET_BY, ModePanel
+from retake.operations.words import code_of, one_line, span
+from retake.retrying.breaker import Phase
+from retake.ticking.process import owner
+from retake.web.desk import Desk, Seen
+
+MOST_BREAKERS = 300  # on a page
+
+MODE_TONES = ("good", "warn", "bad", "bad")
+_TONES = {Phase.CLOSED: "good", Phase.OPEN: "bad", Phase.HALF_OPEN: "warn"}
+
+
+class BreakerRow(NamedTuple):
+    """A breaker on the page."""
+
+    name: str
+    words: str
+    tone: str
+    failures: str
+    until: str | None
+    opened: str | None
+    code: str
+    can_probe: bool
+    can_reset: bool
+
+
+def guards_routes(desk: Desk) -> APIRouter:
+    """Return /mode and /breakers."""
+    router = APIRouter()
+
+    @router.get("/mode", include_in_schema=False)
+    def mode(request: Request) -> Response:
+        def read() -> Seen:
+            panel = ModePanel(desk.operations)
+            state = panel.state()
+            return Seen(panel.document(state), mode_view(panel.document(state)))
+
+        return desk.show(request, "mode.html", "", read)
+
+    @router.get("/breakers", include_in_schema=False)
+    def breakers(request: Request) -> Response:
+        def read() -> Seen:
+            panel = BreakerPanel(desk.operations, desk.policies, owner())
+            found = [panel.view(name) for name in panel.names()]
+            return Seen(
+                {"breakers": [it.document() for it in found]}, {"rows": [breaker_row(it) for it in found[:300]]}
+            )
+
+        return desk.show(request, "breakers.html", "", read)
+
+    return router
+
+
+def mode_view(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page of the mode needs of its document."""
+    return {
+        "mode": document["mode"],
+        "tone_of_mode": MODE_TONES[document["mode"]],
+        "words": WORDS[document["mode"]],
+        "set_by": SET_BY[document["by"]],
+        "why": one_line(document["why"] or "", 300),
+        "choices": [(number, words) for number, words in enumerate(WORDS)],
+    }
+
+
+def breaker_row(it: BreakerView) -> BreakerRow:
+    """Return a breaker as the page has it."""
+    document, policy = it.document(), it.policy
+    return BreakerRow(
+        it.breaker.name,
+        it.words,
+        _TONES[it.phase],
+        f"{len(it.recent)} within {span(policy.window_s)}; {policy.failures} open it",
+        document["open_until"],
+        document["opened_at"],
+        code_of(it.state.code),
+        it.phase is Phase.OPEN and it.prober is None and not it.state.probe_ordered,
+        it.phase is not Phase.CLOSED or bool(it.recent),
+    )

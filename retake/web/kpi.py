@@ -1,0 +1,234 @@
+"""How well it works: rates, durations and levels over a window, and the metrics for Prometheus."""
+
+import math
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import Response
+
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+from retake.kpi.facts import Fact, micros
+from retake.kpi.figures import SUCCESS_TARGET, KpiLevel, PipelineFigures, StepFigures, ratio
+from retake.operations.kpi import KpiReader, KpiReport
+from retake.operations.words import read_window, span
+from retake.web.charts import Axis, Drawing, bar_chart, line_chart, round_up
+from retake.web.desk import Desk, Seen
+from retake.web.gate import wants_page
+from retake.web.shelf import READ_S, BucketSilent
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+SHOWN = 60
+"""How many pipelines are on the page, those with the most runs."""
+
+_PATIENCE_S, _SHORT_S = 1.0, 0.2
+"""Seconds that a page waits for figures before it says that runs are being counted; and where that is known already, or
+there are earlier figures to be shown."""
+
+_AT_ONCE = 100  # runs between two rests
+_KEPT = 20  # reports
+
+_BINS = 40
+_WIDTHS_S = (60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800, 2_592_000, 7_776_000)
+
+TONES = {KpiLevel.OK: "good", KpiLevel.WARNING: "warn", KpiLevel.ERROR: "bad", KpiLevel.CRITICAL: "bad"}
+
+WINDOWS = ("24h", "7d", "30d")
+"""The windows that are offered."""
+
+
+class KpiRow(NamedTuple):
+    """A pipeline and what it came to."""
+
+    name: str
+    level: str
+    tone: str
+    ended: int
+    success: str
+    retries: str
+    mean: str
+    errors: str
+    missed: str
+    steps: Any
+
+
+class StillCounting(RetakeError):
+    """The runs are being counted, for the first time since the dashboard began."""
+
+    exit_code = ExitCode.TRY_LATER
+
+    def __init__(self, runs: int) -> None:
+        super().__init__(f"the runs are being counted, {runs:,} so far; ask again in a moment")
+        self.runs = runs
+
+
+class FigureReader:
+    """Reads figures for many viewers: one count at a time, kept in memory, and never written to the bucket.
+
+    A count of all runs may take minutes; nobody waits for it longer than `_PATIENCE_S`. `rest` is called with seconds.
+    """
+
+    def __init__(self, desk: Desk, rest: Callable[[float], None] = time.sleep) -> None:
+        self._reader = KpiReader(desk.operations, read_only=True, progress=self._counted)
+        self._shelf, self._desk, self._rest = desk.shelf.beside(), desk, rest
+        self._lock = threading.Lock()
+        self._last: OrderedDict[Hashable, Any] = OrderedDict()
+        self._runs, self._goes_on = 0, False
+        self._since = 0.0
+
+    def seen(self, window_s: float | None, window: str) -> tuple[datetime, Seen]:
+        """Return what the page shows, and of when: the last figures while they are counted anew. Raises as
+        `KpiReader.report`, StillCounting, BucketSilent."""
+
+        def read() -> tuple[datetime, Seen]:
+            report = self._reader.report(window_s)
+            ended = (it for it in report.facts() if it.cell[0] == "ended")
+            return report.figures.at, Seen(report.figures.document(), kpi_view(report, ended, window))
+
+        found: tuple[datetime, Seen] = self._get(window, read)
+        return found
+
+    def metrics(self) -> str:
+        """Return the metrics; without those that runs must be counted for until they are. Raises as
+        `KpiReader.metrics`, BucketSilent."""
+        try:
+            found: str = self._get(None, self._reader.metrics)
+        except StillCounting:
+            found = self._desk.shelf.get("levels", self._reader.levels)
+        return found
+
+    def _get(self, key: Hashable, read: Callable[[], Any]) -> Any:
+        def counted() -> Any:
+            with self._lock:
+                self._runs, self._goes_on, self._since = 0, False, time.thread_time()
+                try:
+                    found = read()
+                finally:
+                    self._goes_on = False
+            self._last[key] = found
+            while len(self._last) > _KEPT:
+                self._last.popitem(last=False)
+            return found
+
+        known = self._goes_on or key in self._last
+        try:
+            return self._shelf.get(key, counted, _SHORT_S if known else _PATIENCE_S)
+        except BucketSilent:
+            if key in self._last:
+                return self._last[key]
+            if self._goes_on:
+                raise StillCounting(self._runs) from None
+            return self._shelf.get(key, counted, READ_S - _PATIENCE_S)
+
+    def _counted(self, runs: int) -> None:
+        """Rest as long as the last runs took to read: pages must come meanwhile."""
+        if self._shelf.closed:
+            raise BucketSilent("the dashboard ends")
+        self._goes_on, self._runs = True, self._runs + runs
+        if runs and self._runs % _AT_ONCE == 0:
+            self._rest(min(1.0, max(0.0, time.thread_time() - self._since)))
+            self._since = time.thread_time()
+
+
+def kpi_routes(desk: Desk) -> APIRouter:
+    """Return /kpi and /metrics."""
+    router, reader = APIRouter(), FigureReader(desk)
+
+    @router.get("/kpi", include_in_schema=False)
+    def kpi(request: Request, window: str = "") -> Response:
+        try:
+            window_s = read_window(window) if window else None
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+
+        try:
+            at, seen = reader.seen(window_s, window)
+        except StillCounting as counting:
+            if not wants_page(dict(request.scope["headers"])):
+                raise
+            return desk.page(request, "counting.html", {"runs": f"{counting.runs:,}"})
+
+        return desk.shown(request, "kpi.html", at, seen)
+
+    @router.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(reader.metrics(), media_type=PROMETHEUS)
+
+    return router
+
+
+def kpi_view(report: KpiReport, ended: Iterable[Fact], window: str) -> dict[str, Any]:
+    """Return what the page needs. `ended` are the facts of how runs ended."""
+    figures = report.figures
+    told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
+    worst_first = sorted(told, key=lambda it: (-it.level.rank, -it.ended, it.pipeline))
+    return {
+        "window": window,
+        "windows": WINDOWS,
+        "length": span(figures.window_seconds),
+        "level": figures.level.value,
+        "tone_of_all": TONES[figures.level],
+        "rows": [_row(it) for it in worst_first[:SHOWN]],
+        "more": max(0, len(told) - SHOWN),
+        "silent": len(figures.pipelines) - len(told),
+        "charts": _charts(report, ended),
+        "target": f"{100 * SUCCESS_TARGET:g} %",
+    }
+
+
+def _row(it: PipelineFigures) -> KpiRow:
+    errors = ", ".join(f"{number} {name}" for name, number in it.errors.items() if number)
+    return KpiRow(
+        it.pipeline or "no pipeline",
+        it.level.value,
+        TONES[it.level],
+        it.ended,
+        percent(it.success_rate),
+        percent(it.retry_rate),
+        "" if it.mean_seconds is None else span(it.mean_seconds),
+        errors,
+        ", ".join(name.replace("_", " ") for name in it.targets_missed),
+        [_step(step) for step in it.steps[:30]],
+    )
+
+
+def _step(it: StepFigures) -> tuple[str | int, ...]:
+    return it.step, it.done, it.failed_tries, it.given_up, percent(it.success_rate), percent(it.retry_rate)
+
+
+def percent(rate: float | None) -> str:
+    """Return a rate for people, "" for one that is not known."""
+    return "" if rate is None else f"{100 * rate:.1f} %"
+
+
+def _charts(report: KpiReport, ended: Iterable[Fact]) -> list[Drawing]:
+    """The runs that ended, and how many of them succeeded, over time."""
+    names, counts = _over_time(report.since, report.figures.at, ended)
+    runs = [float(sum(it.values())) for it in counts]
+    half = math.ceil(round_up(max(runs, default=0) / 2))  # of the axis, whose middle has a number too
+    rates = [ratio(100.0 * it["succeeded"], it["succeeded"] + it["failed"]) for it in counts]
+    return [
+        bar_chart("Runs that ended", names, runs, Axis(2.0 * half, digits=0)),
+        line_chart("Runs that succeeded", names, rates, Axis(100.0, " %", 0), 100 * SUCCESS_TARGET),
+    ]
+
+
+def _over_time(since: datetime, until: datetime, ended: Iterable[Fact]) -> tuple[list[str], list[Counter[str]]]:
+    """Parts of the window by name, and how the runs ended in each."""
+    facts = [(it.at, str(it.cell[2]), it.amount) for it in ended]
+    first = max(micros(since), min((at for at, _, _ in facts), default=micros(until)))
+    length_s = (micros(until) - first) / 1e6
+    width_s = next((it for it in _WIDTHS_S if length_s / it <= _BINS), _WIDTHS_S[-1])
+    width = width_s * 10**6
+    start = first // width
+    counts: list[Counter[str]] = [Counter() for _ in range(min(micros(until) // width - start, 2000) + 1)]
+    for at, status, amount in facts:
+        counts[min(max(at // width - start, 0), len(counts) - 1)][status] += amount
+    form = "%m-%d %H:%M" if width_s < 86_400 else "%Y-%m-%d"
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return [(epoch + timedelta(microseconds=(start + n) * width)).strftime(form) for n in range(len(counts))], counts

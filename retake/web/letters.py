@@ -1,0 +1,64 @@
+"""The dead letters: what failed for good, or was cancelled."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from retake.operations.letters import LettersPage, LetterView, letters_page
+from retake.operations.words import code_of, one_line, usd
+from retake.web.desk import Desk, PageNumber, Seen
+
+A_PAGE = 50
+
+
+class LetterRow(NamedTuple):
+    """A dead letter in the list. `value` names it among those of all channels."""
+
+    value: str
+    id: str
+    channel: str
+    how: str
+    at: datetime | None
+    step: str
+    error: str
+    paid: str
+    files: int
+
+
+def letters_routes(desk: Desk) -> APIRouter:
+    """Return /dead-letters."""
+    router = APIRouter()
+
+    @router.get("/dead-letters", include_in_schema=False)
+    def letters(request: Request, page: PageNumber = 1) -> Response:
+        def read() -> Seen:
+            found = letters_page(desk.operations, page, A_PAGE)
+            return Seen(found.document(), letters_view(found))
+
+        return desk.show(request, "dead_letters.html", page, read)
+
+    return router
+
+
+def letters_view(found: LettersPage) -> dict[str, Any]:
+    """Return what the list needs."""
+    return {"rows": [row_of(it) for it in found.letters], "at_page": found.at}
+
+
+def row_of(it: LetterView) -> LetterRow:
+    """Return a dead letter as the list has it."""
+    channel, letter = it.pipeline.channel or "", it.letter
+    fault = letter.fault or f"{code_of(letter.error_code)}: {it.message}"
+    return LetterRow(
+        f"{channel}/{letter.id}" if channel else letter.id,
+        letter.id,
+        channel,
+        it.how,
+        letter.failed_at,
+        one_line(it.step, 60),
+        one_line(fault, 160) if letter.fault or letter.error_code or it.message else "",
+        usd(it.paid_usd) if it.paid_usd else "",
+        len(letter.files),
+    )

@@ -1,0 +1,161 @@
+"""Telling browsers that something has changed: one look at the bucket for all viewers, and server-sent events."""
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from logging import getLogger
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from retake.alerts.store import BoardStore
+from retake.errors import RetakeError
+from retake.operations.modes import ModePanel
+from retake.operations.pipelines import Operations
+from retake.operations.status import StatusReport
+from retake.web.shelf import SHARE
+
+COMMENT_S = 15.0
+"""Seconds after which a line without meaning is sent, so that nothing on the way takes the connection for dead."""
+
+MOST_VIEWERS = 500
+
+_BEHIND = 8  # events that a viewer may be behind; then it is told once of all
+
+_log = getLogger(__name__)
+
+Fingerprint = Mapping[str, str]
+"""By name of what may change: a text that is another one once it has."""
+
+
+class Live:
+    """Looks every `seconds` while somebody watches, calls `on_change` for each change and tells the viewers its names.
+
+    Everything asynchronous belongs to one event loop, that of the server.
+    """
+
+    def __init__(self, look: Callable[[], Fingerprint], seconds: float, on_change: Callable[[], None]) -> None:
+        self._look, self._seconds, self._on_change = look, seconds, on_change
+        self._viewers: set[asyncio.Queue[str | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched = threading.Event()
+        self._hurry = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    async def events(self) -> AsyncIterator[str]:
+        """Yield events in the format of text/event-stream until the dashboard ends."""
+        queue: asyncio.Queue[str | None] = asyncio.Queue(_BEHIND)
+        self._join(queue)
+        try:
+            yield "retry: 3000\n: hello\n\n"
+            while not self._closing:
+                try:
+                    names = await asyncio.wait_for(queue.get(), COMMENT_S)
+                except TimeoutError:
+                    yield ": still here\n\n"
+                    continue
+                if names is None:
+                    return
+                yield f"event: changed\ndata: {names}\n\n"
+        finally:
+            self._viewers.discard(queue)
+            if not self._viewers:
+                self._watched.clear()
+
+    def look_now(self) -> None:
+        """Look at once: something has been done here."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """End every viewer's events. From any thread."""
+        self._closing = True
+        self._watched.set()
+        self._hurry.set()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended already
+                self._loop.call_soon_threadsafe(self._tell, None)
+
+    @property
+    def full(self) -> bool:
+        """Whether nobody more can watch."""
+        return len(self._viewers) >= MOST_VIEWERS
+
+    def _join(self, queue: "asyncio.Queue[str | None]") -> None:
+        self._loop = asyncio.get_running_loop()
+        self._viewers.add(queue)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dashboard live", daemon=True)
+            self._thread.start()
+        self._watched.set()
+
+    def _tell(self, names: str | None) -> None:
+        for queue in self._viewers:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(names)
+
+    def _run(self) -> None:
+        last: Fingerprint | None = None
+        while not self._closing:
+            self._watched.wait()
+            began = time.monotonic()
+            found = self._looked(last)
+            changed = sorted(name for name in found if last is not None and found[name] != last.get(name))
+            last = found
+            if changed and self._loop is not None and not self._closing:
+                self._on_change()
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._tell, " ".join(changed))
+            self._hurry.clear()
+            self._hurry.wait(max(self._seconds, SHARE * (time.monotonic() - began)))
+
+    def _looked(self, last: Fingerprint | None) -> Fingerprint:
+        try:
+            return {**self._look(), "bucket": "there"}
+        except RetakeError as error:
+            if (last or {}).get("bucket") != "away":
+                _log.warning("the bucket cannot be looked at: %s", error)
+            return {**(last or {}), "bucket": "away"}
+        except Exception:  # noqa: BLE001  a bug in a look must not end the looking
+            _log.exception("this is a bug in Retake; the dashboard goes on")
+            return last or {}
+
+
+def live_routes(live: Live) -> APIRouter:
+    """Return /events."""
+    router = APIRouter()
+
+    @router.get("/events", include_in_schema=False)
+    async def events() -> StreamingResponse:
+        if live.full:
+            return StreamingResponse(iter(["retry: 30000\n\n"]), 503, media_type="text/event-stream")
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(live.events(), media_type="text/event-stream", headers=headers)
+
+    return router
+
+
+def fingerprint(operations: Operations, status: StatusReport) -> Fingerprint:
+    """Return what the pages show, in short. Raises StorageError, StateError, SettingsError."""
+    document = status.document()
+    pipelines = document["pipelines"]
+    board = BoardStore(operations.bucket, operations.clock).read()
+    panel = ModePanel(operations)
+    return {
+        "status": _digest([pipelines, document["caps"]]),
+        "runs": _digest([[it["runs"], it["status"], it["attempt"]] for it in pipelines]),
+        "dead-letters": _digest([it["dead_letters"] for it in pipelines]),
+        "spend": _digest([it["spend_today"] for it in pipelines]),
+        "breakers": _digest(document["breakers"]),
+        "alerts": _digest(sorted((it.id, str(it.state)) for it in board.alerts.values())),
+        "mode": _digest(panel.document(panel.state())),
+    }
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,135 @@
+"""Pictures and videos of generations: /media/CHANNEL/ID.png and .mp4, and nothing else of the bucket."""
+
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from retake.bucket import Bucket, Entry, NotFound
+from retake.bucket.contract import read_range
+from retake.operations.port import OperatedPipeline
+from retake.serving.file_answer import TYPES, wanted_part
+from retake.web.desk import Desk
+from retake.web.verbs import MUSIC
+
+CHUNK = 2 * 2**20
+"""Bytes of a file that are held at a time."""
+
+_NAME = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]{0,63})\.(png|mp4)", re.ASCII)
+
+
+class MediaFile(NamedTuple):
+    """A picture or video: where it lies now."""
+
+    bucket: Bucket
+    entry: Entry
+
+    @property
+    def tag(self) -> str:
+        """The ETag: another file has another one."""
+        told = f"{self.entry.key.rpartition('/')[2]} {self.entry.size} {self.entry.modified}"
+        return f'"{sha256(told.encode()).hexdigest()[:20]}"'
+
+    def read(self, first: int, last: int) -> bytes:
+        """Return a part of it; b"" where it lies there no more. Raises StorageError."""
+        try:
+            return read_range(self.bucket, self.entry.key, first, last)
+        except NotFound:
+            return b""
+
+
+def media_routes(desk: Desk) -> APIRouter:
+    """Return /media/CHANNEL/NAME."""
+    router = APIRouter()
+
+    @router.api_route("/media/{channel}/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+    def media(channel: str, name: str, request: Request) -> Response:
+        asked = _NAME.fullmatch(name)
+        if not asked or b"%" in request.scope.get("raw_path", b""):  # no name of ours has anything to be encoded
+            raise HTTPException(404)
+        return _answer(request, SoughtFile(desk, channel, asked[1], asked[2]))
+
+    return router
+
+
+class SoughtFile:
+    """One file of one generation, wherever the pipeline keeps it by now."""
+
+    def __init__(self, desk: Desk, channel: str, item_id: str, suffix: str) -> None:
+        self._desk, self._channel = desk, channel
+        self._id, self.suffix = item_id, suffix
+        self.name = f"{item_id}.{suffix}"
+
+    def find(self, *, anew: bool = False) -> MediaFile:
+        """Return where it lies, or lay lately. Raises HTTPException (404), BucketSilent, StorageError."""
+        key = ("media", self._channel, self._id)
+        files = self._files() if anew else self._desk.shelf.get(key, self._files)
+        pipeline = self._pipeline()
+        named = [it for it in files if it.key.rpartition("/")[2] == self.name]
+        kept = [it for it in files if it.key.split("/")[-2:-1] == [self._id] and it.key.endswith(f".{self.suffix}")]
+        found = next(iter(named or kept), None)  # a dead letter may be called otherwise than the files in it
+        if found is None or pipeline is None:
+            raise HTTPException(404)
+        return MediaFile(pipeline.bucket, found)
+
+    def _files(self) -> list[Entry]:
+        pipeline = self._pipeline()
+        return pipeline.evidence(self._id).files if pipeline else []
+
+    def _pipeline(self) -> OperatedPipeline | None:
+        pipelines = self._desk.operations.pipelines
+        if self._channel == "-":
+            return next((it for it in pipelines if it.channel is None and it.name != MUSIC), None)
+        return next((it for it in pipelines if it.channel == self._channel), None)
+
+
+def _answer(request: Request, sought: SoughtFile) -> Response:
+    file = sought.find()
+    headers = {
+        "content-disposition": f'inline; filename="{sought.name}"',
+        "accept-ranges": "bytes",
+        "cache-control": "private, no-cache",
+        "etag": file.tag,
+    }
+    if file.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    size, wanted = file.entry.size, request.headers.get("range")
+    if request.headers.get("if-range", file.tag) != file.tag:
+        wanted = None
+    part = wanted_part(wanted, size) if wanted else None
+    first, last = part or (0, size - 1)
+    if part and first > last:
+        return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
+    headers["content-length"] = str(last + 1 - first)
+    if part:
+        headers["content-range"] = f"bytes {first}-{last}/{size}"
+    status, kind = 206 if part else 200, TYPES[sought.suffix]
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=kind)
+    chunks = _chunks(sought, file, first, last)
+    begun = next(chunks, b"")  # before anything is promised: it may be gone
+    return StreamingResponse(_after(begun, chunks), status, headers, kind)
+
+
+def _after(begun: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    yield begun
+    yield from chunks
+
+
+def _chunks(sought: SoughtFile, file: MediaFile, first: int, last: int) -> Iterator[bytes]:
+    """The bytes, a bounded number at a time. A file that a tick moves meanwhile is looked for where it is then."""
+    size = file.entry.size
+    while first <= last:
+        until = min(last, first + CHUNK - 1)
+        data = file.read(first, until)
+        if not data:
+            file = sought.find(anew=True)
+            data = file.read(first, until) if file.entry.size == size else b""
+        if len(data) != until + 1 - first:
+            raise HTTPException(404)
+        yield data
+        first = until + 1

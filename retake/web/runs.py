@@ -1,0 +1,228 @@
+"""The runs on record, and everything that happened to one of them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import Response
+
+from retake.bucket import NotFound
+from retake.errors import RetakeError, RunError, in_words
+from retake.operations.attempts import StepAttempt
+from retake.operations.bills import UNSURE, Call
+from retake.operations.orders import Target, plan_order
+from retake.operations.port import Verb
+from retake.operations.report import History, history
+from retake.operations.run_pages import SEARCHED, RunsPage, runs_page
+from retake.operations.timeline import TimelineEntry
+from retake.operations.words import ago, code_of, one_line, read_moment
+from retake.runs.listing import RunsWanted
+from retake.runs.run import Run, UnknownRun
+from retake.runs.states import RunStatus
+from retake.web.desk import Desk, PageNumber, Seen, query_of, status_of
+
+A_PAGE = 50
+MOST_ENTRIES = 400
+"""So many of the last entries of a timeline, and of the last paid calls, are on a page."""
+
+_LARGEST_TEXT = 1_000_000  # bytes of a generation's document that are looked through for its topic
+
+TONES: Mapping[str, str] = {
+    RunStatus.SUCCEEDED: "good",
+    RunStatus.FAILED: "bad",
+    RunStatus.RETRY_SCHEDULED: "warn",
+    RunStatus.INTERRUPTED: "warn",
+}
+
+_VERBS = ((Verb.RETRY, "Retry", ""), (Verb.SKIP, "Skip", ""), (Verb.CANCEL, "Cancel", "loses"))
+
+
+class RunRow(NamedTuple):
+    """A run in the list."""
+
+    run_id: str
+    task: str
+    pipeline: str
+    status: str
+    tone: str
+    more: str  # when it is due again, and at which attempt its step is
+    changed: datetime
+    error: str
+
+
+class Happening(NamedTuple):
+    """An entry of the timeline."""
+
+    at: datetime
+    since_s: float
+    actor: str
+    attempt: str
+    what: str
+    failure: str
+    tone: str
+
+
+class PaidRow(NamedTuple):
+    """A paid call."""
+
+    asked: datetime | None
+    step: str
+    attempt: str
+    outcome: str
+    doubtful: bool
+    task: str
+    price: str
+
+
+def runs_routes(desk: Desk) -> APIRouter:
+    """Return /runs and /runs/ID."""
+    router = APIRouter()
+
+    @router.get("/runs", include_in_schema=False)
+    def runs(
+        request: Request,
+        page: PageNumber = 1,
+        status: Annotated[list[RunStatus | str], Query(max_length=20)] = [],  # noqa: B006  never changed
+        pipeline: Annotated[str, Query(max_length=300)] = "",
+        q: Annotated[str, Query(max_length=300)] = "",
+    ) -> Response:
+        wanted = RunsWanted(_statuses(status), pipeline or None)
+        text, listings = q.strip(), desk.runs()
+
+        def read() -> Seen:
+            found = runs_page(desk.operations, wanted, page, A_PAGE, text, listings.found)
+            return Seen(found.document(), list_view(found, wanted, text, [it.name for it in desk.operations.pipelines]))
+
+        return desk.show(request, "runs.html", (page, wanted, text), read, listings)
+
+    @router.get("/runs/{name:path}", include_in_schema=False)
+    def run(request: Request, name: str) -> Response:
+        def read() -> Seen:
+            try:
+                past = history(desk.operations, name[:2100], desk.listings)
+            except UnknownRun as unknown:
+                return Seen({"error": str(unknown)}, status=404)
+            except RunError as several:
+                return Seen({"error": in_words(several)}, status=status_of(several))
+            return Seen(past.document(), run_view(past, () if desk.read_only else possible(past)))
+
+        return desk.show(request, "run.html", name, read)
+
+    return router
+
+
+def _statuses(given: Sequence[str]) -> frozenset[RunStatus]:
+    """The states that are asked for, all of them where none is. Raises HTTPException for one that is none."""
+    try:
+        return frozenset(RunStatus(it) for it in given if it) or frozenset(RunStatus)
+    except ValueError:
+        raise HTTPException(422, f"status is one of: {', '.join(RunStatus)}") from None
+
+
+def list_view(found: RunsPage, wanted: RunsWanted, text: str, pipelines: Sequence[str]) -> dict[str, Any]:
+    """Return what the list of runs needs."""
+    status = next(iter(wanted.statuses)).value if len(wanted.statuses) == 1 else ""
+    every = len(wanted.statuses) == len(RunStatus)
+    chosen: dict[str, str | Sequence[str]] = {"q": text, "status": [] if every else sorted(wanted.statuses)}
+    return {
+        "rows": [row_of(run, found.listed.steps.get(run.run_id)) for run in found.listed.runs],
+        "at_page": found.at,
+        "query": query_of({**chosen, "pipeline": wanted.pipeline or ""}),
+        "q": text,
+        "status": status,
+        "statuses": [*RunStatus],
+        "pipeline": wanted.pipeline or "",
+        "pipelines": [*pipelines[:100]],
+        "bounded": SEARCHED if found.bounded else 0,
+    }
+
+
+def row_of(run: Run, at: StepAttempt | None) -> RunRow:
+    """Return a run as the list has it."""
+    tone = TONES.get(run.status, "plain")
+    pipeline, task, step = one_line(run.pipeline, 80), one_line(run.task_id, 120), at.short if at else ""
+    error = one_line(code_of(run.error_code), 60)
+    return RunRow(run.run_id, task, pipeline, run.status.value, tone, step, run.updated_at, error)
+
+
+def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return what the page of a run needs. `verbs` are the buttons: verb, label, kind."""
+    last, calls = past.found.runs[-1], past.evidence.calls
+    return {
+        "heading": one_line(f"{last.pipeline} {last.task_id}", 200),
+        "last": last,
+        "tone_of_run": TONES.get(last.status, "plain"),
+        "runs": past.found.runs[-20:],
+        "step": past.evidence.step.words if past.evidence.step else "",
+        "began": past.start,
+        "took_s": (last.updated_at - past.start).total_seconds() if last.ended else None,
+        "happened": [_happening(it, past.start) for it in past.entries[-MOST_ENTRIES:]],
+        "left_out": max(0, len(past.entries) - MOST_ENTRIES),
+        "calls": [_paid(call) for call in calls[-MOST_ENTRIES:]],
+        "files": past.evidence.files[:MOST_ENTRIES],
+        "media": _media(past),
+        "verbs": verbs,
+        "fields": {"id": last.run_id, "channel": past.found.pipeline.channel or ""},
+    }
+
+
+def possible(past: History) -> list[tuple[str, str, str]]:
+    """Return the buttons for what the console would not refuse as things stand: verb, label, kind."""
+    found, last = past.found, past.found.runs[-1]
+    own = last.pipeline in ("", found.pipeline.name)
+    meant = Target(found.pipeline, found.item_id if own else None, last)
+    shown = []
+    for verb, label, kind in _VERBS:
+        with suppress(RetakeError):
+            plan_order(meant, verb)
+            shown.append((verb.value, label, kind))
+    return shown
+
+
+def _happening(it: TimelineEntry, start: datetime) -> Happening:
+    tone = "bad" if it.status == RunStatus.FAILED else "warn" if it.error else "plain"
+    tone = "good" if it.status == RunStatus.SUCCEEDED else tone
+    due = it.next_retry_at if it.next_retry_at and it.next_retry_at > it.at else None
+    told = one_line(it.told, 400) + (f", {ago(due, it.at)}" if due else "")
+    since_s = (it.at - start).total_seconds()
+    return Happening(it.at, since_s, one_line(it.actor, 60), str(it.step_attempt or ""), told, it.failure, tone)
+
+
+def _paid(call: Call) -> PaidRow:
+    outcome, doubt = one_line(call.get("outcome") or "", 60), bool(call.get("possible_duplicate"))
+    price = call.get("price_usd")
+    return PaidRow(
+        read_moment(call.get("requested_at_utc")),
+        one_line(call.get("step") or "", 60),
+        one_line(call.get("attempt") or "", 20),
+        f"{outcome}, possible duplicate" if doubt else outcome,
+        doubt or outcome in UNSURE,
+        one_line(call.get("task_id") or "", 60),
+        f"{price:.3f}" if isinstance(price, (int, float)) else "",
+    )
+
+
+def _media(past: History) -> dict[str, str]:
+    """Where the picture and the video are, if there are any, and what they are about."""
+    names = {entry.key.rpartition("/")[2] for entry in past.evidence.files}
+    item = past.found.item_id
+    there = [suffix for suffix in ("png", "mp4") if f"{item}.{suffix}" in names]
+    if not there:
+        return {}
+    address = f"/media/{quote(past.found.pipeline.channel or '-', safe='')}/{quote(item, safe='')}"
+    return {**{suffix: f"{address}.{suffix}" for suffix in there}, "topic": _topic(past) or f"the picture of {item}"}
+
+
+def _topic(past: History) -> str:
+    """What the generation is about, by its document; "" where that cannot be read."""
+    for entry in past.evidence.files:
+        if entry.key.endswith(f"/{past.found.item_id}.json") and entry.size <= _LARGEST_TEXT:
+            with suppress(NotFound, ValueError, RecursionError):
+                found = json.loads(past.found.pipeline.bucket.read(entry.key)[0])
+                topic = found.get("topic") if isinstance(found, dict) else None
+                return one_line(topic, 300) if isinstance(topic, str) else ""
+    return ""

@@ -1,0 +1,222 @@
+"""What pages read, kept until something changes, so that twenty viewers read the bucket no more than one."""
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+
+READ_S = 4.0
+"""Seconds that a page waits for what it reads; after that it says that the bucket does not answer."""
+
+KEPT = 200
+"""Answers that are kept at most; the least asked for go."""
+
+SLOW_S = 0.25
+"""A read that takes longer is slow: what it returned before is shown while it is made again,"""
+
+SHARE = 5
+"""and it is made again after so many times as long as it takes, if that is longer than `seconds`;"""
+
+OLDEST_S = 30.0
+"""unless that is as old as this, or something has changed since."""
+
+_READERS = 4
+"""Reads at the same time; one that hangs keeps its place until the store gives up."""
+
+
+class BucketSilent(RetakeError):
+    """What a page reads did not come in time. The read goes on, and whoever asks later may find its result."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class _Kept(NamedTuple):
+    change: int  # of the shelf, when it was read
+    at: float
+    value: "Future[_Value]"
+    before: "Future[_Value] | None" = None  # what is shown while `value` is being read
+    basis: int = 0
+
+
+class _Value(NamedTuple):
+    found: Any
+    at: float  # when its read began
+    took_s: float
+
+
+class _Readers:
+    """Up to `most` threads that read. The process may end while one of them hangs, unlike those of an executor."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name, self._number, self._under_way = most, name, 0, 0
+        self._lock = threading.Lock()
+        self._waiting: SimpleQueue[tuple[Future[_Value], Callable[[], _Value]] | None] = SimpleQueue()
+
+    def submit(self, read: Callable[[], _Value]) -> "Future[_Value]":
+        """Have it read, once a thread is free."""
+        future: Future[_Value] = Future()
+        with self._lock:
+            self._waiting.put((future, read))
+            self._under_way += 1
+            if self._number < min(self._under_way, self._most):
+                self._number += 1
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Begin nothing any more; what waits is cancelled."""
+        with suppress(Empty):
+            while waiting := self._waiting.get_nowait():
+                waiting[0].cancel()
+        for _ in range(self._most):
+            self._waiting.put(None)
+
+    def _run(self) -> None:
+        while asked := self._waiting.get():
+            future, read = asked
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(read())
+                except BaseException as error:  # noqa: BLE001  raised again by whoever asked
+                    future.set_exception(error)
+            with self._lock:
+                self._under_way -= 1
+
+
+class Shelf:
+    """Reads by key, each once until `forget` is called or `seconds` have passed. Safe to use from many threads."""
+
+    def __init__(
+        self, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, readers: int = _READERS
+    ) -> None:
+        self._seconds, self._monotonic = seconds, monotonic
+        self._beside: list[Shelf] = []
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._asked: dict[Hashable, float] = {}
+        self._lock = threading.Lock()
+        self._change = 0
+        self._pool, self._later = _Readers(readers, "dashboard"), _Readers(1, "dashboard again")
+        self.closed = False
+        """Whether the dashboard ends: what reads for long gives up."""
+
+    def beside(self) -> "Shelf":
+        """Return another one, for what takes so long that it must not keep a reader from others, and is not worth
+        reading anew after each change. It has one reader, and ends with this one."""
+        self._beside.append(Shelf(self._seconds, self._monotonic, readers=1))
+        return self._beside[-1]
+
+    def begin(self, key: Hashable, read: Callable[[], Any], basis: int = 0) -> _Kept:
+        """Have it read, unless it has been read lately, and do not wait for it. `basis` is as for `get`."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None or not self._fresh(kept) or kept.basis != basis:
+                before = self._shown(kept)
+                pool = self._pool if before is None else self._later
+                kept = _Kept(self._change, self._monotonic(), pool.submit(lambda: self._timed(read)), before, basis)
+            self._put(key, kept)
+            self._asked[key] = self._monotonic()
+        return kept
+
+    def get(self, key: Hashable, read: Callable[[], Any], wait_s: float | None = None, basis: int = 0) -> Any:
+        """Return what `read` returned for this key, now or lately. Raises what it raises, and BucketSilent after
+        `wait_s`, which is READ_S. What was read on another `basis` is read anew."""
+        kept = self.begin(key, read, basis)
+        if kept.before is not None and not kept.value.done() and self._young(kept.before):
+            return kept.before.result().found
+        try:
+            return kept.value.result(READ_S if wait_s is None else wait_s).found
+        except NotYet:
+            raise BucketSilent("the bucket does not answer; try again in a moment") from None
+
+    def renew(self, key: Hashable, read: Callable[[], Any]) -> Any:
+        """Read it now, in this thread, for all who ask from now on, and return what `read` returned. Whoever asks
+        meanwhile gets what was read before, or waits for this. A read under way is joined. Raises what it raises."""
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept and not kept.value.done() and kept.change == self._change:
+            return kept.value.result().found
+        return self._read_here(key, read)
+
+    def _read_here(self, key: Hashable, read: Callable[[], Any]) -> Any:
+        reading: Future[_Value] = Future()
+        with self._lock:
+            self._put(key, _Kept(self._change, self._monotonic(), reading, self._shown(self._kept.get(key))))
+        try:
+            reading.set_result(self._timed(read))
+        except BaseException as error:
+            reading.set_exception(error)
+            raise
+        return reading.result().found
+
+    def here(self, key: Hashable, read: Callable[[], Any]) -> Any:
+        """Return the same as `get`, at most half a minute old, read in this thread if need be: for what is itself being
+        read. Raises what `read` raises."""
+        with self._lock:
+            kept = self._kept.get(key)
+            known = (kept.value, kept.before) if kept and kept.change == self._change else ()
+            for value in known:
+                if value and value.done() and value.exception() is None and self._young(value):
+                    return value.result().found
+        return self._read_here(key, read)
+
+    def is_wanted(self, key: Hashable, seconds: float) -> bool:
+        """Return whether somebody asked for it in the last `seconds`."""
+        with self._lock:
+            return self._monotonic() - self._asked.get(key, -math.inf) < seconds
+
+    def forget(self, besides: Collection[Hashable] = ()) -> None:
+        """Read everything anew from now on, `besides` what has just been read: something has changed."""
+        with self._lock:
+            self._change += 1
+            for key, kept in [(key, self._kept[key]) for key in self._kept.keys() & besides]:
+                if kept.change == self._change - 1:  # else it was read before another change
+                    self._kept[key] = kept._replace(change=self._change)
+
+    def close(self) -> None:
+        """Let the readers end; what still reads is not waited for."""
+        self.closed = True
+        for pool in (self._pool, self._later):
+            pool.close()
+        for shelf in self._beside:
+            shelf.close()
+
+    def _put(self, key: Hashable, kept: _Kept) -> None:
+        self._kept[key] = kept
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT:
+            gone, _ = self._kept.popitem(last=False)
+            self._asked.pop(gone, None)
+
+    def _fresh(self, kept: _Kept) -> bool:
+        """A read under way is joined rather than begun again, unless something has changed since it began."""
+        if kept.change != self._change:
+            return False
+        if not kept.value.done():
+            return True
+        if kept.value.cancelled() or kept.value.exception() is not None:
+            return False
+        return self._monotonic() - kept.at < max(self._seconds, SHARE * kept.value.result().took_s)
+
+    def _timed(self, read: Callable[[], Any]) -> _Value:
+        began = self._monotonic()
+        found = read()
+        return _Value(found, began, self._monotonic() - began)
+
+    def _shown(self, kept: _Kept | None) -> "Future[_Value] | None":
+        """What is shown while a slow read is made again, if it may be."""
+        if kept is None or kept.change != self._change or not kept.value.done() or kept.value.exception() is not None:
+            return None
+        slow = kept.value.result().took_s > SLOW_S
+        return kept.value if slow and self._young(kept.value) else None
+
+    def _young(self, value: "Future[_Value]") -> bool:
+        return self._monotonic() - value.result().at < OLDEST_S

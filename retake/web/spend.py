@@ -1,0 +1,70 @@
+"""What was paid, by day, step and generation, and what is left of the cap."""
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from retake.operations.spend import as_document, spend_report
+from retake.web.charts import Axis, bar_chart, round_up
+from retake.web.desk import Desk, Seen
+from retake.web.gate import wants_page
+
+SHOWN = 100
+"""How many generations are on the page, and how many pipelines; programs get all of them."""
+
+
+def spend_routes(desk: Desk) -> APIRouter:
+    """Return /spend."""
+    router = APIRouter()
+
+    @router.get("/spend", include_in_schema=False)
+    def spend(request: Request, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
+        page = wants_page(dict(request.scope["headers"]))
+
+        def read() -> Seen:
+            report = spend_report(desk.operations, days)
+            document = as_document(report, SHOWN if page else None)
+            return Seen(document, spend_view(document, days, report.number))
+
+        return desk.show(request, "spend.html", (days, page), read)
+
+    return router
+
+
+def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict[str, Any]:
+    """Return what the page needs of the document of `spend`, which has the newest of so many generations."""
+    today = document["today"]
+    paid = {row["day"]: row["usd"] for row in document["by_day"] if row["day"]}
+    names = _days(document["since"], max([today["clock_day"], *paid]))
+    values = [paid.get(name, 0.0) for name in names]
+    cap = today["cap_usd"]
+    near = cap if cap is not None and values and max(values) > 0.2 * cap else None  # a far cap would flatten the bars
+    axis = Axis(round_up(max([*values, near or 0.0])), " USD")
+    return {
+        "days": days,
+        "total": document["total"],
+        "today": today,
+        "cap": cap,
+        "drawing": bar_chart("Paid by day", names, values, axis, near),
+        "by_day": document["by_day"][:400],
+        "by_step": document["by_step"][:SHOWN],
+        "by_generation": document["by_generation"][:SHOWN],
+        "more": max(0, generations - SHOWN),
+        "pipelines": [it for it in today["pipelines"] if it["settled_usd"] or it["reserved_usd"] or "pipeline" in it][
+            :SHOWN
+        ],
+        "doubtful": bool(document["total"]["unsure_calls"]),
+    }
+
+
+def _days(first: str, last: str) -> list[str]:
+    """Every day from `first` to `last`."""
+    try:
+        start, end = date.fromisoformat(first), date.fromisoformat(last)
+    except ValueError:  # a call on record names a day that is none
+        return [first]
+    number = min((end - start).days, 3660) + 1
+    return [(start + timedelta(days=n)).isoformat() for n in range(max(1, number))]

@@ -1,0 +1,176 @@
+"""What each verb of /actions does with one id, by the functions that the console's commands call too."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from retake.bucket import Holder
+from retake.errors import LeaseHeld
+from retake.operations.alerts import AlertPanel, change_alert
+from retake.operations.breakers import BreakerPanel
+from retake.operations.events import WEB
+from retake.operations.letters import find_letter
+from retake.operations.modes import ModePanel
+from retake.operations.orders import Target, carry_out, loss, plan_order, target
+from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline, OrderDone, Refusal, Verb
+from retake.operations.several import Item
+from retake.operations.unlocking import UnlockPlan, plan_unlock, unlock
+from retake.retrying.breaker import BreakerPolicy
+from retake.ticking.process import owner
+
+ON_RUNS = ("retry", "skip", "cancel")
+ON_LETTERS = ("requeue", "drop")
+ON_ALERTS = {"acknowledge": "ack", "close": "close"}  # as the console calls them
+ON_BREAKERS = ("probe", "reset")
+VERBS = (*ON_RUNS, *ON_LETTERS, *ON_ALERTS, "mode", *ON_BREAKERS, "unlock")
+
+NO_CHANNEL, MUSIC = ("", "-"), "music"
+MODES = ("0", "1", "2", "3", "auto")
+
+_WAIT_S = 30.0
+"""Seconds that an order waits for another one of this process about the same pipeline."""
+
+
+class PreparedOrder(NamedTuple):
+    """An order for one id that has not been carried out yet."""
+
+    about: str  # orders about the same are carried out one at a time
+    do: Callable[[], OrderDone]
+    lost: str = ""  # what must be agreed to, a sentence; "" for nothing
+    bound: str = ""  # what the agreement is about, where that is less than the sentence
+
+    @property
+    def agreement(self) -> str:
+        """What an agreement holds for: once this is another text, it must be asked for again."""
+        return self.bound or self.lost
+
+
+class Verbs:
+    """Prepares orders. `policies` are those of breakers that are no vendor's; `environ` has the alerts' secrets."""
+
+    def __init__(
+        self, operations: Operations, environ: Mapping[str, str], policies: Mapping[str, BreakerPolicy]
+    ) -> None:
+        self._operations = operations
+        self._environ, self._policies = environ, policies
+        self._lock = threading.Lock()
+        self._at_work: dict[str, threading.Lock] = {}
+
+    def items(self, verb: str, ids: list[str], channel: str) -> list[Item]:
+        """Return what is meant. The id of a dead letter may be CHANNEL/ID."""
+        named = None if channel in NO_CHANNEL else channel
+        if verb == "unlock":
+            return [Item("" if it in NO_CHANNEL else it, named) for it in ids or [""]]
+        known = {it.channel for it in self._operations.pipelines if it.channel}
+        found = []
+        for text in ids:
+            before, slash, name = text.partition("/")
+            split = verb in ON_LETTERS and slash and before in known and named in (None, before)
+            found.append(Item(name, before) if split else Item(text, named))
+        return found
+
+    def prepare(self, verb: str, item: Item) -> PreparedOrder:
+        """Return what the order would do. Raises Refusal, RunError, StateError, StorageError."""
+        if verb in ON_ALERTS:
+            alerts = AlertPanel(self._operations, self._environ)
+            return PreparedOrder("alerts", lambda: change_alert(alerts, ON_ALERTS[verb], item.name, WEB))
+        if verb in ON_BREAKERS:
+            breakers = BreakerPanel(self._operations, self._policies, owner())
+            return PreparedOrder("breakers", lambda: breakers.change(verb, item.name))
+        if verb == "mode":
+            return PreparedOrder("mode", lambda: self._set_mode(item.name))
+        operations = narrowed(self._operations, item.channel)
+        if verb == "unlock":
+            return _unlocking(operations, item.name)
+        if verb not in ON_LETTERS:
+            return _order(operations, target(operations, item.name), Verb(verb))
+        letter = find_letter(operations, item.name)
+        if verb == "requeue":
+            return _order(operations, Target(letter.pipeline, letter.letter.id, None), Verb.REQUEUE)
+
+        def drop() -> OrderDone:
+            document = letter.drop()
+            return OrderDone(document, document["what"])
+
+        return PreparedOrder(letter.pipeline.name, drop, letter.loss)
+
+    def carry_out(self, prepared: PreparedOrder) -> OrderDone:
+        """Carry it out, after others about the same. Raises what the order raises, and LeaseHeld."""
+        with self._alone(prepared.about):
+            return prepared.do()
+
+    def _set_mode(self, text: str) -> OrderDone:
+        """Set what is not set yet: tapped twice, it is the same mode since the same time."""
+        panel = ModePanel(self._operations)
+        state, wanted = panel.state(), int(text) if text != "auto" else None
+        if wanted is None:
+            return panel.changed("auto", panel.auto() if state.hand else state)
+        hand = state.hand
+        same = hand is not None and (hand.mode, hand.until) == (wanted, None)
+        return panel.changed("set", state if same else panel.set(wanted, None, "set on the dashboard"))
+
+    @contextmanager
+    def _alone(self, about: str) -> Iterator[None]:
+        with self._lock:
+            lock = self._at_work.setdefault(about, threading.Lock())  # one for each pipeline, and three more
+        if not lock.acquire(timeout=_WAIT_S):
+            raise LeaseHeld(f"{about} is being acted on already: try again in a moment")
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def narrowed(operations: Operations, channel: str | None) -> Operations:
+    """Return the operations on one of the CHANNELS, or on music; all of them for None. Raises Refusal."""
+    if channel is None:
+        return operations
+    found = [it for it in operations.pipelines if channel in (it.channel, it.name if it.name == MUSIC else None)]
+    if found:
+        return operations.of(found[:1], named=True)
+    named = ", ".join(it.channel for it in operations.pipelines if it.channel)
+    if not named:
+        raise Refusal(f"{channel!r} is named as the channel, but the settings have no CHANNELS: leave it out")
+    raise Refusal(f"{channel!r} is none of the CHANNELS ({named})")
+
+
+def _order(operations: Operations, meant: Target, verb: Verb) -> PreparedOrder:
+    plan = plan_order(meant, verb)
+    return PreparedOrder(meant.pipeline.name, lambda: carry_out(operations, meant, plan), loss(meant, plan))
+
+
+def _unlocking(operations: Operations, name: str) -> PreparedOrder:
+    pipeline = _one(operations, name)
+
+    def plan() -> UnlockPlan:
+        return plan_unlock(pipeline, operations.clock, operations.actor)
+
+    shown = plan()
+
+    def free() -> OrderDone:
+        """Break the lease of the holder that was shown, and of no other who took it meanwhile."""
+        now = plan()
+        if now.holder and _owner(now.holder) != _owner(shown.holder):
+            raise Refusal(f"the lease of {pipeline.name} has another holder meanwhile: {now.who}. Nothing was changed")
+        done = unlock(now)
+        return OrderDone(done.document, done.document["what"], done.then)
+
+    bound = f"{pipeline.name} {_owner(shown.holder)}" if shown.lost else ""
+    return PreparedOrder(pipeline.name, free, shown.lost, bound)
+
+
+def _owner(holder: Holder | None) -> str:
+    return holder.owner if holder else ""
+
+
+def _one(operations: Operations, name: str) -> OperatedPipeline:
+    """The pipeline of that name or channel; where no name is given, the only one."""
+    found = [it for it in operations.pipelines if name in ("", it.name, it.channel)]
+    if len(found) == 1 or (found and not name and found[0].channel is None):
+        return found[0]
+    named = ", ".join(it.channel or it.name for it in operations.pipelines)
+    if name:
+        raise Refusal(f"there is no pipeline {name!r}; there are: {named}")
+    raise Refusal(f"this is about one of the CHANNELS ({named}): name it as the channel")

@@ -1,0 +1,136 @@
+"""What tests of acting on the dashboard share: a dashboard over a bucket in one of its states, and who uses it.
+
+with dashboard(STATES["pictures failed"]()) as site:
+    answer = site.press("retry", id=ID)          # in a browser that is signed in
+    answer = site.order("retry", id=ID)          # as a program does
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import httpx
+
+sys.path.append(str(Path(__file__).parent.parent / "console"))
+sys.path.append(str(Path(__file__).parent.parent / "story"))
+
+from story_world import KEYS, World
+
+from retake.bucket import Bucket
+from retake.clock import Clock
+from retake.console.command_context import CommandContext
+from retake.operations.events import WEB
+from retake.retrying.breaker import BreakerPolicy
+from retake.serving.server import ApiServer, address_of, listen
+from retake.story.settings import Settings
+from retake.web.app import web_app
+from retake.web.desk import DONE_COOKIE, Desk
+from retake.web.live import Live
+from retake.web.sessions import COOKIE, Sessions
+from retake.web.shelf import Shelf
+
+TOKEN = "a-token-of-the-tests"
+PAGE = {"Accept": "text/html"}
+
+
+class Site(NamedTuple):
+    """A dashboard that is served, and two who use it."""
+
+    url: str
+    desk: Desk
+    browser: httpx.Client
+    program: httpx.Client
+
+    @property
+    def csrf(self) -> str:
+        return self.desk.sessions.csrf(self.browser.cookies[COOKIE])
+
+    def press(self, verb: str, headers: dict[str, str] | None = None, **fields: str | list[str]) -> httpx.Response:
+        """Send a form as a page of ours does; `csrf` is the session's unless it is given."""
+        given = {"csrf": self.csrf, **fields}
+        return self.browser.post(f"/actions/{verb}", data=given, headers={**PAGE, **(headers or {})})
+
+    def order(self, verb: str, **fields: str | list[str]) -> httpx.Response:
+        return self.program.post(f"/actions/{verb}", data=fields)
+
+    def confirm(self, page: httpx.Response) -> httpx.Response:
+        """Press the button of a page that asks."""
+        from re import findall, search
+
+        fields: dict[str, Any] = {}
+        for name, value in findall(
+            r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text.split("<main", 1)[1]
+        ):
+            fields.setdefault(name, []).append(value)
+        action = search(r'action="/actions/(\w+)"', page.text.split("<main", 1)[1])
+        assert action
+        assert "Confirm</button>" in page.text
+        return self.press(action[1], **fields)
+
+
+def done(answer: httpx.Response) -> str:
+    """What was done, of an answer that sends the browser back."""
+    assert answer.status_code == 303, (answer.status_code, answer.text)
+    return unquote(answer.cookies[DONE_COOKIE])
+
+
+def told(answer: httpx.Response) -> str:
+    """The sentence of a page that says what is wrong."""
+    from html import unescape
+
+    return unescape(answer.text.partition('role="alert">')[2].partition("</p>")[0])
+
+
+@contextmanager
+def dashboard(
+    world: World,
+    *,
+    read_only: bool = False,
+    channels: Sequence[str] = (),
+    bucket: Bucket | None = None,
+    policies: dict[str, BreakerPolicy] | None = None,
+) -> Iterator[Site]:
+    """Serve the dashboard of the world's bucket, or of `bucket` in its place."""
+    settings: Settings = world.settings._replace(channels=tuple(channels))
+    with serving(bucket or world.bucket, settings, world.clock, read_only, policies) as site:
+        yield site
+
+
+@contextmanager
+def serving(
+    bucket: Bucket,
+    settings: Settings,
+    clock: Clock,
+    read_only: bool = False,
+    policies: dict[str, BreakerPolicy] | None = None,
+    music: Any = None,
+) -> Iterator[Site]:
+    """Serve a dashboard on a free port; both users are signed in."""
+    context = CommandContext({}, clock=clock, bucket=bucket, settings=settings, keys=KEYS, actor=WEB, music=music)
+    sessions, shelf = Sessions(TOKEN, lambda: clock.now().timestamp()), Shelf(0.0)
+    desk = Desk(context.operations, sessions, shelf, read_only=read_only, policies=policies)
+    app = web_app(desk, Live(dict, 1.0, shelf.forget), ())
+    stopped, ready = threading.Event(), threading.Event()
+    with listen("127.0.0.1", 0) as listener:
+        server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
+        thread = threading.Thread(target=server.serve_until_stopped)
+        thread.start()
+        assert ready.wait(30)
+        url = address_of(listener, "127.0.0.1")
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        try:
+            with (
+                httpx.Client(base_url=url, timeout=60, trust_env=False) as browser,
+                httpx.Client(base_url=url, timeout=60, trust_env=False, headers=bearer) as program,
+            ):
+                browser.cookies.set(COOKIE, sessions.begin())
+                yield Site(url, desk, browser, program)
+        finally:
+            stopped.set()
+            thread.join(20)
+            shelf.close()
+            assert not thread.is_alive()

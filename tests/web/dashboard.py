@@ -1,0 +1,107 @@
+"""A dashboard over a bucket that real ticks have filled, reached by HTTP, and the console over the same bucket.
+
+world = failed_world()
+with Board(world).serving() as board:
+    assert board.json("/runs") == {...}
+    assert "<h1>Runs" in board.page("/runs").text
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+
+TESTS = Path(__file__).parent.parent
+folders = [str(TESTS), *(str(TESTS / room) for room in ("story", "cron", "runs", "console"))]
+sys.path += [folder for folder in folders if folder not in sys.path]
+
+from reading_world import ask  # noqa: E402
+from story_world import KEYS, World, busy_world  # noqa: E402, F401
+
+from retake.bucket import ANY, Bucket  # noqa: E402
+from retake.bucket.directory import DirectoryBucket  # noqa: E402
+from retake.console.command_context import CommandContext  # noqa: E402
+from retake.serving.server import ApiServer, address_of, listen  # noqa: E402
+from retake.story.settings import Settings  # noqa: E402
+from retake.web.app import web_app  # noqa: E402
+from retake.web.desk import Desk  # noqa: E402
+from retake.web.live import Live  # noqa: E402
+from retake.web.sessions import COOKIE, Sessions  # noqa: E402
+from retake.web.shelf import Shelf  # noqa: E402
+
+TOKEN = "a-token-of-the-tests"
+
+
+class Board:
+    """A dashboard, without anything that was read before: `world` has its clock; `bucket` may be another one."""
+
+    def __init__(
+        self,
+        world: World,
+        bucket: Bucket | None = None,
+        *,
+        settings: Settings | None = None,
+        read_only: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.context = CommandContext(
+            environ or {},
+            clock=world.clock,
+            bucket=bucket or world.bucket,
+            settings=settings or world.settings,
+            keys=KEYS,
+        )
+        self.shelf = Shelf(0.0)
+        self.sessions = Sessions(TOKEN, lambda: world.clock.now().timestamp())
+        cap = self.context.settings.workflow.daily_cap_usd
+        operations = self.context.operations
+        desk = Desk(operations, self.sessions, self.shelf, cap_usd=cap, read_only=read_only, environ=environ or {})
+        self.app = web_app(desk, Live(dict, 1.0, self.shelf.forget), ())
+
+    @contextmanager
+    def serving(self) -> Iterator["Board"]:
+        stopped, ready = threading.Event(), threading.Event()
+        with listen("127.0.0.1", 0) as listener:
+            server = ApiServer(self.app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
+            thread = threading.Thread(target=server.serve_until_stopped)
+            thread.start()
+            assert ready.wait(30)
+            try:
+                with httpx.Client(base_url=address_of(listener, "127.0.0.1"), timeout=30) as self.http:
+                    yield self
+            finally:
+                stopped.set()
+                thread.join(20)
+                self.shelf.close()
+                assert not thread.is_alive()
+
+    def page(self, path: str, **options: Any) -> httpx.Response:
+        """What a browser gets that has signed in."""
+        headers = {"Accept": "text/html", "Cookie": f"{COOKIE}={self.sessions.begin()}"}
+        return self.http.get(path, headers=headers, **options)
+
+    def program(self, path: str, **options: Any) -> httpx.Response:
+        headers = {"Accept": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        return self.http.get(path, headers=headers, **options)
+
+    def json(self, path: str, **options: Any) -> Any:
+        found = self.program(path, **options)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+    def console(self, command: click.Command, **options: Any) -> Any:
+        """The document of the console's command over the same bucket."""
+        return ask(command, self.context, **options).document
+
+
+def in_directory(world: World, folder: Path) -> Bucket:
+    """The same in a directory."""
+    bucket = DirectoryBucket(str(folder))
+    for key, data in world.everything().items():
+        bucket.write(key, data, ANY)
+    return bucket

@@ -1,0 +1,144 @@
+"""One look for all viewers, an event for each change, nothing while nobody watches."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
+
+from retake.errors import StorageError
+from retake.web import live as module
+from retake.web.live import Live
+
+
+class Eyes:
+    """What is looked at: `facts` by name; each look waits until the test allows it."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, str] = {"status": "1", "mode": "0"}
+        self.looks, self.changes, self.away = 0, 0, False
+        self.looked = threading.Condition()
+
+    def look(self) -> Mapping[str, str]:
+        with self.looked:
+            self.looks += 1
+            self.looked.notify_all()
+            if self.away:
+                raise StorageError("the bucket is away")
+            return dict(self.facts)
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def wait(self, looks: int) -> None:
+        with self.looked:
+            assert self.looked.wait_for(lambda: self.looks >= looks, 30), self.looks
+
+
+async def following(events: AsyncIterator[str]) -> str:
+    """The next event that is no comment."""
+    async with asyncio.timeout(30):
+        async for event in events:
+            if event.startswith("event:"):
+                return event
+    return "the end"
+
+
+async def joined(live: Live) -> AsyncIterator[str]:
+    events = live.events()
+    assert ": hello" in await anext(events)
+    return events
+
+
+def test_all_viewers_are_told_what_changed_and_one_reader_looks() -> None:
+    eyes = Eyes()
+    live = Live(eyes.look, 0.01, eyes.changed)
+
+    async def play() -> None:
+        viewers = [await joined(live) for _ in range(20)]
+        waits = [asyncio.ensure_future(following(it)) for it in viewers]
+        await asyncio.to_thread(eyes.wait, eyes.looks + 2)
+        eyes.facts |= {"status": "2", "mode": "1"}
+        told = await asyncio.gather(*waits)
+        assert set(told) == {"event: changed\ndata: mode status\n\n"}
+        assert eyes.changes == 1
+        assert threading.active_count() < 20
+        live.close()
+        assert {await following(it) for it in viewers} == {"the end"}
+
+    asyncio.run(play())
+
+
+def test_nobody_looks_while_nobody_watches() -> None:
+    eyes = Eyes()
+    live = Live(eyes.look, 0.01, eyes.changed)
+
+    async def play() -> None:
+        assert eyes.looks == 0
+        viewer = await joined(live)
+        wait = asyncio.ensure_future(following(viewer))
+        await asyncio.to_thread(eyes.wait, 3)
+        wait.cancel()
+        await asyncio.gather(wait, return_exceptions=True)
+        await viewer.aclose()  # type: ignore[attr-defined]
+        await asyncio.sleep(0.1)  # a look under way ends
+        looks = eyes.looks
+        await asyncio.sleep(0.1)
+        assert eyes.looks == looks
+        again = await joined(live)
+        waiting = asyncio.ensure_future(following(again))
+        await asyncio.to_thread(eyes.wait, looks + 2)
+        live.close()
+        assert await waiting == "the end"
+
+    asyncio.run(play())
+
+
+def test_a_bucket_that_goes_away_is_told_and_that_it_is_back() -> None:
+    eyes = Eyes()
+    live = Live(eyes.look, 0.01, eyes.changed)
+
+    async def play() -> None:
+        viewer = await joined(live)
+        wait = asyncio.ensure_future(following(viewer))
+        await asyncio.to_thread(eyes.wait, 2)
+        eyes.away = True
+        assert await wait == "event: changed\ndata: bucket\n\n"
+        wait = asyncio.ensure_future(following(viewer))
+        eyes.away = False
+        assert await wait == "event: changed\ndata: bucket\n\n"
+        live.close()
+        assert await following(viewer) == "the end"
+
+    asyncio.run(play())
+
+
+def test_a_viewer_is_told_now_and_then_that_it_is_still_connected(monkeypatch: object) -> None:
+    eyes = Eyes()
+    live = Live(eyes.look, 0.01, eyes.changed)
+    module.COMMENT_S, usual = 0.02, module.COMMENT_S
+
+    async def play() -> None:
+        viewer = await joined(live)
+        assert await anext(viewer) == ": still here\n\n"
+        live.close()
+        assert await following(viewer) == "the end"
+
+    try:
+        asyncio.run(play())
+    finally:
+        module.COMMENT_S = usual
+
+
+def test_a_viewer_that_does_not_read_costs_nothing_but_old_events() -> None:
+    eyes = Eyes()
+    live = Live(eyes.look, 0.001, eyes.changed)
+
+    async def play() -> None:
+        slow = await joined(live)
+        for number in range(30):
+            eyes.facts["status"] = f"new {number}"
+            await asyncio.to_thread(eyes.wait, eyes.looks + 2)
+        assert max(it.qsize() for it in live._viewers) <= 8
+        live.close()
+        await slow.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(play())
