@@ -1,0 +1,40 @@
+"""The codes of what a check can find. They are stable: programs go by them. docs/check.md lists each of them."""
+
+from retake.checking.finding_code import FindingCode, Severity
+from retake.checking.run_codes import RUN_CODES
+from retake.checking.service_codes import SERVICE_CODES
+from retake.checking.shared_codes import SHARED_CODES
+from retake.checking.story_codes import STORY_CODES
+
+NOTHING_HERE = "nothing-here"
+UNREADABLE = "unreadable"
+UNKNOWN_OBJECT = "unknown-object"
+STILL_CHANGING = "still-changing"
+
+CODES: dict[str, FindingCode] = {
+    NOTHING_HERE: FindingCode(
+        Severity.ERROR,
+        "The bucket holds nothing of Retake: no document, no run, no group. The URL names another one, or nothing has "
+        "run yet.",
+        "compare STORAGE.url and --channel with what runs the ticks; a new bucket is filled by the first tick",
+    ),
+    UNREADABLE: FindingCode(
+        Severity.ERROR,
+        "The store refused to return an object, or did not answer.",
+        "allow the key that Retake signs in with to read it, then check again",
+    ),
+    UNKNOWN_OBJECT: FindingCode(
+        Severity.NOTE,
+        "An object whose name nothing in Retake makes. Another program or a person put it there.",
+        "nothing; if it is not wanted, remove it by hand",
+    ),
+    STILL_CHANGING: FindingCode(
+        Severity.NOTE,
+        "Somebody was at work on it during all of the check, so that it could not be judged.",
+        "check again when the tick has ended",
+    ),
+    **STORY_CODES,
+    **RUN_CODES,
+    **SHARED_CODES,
+    **SERVICE_CODES,
+}

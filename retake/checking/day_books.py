@@ -1,0 +1,221 @@
+"""The books of the days (`caps/`), held against the paid calls on record."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from retake.checking.bills import BillExamination, PaidSoFar
+from retake.checking.examination import CheckFinding, found
+from retake.checking.view import CheckView, Unparsable
+from retake.paid.caps import CAPS, Caps, DayBook, Fate, Known, Sums, decoded, encoded, is_day
+from retake.paid.paid_calls import FOLDER as PAID
+
+_ALL = CAPS
+"""The one subject: a book is understood by what is on record of all days."""
+
+_LEAST_USD = 0.00005
+"""Sums that differ by less agree: each is rounded to a millionth."""
+
+
+class _StoredBook(NamedTuple):
+    """A book as it is stored."""
+
+    raw: Mapping[str, Any]
+    book: DayBook
+
+
+class DayBookExamination:
+    """The books, for the pipelines whose paid calls `bills` knows. What others have in the books is not judged, nor are
+    the paid calls of programs that use the kit as a library (`paid/`)."""
+
+    title = "books of the days"
+    apart_s = 0.0
+
+    def __init__(self, caps: Caps, bills: Sequence[BillExamination]) -> None:
+        self._caps, self._bills = caps, bills
+
+    def subjects(self, view: CheckView) -> Iterator[str]:
+        yield _ALL
+
+    def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        paying = {it.places.pipeline: paid for it in self._bills if (paid := it.refresh(view)) is not None}
+        days: list[str] = []
+        moved_to = ""
+        for entry in view.entries(CAPS):
+            if not _is_book(entry.key):
+                continue
+            days.append(day := _day(entry.key))
+            where = view.where(entry.key)
+            view.looked_at["day_books"] += 1
+            try:
+                kept = _read(view, day)
+            except (Unparsable, ValueError) as error:
+                yield found("day-book-invalid", where, str(error))
+                continue
+            if kept is None:
+                days.pop()
+            elif kept.book.moved:
+                what = f"what it counts goes to {kept.book.moved.to}, and it is there still"
+                yield found("day-move-unfinished", where, what)
+            else:
+                moved_to = moved_to or (day if kept.book.moves_in else "")
+                yield from self._book(where, kept, paying)
+        yield from self._missing(view, days, moved_to, paying)
+
+    def busy(self, view: CheckView) -> bool:
+        return any(it.busy(view) for it in self._bills)
+
+    def repair(self, view: CheckView, subject: str) -> Sequence[str]:
+        """Compute what is derived anew: for each pipeline under its lease, then the sums for people."""
+        days = [_day(it.key) for it in view.entries(CAPS) if _is_book(it.key)]
+        done: list[str] = []
+        if any((kept := _read_or_none(view, day)) and kept.book.moved for day in days):
+            self._caps.today("")  # whoever looks at the day finishes a move
+            done.append("a move to an earlier day was finished")
+        for bills in self._bills:
+            with bills.leased(view):
+                done += self._mended(view, bills)
+        for day in days:
+            kept = _read_or_none(view, day)
+            if kept and not kept.book.moved and _figures(kept):
+                self._caps.mend(day, lambda book: book)
+                done.append(f"the sums in {CAPS}{day}.json were added up again")
+        return done
+
+    def knows(self, key: str) -> bool:
+        return _is_book(key) or (key.startswith(PAID) and key.endswith(".json"))
+
+    # --- one book ---
+
+    def _book(self, where: str, kept: _StoredBook, paying: Mapping[str, PaidSoFar]) -> Iterator[CheckFinding]:
+        if wrong := _figures(kept):
+            yield found("day-figures-wrong", where, wrong)
+        for bills in self._bills:
+            name = bills.places.pipeline
+            if (paid := paying.get(name)) is None:
+                continue
+            before, after = kept.book.of(name), kept.book.settled(name, paid.known).of(name)
+            left = [it for it in before.open if it not in after.open and it != paid.known.name]
+            if left:
+                what = f"{name}: {_sum(before, left):.3f} USD stay reserved for {len(left)} that nobody makes any more"
+                yield found("reservation-left", where, what)
+            if not kept.book.moves_in:
+                yield from _sums(where, name, after.settled, bills, kept.book.day, paid.known)
+
+    def _missing(
+        self, view: CheckView, days: Sequence[str], moved_to: str, paying: Mapping[str, PaidSoFar]
+    ) -> Iterator[CheckFinding]:
+        for bills in self._bills:
+            if (paid := paying.get(bills.places.pipeline)) is None:
+                continue
+            for day in _without_book(bills, days, moved_to, paid.known):
+                usd = bills.table.usd_of(day)
+                what = f"{bills.places.pipeline} has paid {usd:.3f} USD on that day, and it has no book"
+                yield found("day-book-missing", view.where(f"{CAPS}{day}.json"), what)
+
+    # --- repair ---
+
+    def _mended(self, view: CheckView, bills: BillExamination) -> list[str]:
+        """Bring the books in line with the paid calls of one pipeline, whose lease is held."""
+        name, paid, done = bills.places.pipeline, bills.refresh(view), list[str]()
+        if paid is None:
+            return []
+        days, moved_to = [_day(it.key) for it in view.entries(CAPS) if _is_book(it.key)], ""
+        for day in days:
+            if (kept := _read_or_none(view, day)) is None or kept.book.moved:
+                continue
+            moved_to = moved_to or (day if kept.book.moves_in else "")
+            new = _right(kept.book, bills, paid.known)
+            if new != kept.book:
+                self._caps.mend(day, lambda book: _right(book, bills, paid.known))
+                done.append(f"the sums of {name} in {CAPS}{day}.json were taken from its paid calls")
+        for day in [*_without_book(bills, days, moved_to, paid.known)]:
+            self._caps.mend(day, lambda book: _made(book, bills, paid))
+            done.append(f"{CAPS}{day}.json was made from the paid calls of {name}")
+        return done
+
+
+def _right(book: DayBook, bills: BillExamination, known: Known) -> DayBook:
+    """Return a book whose sums of the pipeline are in line with its document and its paid calls."""
+    name = bills.places.pipeline
+    book = book.settled(name, known)
+    if book.moves_in or not any(
+        it.code == "day-sum-wrong" for it in _sums("", name, book.of(name).settled, bills, book.day, known)
+    ):
+        return book
+    return book.with_sums(name, book.of(name)._replace(settled=bills.table.usd_of(book.day)))
+
+
+def _made(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
+    """Return a book that had nothing of the pipeline with what is on record of it."""
+    known, sums = paid.known, Sums(bills.table.usd_of(book.day))
+    if known.name and known.day == book.day and known.fate is Fate.OPEN:
+        sums = sums.reserving(known.name, paid.pending_usd)
+    return book.with_sums(bills.places.pipeline, sums)
+
+
+def _sums(
+    where: str, name: str, settled: float, bills: BillExamination, day: str, known: Known
+) -> Iterator[CheckFinding]:
+    """Hold what a book has settled against the paid calls of the day. More than those was paid for by calls whose
+    records are gone, unless the document has counted the same as they come to."""
+    usd = bills.table.usd_of(day)
+    if abs(settled - usd) < _LEAST_USD:
+        return
+    what = f"{name}: {settled:.3f} USD are settled, and its paid calls come to {usd:.3f} USD"
+    counted = known.spent_day == day and known.fate is not Fate.OPEN and abs(known.spent_usd - usd) < _LEAST_USD
+    if settled < usd or (counted and bills.table.whole):
+        yield found("day-sum-wrong", where, what)
+    elif bills.table.whole:  # else what cannot be read was told
+        yield found("bills-missing", where, what)
+
+
+def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, known: Known) -> Iterator[str]:
+    """Yield the days on which the pipeline has paid that must have a book and have none: those between two that have
+    one, and that of its last reservation. Later days may have been moved to an earlier one."""
+    there = {*days}
+    needed = {
+        day for day in bills.table.days() if days and days[0] < day < days[-1] and not (moved_to and day > moved_to)
+    }
+    if known.day and is_day(known.day) and not moved_to and bills.table.usd_of(known.day):
+        needed.add(known.day)
+    yield from sorted(needed - there)
+
+
+def _figures(kept: _StoredBook) -> str:
+    """Return what is wrong with the sums that are in a book for people; "" if nothing is."""
+    right, raw = encoded(kept.book), kept.raw
+    if not _same(raw.get("spent_usd"), right["spent_usd"]):
+        return f"spent_usd is not {right['spent_usd']:.3f}, to which its parts add up"
+    for name, sums in right["pipelines"].items():
+        if not _same(raw["pipelines"][name].get("reserved_usd"), sums["reserved_usd"]):
+            return f"reserved_usd of {name} is not {sums['reserved_usd']:.3f}, to which its open calls add up"
+    return ""
+
+
+def _same(value: object, usd: float) -> bool:
+    return isinstance(value, (int, float)) and abs(value - usd) < _LEAST_USD
+
+
+def _sum(sums: Sums, names: Sequence[str]) -> float:
+    return sum(sums.open[name] for name in names)
+
+
+def _is_book(key: str) -> bool:
+    return key.startswith(CAPS) and key.endswith(".json") and is_day(_day(key))
+
+
+def _day(key: str) -> str:
+    return key.removeprefix(CAPS).removesuffix(".json")
+
+
+def _read(view: CheckView, day: str) -> _StoredBook | None:
+    """Return a book, or None where there is none. Raises Unparsable, ValueError."""
+    raw = view.document(f"{CAPS}{day}.json")
+    return None if raw is None else _StoredBook(raw, decoded(day, raw))
+
+
+def _read_or_none(view: CheckView, day: str) -> _StoredBook | None:
+    try:
+        return _read(view, day)
+    except ValueError:  # Unparsable too
+        return None

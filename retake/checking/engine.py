@@ -1,0 +1,212 @@
+"""Runs examinations: looks, looks again at what does not fit, repairs, and reports.
+
+The first look goes by one listing of the bucket, so that no object is asked for twice; ticks may run meanwhile. So
+whatever does not fit is looked at again, as it is by then, until two looks in a row have found the same. Where somebody
+is at work all the time, the subject is reported as STILL_CHANGING, unless there are only notes about it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from retake.checking.codes import NOTHING_HERE, STILL_CHANGING, UNKNOWN_OBJECT, UNREADABLE
+from retake.checking.examination import CheckFinding, Examination, found
+from retake.checking.finding_code import Severity
+from retake.checking.view import CheckView, Inventory, LiveListing, Scope, listed
+from retake.errors import RetakeError, in_words
+from retake.exit_codes import ExitCode
+
+PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Before each further look at what somebody is at work on."""
+
+MOST = 10_000
+"""Findings of one check. A bucket with more of them has one cause, which the first ones show."""
+
+_WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+Progress = Callable[[str, int], object]
+"""Called with the title of an examination and how many subjects were looked at."""
+
+
+class CheckReport(NamedTuple):
+    """What a check came to."""
+
+    findings: Sequence[CheckFinding]
+    looked_at: dict[str, int]
+    complete: bool  # False: not everything could be looked at
+    done: Sequence[str] = ()  # what was repaired, in words
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was looked at and nothing is left to be done."""
+        return self.complete and not self.open
+
+    @property
+    def open(self) -> list[CheckFinding]:
+        """The errors and warnings that were not repaired."""
+        return [it for it in self.findings if it.level is not Severity.NOTE and not it.repaired]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        if not self.complete:
+            return ExitCode.TRY_LATER
+        return ExitCode.BAD_STATE if self.open else ExitCode.OK
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        findings = [{**it._asdict(), "level": it.level.value} for it in self.findings]
+        return {"whole": self.whole, "looked_at": self.looked_at, "findings": findings}
+
+
+class Suspect(NamedTuple):
+    """A subject of which something does not fit, at the last look."""
+
+    examination: Examination
+    subject: str
+    findings: Sequence[CheckFinding]
+
+
+class Check:
+    """One check of the bucket that `scope` names.
+
+    Args:
+        examinations: What is looked at, in this order.
+        scope: The bucket and what of it.
+        progress: Called now and then with what is being looked at.
+    """
+
+    def __init__(
+        self, examinations: Sequence[Examination], scope: Scope, progress: Progress = lambda title, number: None
+    ) -> None:
+        self._examinations, self._scope, self._progress = examinations, scope, progress
+        self._looked_at: Counter[str] = Counter()
+        self._now = CheckView(scope, LiveListing(scope.bucket))
+        self._missed: list[CheckFinding] = []
+        self._done: list[str] = []
+
+    def run(self, *, repair: bool = False) -> CheckReport:
+        """Look at everything, repair what can be derived where `repair` says so, and report.
+
+        Raises StorageError where the bucket cannot be listed at all.
+        """
+        inventory = listed(self._scope)
+        try:
+            objects, size = inventory.totals()
+            self._looked_at.update(objects=objects, bytes=size)
+            suspects = self._first_look(CheckView(self._scope, inventory, self._looked_at))
+            strangers = self._unknown(inventory)
+        finally:
+            inventory.close()
+        confirmed = self._second_look(suspects)
+        if repair:
+            confirmed = [self._repaired(it) for it in confirmed]
+        findings = [it for suspect in confirmed for it in suspect.findings]
+        complete = not self._missed and not any(it.code == STILL_CHANGING for it in findings)
+        everything = sorted([*self._missed, *findings, *strangers], key=lambda it: _WORST_FIRST.index(it.level))
+        return CheckReport(everything[:MOST], dict(self._looked_at), complete, self._done)
+
+    def _first_look(self, view: CheckView) -> list[Suspect]:
+        suspects: list[Suspect] = []
+        for it in self._examinations:
+            number = 0
+            try:
+                for subject in it.subjects(view):
+                    number += 1
+                    self._progress(it.title, number)
+                    if (findings := self._examined(it, view, subject)) and len(suspects) < MOST:
+                        suspects.append(Suspect(it, subject, findings))
+            except RetakeError as error:
+                self._miss(it.title, error)
+        return suspects
+
+    def _examined(self, examination: Examination, view: CheckView, subject: str) -> list[CheckFinding]:
+        try:
+            return [*examination.examine(view, subject)]
+        except RetakeError as error:
+            self._miss(subject, error)
+            return []
+
+    def _miss(self, where: str, error: RetakeError) -> None:
+        missed = found(UNREADABLE, where, str(error))
+        if missed not in self._missed and len(self._missed) < MOST:
+            self._missed.append(missed)
+
+    def _second_look(self, suspects: Sequence[Suspect]) -> list[Suspect]:
+        """Return what still does not fit. What nobody is at work on is looked at once more."""
+        confirmed: list[Suspect] = []
+        unsure = list(suspects)
+        for pause in (0.0, *PAUSES_S):
+            if not unsure:
+                break
+            self._scope.clock.sleep(max(pause, *(it.examination.apart_s for it in unsure)))
+            examinations = {id(it.examination): it.examination for it in unsure}
+            busy = {number: self._busy(it) for number, it in examinations.items()}
+            left: list[Suspect] = []
+            for before in unsure:
+                now = before._replace(findings=self._examined(before.examination, self._now, before.subject))
+                notes = all(it.level is Severity.NOTE for it in now.findings)  # true as they are, whoever is at work
+                settled = now.findings == before.findings and (notes or not busy[id(now.examination)])
+                if now.findings:
+                    (confirmed if settled else left).append(now)
+            unsure = left
+        return [*confirmed, *map(_changing, unsure)]
+
+    def _busy(self, examination: Examination) -> bool:
+        try:
+            return examination.busy(self._now)
+        except RetakeError as error:
+            self._miss(examination.title, error)
+            return False
+
+    def _repaired(self, suspect: Suspect) -> Suspect:
+        """Repair a subject; return it with its findings marked where they are gone."""
+        if not any(it.repairable for it in suspect.findings):
+            return suspect
+        try:
+            done = suspect.examination.repair(self._now, suspect.subject)
+        except RetakeError as error:
+            later = [
+                it._replace(todo=f"not repaired: {in_words(error)}") if it.repairable else it for it in suspect.findings
+            ]
+            return suspect._replace(findings=later)
+        self._done += done
+        left = {(it.code, it.where) for it in self._examined(suspect.examination, self._now, suspect.subject)}
+        words = "; ".join(done)
+        return suspect._replace(
+            findings=[
+                it._replace(repaired=True, todo=f"nothing: {words}")
+                if it.repairable and (it.code, it.where) not in left
+                else it
+                for it in suspect.findings
+            ]
+        )
+
+    def _unknown(self, inventory: Inventory) -> list[CheckFinding]:
+        """Return the objects that nothing knows; NOTHING_HERE where there is no other."""
+        strangers: list[CheckFinding] = []
+        known = False
+        for entry in inventory.entries(""):
+            if any(it.knows(entry.key) for it in self._examinations):
+                known = True
+            elif len(strangers) < MOST:
+                strangers.append(found(UNKNOWN_OBJECT, entry.key, f"{entry.size} bytes"))
+        if known:
+            return strangers
+        place = self._scope.prefix or self._scope.bucket.url
+        return [found(NOTHING_HERE, place, "no document, no run and no group is there"), *strangers]
+
+
+def _changing(suspect: Suspect) -> Suspect:
+    """Return a suspect whose findings cannot be judged."""
+    what = f"{suspect.examination.title} were being changed during all of the check"
+    return suspect._replace(findings=[found(STILL_CHANGING, suspect.subject, what)])
+
+
+def joined(reports: Sequence[CheckReport]) -> CheckReport:
+    """Return several checks as one."""
+    looked_at: Counter[str] = Counter()
+    for it in reports:
+        looked_at.update(it.looked_at)
+    findings = sorted((it for report in reports for it in report.findings), key=lambda it: _WORST_FIRST.index(it.level))
+    done = [words for it in reports for words in it.done]
+    return CheckReport(findings, dict(looked_at), all(it.complete for it in reports), done)

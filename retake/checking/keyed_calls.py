@@ -1,0 +1,71 @@
+"""Paid calls of programs without a pipeline (`retake.paid.paid_calls`): their documents in paid/NAME/."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from retake.checking.examination import CheckFinding, found
+from retake.checking.view import CheckView, Unparsable
+from retake.document_schema import DocumentSchema, InvalidDocument
+from retake.paid.paid_calls import ACCEPTED, FOLDER
+
+_STATE = "state.json"
+
+
+class KeyedCalls:
+    """The calls of one name: their documents are valid, each key was paid for once, and none waits for a decision."""
+
+    title = "paid calls by key"
+    apart_s = 0.0
+
+    @cached_property
+    def _schemas(self) -> dict[bool, DocumentSchema]:
+        """By whether it is the state."""
+        return {True: DocumentSchema("paid_calls_state"), False: DocumentSchema("paid_calls_key")}
+
+    def subjects(self, view: CheckView) -> Iterator[str]:
+        yield from (entry.key for entry in view.entries(FOLDER) if self.knows(entry.key))
+
+    def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        is_state = subject.endswith(f"/{_STATE}")
+        try:
+            document = view.document(subject)
+            if document is None:
+                return
+            self._schemas[is_state].check(document)
+        except Unparsable as error:
+            yield found("paid-calls-invalid", view.where(subject), str(error))
+            return
+        except InvalidDocument as error:
+            yield found("paid-calls-invalid", view.where(subject), " ".join(map(str, error.args)))
+            return
+        yield from self._state(view, subject, document) if is_state else self._key(view, subject, document)
+
+    def _state(self, view: CheckView, subject: str, document: dict[str, Any]) -> Iterator[CheckFinding]:
+        pending = document.get("pending")
+        if pending and pending.get("held"):
+            what = f"the {pending['step']} call for {pending['key']} of {pending['requested_at_utc']} is held"
+            yield found("paid-call-undecided", view.where(subject), what)
+
+    def _key(self, view: CheckView, subject: str, document: dict[str, Any]) -> Iterator[CheckFinding]:
+        calls = document["calls"]
+        view.looked_at["paid_calls"] += len(calls)
+        accepted = [call["id"] for call in calls if call["outcome"] == ACCEPTED]
+        if len(accepted) > 1:
+            what = f"{len(accepted)} calls for {document['key']} were answered and billed"
+            yield found("paid-key-billed-twice", view.where(subject), what)
+
+    def busy(self, view: CheckView) -> bool:
+        names = (entry.key.split("/")[1] for entry in view.entries(FOLDER))
+        return any(view.bucket.holder(f"{FOLDER}{name}/calls") for name, _ in groupby(names))
+
+    def repair(self, view: CheckView, subject: str) -> Sequence[str]:
+        return []
+
+    def knows(self, key: str) -> bool:
+        parts = key.split("/")
+        return parts[0] == FOLDER.rstrip("/") and (
+            (len(parts) == 3 and parts[2] == _STATE)
+            or (len(parts) == 4 and parts[2] == "calls" and key.endswith(".json"))
+        )

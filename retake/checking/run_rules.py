@@ -1,0 +1,264 @@
+"""The rules that a run's history keeps, whatever the ledger: pure.
+
+A run is compared with its events, from which all of it can be derived, and the runs of a task with each other.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from retake.clock import parse_stamp, stamp
+from retake.errors import redact
+from retake.foreign_text import one_line, plain
+from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event, Run
+from retake.runs.run_document import DROPPED
+from retake.runs.states import START, TRANSITIONS, RunStatus, Trigger
+
+UNREADABLE_RUN = "run-unreadable"
+EVENTS_MISSING = "run-events-missing"
+HISTORY_ILLEGAL = "run-history-illegal"
+DIFFERS = "run-differs"
+COUNTS_WRONG = "run-counts-wrong"
+CLOCK_BACKWARDS = "run-clock-backwards"
+ATTEMPTS_WRONG = "attempts-wrong"
+OPEN_TWICE = "runs-open-twice"
+NUMBERS_WRONG = "run-numbers-wrong"
+
+SKEW = timedelta(minutes=5)
+"""By how much the clocks of two machines may differ without a note."""
+
+COUNTERS = ("resumes", "retries", "crashes")
+"""The fields of a run that count its events."""
+
+_TRIGGERS = {(before, after): trigger for (before, trigger), after in TRANSITIONS.items()}
+
+
+class BrokenRule(NamedTuple):
+    """A rule that is broken."""
+
+    code: str
+    what: str
+
+
+class RunFacts(NamedTuple):
+    """What the other runs of a task are compared with."""
+
+    run: Run
+    attempts: tuple[int, ...]  # of the task, in the order in which the run made them
+
+
+class Derived(NamedTuple):
+    """What the events say of the run."""
+
+    status: RunStatus
+    version: int
+    attempts: tuple[int, ...]
+    error_code: str | None
+    next_retry_at: str | None
+    counters: Mapping[str, int]
+
+
+def history_faults(run: Run, events: Sequence[Event], *, counted: bool = True) -> Iterator[BrokenRule]:
+    """Yield the rules that a run and all its events break, the worst first.
+
+    `counted` is whether `retries` and `crashes` are on record: documents of early versions lack them.
+    """
+    changes = [event for event in events if event.kind == CHANGED]
+    broken = [*_numbering(events)] or [*_transitions(run, changes), *_actors(events)]
+    yield from broken
+    if not broken:
+        told = derived(changes)
+        yield from [*_differences(run, changes, told)] or _miscounts(run, told, counted=counted)
+    yield from _times(events)
+
+
+def facts_of(run: Run, events: Iterable[Event]) -> RunFacts:
+    """Return what the other runs of the task are compared with."""
+    attempts = [event.payload.get("attempt") for event in events if event.kind == CHANGED]
+    return RunFacts(run, tuple(dict.fromkeys(it for it in attempts if type(it) is int)) or (run.attempt,))
+
+
+def slim(event: Event) -> Event:
+    """Return the event without what no rule is about: notes may be large."""
+    if event.kind == CHANGED:
+        return event
+    return event._replace(payload={name: event.payload.get(name) for name in ("actor", "count")})
+
+
+def what_is_wrong(error: Exception, key: str) -> str:
+    """Return what is wrong with the object `key`, for a finding."""
+    return _word(str(error).removeprefix(f"{key}: ").partition(". It is left")[0])
+
+
+def derived(changes: Sequence[Event]) -> Derived:
+    """Return what the transitions of a run say of it. They are a legal history."""
+    payloads = [event.payload for event in changes]
+    triggers = Counter(_TRIGGERS[RunStatus(it["previous_status"]), RunStatus(it["status"])] for it in payloads[1:])
+    crashes = [it for it in payloads if it["status"] == RunStatus.INTERRUPTED and it.get("actor") != BY_WORKER]
+    counters = {
+        "resumes": triggers[Trigger.RECOVERY_RESUME],
+        "retries": triggers[Trigger.RETRYABLE_ERROR],
+        "crashes": len(crashes),
+    }
+    error_code = None
+    for it in payloads:
+        error_code = None if it["status"] == RunStatus.SUCCEEDED else it.get("error_code") or error_code
+    last, attempts = payloads[-1], dict.fromkeys(int(it["attempt"]) for it in payloads)
+    status = RunStatus(last["status"])
+    return Derived(status, len(payloads), tuple(attempts), error_code, last.get("next_retry_at"), counters)
+
+
+def task_faults(runs: Sequence[RunFacts], *, mirrored: bool) -> Iterator[BrokenRule]:
+    """Yield the rules that the runs of one task break together.
+
+    `mirrored` is whether the runs mirror documents of items: these have one open run at most, and keys TASK#NUMBER.
+    """
+    made = Counter(attempt for it in runs for attempt in it.attempts)
+    if doubles := sorted(attempt for attempt, number in made.items() if number > 1):
+        yield BrokenRule(ATTEMPTS_WRONG, f"several runs of the task made attempt {_numbers(doubles)}")
+    if gaps := sorted({*range(1, max(made, default=0) + 1)} - {*made}):
+        yield BrokenRule(ATTEMPTS_WRONG, f"no run of the task made attempt {_numbers(gaps)}, and one made {max(made)}")
+    if not mirrored:
+        return
+    opened = sorted(it.run.run_id for it in runs if not it.run.ended)
+    if len(opened) > 1:
+        yield BrokenRule(OPEN_TWICE, f"{len(opened)} runs of the task are open: {', '.join(opened)}")
+    found = sorted(number_of(it.run) or 0 for it in runs)
+    if found != [*range(1, len(found) + 1)]:
+        yield BrokenRule(
+            NUMBERS_WRONG, f"the keys of the task's runs end in {_numbers(found)}, not in 1 to {len(found)}"
+        )
+
+
+def number_of(run: Run) -> int | None:
+    """Return the number in an idempotency key TASK#NUMBER, or None for another key."""
+    number = run.idempotency_key.removeprefix(f"{run.task_id}#")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else None
+
+
+def _numbering(events: Sequence[Event]) -> Iterator[BrokenRule]:
+    """Events are numbered from 1. Where notes were dropped, one event stands for several."""
+    following, dropped = 1, 0
+    for event in events:
+        if event.seq < following:
+            yield BrokenRule(EVENTS_MISSING, f"event {event.seq} comes twice, or after event {following - 1}")
+            return
+        if missing := event.seq - following:
+            if missing > dropped:
+                gone = str(following) if missing == 1 else f"{following} to {event.seq - 1}"
+                yield BrokenRule(EVENTS_MISSING, f"missing: event {gone}")
+                return
+            dropped -= missing
+        if event.kind == DROPPED:
+            count = event.payload.get("count")
+            dropped += count - 1 if type(count) is int else 0
+        following = event.seq + 1
+
+
+def _transitions(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
+    """The transitions lead from one state to the next, as the state diagram allows, to one end at most."""
+    if not changes:
+        yield BrokenRule(EVENTS_MISSING, "no event tells of its creation")
+    before: str | None = None
+    for event in changes:
+        it, place = event.payload, f"event {event.seq}"
+        status = it.get("status")
+        if it.get("previous_status") != before:
+            yield BrokenRule(
+                HISTORY_ILLEGAL, f"{place} says that it was {_word(it.get('previous_status'))}, not {before}"
+            )
+            return
+        if not _allowed(before, status):
+            yield BrokenRule(HISTORY_ILLEGAL, f"{place} leads from {before} to {_word(status)}, which is no transition")
+            return
+        if (it.get("next_retry_at") is not None) != (status == RunStatus.RETRY_SCHEDULED):
+            yield BrokenRule(HISTORY_ILLEGAL, f"{place} has next_retry_at where it does not belong, or lacks it")
+            return
+        before = str(status)
+    yield from _identities(run, changes)
+
+
+def _identities(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
+    """Each transition names the run, and only one that is due makes a new attempt."""
+    last: Any = None
+    for event in changes:
+        it = event.payload
+        for name in ("run_id", "task_id", "idempotency_key"):
+            if it.get(name) != getattr(run, name):
+                yield BrokenRule(HISTORY_ILLEGAL, f"event {event.seq} is about another {name}: {_word(it.get(name))}")
+                return
+        attempt, due = it.get("attempt"), it.get("previous_status") == RunStatus.RETRY_SCHEDULED
+        again = due and it.get("status") == RunStatus.RUNNING
+        if type(attempt) is not int or attempt < 1:
+            yield BrokenRule(HISTORY_ILLEGAL, f"event {event.seq} has the attempt {_word(attempt)}")
+            return
+        if last is not None and (attempt <= last if again else attempt != last):
+            yield BrokenRule(HISTORY_ILLEGAL, f"event {event.seq} has attempt {attempt} after attempt {last}")
+            return
+        last = attempt
+
+
+def _allowed(before: str | None, status: Any) -> bool:
+    try:
+        after = RunStatus(status)
+    except ValueError:
+        return False
+    return after is START if before is None else (RunStatus(before), after) in _TRIGGERS
+
+
+def _actors(events: Sequence[Event]) -> Iterator[BrokenRule]:
+    for event in events:
+        if event.kind not in (ERROR, DROPPED) and not event.payload.get("actor"):
+            yield BrokenRule(HISTORY_ILLEGAL, f"event {event.seq} ({_word(event.kind)}) names no actor")
+            return
+
+
+def _differences(run: Run, changes: Sequence[Event], told: Derived) -> Iterator[BrokenRule]:
+    """The run is what its transitions made of it."""
+    wanted: list[tuple[str, Any, Any]] = [
+        ("status", run.status.value, told.status.value),
+        ("version", run.version, told.version),
+        ("attempt", run.attempt, told.attempts[-1]),
+        ("error_code", run.error_code, told.error_code),
+        ("next_retry_at", run.next_retry_at and stamp(run.next_retry_at), _second(told.next_retry_at)),
+        ("created_at", stamp(run.created_at), stamp(changes[0].at)),
+        ("updated_at", stamp(run.updated_at), stamp(changes[-1].at)),
+    ]
+    for name, found, right in wanted:
+        if found != right:
+            yield BrokenRule(DIFFERS, f"its {name} is {_word(found)}, and its events say {_word(right)}")
+    if run.status is not RunStatus.RUNNING and (run.worker or run.heartbeat_at):
+        yield BrokenRule(DIFFERS, f"it is {run.status}, and yet a worker has it")
+
+
+def _miscounts(run: Run, told: Derived, *, counted: bool) -> Iterator[BrokenRule]:
+    for name in COUNTERS:
+        if (counted or name == "resumes") and getattr(run, name) != told.counters[name]:
+            what = f"its {name} are {getattr(run, name)}, and its events say {told.counters[name]}"
+            yield BrokenRule(COUNTS_WRONG, what)
+
+
+def _second(text: str | None) -> str | None:
+    try:
+        return text and stamp(parse_stamp(text))
+    except ValueError:
+        return text
+
+
+def _times(events: Sequence[Event]) -> Iterator[BrokenRule]:
+    for before, event in pairwise(events):
+        if before.at - event.at > SKEW:
+            seconds = round((before.at - event.at).total_seconds())
+            what = f"event {event.seq} of {stamp(event.at)} is {seconds} s older than event {before.seq}"
+            yield BrokenRule(CLOCK_BACKWARDS, what)
+            return
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:10])) + (" …" if len(numbers) > 10 else "")
+
+
+def _word(value: Any) -> str:
+    return "nothing" if value is None else plain(one_line(redact(str(value))))

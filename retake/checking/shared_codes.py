@@ -1,0 +1,203 @@
+"""What a check can find among what all pipelines share: bills and caps, alerts and figures, leases and leftovers."""
+
+from retake.checking.finding_code import FindingCode, Severity
+
+SHARED_CODES: dict[str, FindingCode] = {
+    # --- paid calls, bills and caps ---
+    "paid-calls-invalid": FindingCode(
+        Severity.ERROR,
+        "A document of the paid calls of a program (docs/library.md) makes no sense, so that nothing more is paid for "
+        "under its name.",
+        "correct the field by hand; docs/documents.md has its schema",
+    ),
+    "paid-call-undecided": FindingCode(
+        Severity.WARNING,
+        "A paid call of a program was begun, and nobody can tell whether it was carried out.",
+        "look at the vendor's bills, then PaidCalls.resolve: retry or drop",
+    ),
+    "paid-key-billed-twice": FindingCode(
+        Severity.ERROR,
+        "A key of a program's paid calls was answered and billed twice: its documents were changed, or a backup was "
+        "restored over newer ones.",
+        "compare with the vendor's bill, and let one of the two calls stay in calls/KEY.json",
+    ),
+    "spend-record-invalid": FindingCode(
+        Severity.ERROR,
+        "The record of what a generation has cost (spend/ID.json) cannot be read, or does not say whose it is, how it "
+        "ended, or what was paid: something else has written there.",
+        "restore it from a backup, or mend what is named; the calls may be in the generation's dead letter too",
+    ),
+    "spend-record-missing": FindingCode(
+        Severity.ERROR,
+        "A dead letter has paid calls, and the record of what its generation has cost is gone: somebody removed it.",
+        "retake check --repair writes it from the dead letter",
+        repairable=True,
+    ),
+    "paid-call-invalid": FindingCode(
+        Severity.ERROR,
+        "A paid call on record makes no sense: a price below 0, a step or outcome that does not exist. It was changed "
+        "by hand.",
+        "mend the call; the vendor's bill tells what it has cost",
+    ),
+    "paid-twice": FindingCode(
+        Severity.ERROR,
+        "One intent has two bills, or one task is billed twice, and neither is marked as a possible duplicate: a "
+        "record was copied, or a call was made past the guard.",
+        "look at the vendor's bill for the time of the call; if it has one only, remove the other from the record",
+    ),
+    "bills-disagree": FindingCode(
+        Severity.ERROR,
+        "Two records have different paid calls of the same generation: one of them was changed by hand, or restored "
+        "alone.",
+        "compare both with the vendor's bill, and mend the one that is wrong",
+    ),
+    "bills-missing": FindingCode(
+        Severity.WARNING,
+        "The book of a day has more than the paid calls on record come to: records were removed, or a document while "
+        "a call was under way. The book counts such a call as paid.",
+        "nothing, if records were removed on purpose; else restore them from a backup, or mend settled_usd by hand",
+    ),
+    "day-book-invalid": FindingCode(
+        Severity.ERROR,
+        "The book of a day makes no sense. While it is that of the present day, nothing is paid for.",
+        "mend it, or remove it: it is made anew from the documents and paid calls (retake check --repair)",
+    ),
+    "day-book-missing": FindingCode(
+        Severity.WARNING,
+        "A day on which a pipeline has paid has no book: somebody removed it. Metrics are without that day, and the "
+        "caps may be if it is the present one.",
+        "retake check --repair makes it from the paid calls",
+        repairable=True,
+    ),
+    "day-sum-wrong": FindingCode(
+        Severity.ERROR,
+        "The book of a day has not what was paid on it: less than the paid calls on record, or more than these and the "
+        "pipeline's document both say. It was changed by hand, or restored from a backup.",
+        "retake check --repair adds up the paid calls",
+        repairable=True,
+    ),
+    "day-figures-wrong": FindingCode(
+        Severity.WARNING,
+        "The sums that the book of a day has for people (spent_usd, reserved_usd) are not what its parts add up to: it "
+        "was changed by hand.",
+        "nothing: the next payment of the day adds them up, and so does retake check --repair",
+        repairable=True,
+    ),
+    "day-move-unfinished": FindingCode(
+        Severity.NOTE,
+        "spend --latest-day moved a book to an earlier day, and ended before that one was removed.",
+        "nothing: the next payment finishes it",
+        repairable=True,
+    ),
+    "reservation-left": FindingCode(
+        Severity.NOTE,
+        "The book of a day keeps money reserved for a call that was never made: the process died before its intent was "
+        "saved.",
+        "nothing: the next payment of the day releases it, and so does retake check --repair",
+        repairable=True,
+    ),
+    # --- alerts, mode, breakers and figures ---
+    "alerts-unreadable": FindingCode(
+        Severity.ERROR,
+        "The open alerts (alerts/state.json) make no sense: something else has written there. No alert is raised, sent "
+        "or closed.",
+        "mend it, or remove it: conditions that hold still are raised again",
+    ),
+    "alert-day-unreadable": FindingCode(
+        Severity.WARNING,
+        "The alerts that ended on a day make no sense: something else has written there. Others that ended then stay "
+        "among the open ones.",
+        "mend it, or remove it: it is history",
+    ),
+    "messages-waiting": FindingCode(
+        Severity.WARNING,
+        "Messages have waited for more than a day: their channel does not take them, no tick runs, or the settings do "
+        "not have the channel any more. After a week they are dropped.",
+        "retake alerts test shows what is wrong with a channel; one that was removed is of no consequence",
+    ),
+    "mode-unreadable": FindingCode(
+        Severity.ERROR,
+        "The degraded mode (mode/state.json) makes no sense: something else has written there.",
+        "mend it, or remove it, and say again what should hold: retake mode set",
+    ),
+    "mode-copy-old": FindingCode(
+        Severity.NOTE,
+        "The alerts have another mode than mode/state.json: a process died between the two writes.",
+        "nothing: the next tick that has work to do copies it",
+        repairable=True,
+    ),
+    "breaker-unreadable": FindingCode(
+        Severity.ERROR,
+        "A breaker makes no sense: something else has written there. What it guards is not called.",
+        "remove it: a new one is closed",
+    ),
+    "breaker-open-long": FindingCode(
+        Severity.WARNING,
+        "A breaker is open for longer than it ever opens: the clock of a machine was ahead.",
+        "set the clocks by NTP; retake breaker reset NAME closes it",
+    ),
+    "probe-left": FindingCode(
+        Severity.NOTE,
+        "The one call that tries an open breaker never ended: its process died.",
+        "nothing: after a while another call may try",
+        repairable=True,
+    ),
+    "snapshot-unreadable": FindingCode(
+        Severity.WARNING,
+        "A snapshot of the figures makes no sense: something else has written there. All runs are counted anew each "
+        "time until it is replaced.",
+        "nothing: it is replaced when the figures are looked at next; so does retake check --repair",
+        repairable=True,
+    ),
+    "snapshot-wrong": FindingCode(
+        Severity.WARNING,
+        "A snapshot has other sums than its runs, or lacks them: it was changed or removed by hand. The figures may be "
+        "wrong.",
+        "retake check --repair counts all runs anew, as retake kpi --rebuild does",
+        repairable=True,
+    ),
+    "snapshot-old": FindingCode(
+        Severity.NOTE,
+        "A snapshot is more than a day old, and there are newer runs: nobody has looked at the figures.",
+        "nothing: whoever looks counts what is new",
+        repairable=True,
+    ),
+    "counts-invalid": FindingCode(
+        Severity.WARNING,
+        "A count of what is in a folder makes no sense: something else has written there. The folder is listed whole "
+        "each time until it is replaced.",
+        "nothing: whoever looks next counts anew; so does retake check --repair",
+        repairable=True,
+    ),
+    "counts-wrong": FindingCode(
+        Severity.WARNING,
+        "A folder does not hold what was counted in it: another program has added or removed something that is not of "
+        "the last days. `status` and lists may be wrong.",
+        "retake check --repair has it counted anew",
+        repairable=True,
+    ),
+    # --- leases and leftovers ---
+    "lease-ran-out": FindingCode(
+        Severity.NOTE,
+        "A lease on B2 or S3 was neither released nor renewed: its holder died.",
+        "nothing: it is free, and its next holder removes what is left",
+        repairable=True,
+    ),
+    "claim-foreign": FindingCode(
+        Severity.ERROR,
+        "Among the claims of a lease is an object that is none. Nobody can take the lease while it is there.",
+        "find out who put it there, and remove it",
+    ),
+    "draft-left": FindingCode(
+        Severity.NOTE,
+        "A write never ended: its process died. On B2, parts of a large file that nobody reads, and that are charged.",
+        "nothing in a directory, where the next writer removes it after a day; on B2, let --repair give it up",
+        repairable=True,
+    ),
+    "scratch-left": FindingCode(
+        Severity.NOTE,
+        "An object that tried the store out was never deleted: its process died.",
+        "retake check --repair removes it",
+        repairable=True,
+    ),
+}

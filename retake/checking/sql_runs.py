@@ -1,0 +1,361 @@
+"""The runs of a ledger in SQLite or PostgreSQL: each one's history, the tables, and what the database keeps of them.
+
+The rows are read by one statement, as they come: memory does not grow with their number. A PostgreSQL server sends them
+by a cursor of its own. Everything is read in one transaction, as it was at one moment.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from retake.checking.database_tables import DAMAGED, VERSION, count_again, count_faults, table_faults
+from retake.checking.examination import CheckFinding, found
+from retake.checking.run_book import RunBook
+from retake.checking.run_rules import (
+    COUNTS_WRONG,
+    EVENTS_MISSING,
+    UNREADABLE_RUN,
+    derived,
+    facts_of,
+    history_faults,
+    slim,
+    task_faults,
+)
+from retake.checking.view import CheckView
+from retake.clock import parse_stamp
+from retake.errors import StateError, StorageError, redact
+from retake.foreign_text import one_line, plain
+from retake.runs.database import Database, in_words, open_database
+from retake.runs.run import CHANGED, Event, Run, run_id_of
+from retake.runs.schema import ledger_schema, version
+from retake.runs.states import RunStatus
+
+TOGETHER = 500
+"""How many rows are fetched at a time."""
+
+_RUN = Run._fields
+_COLUMNS = ", ".join(f"r.{'run_status' if it == 'status' else it}" for it in _RUN)
+_EVENTS = f"""
+    SELECT {_COLUMNS}, r.last_seq, e.seq, e.kind, e.at, e.trace_id, CAST(e.payload AS TEXT)
+    FROM task_runs r LEFT JOIN events e ON e.run_id = r.run_id"""  # noqa: S608  # constants
+_ALL = f"{_EVENTS} ORDER BY r.run_id, e.seq"
+_OF_RUN = f"{_EVENTS} WHERE r.run_id = :name ORDER BY e.seq"
+_OF_TASK = f"{_EVENTS} WHERE r.task_id = :name ORDER BY r.run_id, e.seq"
+_ORPHANS = """
+    SELECT e.run_id, count(*) FROM events e LEFT JOIN task_runs r ON r.run_id = e.run_id
+    WHERE r.run_id IS NULL GROUP BY e.run_id ORDER BY e.run_id LIMIT 1000"""
+
+_BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+_LOCK = {"sqlite": "", "postgresql": " FOR UPDATE"}
+
+TASK = "task "
+
+
+class Malformed(Exception):
+    """The database is damaged. `args[0]` says what the driver says."""
+
+
+class RowRun(NamedTuple):
+    """A run as its rows have it."""
+
+    run: Run
+    events: list[Event]
+    last_seq: int
+
+
+class SqlRuns:
+    """The runs of the ledger at `url`. `mirrored` are the pipelines whose runs mirror documents of items."""
+
+    apart_s = 0.0
+
+    def __init__(self, url: str, *, mirrored: Sequence[str] = ()) -> None:
+        self.title = f"runs in {redact(url)}"
+        self._url, self._mirrored = url, mirrored
+        self._where = redact(url)  # also what stands for the tables among the subjects
+        self._orphans, self._counts = f"events in {self._where}", f"counts in {self._where}"
+        self._book: RunBook | None = None  # during the first look
+        self._present: tuple[str, list[Sequence[Any]]] | None = None  # the run that is read in the first look
+
+    def subjects(self, view: CheckView) -> Iterator[str]:
+        """Yield the tables, each run, and tasks whose runs may not fit together."""
+        if not self._there():
+            return
+        yield self._where
+        if not self._readable():
+            return
+        self._book = book = RunBook(self._mirrored)
+        try:
+            yield from self._runs()
+            yield from (f"{TASK}{task}" for task in book.tasks())
+        except Malformed:
+            return  # told of the tables
+        finally:
+            self._book = self._present = None
+            book.close()
+        yield self._orphans
+        yield self._counts
+
+    def _runs(self) -> Iterator[str]:
+        with self._reading() as connection:
+            rows = connection.execute(text(_ALL), execution_options={"yield_per": TOGETHER})
+            for run_id, of_run in groupby(rows, key=lambda row: row[0]):
+                self._present = str(run_id), [*of_run]
+                yield str(run_id)
+
+    def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        try:
+            if subject == self._where:
+                yield from self._tables()
+            elif self._readable():
+                yield from self._examined(view, subject)
+        except Malformed as error:
+            if subject == self._where:
+                yield found(DAMAGED, self._where, str(error))
+
+    def _examined(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        if self._present and self._present[0] == subject:
+            rows, self._present = self._present[1], None
+            yield from self._run(view, subject, rows)
+            return
+        with self._reading() as connection:
+            if subject == self._orphans:
+                for run_id, number in connection.execute(text(_ORPHANS)):
+                    what = f"{number} events of {run_id}, which is not in task_runs"
+                    yield found("events-without-run", "events", plain(one_line(what)))
+            elif subject == self._counts:
+                yield from count_faults(connection)
+            elif subject.startswith(TASK):
+                yield from self._task(_rows(connection, _OF_TASK, subject.removeprefix(TASK)))
+            else:
+                yield from self._run(view, subject, _rows(connection, _OF_RUN, subject))
+
+    def busy(self, view: CheckView) -> bool:
+        """Return False: what is read is one moment of the database."""
+        return False
+
+    def repair(self, view: CheckView, subject: str) -> Sequence[str]:
+        with closing(open_database(self._url, read_only=False)) as database:
+            if subject == self._counts:
+                with _words(database):
+                    return count_again(database)
+            return _recounted(database, subject)
+
+    def knows(self, key: str) -> bool:
+        """Return False: a database is not in the bucket."""
+        return False
+
+    # --- one run, one task ----------------------------------------------------------------------------------------
+
+    def _run(self, view: CheckView, run_id: str, rows: list[Sequence[Any]]) -> Iterator[CheckFinding]:
+        if not rows:
+            return
+        view.looked_at["runs"] += 1
+        try:
+            it = run_of(rows)
+        except (ValueError, TypeError) as error:
+            if self._book:
+                self._book.add_unreadable(run_id)
+            yield found(UNREADABLE_RUN, run_id, plain(one_line(redact(str(error)))))
+            return
+        view.looked_at["events"] += len(it.events)
+        if self._book:
+            self._book.add(facts_of(it.run, it.events), it.run.task_id)
+        if not it.events:
+            yield found(EVENTS_MISSING, run_id, "there are no events of it at all")
+            return
+        for fault in history_faults(it.run, it.events):
+            yield found(fault.code, run_id, fault.what)
+        last = max(event.seq for event in it.events)
+        if it.last_seq != last:
+            yield found(COUNTS_WRONG, run_id, f"its last_seq is {it.last_seq}, and the last of its events is {last}")
+
+    def _task(self, rows: list[Sequence[Any]]) -> Iterator[CheckFinding]:
+        """The runs of one task fit together. Nothing is said where one of them cannot be read."""
+        try:
+            runs = [run_of([*of_run]) for _, of_run in groupby(rows, key=lambda row: row[0])]
+        except (ValueError, TypeError):
+            return
+        if runs:
+            last = max((it.run for it in runs), key=lambda run: run.attempt)
+            facts = [facts_of(it.run, it.events) for it in runs]
+            for fault in task_faults(facts, mirrored=last.pipeline in self._mirrored):
+                yield found(fault.code, last.run_id, f"task {last.task_id:.80}: {fault.what}")
+
+    # --- the database ---------------------------------------------------------------------------------------------
+
+    def _there(self) -> bool:
+        path = self._url.removeprefix("sqlite:")
+        return path == self._url or Path(path).exists()
+
+    def _readable(self) -> bool:
+        """Return whether there are tables of the version that is known."""
+        try:
+            with self._database() as database:
+                return version(database) == ledger_schema().newest
+        except (StateError, Malformed):
+            return False
+
+    def _tables(self) -> Iterator[CheckFinding]:
+        with self._database() as database:
+            newest, where = ledger_schema().newest, self._where
+            try:
+                there = version(database)
+            except StateError as error:
+                yield found(VERSION, where, str(error))
+                return
+            if there not in (None, newest):
+                yield found(VERSION, where, f"its tables are of version {there}, and not {newest}")
+            elif there:
+                with _words(database), database.engine.connect() as connection:
+                    yield from table_faults(connection, where)
+
+    @contextmanager
+    def _database(self) -> Iterator[Database]:
+        """Provide the database, for reading. Raises Malformed, SettingsError, StorageError."""
+        with closing(open_database(self._url, read_only=True)) as database, _malformed():
+            yield database
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Provide a connection that sees the database as it is at one moment."""
+        with self._database() as database, _words(database), database.engine.connect() as connection:
+            connection.exec_driver_sql(_BEGIN[database.dialect.name])
+            try:
+                yield connection
+            finally:
+                connection.rollback()
+
+
+@contextmanager
+def _words(database: Database) -> Iterator[None]:
+    """Raise StorageError for the driver's errors."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise in_words(error.orig or error, database.name, database.setting) from error.orig
+
+
+@contextmanager
+def _malformed() -> Iterator[None]:
+    """Raise Malformed where SQLite cannot read its own file."""
+    try:
+        yield
+    except StorageError as error:
+        if type(error.__cause__) is sqlite3.DatabaseError:
+            raise Malformed(redact(str(error.__cause__))) from error
+        raise
+
+
+def _rows(connection: Connection, query: str, name: str) -> list[Sequence[Any]]:
+    return [*connection.execute(text(query), {"name": name})]
+
+
+def _recounted(database: Database, run_id: str) -> list[str]:
+    """Count a run's events again, while its row is locked."""
+    with _words(database), database.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if database.dialect.name == "sqlite" else "BEGIN")
+        lock = f"SELECT run_id FROM task_runs WHERE run_id = :name{_LOCK[database.dialect.name]}"  # noqa: S608
+        connection.execute(text(lock), {"name": run_id}).all()
+        rows = _rows(connection, _OF_RUN, run_id)
+        it = run_of(rows)
+        told = derived([event for event in it.events if event.kind == CHANGED])
+        connection.execute(
+            text(
+                "UPDATE task_runs SET last_seq = :last_seq, resumes = :resumes, retries = :retries, "
+                "crashes = :crashes WHERE run_id = :name"
+            ),
+            {"name": run_id, "last_seq": max(event.seq for event in it.events), **told.counters},
+        )
+        connection.commit()
+    return [f"the retries, crashes, resumes and last_seq of {run_id} were counted again"]
+
+
+def run_of(rows: Sequence[Sequence[Any]]) -> RowRun:
+    """Return the run of these rows of the join. Raises ValueError and TypeError, which name the column."""
+    first = rows[0]
+    fields = {name: _value(name, value) for name, value in zip(_RUN, first, strict=False)}
+    run = Run(**fields)
+    if run_id_of(run.idempotency_key) != run.run_id:
+        raise ValueError("its run_id does not match its idempotency_key")
+    if (run.next_retry_at is not None) != (run.status is RunStatus.RETRY_SCHEDULED):
+        raise ValueError(f"its next_retry_at is for {RunStatus.RETRY_SCHEDULED} alone, and needed there")
+    if (run.heartbeat_at is not None) != (run.status is RunStatus.RUNNING):
+        raise ValueError(f"its heartbeat_at is for {RunStatus.RUNNING} alone, and needed there")
+    number = len(_RUN)
+    events = (row[number + 1 :] for row in rows if row[number + 1] is not None)
+    return RowRun(run, [slim(_event(run.run_id, it)) for it in events], _value("last_seq", first[number]))
+
+
+def _event(run_id: str, row: Sequence[Any]) -> Event:
+    seq, kind, at, trace_id, payload = row
+    try:
+        value = json.loads(payload)
+        if not isinstance(value, dict):
+            raise TypeError("not an object")  # noqa: TRY301
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"the payload of event {seq} is not a JSON object") from error
+    where = f"event {seq}: "
+    return Event(
+        run_id, _value("seq", seq), _text(f"{where}kind", kind), _moment(f"{where}at", at), str(trace_id), value
+    )
+
+
+def _value(name: str, value: Any) -> Any:
+    read: Callable[[str, Any], Any] = _COLUMN.get(name, _text)
+    return read(name, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r:.60}, which is not text")
+    return value
+
+
+def _any_text(name: str, value: Any) -> str:
+    return _text(name, value) if value else ""
+
+
+def _text_or_none(name: str, value: Any) -> str | None:
+    return None if value is None else _text(name, value)
+
+
+def _count(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is {value!r:.60}, which is no number from 0 up")
+    return value
+
+
+def _moment(name: str, value: Any) -> datetime:
+    try:
+        return value.astimezone(UTC) if isinstance(value, datetime) else parse_stamp(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} is {value!r:.60}, which is no time") from error
+
+
+def _moment_or_none(name: str, value: Any) -> datetime | None:
+    return None if value is None else _moment(name, value)
+
+
+def _status(name: str, value: Any) -> RunStatus:
+    try:
+        return RunStatus(value)
+    except ValueError:
+        raise ValueError(f"{name} is {value!r:.60}, which is none of {', '.join(RunStatus)}") from None
+
+
+_COLUMN: Mapping[str, Callable[[str, Any], Any]] = {
+    "status": _status,
+    "pipeline": _any_text,
+    **dict.fromkeys(("created_at", "updated_at"), _moment),
+    **dict.fromkeys(("next_retry_at", "heartbeat_at"), _moment_or_none),
+    **dict.fromkeys(("error_code", "worker"), _text_or_none),
+    **dict.fromkeys(("attempt", "version", "resumes", "retries", "crashes", "last_seq", "seq"), _count),
+}

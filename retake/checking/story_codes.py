@@ -1,0 +1,164 @@
+"""What a check can find among the documents, groups and dead letters of a story."""
+
+from retake.checking.finding_code import FindingCode, Severity
+
+STORY_CODES: dict[str, FindingCode] = {
+    "document-invalid": FindingCode(
+        Severity.ERROR,
+        "A state document is not JSON, or says what it may not say. Every tick stops at it, and names it with exit 65.",
+        "mend the document by hand: docs/documents.md lists its keys; unreadable/ has a copy of what a tick found",
+    ),
+    "document-missing": FindingCode(
+        Severity.ERROR,
+        "A state document is gone, and other documents show that work is under way, which would be begun anew.",
+        "put the document back from a backup before the next tick; without one, see what is paid for at the vendors",
+    ),
+    "task-lost": FindingCode(
+        Severity.ERROR,
+        "The status waits for a vendor's task, and its id is not on record: what was paid for would be ordered again.",
+        "put the task's id back, by paid_calls or the vendor's account; or cancel the generation",
+    ),
+    "file-missing": FindingCode(
+        Severity.ERROR,
+        "The generation under way lacks a file that it has made before, and would be made again from there.",
+        "put the file back from a backup; without one, roll the generation back to the step that makes it",
+    ),
+    "status-contradicts": FindingCode(
+        Severity.WARNING,
+        "What the document of the generation under way says does not fit together. It was edited by hand.",
+        "compare it with docs/documents.md and with what `show` tells of the generation, and mend it",
+    ),
+    "unknown-step": FindingCode(
+        Severity.WARNING,
+        "Attempts are counted for a step that there is not. Nothing goes by them.",
+        "correct the name of the step in `retries`, or remove it",
+    ),
+    "flag-up": FindingCode(
+        Severity.NOTE,
+        "A tick died while it was changing something, or lost its lease.",
+        "nothing: the next tick lowers the flag and goes on from what is on record; or unlock does",
+    ),
+    "displaced-append": FindingCode(
+        Severity.NOTE,
+        "The publisher appended to its list while a tick wrote it, and the tick died before it had merged both.",
+        "nothing: the next tick merges them; or --repair does",
+        repairable=True,
+    ),
+    "empty-list-stale": FindingCode(
+        Severity.NOTE,
+        "Files were moved into or out of a stage folder by hand since the last generation began.",
+        "nothing: it is made anew when the next generation begins; or --repair does",
+        repairable=True,
+    ),
+    "published-incomplete": FindingCode(
+        Severity.NOTE,
+        "A published id lacks files, or has none at all: it stays on the list, and is never archived.",
+        "put the files into the archive, or take the id off generation_id in config_public.json",
+    ),
+    "orphaned-work": FindingCode(
+        Severity.NOTE,
+        "Paid work belongs to no generation: an order to requeue died, or a document was put back by hand.",
+        "nothing: the next generation that begins keeps it in dead_letters/before-ID/",
+    ),
+    "rollback-unfinished": FindingCode(
+        Severity.NOTE,
+        "An order to roll back died before it had deleted what it gave up, of which its dead letter has copies.",
+        "nothing: the next tick deletes it",
+    ),
+    "topics-odd": FindingCode(
+        Severity.NOTE,
+        "The list of topics was edited or removed: the writer may choose a topic again.",
+        "nothing, or mend config/topics.json by hand",
+    ),
+    "invalid-copy": FindingCode(
+        Severity.NOTE,
+        "A document was invalid once; this is a copy of it as it was found.",
+        "look at it, and remove it when it is not needed any more",
+    ),
+    "group-incomplete": FindingCode(
+        Severity.ERROR,
+        "A group that nothing works on lacks a file, so that it will never be published. Files were removed by hand.",
+        "put the file back from a backup, or move the rest away",
+    ),
+    "group-twice": FindingCode(
+        Severity.ERROR,
+        "An id has files in two places, and no tick brings them together: it may be published twice, or overwritten.",
+        "compare the files, keep one group, and move the other one away",
+    ),
+    "archive-incomplete": FindingCode(
+        Severity.WARNING,
+        "An archived group lacks a file. No tick archives such a group unless its id stays on the list.",
+        "put the file back from a backup, or move the rest away",
+    ),
+    "group-half-moved": FindingCode(
+        Severity.NOTE,
+        "A tick died while it moved a group from one folder to the next. Nothing is lost.",
+        "nothing: it comes together in the upper folder when the next generation begins",
+    ),
+    "letter-copied": FindingCode(
+        Severity.NOTE,
+        "An order to requeue died after it had copied files out of the dead letter, which is still whole.",
+        "requeue it again, or remove the copies",
+    ),
+    "empty-file": FindingCode(
+        Severity.ERROR,
+        "A file has no content. Retake writes files whole or not at all: another program, or a disk, did this.",
+        "put the file back from a backup",
+    ),
+    "content-invalid": FindingCode(
+        Severity.ERROR,
+        "The text of a group is not JSON, lacks a key, or is that of another generation.",
+        "mend the file, or put it back from a backup",
+    ),
+    "media-broken": FindingCode(
+        Severity.ERROR,
+        "A picture or video is cut short, or its structure is damaged (--media).",
+        "put the file back from a backup, or download it again while the vendor keeps it",
+    ),
+    "letter-report-invalid": FindingCode(
+        Severity.WARNING,
+        "The report of a dead letter is not JSON, lacks a key, or is that of another one.",
+        "look at it (dead-letters show ID), and mend it or drop the letter",
+    ),
+    "letter-without-report": FindingCode(
+        Severity.WARNING,
+        "A dead letter has lost its report: why it failed and what it cost is not known here.",
+        "look at it (dead-letters show ID): requeue it, or save what you need and drop it",
+    ),
+    "letter-file-missing": FindingCode(
+        Severity.ERROR,
+        "A dead letter lacks a file that belongs to it. It was removed by hand.",
+        "put the file back from a backup before it is requeued",
+    ),
+    "letter-not-requeuable": FindingCode(
+        Severity.ERROR,
+        "A dead letter cannot be requeued, or what it had made would be made again: a document or a file is gone.",
+        "put it back from a backup; without one, save what you need and drop the letter",
+    ),
+    "letter-unfinished": FindingCode(
+        Severity.NOTE,
+        "A tick or an order died while it wrote a dead letter. What it copied is still in its place.",
+        "nothing: the next tick completes it; that of a rollback can be dropped",
+    ),
+    "letter-remains": FindingCode(
+        Severity.NOTE,
+        "An order died while it removed a dead letter that was requeued or dropped.",
+        "drop it; or --repair does",
+        repairable=True,
+    ),
+    "letter-outlived": FindingCode(
+        Severity.NOTE,
+        "An order to requeue died before it removed the dead letter, and the generation went on since.",
+        "drop it",
+    ),
+    "letter-file-unlisted": FindingCode(
+        Severity.NOTE,
+        "Somebody put a file into the folder of a dead letter.",
+        "nothing; it goes when the letter is dropped",
+    ),
+    "work-of-nobody": FindingCode(
+        Severity.NOTE,
+        "Paid work that belonged to no generation is kept.",
+        "look at it (dead-letters show ID), save what you need, and drop it",
+    ),
+}

@@ -1,0 +1,154 @@
+"""What a check sees of a bucket: as it was listed at the beginning, or as it is now."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from retake import strict_json
+from retake.bucket import Bucket, Entry, NotFound
+from retake.bucket.scanning import scan
+from retake.clock import Clock
+
+LARGEST = 16_000_000
+"""Bytes of the largest document that is read. Ours are far smaller."""
+
+
+class Scope(NamedTuple):
+    """What a check is about."""
+
+    bucket: Bucket  # all of it
+    clock: Clock
+    media: bool = False  # whether pictures and videos are looked into
+    prefix: str = ""  # only what is below; "" or ending in "/"
+
+
+class Unparsable(ValueError):
+    """An object is not the JSON document that it should be. Says why."""
+
+
+class Listing(Protocol):
+    """The objects of a bucket, in the order of their keys."""
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Yield the objects whose keys begin with `prefix`."""
+        ...
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        """Return those of the objects `stem` + ending that are there."""
+        ...
+
+
+class Inventory:
+    """The objects of a bucket as they were listed, in a temporary database: memory does not grow with their number.
+
+    `close` removes it.
+    """
+
+    def __init__(self, listed: Iterable[Entry]) -> None:
+        self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file that is gone when it is closed
+        self._db.execute("CREATE TABLE objects (key TEXT PRIMARY KEY, size INTEGER, modified REAL) WITHOUT ROWID")
+        self._db.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", listed)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Yield the objects whose keys begin with `prefix`, by key. The order is that of their UTF-8."""
+        sql, bounds = "SELECT key, size, modified FROM objects", (prefix, f"{prefix}\U0010ffff")
+        where = " WHERE key >= ? AND key < ?" if prefix else ""
+        for row in self._db.execute(f"{sql}{where} ORDER BY key", bounds if prefix else ()):
+            yield Entry(*row)
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        """See `Listing.find`."""
+        keys = sorted({f"{stem}{ending}" for ending in endings})
+        marks = ",".join("?" * len(keys))
+        sql = f"SELECT key, size, modified FROM objects WHERE key IN ({marks}) ORDER BY key"  # noqa: S608
+        return [Entry(*row) for row in self._db.execute(sql, keys)]
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many objects there are, and their bytes."""
+        number, size = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM objects").fetchone()
+        return number, size
+
+
+class LiveListing:
+    """The objects of a bucket as they are now."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        yield from self._bucket.list(prefix)
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        return self._bucket.find(stem, endings)
+
+
+class CheckView:
+    """What an examination reads. Keys are those of the whole bucket; `below` returns a view of a part.
+
+    What is read counts in `looked_at`: "runs", "groups" … An examination adds what it has looked at.
+    """
+
+    def __init__(self, scope: Scope, listing: Listing, looked_at: Counter[str] | None = None, prefix: str = "") -> None:
+        self.scope, self.prefix = scope, prefix
+        self.looked_at: Counter[str] = Counter() if looked_at is None else looked_at
+        self._listing = listing
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket, or the part of it that the view is of."""
+        return self.scope.bucket.part(self.prefix) if self.prefix else self.scope.bucket
+
+    def below(self, prefix: str) -> "CheckView":
+        """Return a view of the part below `prefix`, with keys as that part has them."""
+        return CheckView(self.scope, self._listing, self.looked_at, self.prefix + prefix) if prefix else self
+
+    def where(self, key: str) -> str:
+        """Return the key as the whole bucket has it, for a finding."""
+        return self.prefix + key
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Yield the objects whose keys begin with `prefix`, sorted by key."""
+        for entry in self._listing.entries(self.prefix + prefix):
+            yield entry._replace(key=entry.key[len(self.prefix) :])
+
+    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
+        """Return those of the objects `stem` + ending that are there, sorted by key."""
+        listed = self._listing.find(self.prefix + stem, endings)
+        return [entry._replace(key=entry.key[len(self.prefix) :]) for entry in listed]
+
+    def read(self, key: str, entry: Entry | None = None) -> bytes | None:
+        """Return an object as it is now, or None where there is none. `entry` is that of the listing, if the caller has
+        it. Raises Unparsable for one that is too large to be a document, StorageError."""
+        entry = entry or next(iter(self.find(key, [""])), None)
+        if entry and entry.size > LARGEST:
+            raise Unparsable(f"it has {entry.size} bytes, and no document of ours has more than {LARGEST}")
+        try:
+            return self.bucket.read(key)[0]
+        except NotFound:
+            return None
+
+    def json(self, key: str, entry: Entry | None = None) -> Any:
+        """Return the JSON value of an object as it is now, or None where there is none. Raises Unparsable."""
+        data = self.read(key, entry)
+        if data is None:
+            return None
+        try:
+            return strict_json.parse(data)
+        except ValueError as error:
+            raise Unparsable(strict_json.what_is_wrong(error)) from error
+
+    def document(self, key: str, entry: Entry | None = None) -> dict[str, Any] | None:
+        """Return the JSON object of a document as it is now, or None where there is none. Raises Unparsable."""
+        value = self.json(key, entry)
+        if value is not None and not isinstance(value, dict):
+            raise Unparsable("not a JSON object")
+        return value
+
+
+def listed(scope: Scope) -> Inventory:
+    """Return the inventory of what the check is about. Raises StorageError."""
+    return Inventory(scan(scope.bucket, scope.prefix))

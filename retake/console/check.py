@@ -1,0 +1,135 @@
+"""`retake check`: proves that everything in a bucket fits together."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import ERROR, getLogger
+from typing import TextIO
+
+import click
+
+from retake.checking import CheckFinding, CheckReport, Severity
+from retake.checking.engine import Progress, joined
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Tone
+from retake.console.command_context import CommandContext
+from retake.console.invocation import console_command
+from retake.extras import is_installed, require
+from retake.operations.examinations import check_bucket
+from retake.operations.words import count
+
+_TONES = {Severity.ERROR: Tone.BAD, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.FAINT}
+IMAGES = "images"
+"""What `--channel` names the image-job service by."""
+
+SHOWN = 20
+"""Findings of one code that people are shown; a program gets all of them."""
+
+
+@console_command("check")
+@click.option("--media", is_flag=True, help="Also look into each picture and video. Reads all of them.")
+@click.option(
+    "--repair", is_flag=True, help="Rebuild what can be derived: indexes, counts, sums, leftovers of crashes."
+)
+def command(context: CommandContext, media: bool, repair: bool) -> Answer:
+    """Prove that everything in the bucket fits together: documents, files, runs, bills, indexes.
+
+    Takes no lease and changes nothing, and may run while ticks run. With --repair it takes the leases that it needs;
+    it never deletes media, documents or records. docs/check.md lists what it finds.
+
+    \b
+    Exit codes:
+        0   everything fits together
+        65  something does not; what to do is with each finding
+        75  not everything could be looked at
+    """
+    with progress_on(sys.stderr) as progress, _findings_alone():
+        reports = []
+        if context.channel != IMAGES:
+            reports.append(check_bucket(context.operations, media=media, repair=repair, progress=progress))
+        if context.channel == IMAGES or (context.channel is None and _serves_images(context)):
+            reports.append(_image_jobs(context, repair=repair, progress=progress))
+    return answer(joined(reports))
+
+
+def _serves_images(context: CommandContext) -> bool:
+    """Whether an image-job service is named, in the environment or in .env, which its extra reads."""
+    if context.environ.get("REDIS_URL") or not is_installed("images"):
+        return bool(context.environ.get("REDIS_URL"))
+    from retake.images.examinations import serves_images
+
+    return serves_images(context.environ)
+
+
+def _image_jobs(context: CommandContext, *, repair: bool, progress: Progress) -> CheckReport:
+    require("images", "the image-job service")
+    from retake.images.examinations import check_images_of_operator
+
+    return check_images_of_operator(context.environ, context.clock, repair=repair, progress=progress)
+
+
+@contextmanager
+def _findings_alone() -> Iterator[None]:
+    """Log no warnings: what those that are called would warn of is among the findings, and once."""
+    logger = getLogger("retake")
+    before = logger.level
+    logger.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def progress_on(stream: TextIO) -> Iterator[Progress]:
+    """Provide what shows progress on a terminal, in one line that is written over; nothing anywhere else."""
+    if not stream.isatty():
+        yield lambda title, number: None
+        return
+
+    def show(title: str, number: int) -> None:
+        if number == 1 or number % 100 == 0:
+            stream.write(f"\r\x1b[K{f'{title}: {number}':.79}")
+            stream.flush()
+
+    try:
+        yield show
+    finally:
+        stream.write("\r\x1b[K")
+        stream.flush()
+
+
+def answer(report: CheckReport) -> Answer:
+    """Return the answer that a report comes to."""
+    blocks: list[Block] = [Heading(_title(report))]
+    blocks.append(Facts([("looked at", ", ".join(_counted(*it) for it in report.looked_at.items()))]))
+    blocks += [Sentence(f"Repaired: {it}.", Tone.GOOD) for it in report.done]
+    shown: Counter[str] = Counter()
+    for it in report.findings:
+        shown[it.code] += 1
+        if shown[it.code] <= SHOWN:
+            blocks += _blocks(it)
+    blocks += [Sentence(f"… and {n - SHOWN} more {code}") for code, n in shown.items() if n > SHOWN]
+    return Answer(report.document(), blocks, report.exit_code)
+
+
+def _counted(name: str, number: int) -> str:
+    words = name.replace("_", " ")
+    return f"{number:,} {words.removesuffix('s') if number == 1 else words}"
+
+
+def _title(report: CheckReport) -> str:
+    levels = Counter(it.level for it in report.open)
+    parts = [count(levels[it], it.value) for it in (Severity.ERROR, Severity.WARNING) if levels[it]]
+    if not report.complete:
+        parts.append("not everything could be looked at")
+    return ", ".join(parts) if parts else "Whole: everything fits together"
+
+
+def _blocks(it: CheckFinding) -> list[Block]:
+    level = Cell("repaired", Tone.GOOD) if it.repaired else Cell(it.level.value, _TONES[it.level])
+    return [
+        Sentence(f"{level.text} {it.code}: {it.where}", level.tone),
+        Sentence(it.what, indent=4),
+        Sentence(f"To do: {it.todo}", Tone.FAINT, indent=4),
+    ]

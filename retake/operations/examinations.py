@@ -1,0 +1,96 @@
+"""What `retake check` looks at: each pipeline's own things, the ledgers, and what all pipelines share."""
+
+from collections.abc import Iterator, Sequence
+
+from retake.bucket.scanning import is_there
+from retake.checking import Check, CheckReport, Examination, Scope
+from retake.checking.bucket_runs import BucketRuns
+from retake.checking.engine import Progress
+from retake.checking.keyed_calls import KeyedCalls
+from retake.errors import StorageError
+from retake.operations.pipelines import Operations
+from retake.runs.bucket_ledger import LEASE
+from retake.ticking.process import owner
+
+
+def check_bucket(
+    operations: Operations,
+    *,
+    media: bool = False,
+    repair: bool = False,
+    more: Sequence[Examination] = (),
+    progress: Progress = lambda title, number: None,
+) -> CheckReport:
+    """Check everything in the bucket that `operations` is about: that of the one pipeline if the operator named it,
+    else all of it. `more` is what else is examined, of pipelines without this port.
+
+    Raises StorageError where the bucket is not there or cannot be listed.
+    """
+    if not is_there(operations.bucket):
+        raise StorageError(f"{operations.bucket.url} is not there: make it, or correct STORAGE.url")
+    prefix = operations.pipelines[0].prefix if operations.named else ""
+    scope = Scope(operations.bucket, operations.clock, media=media, prefix=prefix)
+    return Check([*examinations(operations), *more], scope, progress).run(repair=repair)
+
+
+def examinations(operations: Operations) -> list[Examination]:
+    """Return all examinations, in the order in which they are made."""
+    found = [it for pipeline in operations.pipelines for it in pipeline.examinations()]
+    found += ledger_examinations(operations)
+    return found if operations.named else [*found, *shared_examinations(operations, found)]
+
+
+def ledger_examinations(operations: Operations) -> list[Examination]:
+    """Return those of each ledger: the histories of its runs, its index and counts."""
+    found: list[Examination] = [*_in_the_bucket(operations)]
+    for pipeline in operations.writers():
+        if url := operations.ledger_url(pipeline):
+            from retake.checking.sql_runs import SqlRuns
+
+            found.append(SqlRuns(url, mirrored=_mirrored(operations)))
+    return found
+
+
+def _in_the_bucket(operations: Operations) -> Iterator[Examination]:
+    """Yield those of the ledgers in the bucket: one in the part of each pipeline of ticks, and of whoever else keeps
+    runs there, in the bucket itself."""
+    places = {it.prefix: it for it in operations.pipelines if it.lease_name}
+    for prefix, pipeline in places.items():
+        yield BucketRuns(
+            f"runs of {pipeline.name}",
+            prefix,
+            leasable=pipeline.leasable,
+            leases=(str(pipeline.lease_name), LEASE),
+            mirrored=_mirrored(operations),
+            owner=owner(),
+        )
+    if "" not in places and not operations.named:
+        yield BucketRuns("runs", "", leasable=lambda: operations.bucket, leases=(LEASE,), owner=owner())
+
+
+def _mirrored(operations: Operations) -> list[str]:
+    """Return the pipelines whose runs mirror documents of items."""
+    return [it.name for it in operations.pipelines if it.lease_name]
+
+
+def shared_examinations(operations: Operations, others: Sequence[Examination]) -> list[Examination]:
+    """Return those of what all pipelines share: the books of the days, alerts, mode, breakers, figures, leases.
+
+    `others` are those of the pipelines, among them those that know the paid calls in the books.
+    """
+    from retake.checking.bills import BillExamination
+    from retake.checking.day_books import DayBookExamination
+    from retake.checking.leftovers import LeftoverExamination
+    from retake.checking.reliability import AlertExamination, BreakerExamination, KpiExamination, ModeExamination
+    from retake.operations.kpi import counted_ledgers
+
+    terms = operations.terms
+    return [
+        KeyedCalls(),
+        DayBookExamination(operations.caps, [it for it in others if isinstance(it, BillExamination)]),
+        AlertExamination(it.name for it in terms.alerts.channels),
+        ModeExamination(),
+        BreakerExamination(terms.breaker.open_seconds, terms.patience_s),
+        KpiExamination(lambda: counted_ledgers(operations)),
+        LeftoverExamination(it.prefix for it in operations.pipelines),
+    ]

@@ -1,0 +1,99 @@
+"""Freeing the pipeline of a manager that is gone."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from retake.bucket import Bucket, Holder
+from retake.clock import Clock, stamp
+from retake.errors import LeaseHeld, StateError
+from retake.operations.events import OPERATOR
+from retake.operations.port import OperatedPipeline, Refusal
+from retake.operations.words import ago
+from retake.ticking.process import owner
+
+GOES_ON = "The next tick goes on from what is on record."
+
+
+class UnlockPlan(NamedTuple):
+    """What unlocking a pipeline would do."""
+
+    pipeline: OperatedPipeline
+    bucket: Bucket
+    holder: Holder | None  # None: the lease is free, and at most a flag is left
+    who: str
+    actor: str = OPERATOR
+
+    @property
+    def lost(self) -> str:
+        """What the operator must agree to, a sentence; "" for nothing."""
+        if self.holder is None or self.holder.until is None:
+            return ""
+        return f"this breaks the lease of {self.pipeline.name}, held by {self.who}"
+
+
+class Unlocked(NamedTuple):
+    """What was done: as JSON has it, and in words."""
+
+    document: dict[str, Any]
+    then: str = ""
+    lowered: bool | None = True  # whether a flag was lowered; None: its document is invalid
+
+
+def plan_unlock(pipeline: OperatedPipeline, clock: Clock, actor: str = OPERATOR) -> UnlockPlan:
+    """Return what unlocking the pipeline would do. Raises Refusal."""
+    if pipeline.lease_name is None:
+        raise Refusal(f"{pipeline.name} takes no lease: there is nothing to unlock")
+    bucket = pipeline.leasable()
+    holder = bucket.holder(pipeline.lease_name)
+    return UnlockPlan(pipeline, bucket, holder, _who(holder, clock.now()) if holder else "", actor)
+
+
+def unlock(plan: UnlockPlan) -> Unlocked:
+    """Break the lease and lower the flag that a crash left. Raises Refusal, StateError."""
+    pipeline, holder = plan.pipeline, plan.holder
+    if holder is None:
+        return _flag_alone(pipeline)
+    assert pipeline.lease_name is not None, "planned"
+    try:
+        token = plan.bucket.break_lease(pipeline.lease_name, f"{plan.actor}@{owner()}")
+    except LeaseHeld as held:
+        raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
+    lowered = _lowered(pipeline)
+    document = {
+        "done": "unlock",
+        "pipeline": pipeline.name,
+        "what": f"the lease of {pipeline.name} is broken; it was held by {plan.who}",
+        "held_by": holder.owner,
+        "last_sign": stamp(holder.since) if holder.since else None,
+        "token": token,
+        "flag_lowered": lowered,
+    }
+    return Unlocked(document, f"writes of its former holder are refused from token {token} on", lowered)
+
+
+def _flag_alone(pipeline: OperatedPipeline) -> Unlocked:
+    """The lease is free: there may be a flag left. Raises StateError where a document is invalid."""
+    state = pipeline.state(None, lambda vendor: "")
+    if not state.readable:
+        raise StateError(state.needs[0])
+    if not state.interrupted or not _lowered(pipeline):
+        raise Refusal(
+            "there is nothing to unlock: the lease is free and processing_lock is down. A tick can begin at any time"
+        )
+    what = "processing_lock, which a crash left, is lowered; the lease was free"
+    document = {"done": "unlock", "pipeline": pipeline.name, "what": what, "held_by": None, "flag_lowered": True}
+    return Unlocked(document)
+
+
+def _lowered(pipeline: OperatedPipeline) -> bool | None:
+    """Whether a flag was up and is lowered now; None where its document makes no sense: that is for another command."""
+    try:
+        return pipeline.lower_flag()
+    except StateError:
+        return None
+
+
+def _who(holder: Holder, now: datetime) -> str:
+    sign = f", last sign of life {ago(holder.since, now)}" if holder.since else ""
+    free = f", free by itself {ago(holder.until, now)}" if holder.until else ""
+    return f"{holder.owner}{sign}{free}"

@@ -1,0 +1,8 @@
+"""The machinery of other rooms' tests is used here too."""
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent.parent
+folders = [str(TESTS), *(str(TESTS / room) for room in ("story", "runs", "console", "bucket"))]
+sys.path += [folder for folder in folders if folder not in sys.path]
