@@ -1,9 +1,7 @@
 """The API of the music pipelines: docs/music.md, section "API"."""
 
-import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from logging import getLogger
 from typing import Annotated, Any, NamedTuple
 
@@ -12,25 +10,24 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
-from fastapi_offline import FastAPIOffline
 from sqlalchemy import literal, select
 from starlette.exceptions import HTTPException
 
-import retake
 from retake.bucket import Bucket
 from retake.bucket.contract import NotFound
 from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
-from retake.foreign_text import several_lines
 from retake.music import api_schema as schema
 from retake.music.actions import PipelineActions
 from retake.music.context import FOLDER
-from retake.music.file_answer import file_answer
 from retake.music.gatekeeper import Gatekeeper
 from retake.music.rows import PipelineRow
 from retake.music.states import step_of
 from retake.music.store import MOST_LISTED, NewPipeline, UnknownPipeline
 from retake.operations.port import Refusal
+from retake.serving.answers import MOST_FAULTS, answer, fault, refused
+from retake.serving.application import described_app
+from retake.serving.file_answer import file_answer
 from retake.strict_json import parse
 
 PREFIX = "/api/music/pipeline"
@@ -41,8 +38,6 @@ THREADS = 16
 _ALIVE = select(literal(1))
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _NAME = re.compile(r"[a-z0-9.-]{1,80}", re.ASCII)
-_MOST_FAULTS = 20
-_DETAIL = 4000  # characters
 
 _log = getLogger(__name__)
 
@@ -67,14 +62,10 @@ def music_app(
     `bucket` is all of it; files are below "music/". `wake` is called whenever a step has been started. `webhook` is
     what takes Telegram's updates, None where they do not come by HTTP.
     """
-    app = FastAPIOffline(
-        title="Retake: music",
-        version=retake.__version__,
-        description="From a track to a published video on YouTube, with a person's yes after each step.",
-        redoc_url=None,
-        redirect_slashes=False,
-        strict_content_type=False,
-        lifespan=_lifespan,
+    app = described_app(
+        "Retake: music",
+        "From a track to a published video on YouTube, with a person's yes after each step.",
+        threads=THREADS,
     )
     app.add_middleware(
         Gatekeeper,
@@ -93,14 +84,6 @@ def music_app(
         _add_webhook(app, webhook)
     _add_errors(app)
     return app
-
-
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    from anyio.to_thread import current_default_thread_limiter
-
-    current_default_thread_limiter().total_tokens = THREADS
-    yield
 
 
 # --- routes ---------------------------------------------------------------------------------------------------------
@@ -248,15 +231,6 @@ def _add_webhook(app: FastAPI, webhook: Webhook) -> None:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-def answer(value: Any, status: int = 200) -> Response:
-    """Return `value` as JSON, in ASCII, so that a lone surrogate from an outside program does no harm."""
-    try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # NaN in a column that another program wrote: no JSON at all
-        text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
-    return Response(text, status, media_type="application/json")
-
-
 def _done(row: PipelineRow) -> Response:
     return answer({"ok": True, "state": row.state})
 
@@ -267,43 +241,33 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _refused(status: int, detail: str) -> Response:
-    return answer({"detail": several_lines(detail)[:_DETAIL]}, status)
-
-
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(UnknownPipeline)
     async def unknown(request: Request, error: UnknownPipeline) -> Response:
-        return _refused(404, in_words(error))
+        return refused(404, in_words(error))
 
     @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
-        return _refused(409, in_words(error))
+    async def not_now(request: Request, error: Refusal) -> Response:
+        return refused(409, in_words(error))
 
     @app.exception_handler(RetakeError)
     async def failed(request: Request, error: RetakeError) -> Response:
         _log.error("%s", error)
         later = error.exit_code in (ExitCode.TRY_LATER, ExitCode.CONFIG)
-        return _refused(503 if later else 500, in_words(error))
+        return refused(503 if later else 500, in_words(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return answer({"detail": [_fault(it) for it in error.errors()[:_MOST_FAULTS]]}, 422)
+        return answer({"detail": [fault(it) for it in error.errors()[:MOST_FAULTS]]}, 422)
 
     @app.exception_handler(HTTPException)
     async def turned_away(request: Request, error: HTTPException) -> Response:
         if error.status_code == 400:  # FastAPI's word for a body that cannot be read
-            return _refused(422, "the body is not JSON that can be read")
-        refusal = _refused(error.status_code, str(error.detail))
+            return refused(422, "the body is not JSON that can be read")
+        refusal = refused(error.status_code, str(error.detail))
         refusal.headers.update(error.headers or {})
         return refusal
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> Response:
-        return _refused(500, "this is a bug in Retake; its log has the details")
-
-
-def _fault(found: dict[str, Any]) -> dict[str, Any]:
-    """Return what is wrong, without the input: it may be huge, or no JSON."""
-    where = [part if isinstance(part, int) else str(part)[:80] for part in found.get("loc", ())]
-    return {"loc": where, "msg": str(found.get("msg", ""))[:300], "type": str(found.get("type", ""))[:80]}
+        return refused(500, "this is a bug in Retake; its log has the details")

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from logging import getLogger
-from threading import Event, Thread
-from typing import Protocol
 
-from retake.errors import RetakeError, VendorError
+from retake.errors import VendorError
 from retake.music.alerts import EVERY_S, MusicWatch
 from retake.music.leases import take_lease
 from retake.music.outbox import TelegramOutbox
 from retake.music.telegram import TelegramInbox
 from retake.music.upkeep import Upkeep
 from retake.runs.worker import Worker
+from retake.serving.loop import Loop
 from retake.vendors.telegram import TelegramBot
 
 UPKEEP_S = 1.0
@@ -23,52 +22,6 @@ IDLE_S = 1.0
 POLLER = "telegram updates"
 
 _log = getLogger(__name__)
-
-
-class Background(Protocol):
-    """Something that the service does beside answering requests."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def join(self, timeout: float) -> None: ...
-
-
-class Loop:
-    """Calls `turn` in a thread until it is stopped; `turn` returns how many seconds to pause. Errors are logged."""
-
-    def __init__(self, name: str, turn: Callable[[], float], *, error_pause_s: float = 5.0) -> None:
-        self.name, self._turn, self._error_pause_s = name, turn, error_pause_s
-        self._stopping, self._woken = Event(), Event()
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._woken.set()
-
-    def wake(self) -> None:
-        """End the present pause."""
-        self._woken.set()
-
-    def join(self, timeout: float) -> None:
-        self._thread.join(timeout)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                pause = self._turn()
-            except RetakeError as error:
-                _log.warning("%s: %s; it is tried again", self.name, error)
-                pause = self._error_pause_s
-            except Exception:  # noqa: BLE001  a bug in one turn must not end the service
-                _log.exception("%s: this is a bug in Retake; it goes on", self.name)
-                pause = self._error_pause_s
-            self._woken.wait(pause)
-            self._woken.clear()
 
 
 def worker_loop(number: int, worker: Worker) -> Loop:

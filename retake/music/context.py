@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from retake.bucket import ANY, Bucket, NotFound
+from retake.bucket.contract import read_range, write_file
 from retake.clock import Clock
 from retake.errors import Code, PollFailed, Stopped
 from retake.music.attempts import AttemptStore, JobAttempt
@@ -103,26 +105,34 @@ class JobContext:
         return Path(self.settings.music.audio_folder) / self.row.audio
 
     def keep(self, name: str, kind: str, data: bytes) -> str:
-        """Save a file of the pipeline and return the path under which the API serves it.
+        """Save a file of the pipeline and return the path under which the API serves it, as `keep_file` does."""
+        return self.keep_file(name, kind, BytesIO(data))
+
+    def keep_file(self, name: str, kind: str, file: BinaryIO) -> str:
+        """Save what `file` holds, without holding it in memory, and return the path under which the API serves it.
 
         A redo has a name of its own, so that an earlier result is not replaced: "cover-2.png".
         """
         name = f"{name}-{self.row.take}.{kind}"
         self.check()
-        self.shop.bucket.write(f"{FOLDER}{self.row.id}/{name}", data, ANY)
+        write_file(self.shop.bucket, f"{FOLDER}{self.row.id}/{name}", file, ANY)
         return f"/api/music/pipeline/{self.row.id}/media/{name}"
 
     def kept(self, url: str | None, what: str) -> bytes:
         """Return the file that `keep` saved. Raises PollFailed if it is gone."""
-        name = (url or "").rpartition("/")[2]
-        if not name:
-            raise PollFailed(Code.MISSING, f"the {what} is not on record: its column is empty")
+        key = _key_of(self.row, url, what)
         try:
-            return self.shop.bucket.read(f"{FOLDER}{self.row.id}/{name}")[0]
+            return self.shop.bucket.read(key)[0]
         except NotFound:
-            raise PollFailed(
-                Code.MISSING, f"the {what} is not in the bucket: {FOLDER}{self.row.id}/{name}; put it back"
-            ) from None
+            raise _gone(key, what) from None
+
+    def kept_file(self, url: str | None, what: str) -> "KeptFile":
+        """Return a file that `keep_file` saved, to be read in parts. Raises PollFailed if it is gone."""
+        key = _key_of(self.row, url, what)
+        found = self.shop.bucket.find(key, [""])
+        if not found:
+            raise _gone(key, what)
+        return KeptFile(self.shop.bucket, key, what, found[0].size)
 
     # --- paid calls ---------------------------------------------------------------------------------------------
 
@@ -142,6 +152,35 @@ class JobContext:
     @property
     def now(self) -> datetime:
         return self.clock.now()
+
+
+class KeptFile:
+    """`retake.vendors.UploadSource` of a file in the bucket, of which one part at a time is in memory."""
+
+    def __init__(self, bucket: Bucket, key: str, what: str, size: int) -> None:
+        self._bucket, self._key, self._what, self._size = bucket, key, what, size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return `length` bytes from `start` on. Raises PollFailed if the file is gone."""
+        try:
+            return read_range(self._bucket, self._key, start, start + length - 1)
+        except NotFound:
+            raise _gone(self._key, self._what) from None
+
+
+def _key_of(row: PipelineRow, url: str | None, what: str) -> str:
+    name = (url or "").rpartition("/")[2]
+    if not name:
+        raise PollFailed(Code.MISSING, f"the {what} is not on record: its column is empty")
+    return f"{FOLDER}{row.id}/{name}"
+
+
+def _gone(key: str, what: str) -> PollFailed:
+    return PollFailed(Code.MISSING, f"the {what} is not in the bucket: {key}; put it back")
 
 
 class StepPrices:

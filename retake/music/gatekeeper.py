@@ -1,21 +1,13 @@
 """What stands before the API: the key is checked, and the body read within bounds, before anything else is done."""
 
 import asyncio
-import hmac
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import MutableMapping
 
-from retake.foreign_text import one_line
+from retake.serving.body import Application, Message, Receive, Send, TooLarge, read_body, refuse, same
 
 LARGEST_BODY = 65_536  # bytes
 LARGEST_UPDATE = 1_048_576  # bytes; Telegram repeats what is refused, so its bound is well above what it sends
 BODY_S = 30.0  # how long a client may take to send a body
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Gatekeeper:
@@ -38,9 +30,9 @@ class Gatekeeper:
         hooked = path == self._hook
         if (path == self._prefix or path.startswith(f"{self._prefix}/")) and not self._bearer(headers):
             unauthorized = "the header Authorization: Bearer does not have the key of MUSIC_API_KEY"
-            return await _answer(send, 401, unauthorized, (b"www-authenticate", b"Bearer"))
-        if hooked and not _same(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
-            return await _answer(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
+            return await refuse(send, 401, unauthorized, (b"www-authenticate", b"Bearer"))
+        if hooked and not same(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
+            return await refuse(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return await self._application(scope, receive, send)
         return await self._with_body(scope, receive, send, LARGEST_UPDATE if hooked else LARGEST_BODY)
@@ -48,13 +40,13 @@ class Gatekeeper:
     async def _with_body(self, scope: Message, receive: Receive, send: Send, limit: int) -> None:
         try:
             async with asyncio.timeout(BODY_S):
-                body = await _body(dict(scope["headers"]), receive, limit)
+                body = await read_body(dict(scope["headers"]), receive, limit)
         except TimeoutError:
-            return await _answer(send, 408, f"the body did not arrive within {BODY_S:g} s", (b"connection", b"close"))
-        except _TooLarge:
+            return await refuse(send, 408, f"the body did not arrive within {BODY_S:g} s", (b"connection", b"close"))
+        except TooLarge:
             if scope["path"] == self._hook:  # no update is that large, and Telegram would send it for ever
-                return await _answer(send, 200, "ignored: too large")
-            return await _answer(send, 413, f"the body is larger than {limit} bytes")
+                return await refuse(send, 200, "ignored: too large")
+            return await refuse(send, 413, f"the body is larger than {limit} bytes")
         if body is None:
             return None  # the client is gone
         given = [{"type": "http.request", "body": body, "more_body": False}]
@@ -66,37 +58,4 @@ class Gatekeeper:
 
     def _bearer(self, headers: MutableMapping[bytes, bytes]) -> bool:
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-        return _same(key.strip(b" "), self._key) and scheme.lower() == b"bearer"
-
-
-class _TooLarge(Exception):
-    pass
-
-
-async def _body(headers: MutableMapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
-    """Return the whole body, or None if the client is gone. Raises _TooLarge, with no more read than `limit`."""
-    announced = headers.get(b"content-length", b"0")
-    if not announced.isdigit() or len(announced) > 15 or int(announced) > limit:
-        raise _TooLarge
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise _TooLarge
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def _same(given: bytes, secret: bytes) -> bool:
-    return bool(secret) and hmac.compare_digest(given, secret)
-
-
-async def _answer(send: Send, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
-    body = json.dumps({"detail": one_line(detail)}).encode()
-    fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": fields})
-    await send({"type": "http.response.body", "body": body})
+        return same(key.strip(b" "), self._key) and scheme.lower() == b"bearer"

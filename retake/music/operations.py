@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
@@ -35,6 +35,9 @@ from retake.operations.port import (
 from retake.operations.words import count, one_line
 from retake.paid.caps import Caps, DayBook, Known, Limits, Sums, Today
 from retake.strict_json import parse
+
+if TYPE_CHECKING:
+    from retake.checking import Examination
 
 NEEDS_SHOWN = 10
 """How many pipelines that wait for a person are named."""
@@ -79,13 +82,11 @@ class MusicOperations:
     recovered_by: Mapping[str, frozenset[str]] = {step.value: frozenset({step.value}) for step in STEPS}
 
     def __init__(self, settings: MusicSettings, whole: Bucket, clock: Clock) -> None:
-        self.bucket = whole.part(FOLDER)
+        self.bucket, self.prefix = whole.part(FOLDER), FOLDER
+        self.leasable = lambda: self.bucket
         self.vendors: Mapping[str, str] = vendors_of(settings)
         self.holds_unknown = settings.workflow.on_unknown_outcome == "hold"
         self._settings, self._clock = settings, clock
-
-    def leasable(self) -> Bucket:
-        return self.bucket
 
     def has_setting(self, name: str) -> bool:
         section, _, field = name.rpartition(".")
@@ -118,6 +119,11 @@ class MusicOperations:
             needs=tuple(self._needs(found)),
             notes=(*notes, *off),
         )
+
+    def examinations(self) -> "list[Examination]":
+        from retake.music.examinations import examinations  # no tick needs it
+
+        return examinations(self._settings, self._clock)
 
     def present(self) -> list[Present]:
         with self.database.reading() as cursor:

@@ -15,7 +15,6 @@ from retake.music.alerts import MusicWatch
 from retake.music.api import Webhook, music_app
 from retake.music.attempts import AttemptStore
 from retake.music.background import (
-    Background,
     alerts_loop,
     outbox_loop,
     poll_loop,
@@ -28,11 +27,12 @@ from retake.music.clients import RealMusicVendors
 from retake.music.context import Workshop
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.outbox import TelegramOutbox
-from retake.music.server import ApiServer, address_of, listen
 from retake.music.settings import MusicKeys, MusicSettings
 from retake.music.telegram import TelegramInbox
 from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
+from retake.serving.loop import Background
+from retake.serving.server import ApiServer, address_of, listen
 from retake.ticking.process import owner
 from retake.vendors.telegram import TelegramBot
 

@@ -25,7 +25,9 @@ from retake.settings.schema import (
 )
 from retake.settings.shared import (
     CHANNELS,
+    OF_IMAGES,
     OF_STORY,
+    OF_WEB,
     OLDER_KEYS,
     SHARED,
     BreakerSettings,
@@ -193,7 +195,9 @@ def load_music_settings(environ: Mapping[str, str]) -> MusicSettings:
 
     Raises SettingsError: no such file, not JSON, or every fault of what concerns music, one a line.
     """
-    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_STORY, "RETRYING"))
+    file = read_settings(
+        environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_STORY, *OF_IMAGES, *OF_WEB, "RETRYING")
+    )
     found = file.values
     settings = MusicSettings(
         music=found["MUSIC"],

@@ -14,9 +14,9 @@ from retake.clock import SystemClock
 from retake.music.actions import PipelineActions
 from retake.music.api import PREFIX, Webhook, music_app
 from retake.music.database import open_music_database
-from retake.music.server import ApiServer, address_of, listen
 from retake.music.tables import metadata, pipeline_jobs, pipelines
 from retake.runs.tables import events, task_runs
+from retake.serving.server import ApiServer, address_of, listen
 
 KEY = "a-key-for-the-api"
 HOOK_SECRET = "a-secret-of-the-hook"

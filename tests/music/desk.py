@@ -6,10 +6,11 @@ from typing import Any
 
 from rig import Rig
 
-from retake.music.background import Loop, poll_loop
+from retake.music.background import poll_loop
 from retake.music.outbox import TelegramOutbox
 from retake.music.rows import PipelineRow
 from retake.music.telegram import TelegramInbox
+from retake.serving.loop import Loop
 from retake.vendors.telegram import TelegramBot
 
 ME, STRANGER = 1, 666

@@ -84,7 +84,7 @@ class ServiceProcess:
 
     def _ended(self) -> int:
         assert self.process
-        code = self.process.wait(timeout=15)
+        code = self.process.wait(LONG_S)
         if self.process.stdout:
             self.process.stdout.close()
         return code

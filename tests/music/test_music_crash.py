@@ -14,9 +14,12 @@ from rig import FOLLOWING, Rig
 from sqlalchemy import insert, select
 
 from retake.bucket import ANY
+from retake.clock import FakeClock
+from retake.music.operations import open_operations
 from retake.music.rows import PipelineRow
 from retake.music.states import STEPS
 from retake.music.tables import messages, pipelines
+from retake.operations.examinations import check_bucket
 from retake.testing.vendors import Died
 
 PAIRS = int(os.environ.get("RETAKE_MUSIC_PAIRS") or 12)
@@ -92,6 +95,14 @@ class MortalRig(Rig):
             assert len(cursor.rows(told)) == 1, where
         assert {run.status for run in self.database.ledger.of_task(row.task_id)} <= {"succeeded"}, where
 
+    def check_whole(self) -> None:
+        """`retake check` finds nothing to be done: rows, files, runs and bills fit together."""
+        clock = FakeClock(self.clock.now())  # a second look takes time, which the rig does not have
+        report = check_bucket(open_operations(self.settings, clock, self.bucket))
+        assert report.complete, report.findings
+        assert not report.open, report.open
+        assert report.looked_at["music_pipelines"] > 1
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MortalRig]:
@@ -113,6 +124,7 @@ def test_whenever_the_service_dies_the_step_comes_to_its_end_and_nothing_is_paid
     assert points > 10
     for number in range(points):
         rig.case(step, number)
+    rig.check_whole()
 
 
 @pytest.mark.search
@@ -125,3 +137,4 @@ def test_it_may_die_twice(rig: MortalRig, step: str) -> None:
     for _ in range(PAIRS):
         first = random.randrange(points)
         rig.case(step, first, first + 1 + random.randrange(points))
+    rig.check_whole()

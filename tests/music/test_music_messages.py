@@ -8,8 +8,9 @@ from desk import Desk, buttons, turn_of
 from sqlalchemy import select
 
 from retake.errors import StorageError
-from retake.music.background import Loop, outbox_loop
+from retake.music.background import outbox_loop
 from retake.music.tables import messages
+from retake.serving.loop import Loop
 
 
 def test_each_event_is_told_once_and_in_order(desk: Desk) -> None:

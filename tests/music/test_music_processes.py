@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
@@ -58,14 +59,17 @@ def pushed_on(service: ServiceProcess, number: int) -> str:
 def test_killed_at_random_again_and_again_it_publishes_one_video(service: ServiceProcess, sandbox: Sandbox) -> None:
     seed = int(os.environ.get("RETAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
     print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201 (set it, and the same choices are made again)
-    random, kills = Random(seed), 0
+    random, kills, died_in = Random(seed), 0, Counter[str]()
     service.start()
     number = service.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
     end = time.monotonic() + random.uniform(0.1, 2)
-    while pushed_on(service, number) != "published":
-        if kills < 6 and time.monotonic() > end:
+    while (state := pushed_on(service, number)) != "published":
+        # A step that kills four workers is given up. After an approval, the next one may have begun.
+        most = 1 if state.endswith("_pending") else 2
+        if kills < 6 and died_in[state] < most and time.monotonic() > end:
             service.kill()
             service.start()
+            died_in[state] += 1
             kills, end = kills + 1, time.monotonic() + random.uniform(0.1, 4)
         time.sleep(0.02)
     assert service.stop() == 0

@@ -16,10 +16,10 @@ from sqlalchemy import insert, select
 from retake.errors import StorageError
 from retake.music.api import Webhook, music_app
 from retake.music.background import poll_loop, webhook_loop
-from retake.music.server import ApiServer, address_of, listen
 from retake.music.tables import pipeline_jobs, updates
 from retake.music.telegram import TelegramInbox
 from retake.operations.port import Refusal
+from retake.serving.server import ApiServer, address_of, listen
 from retake.testing.vendors import Died
 
 sys.path.append(str(Path(__file__).parents[1]))

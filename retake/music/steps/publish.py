@@ -67,8 +67,8 @@ def _sent(context: JobContext, row: PipelineRow, session: str | None) -> str:
         privacy=music.privacy,
         made_for_kids=music.made_for_kids,
     )
-    video = context.kept(row.video_url, "video")
-    return context.shop.vendors.youtube().upload(details, VideoBytes(video), UploadLog(context), session=session)
+    video = context.kept_file(row.video_url, "video")
+    return context.shop.vendors.youtube().upload(details, video, UploadLog(context), session=session)
 
 
 def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
@@ -110,20 +110,6 @@ def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
             attempt += 1
         else:
             return None
-
-
-class VideoBytes:
-    """`retake.vendors.UploadSource` of bytes in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    def read(self, start: int, length: int) -> bytes:
-        return self._data[start : start + length]
 
 
 class UploadLog:

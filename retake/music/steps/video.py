@@ -24,7 +24,8 @@ def make_video(context: JobContext) -> Mapping[str, Any]:
     with TemporaryDirectory(prefix="retake-") as folder:
         out = Path(folder) / "video.mp4"
         waveform_video(cover, audio, out, colour=colour, stopping=context.given_up, timeout_s=RENDER_S)
-        return {"video_url": context.keep("video", "mp4", out.read_bytes())}
+        with out.open("rb") as made:
+            return {"video_url": context.keep_file("video", "mp4", made)}
 
 
 def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
