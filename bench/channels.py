@@ -1,46 +1,118 @@
-"""A tick over many channels that all wait for a vendor, against the time that their polls alone need."""
+"""A tick over many channels: that all wait for a vendor, against the time that their polls alone need; and in a far
+bucket, where each request has its price."""
 
 import json
 import subprocess
 import sys
 import time
+from io import BytesIO
 from pathlib import Path
 
-from bench.pipelines import MANAGER, ROOT, environment, waiting
+from bench.buckets import DAYS, priced
+from bench.pipelines import MANAGER, ROOT, environment, full, waiting
+from bench.servers import Store, server
 from bench.table import markdown
+from retake.bucket.b2.bucket import parse_url
+from retake.bucket.b2.calls import B2Calls
 from retake.sandbox import Pace, Sandbox
 
 ANSWER_S = 0.2  # how long the vendor takes to answer a poll
 CONCURRENCY = 16
+TIMES_TO_SETTLE = 2  # ticks that put the channels on the ledger, and see how that left them
+PAUSE_S = 2.5  # a change of the last two seconds is not trusted
 
 
-def channels_table(folder: Path, channels: tuple[int, ...] = (100, 1000)) -> str:
+def channels_table(folder: Path, channels: tuple[int, ...] = (100, 1000, 10_000)) -> str:
+    return "\n\n".join((waiting_table(folder, channels), far_table(folder)))
+
+
+def waiting_table(folder: Path, channels: tuple[int, ...]) -> str:
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
         sandbox.order(f"fetch=slow={ANSWER_S}")
         rows = [measured(folder / str(number), number, sandbox) for number in channels]
     title = (
         f"A tick over channels that all wait for a vendor answering in {ANSWER_S * 1000:.0f} ms, {CONCURRENCY} at a "
-        "time, as a whole process, the second of two (the first puts them on the ledger); and the same polls by the "
-        "bare client in as many threads."
+        "time, as a whole process, once two ticks have seen them; and the same polls by the bare client in as many "
+        "threads."
     )
-    return markdown(title, ("channels", "polls alone s", "tick s", "× polls alone", "CPU s", "peak MB"), rows)
+    head = ("channels", "polls alone s", "tick s", "× polls alone", "CPU s", "CPU ms a channel", "peak MB")
+    return markdown(title, head, rows)
 
 
 def measured(folder: Path, number: int, sandbox: Sandbox) -> tuple[str, ...]:
     folder.mkdir()
     names = [f"channel-{n:04d}" for n in range(number)]
     ids = [waiting(folder / "bucket" / name, sandbox) for name in names]
-    environ = environment(folder / "bucket", sandbox) | {"RETAKE_CONFIG": settings_file(folder, names)}
+    environ = environment(folder / "bucket", sandbox)
+    environ |= {"RETAKE_CONFIG": settings_file(folder, names), "XDG_CACHE_HOME": str(folder)}
     polls = [sys.executable, "-m", "bench.polls", sandbox.url, str(CONCURRENCY), *ids]
     began = time.perf_counter()
     subprocess.run(polls, env=environ, cwd=ROOT, check=True)
     alone = time.perf_counter() - began
+    for _ in range(TIMES_TO_SETTLE):
+        time.sleep(PAUSE_S)
+        subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True)
+    time.sleep(PAUSE_S)
     spawn = [sys.executable, "-S", str(ROOT / "bench" / "spawn.py"), "1", sys.executable, MANAGER]
     ((cpu, wall, peak),) = json.loads(subprocess.run(spawn, env=environ, check=True, capture_output=True).stdout)
-    return str(number), f"{alone:.1f}", f"{wall:.1f}", f"{wall / alone:.2f}", f"{cpu:.1f}", f"{peak:.0f}"
+    times = (f"{alone:.1f}", f"{wall:.1f}", f"{wall / alone:.2f}", f"{cpu:.1f}", f"{cpu / number * 1000:.1f}")
+    return str(number), *times, f"{peak:.0f}"
 
 
 def settings_file(folder: Path, names: list[str]) -> str:
     file = folder / "config.json"
     file.write_text(json.dumps({"CHANNELS": names, "WORKFLOW": {"channel_concurrency": CONCURRENCY}}))
     return str(file)
+
+
+# --- in a far bucket ------------------------------------------------------------------------------------------------
+
+
+def far_table(folder: Path, channels: tuple[int, ...] = (100, 1000), waiting_channels: int = 100) -> str:
+    title = (
+        "What a tick over channels asks of B2 once two ticks have seen them, besides their polls, and what a tick a "
+        f"minute costs in {DAYS} days. The price of looking at all of them again every WORKFLOW.full_look_minutes "
+        "comes on top."
+    )
+    rows = []
+    with server("b2") as store, Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:
+        laid = full(folder / "idle-channel")
+        for number in channels:
+            places = dict.fromkeys(_names(number), laid)
+            rows.append((f"{number} idle", *far(folder / f"idle-{number}", store, places, vendors)))
+        places = {name: folder / "waiting" / name for name in _names(waiting_channels)}
+        for place in places.values():
+            waiting(place, vendors)
+        rows.append((f"{waiting_channels} waiting", *far(folder / f"far-{waiting_channels}", store, places, vendors)))
+    return markdown(title, ("far channels", "requests", "class B", "class C", "US$ a month"), rows)
+
+
+def _names(number: int) -> list[str]:
+    return [f"channel-{n:04d}" for n in range(number)]
+
+
+def far(folder: Path, store: Store, places: dict[str, Path], vendors: Sandbox) -> tuple[str, ...]:
+    """The requests of one tick, of each class, and their price."""
+    folder.mkdir()
+    url = store.url(folder.name)
+    lay(url, store, places)
+    environ = {**environment(folder, vendors), **store.environ, "RETAKE_STORAGE_URL": url}
+    environ |= {"RETAKE_CONFIG": settings_file(folder, [*places]), "XDG_CACHE_HOME": str(folder)}
+    for _ in range(TIMES_TO_SETTLE + 1):
+        store.calls()
+        subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True)
+    names = store.calls()
+    _, b, c, dollars = priced(names)
+    return str(len(names)), b, c, dollars
+
+
+def lay(url: str, store: Store, places: dict[str, Path]) -> None:
+    """Upload what lies in the folder of each channel, one request a file."""
+    place = parse_url(url)
+    keys = (store.environ[name] for name in ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY"))
+    calls = B2Calls(place.bucket, *keys, realm=place.realm)
+    for channel, laid in places.items():
+        for path in laid.rglob("*.*"):
+            if path.is_file():
+                name = f"{place.prefix}{channel}/{path.relative_to(laid).as_posix()}"
+                calls.upload(name, BytesIO(path.read_bytes()), {})

@@ -26,7 +26,7 @@ from retake.testing import FakeMedia, FakeVendors
 ROUNDS = 5  # of a few generations, and then as many bare writes
 EACH = 4
 STEPS = 6  # text, picture ordered, picture there, upscale ordered, upscale there, video
-WRITES = ("write", "replace", "copy", "delete")
+WRITES = ("write", "replace", "copy", "delete", "move")
 BODY = b"{}\n".ljust(1000)  # about as much as a document is
 
 
@@ -45,7 +45,8 @@ def generations_table(folder: Path) -> str:
         "Whole generations, one after the other in one process, on a directory, by vendors that answer at once: a tick "
         "each, every step on the disk before the next. Beside it bare durable writes of 1 kB in the same file system "
         "(temp file, write, fsync, rename, fsync of the folder). Durable writes are all that a generation writes, "
-        f"copies and deletes; the last column counts but {STEPS}, one a step, as the least that it could do with."
+        "copies, deletes and moves; "
+        f"the last column counts but {STEPS}, one a step, as the least that it could do with."
     )
     head = (
         "generation",

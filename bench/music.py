@@ -101,7 +101,7 @@ def served(what: str) -> Iterator[int]:
 def serve(what: str) -> None:
     import threading
 
-    from retake.music.server import ApiServer, listen
+    from retake.serving.server import ApiServer, listen
 
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()

@@ -19,7 +19,7 @@ from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 
-KINDS = ("read", "list", "find", "write", "replace", "delete", "copy")
+KINDS = ("read", "list", "find", "write", "replace", "delete", "copy", "move", "mark")
 
 
 def operations_table(folder: Path) -> str:

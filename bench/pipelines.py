@@ -15,11 +15,12 @@ KEYS = {"MIDJOURNEY_API_KEY": "bench", "RUNWAYML_API_SECRET": "key_bench", "OPEN
 
 
 def environment(bucket: Path, sandbox: Sandbox | None = None) -> dict[str, str]:
-    """What a tick's process is given. Byte code may be cached, as it is under cron."""
+    """What a tick's process is given. Byte code may be cached, as it is under cron. No tick rests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RETAKE_", "PYTHON"))}
     pointed = {"RETAKE_SANDBOX_URL": sandbox.url} if sandbox else {}
     config = str(ROOT / "config" / "config.json")
-    return {**kept, **KEYS, **pointed, "RETAKE_CONFIG": config, "RETAKE_STORAGE_URL": f"file:{bucket}"}
+    told = {"RETAKE_CONFIG": config, "RETAKE_STORAGE_URL": f"file:{bucket}", "XDG_CACHE_HOME": os.devnull}
+    return {**kept, **KEYS, **pointed, **told}
 
 
 def full(bucket: Path) -> Path:

@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,7 @@ def processes_table(folder: Path) -> str:
             ("python3 -c pass", bare),
             ("python3 -c 'import click'", cost([sys.executable, "-c", "import click"], environment(folder))),
             ("idle tick", cost([sys.executable, MANAGER], environment(full(folder / "idle")))),
+            ("resting tick", cost([sys.executable, MANAGER], resting(folder / "resting"))),
             ("busy tick", cost([sys.executable, MANAGER], environment(folder / "busy", sandbox))),
         ]
     title = (
@@ -40,6 +42,18 @@ def processes_table(folder: Path) -> str:
     )
     head = ("process", "CPU s", "× bare Python", "wall s", "peak MB")
     return markdown(title, head, [(name, *shown(spent, bare)) for name, spent in rows])
+
+
+def resting(folder: Path) -> dict[str, str]:
+    """Return the environment of ticks that rest: there is nothing to do, and a tick before them has seen so. Those of
+    the row "idle tick" have no cache, and look at everything."""
+    environ = {**environment(full(folder)), "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    for _ in range(100):  # the documents must have been there for two seconds
+        ended = subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True, text=True)
+        if "nothing has changed" in ended.stderr:
+            return environ
+        time.sleep(0.1)
+    raise RuntimeError("ticks do not rest")
 
 
 def shown(spent: Cost, bare: Cost) -> tuple[str, ...]:

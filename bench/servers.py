@@ -1,4 +1,5 @@
-"""python -m bench.servers b2|s3: the stand-in of a store in a process of its own, until its stdin is closed.
+"""python -m bench.servers b2|s3 [SECONDS]: the stand-in of a store in a process of its own, until its stdin is closed.
+It takes so many seconds more for each request, as the way to a far store does.
 
     with server("s3") as store:
         bucket = open_bucket(store.url("idle"))     # with store.environ in the environment
@@ -10,6 +11,7 @@ What it spends does not count as its customer's, and it ends with its customer, 
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -41,8 +43,8 @@ class Store:
 
 
 @contextmanager
-def server(kind: str) -> Iterator[Store]:
-    command = [sys.executable, "-m", "bench.servers", kind]
+def server(kind: str, delay_s: float = 0.0) -> Iterator[Store]:
+    command = [sys.executable, "-m", "bench.servers", kind, str(delay_s)]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin
     assert process.stdout
@@ -58,14 +60,14 @@ def server(kind: str) -> Iterator[Store]:
         process.stdout.close()
 
 
-def serve_b2() -> None:
+def serve_b2(delay_s: float) -> None:
     from retake.sandbox.b2 import B2Sandbox
 
-    with B2Sandbox(seed=1) as sandbox:
+    with B2Sandbox(seed=1, meanwhile=lambda call, file: time.sleep(delay_s)) as sandbox:
         announce(sandbox.url, sandbox.storage_url("PREFIX"), sandbox.environment())
 
 
-def serve_s3() -> None:
+def serve_s3(delay_s: float) -> None:
     """moto's server, with a bucket in it."""
     import logging
     from threading import Thread
@@ -74,7 +76,9 @@ def serve_s3() -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    listened = make_server("127.0.0.1", 0, noted(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    listened = make_server(
+        "127.0.0.1", 0, noted(DomainDispatcherApplication(create_backend_app), delay_s), threaded=True
+    )
     Thread(target=listened.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{listened.server_port}"
     make_bucket(base)
@@ -91,7 +95,7 @@ def make_bucket(base: str) -> None:
     connect(parse_url(f"s3://retake?endpoint={base}"), connect_s=5, read_s=10).create_bucket(Bucket="retake")
 
 
-def noted(application: Any) -> Callable[[dict[str, Any], Any], Any]:
+def noted(application: Any, delay_s: float) -> Callable[[dict[str, Any], Any], Any]:
     """`application` (WSGI), whose calls are listed under the same path as those of the other stand-ins."""
     calls: list[dict[str, str]] = []
 
@@ -100,6 +104,7 @@ def noted(application: Any) -> Callable[[dict[str, Any], Any], Any]:
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(calls).encode()]
         calls.append({"name": s3_name(environ)})
+        time.sleep(delay_s)
         return application(environ, start)
 
     return answer
@@ -122,4 +127,4 @@ def announce(base: str, storage: str, environ: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    {"b2": serve_b2, "s3": serve_s3}[sys.argv[1]]()
+    {"b2": serve_b2, "s3": serve_s3}[sys.argv[1]](float(sys.argv[2]) if sys.argv[2:] else 0.0)

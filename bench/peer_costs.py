@@ -1,0 +1,115 @@
+"""What an idle tick and six durable steps cost, whole processes, beside other systems for durable work."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.images import running
+from bench.pipelines import ROOT, environment, full
+from bench.processes import MANAGER, cost
+from bench.table import markdown
+
+ROUNDS = 7
+PROGRAMS = ROOT / "bench" / "peers"
+PYTHON = ROOT / "build" / "peers" / "bin" / "python"
+PEERS = {
+    "huey": "Huey, SQLite",
+    "luigi": "Luigi, files",
+    "dbos": "DBOS, SQLite",
+    "procrastinate": "procrastinate, PostgreSQL",
+    "dramatiq": "Dramatiq, Redis",
+}
+Commands = Mapping[str, tuple[list[str], Mapping[str, str]]]
+
+
+def peers_table(folder: Path) -> str:
+    """Return the table; of Retake alone where the others are not installed, or their server is missing."""
+    with ExitStack() as stack:
+        commands = {**own(folder), **(others(stack, folder) if installed() else {})}
+        rounds = [{name: cost(*command, runs=1).cpu_s for name, command in commands.items()} for _ in range(ROUNDS)]
+    title = (
+        "Beside other systems, whole processes, CPU seconds as a multiple of `python3 -c pass` in the same round: one "
+        "that finds nothing to do, and one that does six steps, the result of each on record before the next begins. "
+        f"Medians of {ROUNDS} rounds, in turn. What servers spend does not count."
+    )
+    systems = ["a tick of the story, directory", "Retake's worker, SQLite", *PEERS.values()]
+    rows = [(name, times(rounds, name, "idle"), times(rounds, name, "steps")) for name in systems]
+    return markdown(title, ("system", "idle tick × bare", "six steps × bare"), [row for row in rows if any(row[1:])])
+
+
+def times(rounds: list[dict[str, float]], system: str, what: str) -> str:
+    """Return how many times bare Python, "" where it was not measured."""
+    if f"{system} {what}" not in rounds[0]:
+        return ""
+    return f"{statistics.median(spent[f'{system} {what}'] / spent['bare'] for spent in rounds):.1f}"
+
+
+def own(folder: Path) -> Commands:
+    environ = environment(full(folder / "idle"))
+    return {
+        "bare": ([sys.executable, "-c", "pass"], environ),
+        "a tick of the story, directory idle": ([sys.executable, MANAGER], environ),
+        **program(sys.executable, "retake", "Retake's worker, SQLite", folder, environ),
+    }
+
+
+def program(python: str, name: str, system: str, folder: Path, environ: Mapping[str, str]) -> Commands:
+    """Return the commands of a system, each with a folder of its own."""
+    commands = {}
+    for what in ("idle", "steps"):
+        place = folder / name / what
+        place.mkdir(parents=True)
+        commands[f"{system} {what}"] = ([python, str(PROGRAMS / f"with_{name}.py"), what, str(place)], environ)
+    return commands
+
+
+def installed() -> bool:
+    if not PYTHON.exists():
+        print("The other systems are not installed: make bench-peers", file=sys.stderr)
+    return PYTHON.exists()
+
+
+def others(stack: ExitStack, folder: Path) -> Commands:
+    """Return the commands of the other systems, whose servers run until `stack` is closed."""
+    commands: dict[str, tuple[list[str], Mapping[str, str]]] = {}
+    for name, system in PEERS.items():
+        environ = environment(folder)
+        if name in SERVERS:
+            try:
+                environ |= stack.enter_context(SERVERS[name](folder))
+            except Exception as error:  # noqa: BLE001  whatever keeps a server away, the other rows are worth having
+                print(f"{system} is left out: {error}", file=sys.stderr)
+                continue
+        commands |= program(str(PYTHON), name, system, folder, environ)
+    return commands
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[Mapping[str, str]]:
+    """A PostgreSQL with procrastinate's tables."""
+    sys.path.append(str(ROOT / "tests" / "runs"))
+    from postgres import new_database, server
+
+    with server() as base:
+        found = {"DATABASE_URL": new_database(base)}
+        schema = [str(PYTHON), str(PROGRAMS / "with_procrastinate.py"), "schema", str(folder)]
+        subprocess.run(schema, env={**os.environ, **found}, check=True)
+        yield found
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[Mapping[str, str]]:
+    """A Redis as that of `images up`: on the disk before it answers."""
+    from retake.images.up.folder import DataFolder
+    from retake.images.up.programs import Programs
+    from retake.images.up.redis_server import RedisServer
+
+    with running(RedisServer(DataFolder(folder / "redis"), Programs(os.environ), os.environ)) as url:
+        yield {"REDIS_URL": url}
+
+
+SERVERS = {"procrastinate": postgres, "dramatiq": redis}
