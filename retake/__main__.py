@@ -18,13 +18,17 @@ def _run(program: str, command: str) -> None:
         import gc
 
         gc.disable()  # an idle tick is mostly imports, and collecting garbage meanwhile is a tenth of it
+        from retake.story import rests
+
+        if rests(sys.argv[2:]):
+            return
         from retake.story.command import tick
 
         tick(None, sys.argv[2:], f"{program} tick")
     if command in ("content", "media", "fetch"):
         from retake.story import script
 
-        getattr(script, command)(sys.argv[2:], prog_name=f"{program} {command}")
+        getattr(script, command)(sys.argv[2:], f"{program} {command}")
     from retake.console.command import main
 
     main(prog_name=program)

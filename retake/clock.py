@@ -18,12 +18,20 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock.
+
+    >>> SystemClock().now().tzinfo
+    datetime.timezone.utc
+    """
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
+        """Return after `seconds`; at once for 0 and less.
+
+        >>> SystemClock().sleep(0)
+        """
         time.sleep(max(0.0, seconds))
 
 

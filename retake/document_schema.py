@@ -1,4 +1,4 @@
-"""Checks documents against their JSON Schemas: the subset of JSON Schema 2020-12 that the state documents need.
+"""Checks documents against their JSON Schemas: the subset of JSON Schema 2020-12 that documents in a bucket need.
 
 The schemas are the files of retake/schemas. Only the first fault is reported, by field and in words for people. What a
 document must never be in Python but may be in JSON Schema is refused: 1.0 is no whole number, NaN is no amount. A text
@@ -8,7 +8,8 @@ of "date-time" may be empty, and may leave the zone out.
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -51,45 +52,104 @@ class DocumentSchema:
     def __init__(self, name: str) -> None:
         with open(os.path.join(FOLDER, f"{name}.json"), "rb", buffering=0) as file:
             self.schema: Schema = json.loads(file.read())
+        self._parts: dict[int, _Part] = {}  # by the identity of what each was made from
 
     def check(self, document: object) -> None:
         """Raises InvalidDocument, naming the first fault."""
-        for fault in self._faults(self.schema, document, ""):
+        if fault := self.part(self.schema).fault(document):
             raise InvalidDocument(fault.field or WHOLE, fault.what)
 
-    def _faults(self, schema: Schema, value: object, field: str) -> Iterator[SchemaFault]:
-        if "$ref" in schema:
-            yield from self._faults(self.schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, field)
-        for keyword, rule in _RULES.items():
-            if keyword in schema and (wrong := rule(schema[keyword], value)):
-                yield SchemaFault(field, f"{shown(value)} {schema.get('errorMessage', wrong)}")
-        if "if" in schema and not any(self._faults(schema["if"], value, field)):
-            yield from self._faults(schema["then"], value, field)
-        if isinstance(value, dict):
-            yield from self._faults_of_keys(schema, value, f"{field}." if field else "")
-        elif isinstance(value, list) and "items" in schema:
-            for number, item in enumerate(value, 1):
-                for fault in self._faults(schema["items"], item, field):
-                    yield fault._replace(what=f"{fault.what} (item {number})")
+    def part(self, schema: Schema) -> "_Part":
+        """Return a part of this schema, ready to check values. It is made once, when it is needed."""
+        if (known := self._parts.get(id(schema))) is None:
+            known = self._parts[id(schema)] = _Part(self, schema)
+        return known
 
-    def _faults_of_keys(self, schema: Schema, value: Mapping[str, Any], prefix: str) -> Iterator[SchemaFault]:
-        for key in schema.get("required", ()):
+    def referred(self, reference: str) -> "_Part":
+        """Return what a reference names: one of the schema's own parts ("#/$defs/count"), or another file
+        ("paid_call.json")."""
+        if reference.startswith("#/$defs/"):
+            return self.part(self.schema["$defs"][reference.removeprefix("#/$defs/")])
+        other = schema_named(reference.removesuffix(".json"))
+        return other.part(other.schema)
+
+
+class _Part:
+    """A part of a schema. What it says is looked up here, once, and not for each value."""
+
+    def __init__(self, whole: DocumentSchema, schema: Schema) -> None:
+        self._part, self._referred, self._schema = whole.part, whole.referred, schema
+        self._types = _types_of(schema["type"]) if "type" in schema else None
+        self._rules = [(schema[keyword], rule) for keyword, rule in _RULES.items() if keyword in schema]
+        self._message: str = schema.get("errorMessage", "")
+        self._reference: str = schema.get("$ref", "")
+        self._chooses = "anyOf" in schema or "if" in schema
+        self._required: Sequence[str] = schema.get("required", ())
+        self._known: Schema = schema.get("properties", {})
+        self._others: Any = schema.get("additionalProperties", True)
+        self._items: Schema | None = schema.get("items")
+
+    def fault(self, value: object) -> SchemaFault | None:
+        """Return the first fault of a value, its field as seen from there."""
+        if self._reference and (fault := self._referred(self._reference).fault(value)):
+            return fault
+        if self._types and type(value) not in self._types:
+            return self._wrong(value, _wrong_type(self._schema["type"]))
+        for wanted, rule in self._rules:
+            if wrong := rule(wanted, value):
+                return self._wrong(value, wrong)
+        if self._chooses and (fault := self._fault_of_choice(value)):
+            return fault
+        if isinstance(value, dict):
+            return self._fault_of_keys(value)
+        return self._fault_of_items(value) if isinstance(value, list) and self._items is not None else None
+
+    def _wrong(self, value: object, what: str) -> SchemaFault:
+        return SchemaFault("", f"{shown(value)} {self._message or what}")
+
+    def _fault_of_choice(self, value: object) -> SchemaFault | None:
+        if "anyOf" in self._schema:
+            faults = [self._part(inner).fault(value) for inner in self._schema["anyOf"]]
+            if all(faults):
+                return faults[0]
+        if "if" in self._schema and not self._part(self._schema["if"]).fault(value):
+            return self._part(self._schema["then"]).fault(value)
+        return None
+
+    def _fault_of_keys(self, value: Mapping[str, Any]) -> SchemaFault | None:
+        for key in self._required:
             if key not in value:
-                yield SchemaFault(f"{prefix}{key}", "is missing")
-        known: Schema = schema.get("properties", {})
-        others = schema.get("additionalProperties", True)
+                return SchemaFault(key, "is missing")
+        known, others = self._known, self._others
         for key in chain(known, (key for key in value if key not in known) if others is not True else ()):
-            if key in value:
-                yield from self._faults(known.get(key, others), value[key], f"{prefix}{key}")
+            if key in value and (fault := self._part(known.get(key, others)).fault(value[key])):
+                return fault._replace(field=f"{key}.{fault.field}" if fault.field else key)
+        return None
+
+    def _fault_of_items(self, value: Sequence[object]) -> SchemaFault | None:
+        assert self._items is not None
+        item = self._part(self._items)
+        for number, it in enumerate(value, 1):
+            if fault := item.fault(it):
+                return fault._replace(what=f"{fault.what} (item {number})")
+        return None
+
+
+@cache
+def schema_named(name: str) -> DocumentSchema:
+    """Return a schema, which is read once. Raises OSError and ValueError for one that is not there."""
+    return DocumentSchema(name)
 
 
 # --- the keywords: (what the schema says, the value) -> what is wrong, or "" ---
 
 
-def _type(names: str | list[str], value: object) -> str:
+def _types_of(names: str | list[str]) -> frozenset[type]:
+    return frozenset(chain.from_iterable(_TYPES[name][0] for name in ([names] if isinstance(names, str) else names)))
+
+
+def _wrong_type(names: str | list[str]) -> str:
     allowed = [names] if isinstance(names, str) else names
-    if any(type(value) in _TYPES[name][0] for name in allowed):
-        return ""
     return f"is not {' or '.join(_TYPES[name][1] for name in allowed if name != 'null')}"
 
 
@@ -132,7 +192,6 @@ def _format(name: str, value: object) -> str:
 
 
 _RULES: Mapping[str, Callable[[Any, Any], str]] = {
-    "type": _type,
     "enum": _enum,
     "minimum": _minimum,
     "maximum": _maximum,
@@ -144,10 +203,23 @@ _RULES: Mapping[str, Callable[[Any, Any], str]] = {
 }
 
 KEYWORDS = frozenset(
-    {*_RULES, "$ref", "$defs", "if", "then", "required", "properties", "additionalProperties", "items", "errorMessage"}
+    {
+        *_RULES,
+        "type",
+        "$ref",
+        "$defs",
+        "anyOf",
+        "if",
+        "then",
+        "required",
+        "properties",
+        "additionalProperties",
+        "items",
+        "errorMessage",
+    }
     | {"$schema", "title", "description", "examples"}
 )
-"""What a schema of a state document may say. Another keyword would be ignored."""
+"""What the schema of a document that is checked may say. Another keyword would be ignored."""
 
 
 def _is_number(value: object) -> bool:

@@ -1,6 +1,7 @@
 """Libraries that are installed on demand: `pip install 'retake[NAME]'`."""
 
 from importlib import import_module
+from importlib.util import find_spec
 
 from retake.errors import SettingsError
 
@@ -11,6 +12,7 @@ EXTRAS = {
     "apprise": "apprise",
     "music": "fastapi",
     "images": "websockets",
+    "web": "jinja2",
 }
 """By the name of the extra in pyproject.toml: the module without which it is not there."""
 
@@ -26,3 +28,8 @@ def require(extra: str, what: str) -> None:
         raise SettingsError(
             f"{what} needs {EXTRAS[extra]}, which is not installed: pip install 'retake[{extra}]'"
         ) from None
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether the libraries of `extra` are installed. Imports nothing."""
+    return find_spec(EXTRAS[extra]) is not None

@@ -16,11 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from retake.clock import parse_stamp
-from retake.errors import RetakeError, hide, redact
+from retake.errors import RetakeError, SettingsError, hide, redact
 from retake.foreign_text import json_lines, one_line, several_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DIAGNOSE_VARIABLE = "RETAKE_DIAGNOSE"
 """The environment variable that turns the diagnostic mode on, in a tick and in the scripts that it runs."""
@@ -36,9 +39,12 @@ _TAKEN = _RECORD | {"timestamp", "level", "logger"}
 
 _CHATTY = (
     *("asyncio", "b2sdk", "boto3", "botocore", "google", "googleapiclient", "httpcore", "httpx"),
-    *("PIL", "runwayml", "s3transfer", "telegram", "urllib3"),
+    *("PIL", "redis", "runwayml", "s3transfer", "telegram", "urllib3", "uvicorn"),
 )
 """Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
+
+_SILENT = ("aio_pika", "aiormq")
+"""Libraries that log each failure with a traceback, which their client here tells in one line."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
 _SHORTEST_SECRET = 6
@@ -65,13 +71,34 @@ def setup_logging(
     logging.captureWarnings(True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
         root.removeHandler(handler)
+        handler.close()
     root.setLevel(level)
     diagnose = environ.get(DIAGNOSE_VARIABLE, "").strip() not in ("", "0")
     logging.getLogger(DIAGNOSIS).setLevel(logging.DEBUG if diagnose else logging.NOTSET)
     root.addHandler(_Handler(stream, human, environ))
+
+
+def log_into(folder: "Path", *, environ: Mapping[str, str] = os.environ) -> None:
+    """Append every record to `folder`/combined.log too, and errors to `folder`/error.log, as JSON lines.
+
+    Call it after `setup_logging`, which ends it. Several processes may append to the same files. Raises SettingsError
+    if they cannot be written.
+    """
+    root = logging.getLogger()
+    for name, level in (("combined.log", logging.NOTSET), ("error.log", logging.ERROR)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stream = open(folder / name, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        except OSError as error:
+            raise SettingsError(f"--logs: {folder / name} cannot be written ({error.strerror})") from None
+        handler = _FileHandler(stream, False, environ)
+        handler.setLevel(level)
+        root.addHandler(handler)
 
 
 @contextmanager
@@ -193,6 +220,16 @@ class _Handler(logging.Handler):
                 json_ensure_ascii=False,
             )
         return self.formatter
+
+
+class _FileHandler(_Handler):
+    """Writes into a file of its own."""
+
+    def close(self) -> None:
+        super().close()
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.close()
 
 
 def _unloggable(record: logging.LogRecord, error: Exception) -> logging.LogRecord:

@@ -93,3 +93,14 @@ def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = Non
         if due <= local and (weekday is None or day.weekday() == weekday):
             return due.astimezone(UTC)
     raise AssertionError("a week has seven days")
+
+
+def next_due(now: datetime, zone: tzinfo, minute: int) -> datetime:
+    """Return the first time after `now` at which the zone's clock shows `minute`."""
+    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    for ahead in range(-1, 3):
+        day = midnight + timedelta(days=ahead)
+        due = (day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)).astimezone(UTC)
+        if due > now:
+            return due
+    raise AssertionError("no day has more than two days")

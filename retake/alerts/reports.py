@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from retake.alerts.hours import WEEK, last_due, minutes_of, zone_of
+from retake.alerts.hours import WEEK, last_due, minutes_of, next_due, zone_of
 from retake.alerts.settings import AlertSettings
 from retake.clock import stamp
 
@@ -25,6 +25,11 @@ def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
     """Return the last time at which a report was due."""
     weekday = WEEK.index(settings.report_day) if kind == "weekly" else None
     return last_due(now, zone_of(settings.timezone), minutes_of(settings.report_at), weekday)
+
+
+def next_due_at(settings: AlertSettings, now: datetime) -> datetime:
+    """Return the next time at which a report may be due, daily or weekly."""
+    return next_due(now, zone_of(settings.timezone), minutes_of(settings.report_at))
 
 
 class ReportMessage(NamedTuple):

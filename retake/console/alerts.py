@@ -16,7 +16,7 @@ from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.exit_codes import ExitCode
-from retake.operations.alerts import AlertPanel
+from retake.operations.alerts import AlertPanel, change_alert
 from retake.operations.reports import make_report
 from retake.operations.words import ago
 
@@ -65,12 +65,11 @@ def show_alert(context: CommandContext, alert_id: str) -> Answer:
     """Show one alert: where, what, since when, how often, what happens by itself, and what you can do."""
     panel = _panel(context)
     alert = panel.find(alert_id)
-    document = {**panel.document(alert), "told": list(alert.told), "closed_at": alert.closed_at}
     heading = Heading(f"alert {alert.id}: {alert.title}")
     rows: list[tuple[str, str | Cell]] = [("state", _state(alert))]
     rows += [(name.lower(), value) for name, value in lines(alert, context.settings.alerts.web_url)]
     told = [("told", ", ".join(alert.told))] if alert.told else []
-    return Answer(document, [heading, Facts([*rows, *told])])
+    return Answer(panel.document(alert, whole=True), [heading, Facts([*rows, *told])])
 
 
 @console_command("ack")
@@ -78,20 +77,16 @@ def show_alert(context: CommandContext, alert_id: str) -> Answer:
 @click.option("--by", metavar="NAME", help="Who acknowledges it; else the name of your account.")
 def acknowledge(context: CommandContext, alert_id: str, by: str | None) -> Answer:
     """Acknowledge an alert: it is not told again unless it grows worse."""
-    panel = _panel(context)
-    alert = panel.acknowledge(alert_id, by or _user())
-    what = f"the alert {alert.id} is acknowledged by {alert.acknowledged_by}"
-    return Answer({"done": "ack", "what": what, "alert": panel.document(alert)}, done_lines(what))
+    done = change_alert(_panel(context), "ack", alert_id, by or _user())
+    return Answer(done.document, done_lines(done.what))
 
 
 @console_command("close")
 @click.argument("alert_id", metavar="ID")
 def close(context: CommandContext, alert_id: str) -> Answer:
     """Close an alert. It is raised again when its cause occurs once more."""
-    panel = _panel(context)
-    alert = panel.close(alert_id, _user())
-    what = f"the alert {alert.id} is closed"
-    return Answer({"done": "close", "what": what, "alert": panel.document(alert)}, done_lines(what))
+    done = change_alert(_panel(context), "close", alert_id, _user())
+    return Answer(done.document, done_lines(done.what))
 
 
 @console_command("test")

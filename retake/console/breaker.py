@@ -11,6 +11,7 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.errors import SettingsError
 from retake.operations.breakers import BreakerPanel, BreakerView
+from retake.operations.port import OrderDone
 from retake.operations.words import ago, code_of, moment, span
 from retake.retrying.breaker import BreakerPolicy, Phase
 from retake.ticking.process import owner
@@ -41,17 +42,14 @@ def show_breakers(context: CommandContext, name: str | None) -> Answer:
 @click.argument("name")
 def probe(context: CommandContext, name: str) -> Answer:
     """Let one call through an open breaker at the next tick. Its result closes the breaker or opens it again."""
-    then = "the next call, at the next tick, is the one; its result decides"
-    return _done(_panel(context).probe(name), "probe", f"one call is let through the breaker {name}", then)
+    return _done(_panel(context).change("probe", name))
 
 
 @console_command("reset")
 @click.argument("name")
 def reset(context: CommandContext, name: str) -> Answer:
     """Close a breaker: every call is let through again, and earlier failures no longer count."""
-    after = _panel(context).reset(name)
-    then = f"{after.policy.failures} failures within {span(after.policy.window_s)} open it again"
-    return _done(after, "reset", f"the breaker {name} is closed", then)
+    return _done(_panel(context).change("reset", name))
 
 
 for each in (show_breakers, probe, reset):
@@ -59,11 +57,12 @@ for each in (show_breakers, probe, reset):
 
 
 def _panel(context: CommandContext) -> BreakerPanel:
-    return BreakerPanel(context.operations, _robots_policies(), owner())
+    return BreakerPanel(context.operations, robots_policies(), owner())
 
 
-def _robots_policies() -> Mapping[str, BreakerPolicy]:
-    """The numbers of the robots' breakers, by name. An invalid policy file does not prevent resetting a breaker."""
+def robots_policies() -> Mapping[str, BreakerPolicy]:
+    """Return the numbers of the robots' breakers, by name; none where a policy file is invalid: a breaker
+    can be reset all the same."""
     from retake.robots.policies import load_policies
 
     with suppress(SettingsError):
@@ -86,6 +85,5 @@ def _facts(it: BreakerView) -> list[tuple[str, str | Cell]]:
     return [*facts, ("last error", code_of(state.code))] if state.code else facts
 
 
-def _done(it: BreakerView, verb: str, what: str, then: str) -> Answer:
-    document = {"done": verb, "what": what, "next": then, "breaker": it.document()}
-    return Answer(document, done_lines(what, then))
+def _done(it: OrderDone) -> Answer:
+    return Answer(it.document, done_lines(it.what, it.then))

@@ -17,6 +17,8 @@ READING = {
     "kpi": "How well it works: success, retries, levels.",
     "report": "The incident report of one run, as Markdown.",
     "doctor": "Check everything that a generation needs.",
+    "check": "Prove that everything in the bucket fits together.",
+    "robots": "The robots: list, show, check, play.",
 }
 """The commands that change nothing, but for `spend --latest-day` and the snapshots of `kpi`."""
 
@@ -31,31 +33,35 @@ ACTING = {
     "alerts": "What is wrong: list, show, ack, close, test, deliver.",
     "mode": "The degraded mode: show, set, auto.",
     "music": "The music pipelines: list, show, retry, cancel, resolve.",
+    "images": "The image-job service: up, api, worker, status, dead.",
 }
 """The commands that change something, under the lease."""
 
 RUNNING = {
+    "web": "The dashboard: all of this in a browser.",
     "init": "Write settings, prompts and a crontab into a folder.",
     "tick": "One tick of the pipeline; what a schedule runs.",
     "content": "The script of a tick that writes the texts.",
     "media": "The script of a tick that makes pictures and video.",
     "fetch": "The script of a tick that asks about a task.",
+    "work": "Ticks of the channels, by messages over RabbitMQ.",
 }
-"""The commands that set a pipeline up and run it. All but `init` have the options of the four scripts; retake.__main__
-runs them without the console where nothing stands before their names."""
+"""The commands that set a pipeline up and run it. retake.__main__ runs a tick and its scripts, with the
+options of these scripts, without the console where nothing stands before their names."""
 
 
 _SCRIPTS = {
     "tick": ("retake.story.options", "main"),
-    "content": ("retake.story.script", "content"),
-    "media": ("retake.story.script", "media"),
-    "fetch": ("retake.story.script", "fetch"),
+    "content": ("retake.story.options", "content"),
+    "media": ("retake.story.options", "media"),
+    "fetch": ("retake.story.options", "fetch"),
+    "work": ("retake.story.work", "main"),
 }
-"""The module and the name of each command of a tick."""
+"""The module and the name of each command that runs the pipeline."""
 
 
 class Console(RootGroup):
-    """The commands by name; a command lies in the module of its name, as `command`, unless it is one of a tick."""
+    """The commands by name; a command lies in the module of its name, as `command`, unless it runs the pipeline."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*READING, *ACTING, *RUNNING]

@@ -9,6 +9,7 @@ from retake.bucket import Bucket
 from retake.clock import Clock, SystemClock
 from retake.errors import SettingsError
 from retake.keys import Keys
+from retake.operations.events import OPERATOR
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
 from retake.story.operations import open_operations
@@ -38,12 +39,17 @@ class CommandContext:
         settings: Settings | None = None,
         keys: Keys | None = None,
         music: "MusicSettings | None" = None,
+        actor: str = OPERATOR,
+        as_text: bool = False,
     ) -> None:
         self.environ = environ
+        self.as_text = as_text
+        """Whether only the answer's text is shown, so that its document need not have what the text leaves out."""
         self.channel = channel
         self.clock: Clock = clock or SystemClock()
         self._given = bucket, settings, keys
         self._music = music
+        self._actor = actor
 
     @cached_property
     def _read(self) -> tuple[Settings, Keys]:
@@ -85,7 +91,9 @@ class CommandContext:
         music where it is in use."""
         named, alone = self.channel is not None, self.music_alone
         channel = None if alone else self.channel
-        story = open_operations(self.settings, self.clock, channel=channel, named=named, bucket=self._given[0])
+        story = open_operations(
+            self.settings, self.clock, channel=channel, named=named, bucket=self._given[0], actor=self._actor
+        )
         if alone and not self.music_in_use:
             raise SettingsError("music is named as the channel, but the settings have no section MUSIC: docs/music.md")
         if (named and not alone) or not self.music_in_use:

@@ -17,7 +17,7 @@ from retake.foreign_text import json_lines
 from retake.operations import letters
 from retake.operations.letters import LetterView
 from retake.operations.orders import Target
-from retake.operations.port import ItemOrder, Verb
+from retake.operations.port import Verb
 from retake.operations.words import ago, code_of, moment, one_line, usd
 from retake.retrying.dead_letters import DEAD_LETTERS
 
@@ -84,11 +84,10 @@ def requeue_letter(context: CommandContext, letter_id: str) -> Answer:
 def drop_letter(context: CommandContext, letter_id: str, yes: bool) -> Answer:
     """Remove a dead letter for good. What it cost stays on record."""
     it = letters.find_letter(context.operations, letter_id)
-    if it.lost:
-        consent.obtain(f"dropping {it.letter.id} loses for good: {it.lost}", yes=yes)
-    what = it.pipeline.carry_out(ItemOrder(Verb.DROP, it.letter.id)).what
-    document = {"done": "drop", "generation_id": it.letter.id, "what": what, "files": it.files, "lost": it.lost}
-    return Answer(document, done_lines(what))
+    if it.loss:
+        consent.obtain(it.loss, yes=yes)
+    document = it.drop()
+    return Answer(document, done_lines(document["what"]))
 
 
 for each in (list_letters, show_letter, requeue_letter, drop_letter):

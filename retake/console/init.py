@@ -1,4 +1,4 @@
-"""`retake init`: a folder to run from, with settings, prompts, policies, a crontab and the names of the keys."""
+"""`retake init`: a folder to run from: settings, prompts, policies, workflows, a crontab and the names of the keys."""
 
 import os
 import shlex
@@ -35,7 +35,7 @@ _NAMED = 3  # files that a refusal names
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
 @click.pass_context
 def command(context: click.Context, folder: Path, as_json: bool) -> None:
-    """Write settings, prompts, policies, a crontab and an .env.example into FOLDER (by default the current one).
+    """Write settings, prompts, policies, workflows, a crontab and .env.example into FOLDER (default: the current one).
 
     Nothing is overwritten: if one of the files is there already, nothing is written at all.
     """
@@ -55,14 +55,17 @@ def _init(folder: Path, program: str) -> Answer:
         where = error.filename or folder
         raise SettingsError(f"{where}: {error.strerror}; nothing was written. Name another folder") from None
     document = {"done": "init", "folder": str(folder), "written": sorted(files)}
-    done = Sentence(f"Done: {folder} has settings, prompts, policies, crontab.example and .env.example.", Tone.GOOD)
+    done = Sentence(
+        f"Done: {folder} has settings, prompts, policies, workflows, crontab.example and .env.example.", Tone.GOOD
+    )
     return Answer(document, [done, Heading("Next"), Raw(_next_steps(folder, program))])
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:
     """Return what is written, by its path in `folder`."""
     source = Path(default_file("config"))
-    names = ["config.json", "prompts.json", *(f"policies/{path.name}" for path in source.glob("policies/*.toml"))]
+    folders = [*source.glob("policies/*.toml"), *source.glob("workflows/*.json")]
+    names = ["config.json", "prompts.json", *(path.relative_to(source).as_posix() for path in folders)]
     files = {f"config/{name}": (source / name).read_bytes() for name in names}
     return files | {"crontab.example": _crontab(folder).encode(), ".env.example": _variables().encode()}
 

@@ -32,7 +32,7 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
             every_s = watch.seconds(click.get_current_context())
             if every_s is not None:
                 return _watched(lambda context: work(context, **options), channel, every_s, as_json=as_json)
-            context = CommandContext(dict(os.environ), channel=channel)
+            context = CommandContext(dict(os.environ), channel=channel, as_text=not as_json)
             return answered(lambda: work(context, **options), as_json=as_json)
 
         return command_of(name, work, run)
@@ -69,7 +69,7 @@ def _watched(work: Callable[[CommandContext], Answer], channel: str | None, ever
 
     def answer() -> Answer:
         nonlocal looks
-        found = work(CommandContext(dict(os.environ), channel=channel))
+        found = work(CommandContext(dict(os.environ), channel=channel, as_text=not as_json))
         if not as_json:
             watch.make_room(sys.stdout, first=not looks)
         looks += 1
@@ -81,7 +81,7 @@ def _watched(work: Callable[[CommandContext], Answer], channel: str | None, ever
 
 def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
     """Show what `work` returns; return the exit code. An error that a person can fix is a sentence, never a traceback;
-    in JSON it is a document too: {"error", "exit_code"}."""
+    in JSON it is a document too: {"error", "exit_code"}. Raises click.UsageError of `work`."""
     setup_logging(sys.stderr, human=True, level="WARNING")
     try:
         answer = work()
@@ -90,6 +90,8 @@ def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 
         answer = Answer({"error": str(error), "exit_code": error.exit_code}, [], error.exit_code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except click.UsageError:  # click tells it, with how the command is used
+        raise
     except Exception:
         getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
         return ExitCode.BUG

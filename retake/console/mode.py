@@ -7,8 +7,8 @@ from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.console.since import read_window
-from retake.degraded.mode import Mode
 from retake.operations.modes import SET_BY, ModePanel
+from retake.operations.port import OrderDone
 
 _TONES = (Tone.GOOD, Tone.WARN, Tone.BAD, Tone.BAD)
 
@@ -51,7 +51,7 @@ def set_mode(context: CommandContext, number: int, length: float | None, why: st
     """Set the mode by hand. It wins over the schedule and over what is set by itself, 0 too."""
     panel = ModePanel(context.operations)
     state = panel.set(number, length, why)
-    return _done("set", panel.mode(state), panel.document(state))
+    return _done(panel.changed("set", state))
 
 
 @console_command("auto")
@@ -59,14 +59,12 @@ def auto(context: CommandContext) -> Answer:
     """Leave the mode to the schedule and to the share of failed tries again."""
     panel = ModePanel(context.operations)
     state = panel.auto()
-    return _done("auto", panel.mode(state), panel.document(state))
+    return _done(panel.changed("auto", state))
 
 
 for each in (show_mode, set_mode, auto):
     command.add_command(each)
 
 
-def _done(verb: str, mode: Mode, document: dict[str, object]) -> Answer:
-    until = f", until {mode.until}" if mode.until else ""
-    what = f"mode {mode.mode} holds{until}: {mode.words}"
-    return Answer({**document, "done": verb, "what": what}, done_lines(what, "the next tick goes by it"))
+def _done(it: OrderDone) -> Answer:
+    return Answer(it.document, done_lines(it.what, it.then))

@@ -3,7 +3,7 @@
 from retake.console import consent
 from retake.console.answer import Answer, done_lines
 from retake.console.command_context import CommandContext
-from retake.operations.orders import Target, carry_out, plan_order, target
+from retake.operations.orders import Target, carry_out, loss, plan_order, target
 from retake.operations.port import Verb
 
 
@@ -15,7 +15,7 @@ def ordered(context: CommandContext, verb: Verb, text: str, *, yes: bool = True)
 def ordered_of(context: CommandContext, verb: Verb, meant: Target, *, yes: bool = True) -> Answer:
     """Do `verb` to what is meant. An order that does not fit is refused whoever is at work."""
     plan = plan_order(meant, verb)
-    if plan.lost:
-        consent.obtain(f"cancelling {meant.item_id} gives up {plan.lost}", yes=yes)
+    if lost := loss(meant, plan):
+        consent.obtain(lost, yes=yes)
     done = carry_out(context.operations, meant, plan)
     return Answer(done.document, done_lines(done.what, done.then, done.warning))

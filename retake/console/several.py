@@ -1,35 +1,18 @@
 """A command for several ids: each is handled as if it had been named alone, and has its own result."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from logging import getLogger
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
 
 from retake.console.answer import Answer, Block, Heading, Sentence, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import answered, command_of
-from retake.errors import RetakeError
-from retake.exit_codes import ExitCode, most_severe
+from retake.operations import several
+from retake.operations.several import Item
 
-_BY_SEVERITY = (
-    ExitCode.INTERRUPTED,
-    ExitCode.BUG,
-    ExitCode.CONFIG,
-    ExitCode.TRY_LATER,
-    ExitCode.FAILED,
-    ExitCode.BAD_STATE,
-    ExitCode.OK,
-)
-"""Of several results; a refusal weighs least, since nothing was changed."""
-
-
-class Item(NamedTuple):
-    """One thing to be done: which id, in which of the CHANNELS."""
-
-    name: str
-    channel: str | None
+__all__ = ["Item", "command_for_each", "each"]
 
 
 def command_for_each(
@@ -68,27 +51,13 @@ def command_for_each(
 
 def each(items: Sequence[Item], work: Callable[[Item], Answer]) -> Answer:
     """Do each, and return the results of all. An error ends one item only. After Ctrl-C the rest is not done."""
-    results: list[Mapping[str, Any]] = []
+    answers = several.each(items, work, _failed)
+    document = several.several_document(items, answers)
     blocks: list[Block] = []
-    stopped = False
-    for item in items:
-        try:
-            answer = _failed("not done: interrupted before it", ExitCode.INTERRUPTED) if stopped else work(item)
-        except RetakeError as error:
-            answer = _failed(str(error), error.exit_code)
-        except KeyboardInterrupt:
-            stopped = True
-            answer = _failed("interrupted by Ctrl-C; `status` says how it stands", ExitCode.INTERRUPTED)
-        except Exception:
-            getLogger("retake.console").exception("%s: this is a bug in Retake; nothing is lost", item.name)
-            answer = _failed("a bug in Retake; the traceback is in the log", ExitCode.BUG)
-        shown = f"{item.channel}: {item.name}" if item.channel else item.name
-        results.append({"id": item.name, "channel": item.channel, "exit_code": answer.exit_code, **answer.document})
-        blocks += [Heading(shown), *answer.blocks]
-    code = most_severe((result["exit_code"] for result in results), _BY_SEVERITY)
-    done = sum(result["exit_code"] == ExitCode.OK for result in results)
-    blocks.append(Heading(f"{done} of {len(results)} done." if results else "There is nothing to be done."))
-    return Answer({"results": results, "done": done, "exit_code": code}, blocks, code)
+    for item, answer in zip(items, answers, strict=True):
+        blocks += [Heading(f"{item.channel}: {item.name}" if item.channel else item.name), *answer.blocks]
+    blocks.append(Heading(f"{document['done']} of {len(items)} done." if items else "There is nothing to be done."))
+    return Answer(document, blocks, document["exit_code"])
 
 
 def _failed(message: str, exit_code: int) -> Answer:

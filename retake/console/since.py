@@ -1,12 +1,13 @@
 """Moments as people type them: "2d" ago, or a date."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import click
 
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_AGO = re.compile(rf"(\d{{1,6}}) ?({'|'.join(sorted(_UNITS, key=len, reverse=True))})")
+from retake.operations import words
+from retake.operations.words import LONGEST_WINDOW, read_length
+
+__all__ = ["LONGEST_WINDOW", "moment_of", "read_since", "read_window"]
 
 
 def read_since(
@@ -17,8 +18,8 @@ def read_since(
     text = (value or "").strip()
     if value is None:
         return None
-    if ago := _AGO.fullmatch(text):
-        return timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+    if (ago := read_length(text)) is not None:
+        return ago
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -32,19 +33,10 @@ def read_window(ctx: click.Context | None, param: click.Parameter | None, value:
     of click. Raises click.BadParameter."""
     if value is None:
         return None
-    length = _length(value.strip())
-    if length is None or not timedelta() < length <= LONGEST_WINDOW:
-        way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
-        raise click.BadParameter(f"{value.strip()!r} is no length of time; {way}.", ctx, param)
-    return length.total_seconds()
-
-
-LONGEST_WINDOW = timedelta(days=3650)
-
-
-def _length(text: str) -> timedelta | None:
-    found = _AGO.fullmatch(text)
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
+    try:
+        return words.read_window(value.strip())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None
 
 
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:

@@ -41,8 +41,9 @@ def command(context: CommandContext, days: int = 30, latest_day: datetime | None
     """
     if latest_day:
         return _corrected(context, latest_day, yes=yes)
-    document = as_document(spend_report(context.operations, days))
-    return Answer(document, _blocks(document, any(row["channel"] for row in document["today"]["pipelines"])))
+    report = spend_report(context.operations, days)
+    document = as_document(report, SHOWN if context.as_text else None)
+    return Answer(document, _blocks(document, report.number))
 
 
 def _corrected(context: CommandContext, latest_day: datetime, *, yes: bool) -> Answer:
@@ -54,8 +55,8 @@ def _corrected(context: CommandContext, latest_day: datetime, *, yes: bool) -> A
     return Answer(document, done_lines(document["what"], document["next"]))
 
 
-def _blocks(document: Mapping[str, Any], many: bool) -> list[Block]:
-    total = document["total"]
+def _blocks(document: Mapping[str, Any], generations: int) -> list[Block]:
+    total, many = document["total"], any(row["channel"] for row in document["today"]["pipelines"])
     blocks: list[Block] = [
         Heading(f"Paid since {document['since']}: {usd(total['usd'])} for {count(total['calls'], 'call')}"),
         Sentence(_today(document["today"])),
@@ -71,8 +72,7 @@ def _blocks(document: Mapping[str, Any], many: bool) -> list[Block]:
             Heading("By step"), _table("step", document["by_step"], {}),
             Heading("By generation"), _by_generation(document["by_generation"], many),
         ]  # fmt: skip
-        more = len(document["by_generation"]) - SHOWN
-        if more > 0:
+        if (more := generations - SHOWN) > 0:
             blocks.append(Sentence(f"and {more} more; --json has all of them", Tone.FAINT))
     return blocks
 

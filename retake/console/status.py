@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from retake.clock import stamp
 from retake.console import watch
 from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.exit_codes import ExitCode
-from retake.operations.breakers import breaker_states, open_breakers
-from retake.operations.status import PipelineStatus, as_document, caps_document, day_of, statuses
+from retake.operations.status import PipelineStatus, day_of, status_report
 from retake.operations.words import ago, code_of, moment, one_line, span, usd
 
 
@@ -21,23 +19,13 @@ def command(context: CommandContext) -> Answer:
 
     Takes no lease and changes nothing. Exits with 69 if a person is needed, and says what for.
     """
-    breakers = breaker_states(context.operations)
-    seen = statuses(context.operations, breakers)
-    now = context.clock.now()
-    healthy = not any(it.needs for it in seen)
-    shut = open_breakers(breakers, now)
-    document = {
-        "at": stamp(now),
-        "healthy": healthy,
-        "pipelines": [as_document(it, context.settings.workflow.daily_cap_usd) for it in seen],
-        "breakers": shut,
-        "caps": caps_document(seen),
-    }
+    found = status_report(context.operations, context.settings.workflow.daily_cap_usd)
+    seen, now = found.pipelines, found.at
     blocks = _many(seen, now) if len(seen) > 1 else _one(seen[0], now)
-    for it in shut:
+    for it in found.breakers:
         told = f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}"
         blocks.append(Sentence(told, Tone.WARN))
-    return Answer(document, blocks, ExitCode.OK if healthy else ExitCode.FAILED)
+    return Answer(found.document(), blocks, ExitCode.OK if found.healthy else ExitCode.FAILED)
 
 
 # --- one pipeline ---

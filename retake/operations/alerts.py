@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.alerts.board import Alert, Board
+from retake.alerts.board import ACKNOWLEDGED, Alert, Board
 from retake.alerts.delivery import Send, Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
@@ -16,7 +16,7 @@ from retake.alerts.store import BoardStore
 from retake.alerts.wording import fields
 from retake.clock import stamp
 from retake.operations.pipelines import Operations
-from retake.operations.port import Refusal
+from retake.operations.port import OrderDone, Refusal
 from retake.operations.reports import PeriodReport
 
 _ROUNDS = 3
@@ -83,6 +83,8 @@ class AlertPanel:
             alert = board.find(alert_id)
             if alert is None or not alert.active:
                 return board, False
+            if done == "acknowledged" and (alert.state, alert.acknowledged_by) == (ACKNOWLEDGED, by):
+                return board, True  # said twice, told once
             return step(board, alert, by, self._settings, self._clock.now()), True
 
         if not self._store.change(change):
@@ -161,9 +163,22 @@ class AlertPanel:
         board = self._store.read()
         return [_channel(it, board, self._environ) for it in self._settings.channels]
 
-    def document(self, alert: Alert) -> dict[str, Any]:
-        """Return the alert as JSON has it."""
-        return fields(alert, self._settings.web_url)
+    def document(self, alert: Alert, *, whole: bool = False) -> dict[str, Any]:
+        """Return the alert as JSON has it; `whole` is with what only `alerts show` tells."""
+        more = {"told": list(alert.told), "closed_at": alert.closed_at} if whole else {}
+        return {**fields(alert, self._settings.web_url), **more}
+
+    def list_document(self, *, ended: bool = False) -> dict[str, Any]:
+        """Return the alerts and the channels as JSON has them."""
+        return {"alerts": [self.document(it) for it in self.alerts(ended=ended)], "channels": self.channels()}
+
+
+def change_alert(panel: AlertPanel, verb: str, alert_id: str, by: str) -> OrderDone:
+    """Do what `verb` says, "ack" or "close", and return what was done. Raises Refusal."""
+    alert = panel.acknowledge(alert_id, by) if verb == "ack" else panel.close(alert_id, by)
+    how = f"acknowledged by {alert.acknowledged_by}" if verb == "ack" else "closed"
+    what = f"the alert {alert.id} is {how}"
+    return OrderDone({"done": verb, "what": what, "alert": panel.document(alert)}, what)
 
 
 def _channel(channel: AlertChannel, board: Board, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.operations.pipelines import Operations, Terms
-from retake.operations.port import Refusal
+from retake.operations.port import OrderDone, Refusal
+from retake.operations.words import span
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, decoded, within
 from retake.ticking.vendor_breakers import refusal, vendor_policy
 
@@ -133,6 +134,16 @@ class BreakerPanel:
         policy = self._policies.get(name, self._otherwise)
         breaker = Breaker(name, self._store, policy, clock=self._clock, owner=self._owner)
         return BreakerView(breaker, breaker.state(), self._clock.now())
+
+    def change(self, verb: str, name: str) -> OrderDone:
+        """Do what `verb` says, "probe" or "reset", and return what was done. Raises Refusal."""
+        if verb == "probe":
+            it, what = self.probe(name), f"one call is let through the breaker {name}"
+            then = "the next call, at the next tick, is the one; its result decides"
+        else:
+            it, what = self.reset(name), f"the breaker {name} is closed"
+            then = f"{it.policy.failures} failures within {span(it.policy.window_s)} open it again"
+        return OrderDone({"done": verb, "what": what, "next": then, "breaker": it.document()}, what, then)
 
     def probe(self, name: str) -> BreakerView:
         """Let one call through an open breaker. Raises Refusal."""

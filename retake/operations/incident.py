@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.clock import stamp
-from retake.operations.events import OPERATOR, STEP_DONE
+from retake.operations.events import BY_HAND, STEP_DONE
 from retake.operations.timeline import HANDED_OVER, TAKEN_BY_HAND, TimelineEntry
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
@@ -180,7 +180,7 @@ def _action(entry: TimelineEntry) -> str:
     if entry.kind == CHANGED and entry.status:
         told = _BY_STATUS.get((entry.status, bool(entry.error)), "")
         return told or ("" if entry.what in _PLAIN else entry.what)
-    return entry.what if entry.actor == OPERATOR else ""
+    return entry.what if entry.actor in BY_HAND else ""
 
 
 def as_document(outage: Outage, until: datetime) -> dict[str, Any]:

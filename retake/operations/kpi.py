@@ -1,7 +1,7 @@
 """The figures of all pipelines that are looked at together: from each ledger, with snapshots at the bucket's root."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from logging import getLogger
@@ -44,12 +44,20 @@ class KpiReport(NamedTuple):
 
 
 class KpiReader:
-    """Counts runs, and takes snapshots when it is time. One object may be kept as long as the process lives."""
+    """Counts runs, and takes snapshots when it is time; with `read_only` they stay in memory. One object may be kept as
+    long as the process lives. `progress` is as for `RunSource`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(
+        self,
+        operations: Operations,
+        *,
+        read_only: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self._operations, self._progress = operations, progress
         self._terms = operations.terms.kpi
-        self._snapshots = KpiSnapshots(operations.bucket, operations.clock, every_s=self._terms.snapshot_seconds)
+        every_s = self._terms.snapshot_seconds
+        self._snapshots = KpiSnapshots(operations.bucket, operations.clock, every_s=every_s, read_only=read_only)
 
     def report(
         self, window_s: float | None = None, *, until: datetime | None = None, rebuild: bool = False
@@ -59,9 +67,7 @@ class KpiReader:
         With `rebuild` everything is counted anew, and the snapshots are replaced. Raises SettingsError, StateError and
         StorageError where a ledger cannot be read.
         """
-        counted = tuple(
-            self._snapshots.counted(name, source, rebuild=rebuild) for name, source in _ledgers(self._operations)
-        )
+        counted = tuple(self._snapshots.counted(name, source, rebuild=rebuild) for name, source in self._ledgers())
         stopped, now = _stopped(self._operations), until or self._operations.clock.now()
         return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
@@ -75,24 +81,37 @@ class KpiReader:
 
         Raises as `report`.
         """
-        operations, report = self._operations, report or self.report()
-        books = self._snapshots.counted("caps", DayBooks(operations.bucket))
-        totals = _added(it.totals() for it in (*report.counted, books))
+        report = report or self.report()
+        books = self._snapshots.counted("caps", DayBooks(self._operations.bucket))
+        return self._rendered(_added(it.totals() for it in (*report.counted, books)), report.figures)
+
+    def levels(self) -> str:
+        """Return the metrics that need no runs to be counted: dead letters, alerts, breakers, the mode. Raises as
+        `report`."""
+        return self._rendered({}, Figures(self._operations.clock.now(), self._terms.window_seconds, ()))
+
+    def _rendered(self, totals: Mapping[Cell, int], figures: Figures) -> str:
+        operations = self._operations
         now, states = operations.clock.now(), breaker_states(operations)
         not_closed = {it["name"] for it in open_breakers(states, now)}
-        letters = {it.name: DeadLetters(it.bucket, operations.clock).count() for it in operations.pipelines}
+        letters = {
+            it.name: DeadLetters(it.bucket, operations.clock, counted=True).count() for it in operations.pipelines
+        }
         breakers = {name: name in not_closed for name in states}
         active = [
             it.level for it in BoardStore(operations.bucket, operations.clock).read().alerts.values() if it.active
         ]
         alerts, panel = {level: active.count(level) for level in LEVELS}, ModePanel(operations)
         mode = panel.mode(panel.state()).mode
-        return render(Metrics(totals, report.figures, letters, breakers, alerts, mode))
+        return render(Metrics(totals, figures, letters, breakers, alerts, mode))
 
     def write_textfile(self, report: KpiReport | None = None) -> None:
         """Replace `KPI.textfile`, if there is one. `report` is as in `metrics`. Raises as `report`."""
         if self._terms.textfile:
             replace_file(self._terms.textfile, self.metrics(report).encode(), "the metrics")
+
+    def _ledgers(self) -> Iterator[tuple[str, Source]]:
+        return ((name, RunSource(history, self._progress)) for name, history in histories(self._operations))
 
     def _report(
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
@@ -124,8 +143,10 @@ def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
         yield "root", open_history(None, operations.bucket, clock)
 
 
-def _ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
-    return ((name, RunSource(history)) for name, history in histories(operations))
+def counted_ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
+    """Yield all that snapshots are taken of, by the names of the snapshots: each ledger, and the books of the days."""
+    yield from ((name, RunSource(history)) for name, history in histories(operations))
+    yield "caps", DayBooks(operations.bucket)
 
 
 def _stopped(operations: Operations) -> list[str]:

@@ -82,7 +82,7 @@ def _of_documents(operations: Operations) -> Iterator[MetError]:
 
 def _of_letters(operations: Operations, limit: int) -> Iterator[MetError]:
     for pipeline in operations.pipelines:
-        for letter in DeadLetters(pipeline.bucket, operations.clock).list(limit):
+        for letter in DeadLetters(pipeline.bucket, operations.clock, counted=True).list(limit):
             if letter.error:
                 yield _met(letter.error, pipeline.name)
 

@@ -6,10 +6,11 @@ from retake.bucket import Bucket
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError, RunError
 from retake.operations.bills import calls_of, total_usd
+from retake.operations.paging import Pages, paged
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
 from retake.operations.words import usd
-from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, NoSuchLetter
+from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, LetterFolder, NoSuchLetter
 
 _MOST, _REQUEUABLE = 10_000, ("failed", "cancelled")
 
@@ -62,6 +63,11 @@ class LetterView(NamedTuple):
         return f"{', '.join(self.letter.files) or 'its report'}{results}"
 
     @property
+    def loss(self) -> str:
+        """What the operator must agree to before it is dropped, a sentence; "" for nothing."""
+        return f"dropping {self.letter.id} loses for good: {self.lost}" if self.lost else ""
+
+    @property
     def _at(self) -> float:
         return self.letter.failed_at.timestamp() if self.letter.failed_at else 0.0
 
@@ -72,6 +78,12 @@ class LetterView(NamedTuple):
         except RetakeError as error:
             return f"not now: {error}", False
         return (f"possible; {then}", True) if then else ("not possible: its document is not there", False)
+
+    def drop(self) -> dict[str, Any]:
+        """Remove it for good, and return what was done as JSON has it. Raises Refusal, LeaseHeld."""
+        files, lost = self.files, self.lost
+        what = self.pipeline.carry_out(ItemOrder(Verb.DROP, self.letter.id)).what
+        return {"done": "drop", "generation_id": self.letter.id, "what": what, "files": files, "lost": lost}
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -96,16 +108,43 @@ def list_letters(operations: Operations, limit: int) -> list[LetterView]:
     found = [
         LetterView(pipeline, letter)
         for pipeline in operations.pipelines
-        for letter in DeadLetters(pipeline.bucket, operations.clock).list(limit)
+        for letter in DeadLetters(pipeline.bucket, operations.clock, counted=True).list(limit)
     ]
     return sorted(found, key=lambda it: it._at, reverse=True)[:limit]
+
+
+class LettersPage(NamedTuple):
+    """A page of the dead letters."""
+
+    letters: list[LetterView]
+    at: Pages
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"dead_letters": [it.document() for it in self.letters], **self.at._asdict()}
+
+
+def letters_page(operations: Operations, page: int, size: int) -> LettersPage:
+    """Return a page of the dead letters, the newest first. Only the reports of this page are read."""
+
+    def folders(pipeline: OperatedPipeline) -> list[tuple[LetterFolder, DeadLetters, OperatedPipeline]]:
+        letters = DeadLetters(pipeline.bucket, operations.clock, counted=True)
+        return [(folder, letters, pipeline) for folder in letters.folders()]
+
+    found = [it for each in operations.each(folders) for it in each]
+    shown, at = paged(sorted(found, key=lambda it: it[0][:2], reverse=True), page, size)
+    order = {id(pipeline): number for number, pipeline in enumerate(operations.pipelines)}
+    views = [LetterView(of, letters.of(it)) for it, letters, of in sorted(shown, key=lambda it: order[id(it[2])])]
+    return LettersPage(sorted(views, key=lambda it: it._at, reverse=True), at)
 
 
 def requeuable(operations: Operations) -> list[LetterView]:
     """Return the failed and cancelled items, by pipeline, the oldest first."""
     found: list[LetterView] = []
     for pipeline in operations.pipelines:
-        letters = [LetterView(pipeline, it) for it in DeadLetters(pipeline.bucket, operations.clock).list(_MOST)]
+        letters = [
+            LetterView(pipeline, it) for it in DeadLetters(pipeline.bucket, operations.clock, counted=True).list(_MOST)
+        ]
         found += sorted((it for it in letters if it.how in _REQUEUABLE), key=lambda it: (it._at, it.letter.id))
     return found
 

@@ -8,6 +8,7 @@ from retake.degraded.mode import FULL, Hand, Mode, ModeState, mode_at, robots
 from retake.degraded.store import ModeStore
 from retake.errors import StateError
 from retake.operations.pipelines import Operations
+from retake.operations.port import OrderDone
 
 SET_BY = {
     "default": "nobody: it is the normal one",
@@ -56,6 +57,13 @@ class ModePanel:
     def auto(self) -> ModeState:
         """Leave the mode to the schedule and to the share of failed tries."""
         return self._store.change(lambda state: state._replace(hand=None))
+
+    def changed(self, verb: str, state: ModeState) -> OrderDone:
+        """Return what was done: `verb` is "set" or "auto", `state` what it returned."""
+        mode = self.mode(state)
+        until = f", until {mode.until}" if mode.until else ""
+        what = f"mode {mode.mode} holds{until}: {mode.words}"
+        return OrderDone({**self.document(state), "done": verb, "what": what}, what, "the next tick goes by it")
 
     def document(self, state: ModeState) -> dict[str, Any]:
         """Return how it stands, as JSON has it."""

@@ -4,14 +4,13 @@ An item of a pipeline is acted on through the pipeline. A run that is no pipelin
 ledger) is queued again or cancelled on the ledger itself.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from retake.errors import RunError
-from retake.operations.events import OPERATOR
 from retake.operations.letters import letter_of
 from retake.operations.lookup import Found, find
 from retake.operations.pipelines import Operations
-from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, OrderResult, Refusal, Verb
+from retake.operations.port import ItemOrder, OperatedPipeline, OrderDone, OrderPlan, OrderResult, Refusal, Verb
 from retake.operations.status import run_document
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
@@ -26,15 +25,6 @@ class Target(NamedTuple):
 
     def order(self, verb: Verb, step: str | None = None) -> ItemOrder:
         return ItemOrder(verb, str(self.item_id), self.run, step)
-
-
-class OrderDone(NamedTuple):
-    """What was done: as JSON has it, and in words."""
-
-    document: dict[str, Any]
-    what: str
-    then: str = ""
-    warning: str = ""
 
 
 def target(operations: Operations, text: str) -> Target:
@@ -77,6 +67,13 @@ def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
     return OrderPlan(ItemOrder(verb, run.task_id, run))
 
 
+def loss(meant: Target, plan: OrderPlan) -> str:
+    """Return what the operator must agree to before a CANCEL, a sentence; "" for nothing."""
+    if plan.order.verb is not Verb.CANCEL or not plan.lost:
+        return ""
+    return f"cancelling {meant.item_id} gives up {plan.lost}"
+
+
 def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:
     """Carry out what was planned and agreed to. Raises Refusal, LeaseHeld."""
     if meant.item_id is not None:
@@ -106,14 +103,14 @@ def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run
     key = f"{failed.idempotency_key}+retry"
     if going and going[-1].idempotency_key != key:
         raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being retried already: {going[-1].run_id}")
-    new = ledger.create_for_task(failed.task_id, key, actor=OPERATOR, pipeline=failed.pipeline)
+    new = ledger.create_for_task(failed.task_id, key, actor=operations.actor, pipeline=failed.pipeline)
     what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
     document = {"done": "retry", "run": run_document(new), "what": what, "next_tick": None}
     return OrderDone(document, what, f"a worker of {failed.pipeline} claims it")
 
 
 def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> OrderDone:
-    ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=OPERATOR)
+    ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=operations.actor)
     what = f"{run.run_id} of {run.pipeline} is cancelled"
     worker = f"the worker {run.worker}, who has it, learns of it at its next sign of life, and saves nothing more"
     document = {"done": "cancel", "run": run_document(ended), "what": what, "next_tick": None}

@@ -2,18 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.degraded.settings import ModeSettings
+from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
+from retake.runs.listing import BucketListing, RunListing, open_listing
 from retake.settings.shared import BreakerSettings, KpiSettings
 
 _T = TypeVar("_T")
+
+
+Listings = Sequence[tuple[OperatedPipeline, RunListing]]
+"""The listing of each ledger, with the first of the pipelines that write to it."""
 
 
 class Terms(NamedTuple):
@@ -34,7 +41,8 @@ class Terms(NamedTuple):
 class Operations:
     """The pipelines that an operator looks at, or acts on. Nothing here takes a lease or writes.
 
-    `bucket` is all of the bucket, `named` whether the operator named the one pipeline in `pipelines`.
+    `bucket` is all of the bucket, `named` whether the operator named the one pipeline in `pipelines`, `actor` by which
+    name the ledger knows the operator.
     """
 
     def __init__(
@@ -46,6 +54,7 @@ class Operations:
         caps: Caps,
         terms: Terms,
         named: bool = False,
+        actor: str = OPERATOR,
     ) -> None:
         self.pipelines = pipelines
         self.bucket = bucket
@@ -53,11 +62,13 @@ class Operations:
         self.caps = caps
         self.terms = terms
         self.named = named
+        self.actor = actor
         self._databases: dict[str, Ledger] = {}
 
     def of(self, pipelines: Sequence[OperatedPipeline], *, terms: Terms | None = None, named: bool) -> "Operations":
         """Return the same with other pipelines."""
-        return Operations(pipelines, self.bucket, self.clock, caps=self.caps, terms=terms or self.terms, named=named)
+        terms, actor = terms or self.terms, self.actor
+        return Operations(pipelines, self.bucket, self.clock, caps=self.caps, terms=terms, named=named, actor=actor)
 
     def label(self, pipeline: OperatedPipeline) -> str | None:
         """Return the name of a pipeline that is none of the channels, where it is shown beside others or was named."""
@@ -67,14 +78,37 @@ class Operations:
         """Return the URL of the ledger of the pipeline's runs; None: they are in its part of the bucket."""
         return self.terms.ledgers.get(pipeline.name, self.terms.ledger_url)
 
+    def ledger_name(self, pipeline: OperatedPipeline) -> str:
+        """Return what tells the ledger of the pipeline's runs from the others."""
+        return self.ledger_url(pipeline) or f"in the part of {pipeline.name}"
+
     def ledger(self, pipeline: OperatedPipeline) -> Ledger:
         """Return the ledger of the pipeline's runs, for reading. Raises SettingsError, StorageError."""
         url = self.ledger_url(pipeline)
         if url is None:
             return open_ledger(None, pipeline.bucket, self.clock, read_only=True)
         if url not in self._databases:
-            self._databases[url] = open_ledger(url, self.bucket, self.clock, read_only=True)
+            ledger = open_ledger(url, self.bucket, self.clock, read_only=True)
+            if not url.startswith("sqlite:") or Path(url.removeprefix("sqlite:")).exists():
+                self._databases[url] = ledger  # one that is not there yet is empty, but not for ever
+            return ledger
         return self._databases[url]
+
+    def listings(self, before: Listings = ()) -> Listings:
+        """Return the listing of each ledger with the first of the pipelines that write to it, as they are now. `before`
+        are earlier ones, of which those in buckets read only what is new. Raises as `ledger`."""
+        known = {it.name: listing for it, listing in before}
+
+        def one(pipeline: OperatedPipeline) -> tuple[OperatedPipeline, RunListing]:
+            listing = known.get(pipeline.name)
+            if isinstance(listing, BucketListing):
+                return pipeline, listing.renewed()
+            listing = open_listing(self.ledger_url(pipeline), pipeline.bucket)
+            if isinstance(listing, BucketListing):
+                listing.read()
+            return pipeline, listing
+
+        return self.each(one, self.writers())
 
     def ledgers(self) -> list[tuple[OperatedPipeline, Ledger]]:
         """Return each ledger with the first of the pipelines that write to it."""
@@ -84,16 +118,26 @@ class Operations:
         """Return the first of the pipelines that write to each ledger."""
         found: dict[str, OperatedPipeline] = {}
         for pipeline in self.pipelines:
-            found.setdefault(self.ledger_url(pipeline) or f"in the part of {pipeline.name}", pipeline)
+            found.setdefault(self.ledger_name(pipeline), pipeline)
         return [*found.values()]
+
+    @property
+    def _near(self) -> bool:
+        """Whether everything is on a disk of this machine."""
+        urls = [self.bucket.url, *filter(None, map(self.ledger_url, self.pipelines))]
+        return all(url.startswith(("file:", "sqlite:")) for url in urls)
 
     def writable_ledger(self, pipeline: OperatedPipeline) -> Ledger:
         """Return the same ledger for writing."""
         return open_ledger(self.ledger_url(pipeline), pipeline.leasable(), self.clock)
 
-    def each(self, work: Callable[[OperatedPipeline], _T]) -> list[_T]:
-        """Return what `work` returns for each pipeline, several at a time."""
-        if len(self.pipelines) == 1:
-            return [work(self.pipelines[0])]
+    def each(
+        self, work: Callable[[OperatedPipeline], _T], pipelines: Sequence[OperatedPipeline] | None = None
+    ) -> list[_T]:
+        """Return what `work` returns for each of the pipelines, several at a time where answers come from afar. Reading
+        a directory is work for the interpreter: threads would only wait for each other."""
+        pipelines = self.pipelines if pipelines is None else pipelines
+        if len(pipelines) == 1 or self._near:
+            return [work(it) for it in pipelines]
         with ThreadPoolExecutor(self.terms.concurrency) as pool:
-            return list(pool.map(work, self.pipelines))
+            return list(pool.map(work, pipelines))

@@ -7,15 +7,19 @@ a dashboard) knows nothing else of them.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from retake.bucket import Bucket, Entry
 from retake.errors import ErrorRecord, RetakeError, StateError
 from retake.exit_codes import ExitCode
 from retake.operations.attempts import StepAttempt
+from retake.operations.bills import PaidSums
 from retake.operations.finding import Finding
 from retake.paid.caps import Known, Today
 from retake.runs.run import Run
+
+if TYPE_CHECKING:
+    from retake.checking import Examination
 
 
 class Refusal(RetakeError):
@@ -60,6 +64,15 @@ class OrderResult(NamedTuple):
     next_tick: str = ""  # what the next tick does, a sentence
     warning: str = ""
     status: str | None = None  # of the item, as the pipeline's document has it
+
+
+class OrderDone(NamedTuple):
+    """What was done: as JSON has it, and in words."""
+
+    document: dict[str, Any]
+    what: str
+    then: str = ""
+    warning: str = ""
 
 
 class Waiting(NamedTuple):
@@ -118,12 +131,26 @@ class Bill(NamedTuple):
     calls: list[dict[str, Any]]
 
 
+class PaidMonth(NamedTuple):
+    """Bills whose sums are known without reading them."""
+
+    number: int
+    by_day: Mapping[str, PaidSums]  # not empty
+    by_step: Mapping[str, PaidSums]
+    bills: Callable[[], list[Bill]]  # reads them; raises StateError, StorageError
+
+    @property
+    def last_day(self) -> str:
+        return max(self.by_day)
+
+
 class PaidWork(NamedTuple):
     """What a pipeline has paid for."""
 
     bills: list[Bill]
     known: Known  # what its document says of the day
     today: Today | None = None  # the day, where it keeps a book of its own
+    months: Sequence[PaidMonth] = ()  # further bills, all of whose calls are of the days asked for
 
 
 class OperatedPipeline(Protocol):
@@ -135,6 +162,7 @@ class OperatedPipeline(Protocol):
     name: str  # as its runs have it: "story", "story/CHANNEL"
     channel: str | None
     bucket: Bucket  # its part of the bucket
+    prefix: str  # of that part; "" or ending in "/"
     lease_name: str | None  # None: its items are locked one by one, and no tick works on them
     recovered_by: Mapping[str, frozenset[str]]  # by step: the steps whose result shows that it works again
     vendors: Mapping[str, str]  # by step: the vendor it calls, as people know it
@@ -162,11 +190,16 @@ class OperatedPipeline(Protocol):
         ...
 
     def paid_since(self, day: str) -> PaidWork:
-        """Return the bills that may have calls counted on `day` or later."""
+        """Return the bills that may have calls counted on `day` or later; each is in `bills` or in one of `months`."""
         ...
 
     def check(self) -> Iterator[Finding]:
         """Yield what a check of its documents finds. Raises nothing."""
+        ...
+
+    def examinations(self) -> "Sequence[Examination]":
+        """Return what `retake check` looks at of its documents, files and rows; not its ledger. Their views are of the
+        whole bucket, and so are the keys that they know."""
         ...
 
     def plan(self, order: ItemOrder) -> OrderPlan:

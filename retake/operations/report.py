@@ -1,7 +1,7 @@
 """The incident report of a run as data (docs/protocol.md, section "Incident analysis")."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from retake.operations.bills import total_usd, unsure
 from retake.operations.incident import TARGET_S, Incident, incident
 from retake.operations.incident import as_document as outage_document
 from retake.operations.lookup import Found, find
-from retake.operations.pipelines import Operations
+from retake.operations.pipelines import Listings, Operations
 from retake.operations.port import Evidence
 from retake.operations.recommendations import recommendations
 from retake.operations.status import run_document
@@ -60,9 +60,9 @@ class Report(NamedTuple):
     now: datetime
 
 
-def history(operations: Operations, text: str) -> History:
-    """Return what is on record of the run or item that `text` names. Raises RunError."""
-    found = find(operations, text)
+def history(operations: Operations, text: str, listings: Callable[[], Listings] | None = None) -> History:
+    """Return what is on record of the run or item that `text` names; `listings` are for `find`. Raises RunError."""
+    found = find(operations, text, listings)
     entries = timeline.timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
     own = found.runs[-1].pipeline == found.pipeline.name
     return History(found, entries, found.pipeline.evidence(found.item_id) if own else NO_EVIDENCE)

@@ -84,7 +84,7 @@ def make_report(operations: Operations, kind: str, now: datetime) -> PeriodRepor
         _figures(reader.report(length.total_seconds(), until=until).figures, since, until, usd_spent, alerts)
         for (since, until), usd_spent in zip(periods, spent, strict=True)
     ]
-    letters = sum(DeadLetters(it.bucket, operations.clock).count() for it in operations.pipelines)
+    letters = sum(DeadLetters(it.bucket, operations.clock, counted=True).count() for it in operations.pipelines)
     active = tuple(it for it in board.alerts.values() if it.active)
     return PeriodReport(kind, found[0], found[1] if found[1:] else None, letters, active)
 
@@ -115,7 +115,7 @@ def _figures(
 def _spent(operations: Operations, periods: list[tuple[datetime, datetime]], now: datetime) -> list[float]:
     """What each period cost, by when the calls were requested."""
     days = ceil((now - periods[-1][0]) / timedelta(days=1)) + 1
-    calls = [call for _, bill in spend_report(operations, days).bills for call in bill.calls]
+    calls = [call for _, bill in spend_report(operations, days).newest() for call in bill.calls]
     dated = [(moment, call) for call in calls if (moment := read_moment(call.get("requested_at_utc")))]
     return [total_usd(call for moment, call in dated if since <= moment < until) for since, until in periods]
 

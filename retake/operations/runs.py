@@ -48,7 +48,7 @@ def list_runs(operations: Operations, wanted: RunFilter, limit: int) -> RunList:
     """Return the runs that fit, at most `limit`. Raises StorageError."""
     found = [run for _, ledger in operations.ledgers() for run in _matching(ledger, wanted, limit)]
     runs = sorted(found, key=lambda run: (run.updated_at, run.run_id), reverse=True)[:limit]
-    return RunList(runs, _steps(operations, runs))
+    return RunList(runs, steps_of(operations, runs))
 
 
 def _is_code(wanted: str, code: str | None) -> bool:
@@ -70,8 +70,8 @@ def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
         reach = min(4 * reach, _FURTHEST)
 
 
-def _steps(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:
-    """At which attempt the runs under way are, as far as their pipelines' documents tell."""
+def steps_of(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:
+    """Return at which attempt the runs under way are, as far as their pipelines' documents tell."""
     going: dict[str, list[Run]] = {}
     for run in runs:
         if not run.ended:

@@ -1,13 +1,14 @@
 """What was paid: by day, by step and by item; what is left of the caps; which day is the latest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 
-from retake.operations.bills import Call, total_usd, unsure
+from retake.operations.bills import Call, PaidSums, added, day_of, step_of, sums_document
 from retake.operations.pipelines import Operations
-from retake.operations.port import Bill, OperatedPipeline, Refusal
-from retake.operations.words import read_moment, usd
+from retake.operations.port import Bill, OperatedPipeline, PaidMonth, PaidWork, Refusal
+from retake.operations.words import usd
 from retake.paid.caps import DayBook, Today
 
 
@@ -18,6 +19,34 @@ class SpendReport(NamedTuple):
     bills: list[tuple[str | None, Bill]]  # with the channel; only calls counted since then
     today: list[tuple[str | None, Today]]
     own: tuple[Today, ...] = ()  # of the pipelines whose day is a book of their own, beside others
+    months: Sequence[tuple[str | None, PaidMonth]] = ()  # further bills, with the channel
+
+    @property
+    def number(self) -> int:
+        """How many bills there are."""
+        return len(self.bills) + sum(month.number for _, month in self.months)
+
+    def newest(self) -> Iterator[tuple[str | None, Bill]]:
+        """Yield all bills, the newest first. A month is read once it may have the next: raises StateError,
+        StorageError."""
+        order = {channel: -number for number, (channel, _) in enumerate(self.today)}
+
+        def place(it: tuple[str | None, Bill]) -> tuple[str, str, int]:
+            channel, bill = it
+            return max(map(day_of, bill.calls)), bill.item_id, order.get(channel, 0)
+
+        found = self.bills[::-1]
+        found.sort(key=place)
+        months = sorted(self.months, key=lambda it: it[1].last_day)
+        while found or months:
+            last = months[-1][1].last_day if months else ""
+            if months and (not found or place(found[-1])[0] <= last):
+                while months and months[-1][1].last_day == last:
+                    channel, month = months.pop()
+                    found += [(channel, bill) for bill in month.bills()]
+                found.sort(key=place)
+            else:
+                yield found.pop()
 
 
 def spend_report(operations: Operations, days: int) -> SpendReport:
@@ -25,67 +54,56 @@ def spend_report(operations: Operations, days: int) -> SpendReport:
     first = (operations.clock.now().astimezone(UTC) - timedelta(days=days - 1)).strftime("%Y-%m-%d")
     today = operations.caps.today("")
 
-    def one(pipeline: OperatedPipeline) -> tuple[list[Bill], Today, bool]:
-        bills, known, own = pipeline.paid_since(first)
-        cut = (bill._replace(calls=[call for call in bill.calls if day_of(call) >= first]) for bill in bills)
-        return [bill for bill in cut if bill.calls], own or today.seen_by(pipeline.name, known), own is not None
+    def one(pipeline: OperatedPipeline) -> tuple[PaidWork, Today]:
+        paid = pipeline.paid_since(first)
+        cut = (bill._replace(calls=[call for call in bill.calls if day_of(call) >= first]) for bill in paid.bills)
+        seen = paid.today or today.seen_by(pipeline.name, paid.known)
+        return paid._replace(bills=[bill for bill in cut if bill.calls]), seen
 
     found = [*zip([it.channel for it in operations.pipelines], operations.each(one), strict=True)]
-    bills = [(channel, bill) for channel, (bills, _, _) in found for bill in bills]
-    shared = [(channel, seen) for channel, (_, seen, own) in found if not own]
-    others = [seen for _, (_, seen, own) in found if own]
-    return (
-        SpendReport(first, bills, shared, tuple(others)) if shared else SpendReport(first, bills, [(None, others[0])])
-    )
-
-
-def day_of(call: Call) -> str:
-    """Return the day (UTC) on which the call counts: the one on which it was requested, or a later one that was the
-    latest on record; "" where the record does not say."""
-    if isinstance(counted := call.get("counted_on"), str):
-        return counted
-    asked = read_moment(call.get("requested_at_utc"))
-    return asked.strftime("%Y-%m-%d") if asked else ""
+    bills = [(channel, bill) for channel, (paid, _) in found for bill in paid.bills]
+    months = [(channel, month) for channel, (paid, _) in found for month in paid.months]
+    shared = [(channel, seen) for channel, (paid, seen) in found if paid.today is None]
+    others = [seen for _, (paid, seen) in found if paid.today is not None]
+    if not shared:
+        return SpendReport(first, bills, [(None, others[0])], months=months)
+    return SpendReport(first, bills, shared, tuple(others), months)
 
 
 # --- as data ----------------------------------------------------------------------------------------------------------
 
 
-def as_document(report: SpendReport) -> dict[str, Any]:
-    """Return the report as JSON has it."""
+def as_document(report: SpendReport, newest: int | None = None) -> dict[str, Any]:
+    """Return the report as JSON has it; of the bills only so many of the newest, if that is given, which spares reading
+    the others. Raises StateError, StorageError."""
     calls = [call for _, bill in report.bills for call in bill.calls]
-    days, steps = _grouped(calls, day_of), _grouped(calls, lambda call: str(call.get("step") or ""))
-    newest = sorted(report.bills, key=lambda it: (max(map(day_of, it[1].calls)), it[1].item_id), reverse=True)
+    days = _grouped(calls, day_of, [month.by_day for _, month in report.months])
+    steps = _grouped(calls, step_of, [month.by_step for _, month in report.months])
     return {
         "since": report.since,
-        "total": _sums(calls),
+        "total": sums_document(calls, added(further for _, further in days.values())),
         "today": _day_document(report.today, report.own),
-        "by_day": [{"day": day, **_sums(days[day])} for day in sorted(days, reverse=True)],
-        "by_step": [{"step": step, **_sums(found)} for step, found in sorted(steps.items())],
+        "by_day": [{"day": day, **sums_document(*days[day])} for day in sorted(days, reverse=True)],
+        "by_step": [{"step": step, **sums_document(*found)} for step, found in sorted(steps.items())],
         "by_generation": [
-            {"channel": channel, "generation_id": bill.item_id, "outcome": bill.outcome, **_sums(bill.calls)}
-            for channel, bill in newest
+            {"channel": channel, "generation_id": bill.item_id, "outcome": bill.outcome, **sums_document(bill.calls)}
+            for channel, bill in islice(report.newest(), newest)
         ],
     }
 
 
-def _grouped(calls: Iterable[Call], key: Callable[[Call], str]) -> dict[str, list[Call]]:
+def _grouped(
+    calls: Iterable[Call], key: Callable[[Call], str], further: Iterable[Mapping[str, PaidSums]]
+) -> dict[str, tuple[list[Call], PaidSums]]:
+    """Return the calls, and the sums of further ones, by their keys."""
     groups: dict[str, list[Call]] = {}
     for call in calls:
         groups.setdefault(key(call), []).append(call)
-    return groups
-
-
-def _sums(calls: Iterable[Call]) -> dict[str, Any]:
-    calls = list(calls)
-    doubtful = unsure(calls)
-    return {
-        "calls": len(calls),
-        "usd": total_usd(calls),
-        "unsure_calls": len(doubtful),
-        "unsure_usd": total_usd(doubtful),
-        "possible_duplicates": sum(bool(call.get("possible_duplicate")) for call in calls),
-    }
+    sums: dict[str, list[PaidSums]] = {}
+    for month in further:
+        for name, it in month.items():
+            sums.setdefault(name, []).append(it)
+    return {name: (groups.get(name, []), added(sums.get(name, ()))) for name in {**groups, **sums}}
 
 
 def _day_document(today: list[tuple[str | None, Today]], own: tuple[Today, ...]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from retake.alerts.store import BoardStore
 from retake.bucket import Holder
 from retake.clock import stamp
 from retake.errors import RetakeError, StateError
-from retake.operations.breakers import BreakerStates, vendor_off
+from retake.operations.breakers import BreakerStates, breaker_states, open_breakers, vendor_off
 from retake.operations.modes import mode_notes
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, PipelineState
 from retake.paid.caps import Sums, Today
-from retake.retrying.dead_letters import DEAD_LETTERS
+from retake.retrying.dead_letters import DeadLetters
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
 
@@ -53,6 +53,38 @@ class PipelineStatus(NamedTuple):
     def sums(self) -> Sums | None:
         """What the pipeline has spent today. None: not known, for its document may know more than the book."""
         return self.today.sums if self.today and self.state.readable else None
+
+
+class StatusReport(NamedTuple):
+    """How everything stands."""
+
+    at: datetime
+    pipelines: list[PipelineStatus]
+    breakers: list[dict[str, Any]]  # those that are not closed
+    cap_usd: float | None  # of a day, for the pipelines that share the day's book
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no person is needed."""
+        return not any(it.needs for it in self.pipelines)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "at": stamp(self.at),
+            "healthy": self.healthy,
+            "pipelines": [as_document(it, self.cap_usd) for it in self.pipelines],
+            "breakers": self.breakers,
+            "caps": caps_document(self.pipelines),
+        }
+
+
+def status_report(operations: Operations, cap_usd: float | None) -> StatusReport:
+    """Return how everything stands; `cap_usd` is the cap of a day. Raises SettingsError, StorageError."""
+    breakers = breaker_states(operations)
+    seen = statuses(operations, breakers)
+    now = operations.clock.now()
+    return StatusReport(now, seen, open_breakers(breakers, now), cap_usd)
 
 
 def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineStatus]:
@@ -101,7 +133,7 @@ def _status(
 ) -> PipelineStatus:
     state = pipeline.state(today, off)
     holder = pipeline.bucket.holder(pipeline.lease_name) if pipeline.lease_name else None
-    letters = [entry for entry in pipeline.bucket.list(DEAD_LETTERS) if entry.key.endswith("/report.json")]
+    letters = DeadLetters(pipeline.bucket, operations.clock, counted=True).count(reported=True)
     counts, last, away = _runs(operations, pipeline, ended)
     next_tick = state.next_tick
     if holder:
@@ -112,7 +144,7 @@ def _status(
         pipeline.lease_name is not None,
         state,
         holder,
-        len(letters),
+        letters,
         counts,
         last,
         next_tick,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from retake.clock import stamp
 from retake.errors import ErrorRecord
 from retake.operations.attempts import of_failure
-from retake.operations.events import OPERATOR, STEP_DONE
+from retake.operations.events import BY_HAND, STEP_DONE
 from retake.operations.words import code_of, one_line, read_moment
 from retake.runs.run import CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
@@ -19,7 +19,7 @@ class TimelineEntry(NamedTuple):
     at: datetime
     run_id: str
     what: str
-    actor: str  # "cron", "operator", "recovery", "worker"
+    actor: str  # "cron", "operator", "web", "recovery", "worker"
     attempt: int | None  # of a transition: how often the run was taken up
     kind: str  # of the event
     status: str | None = None  # which the run came to, of a transition
@@ -100,7 +100,7 @@ _CHANGES: Mapping[tuple[str | None, str], str] = {
     (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
 }
 
-_BY_HAND: Mapping[tuple[str | None, str], str] = {
+_HANDLED: Mapping[tuple[str | None, str], str] = {
     (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): HANDED_OVER,
     (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): TAKEN_BY_HAND,
 }
@@ -115,8 +115,8 @@ _ENDS: Mapping[str, str] = {
 
 def _of_change(event: Event) -> TimelineEntry:
     previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
-    by_hand = event.payload.get("actor") == OPERATOR and not event.payload.get("error_code")
-    what = (_BY_HAND.get((previous, status)) if by_hand else None) or _CHANGES.get((previous, status))
+    by_hand = event.payload.get("actor") in BY_HAND and not event.payload.get("error_code")
+    what = (_HANDLED.get((previous, status)) if by_hand else None) or _CHANGES.get((previous, status))
     what = what or _ENDS.get(status) or f"{previous} → {status}"
     attempt = event.payload.get("attempt")
     return TimelineEntry(

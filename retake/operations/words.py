@@ -1,8 +1,14 @@
 """Times, spans and money in words, the same in every command."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 from retake.clock import parse_stamp
+
+LONGEST_WINDOW = timedelta(days=3650)
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LENGTH = re.compile(rf"(\d{{1,6}}) ?({'|'.join(sorted(_UNITS, key=len, reverse=True))})", re.ASCII)
 
 
 def span(seconds: float) -> str:
@@ -46,6 +52,21 @@ def read_moment(value: object) -> datetime | None:
         return parse_stamp(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
+
+
+def read_length(text: str) -> timedelta | None:
+    """Return the length of time that people type as "90s", "30m", "2h", "2d", "1w"; None for another text."""
+    found = _LENGTH.fullmatch(text.strip())
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
+
+
+def read_window(text: str) -> float:
+    """Return the seconds of a length of time: more than nothing, and ten years at most. Raises ValueError."""
+    length = read_length(text)
+    if length is None or not timedelta() < length <= LONGEST_WINDOW:
+        way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
+        raise ValueError(f"{one_line(text, 40)!r} is no length of time; {way}")
+    return length.total_seconds()
 
 
 def one_line(text: object, limit: int = 200) -> str:

@@ -21,6 +21,7 @@ from retake.sandbox import (
     parse_order,
 )
 from retake.sandbox.orders import UPLOAD_FAULTS
+from retake.sandbox.server import HOST
 
 if TYPE_CHECKING:
     from retake.sandbox.comfyui import ComfyCall
@@ -99,11 +100,12 @@ def _run(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed:
 
 
 @main.command(epilog=_COMFY_GRAMMAR)
+@click.option("--host", default=HOST, show_default=True, help="Where to listen; 0.0.0.0 in a container.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as comfy.prompt#1=500; repeatable.")
 @click.option("--pace", type=click.FloatRange(0, 86400), default=1.0, show_default=True, help="Seconds an execution.")
-def comfyui(port: int, orders: tuple[str, ...], pace: float) -> None:
-    """Run a stand-in of ComfyUI on 127.0.0.1 until Ctrl-C. It keeps nothing when it stops."""
+def comfyui(host: str, port: int, orders: tuple[str, ...], pace: float) -> None:
+    """Run a stand-in of ComfyUI until Ctrl-C. It keeps nothing when it stops."""
     try:
         require("images", "The stand-in of ComfyUI")
         parsed = [str(comfyui_orders.parse_order(order)) for order in orders]
@@ -115,7 +117,7 @@ def comfyui(port: int, orders: tuple[str, ...], pace: float) -> None:
     from retake.sandbox.comfyui import ComfySandbox
 
     try:
-        with ComfySandbox(port, pace=pace, on_call=_show_comfy) as sandbox:
+        with ComfySandbox(port, host=host, pace=pace, on_call=_show_comfy) as sandbox:
             for order in parsed:
                 sandbox.order(order)
             click.echo(f"ComfyUI sandbox at {sandbox.url}\nCtrl-C stops it; it keeps nothing.")

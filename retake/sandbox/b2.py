@@ -25,7 +25,7 @@ from retake.sandbox.b2_orders import KINDS, parse_order
 from retake.sandbox.b2_store import SimulatedAccount
 from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
-from retake.sandbox.request_handler import Delivery, control
+from retake.sandbox.request_handler import ResponseDelivery, control
 from retake.sandbox.server import Server
 
 _NOT_CARRIED_OUT = ("cut-before", "hang", "status", "new-url", "expired", "caps")
@@ -43,6 +43,7 @@ class RecordedB2Call(NamedTuple):
 class B2Sandbox:
     """Serves on a loopback port (0: a free one) while it is entered. Raises OSError if the port is taken.
 
+    Larger files than `part_size` bytes should come in parts, B2 tells its clients.
     `meanwhile(call, file)` is called before each call is carried out, so that a test can act in between.
     `now` is B2's clock, in seconds since the epoch; `pause` waits in real time, for slow answers.
     """
@@ -53,6 +54,7 @@ class B2Sandbox:
         *,
         buckets: tuple[str, ...] = ("retake",),
         seed: int | None = None,
+        part_size: int = 100_000_000,
         now: Callable[[], float] = time.time,
         pause: Callable[[float], object] | None = None,
         meanwhile: Callable[[str, str], object] = lambda call, file: None,
@@ -61,7 +63,7 @@ class B2Sandbox:
         closing = threading.Event()
         self._server = Server(port, self._receive, closing, now)
         self.url = f"http://127.0.0.1:{self._server.port}"
-        self.store = SimulatedAccount(now, Random(seed))
+        self.store = SimulatedAccount(now, Random(seed), part_size)
         self.meanwhile, self._pause, self._on_call = meanwhile, pause or closing.wait, on_call
         self._api = B2NativeApi(self.store, self.url)
         self._lock = threading.RLock()
@@ -107,10 +109,10 @@ class B2Sandbox:
         with self._lock:
             return list(self._calls)
 
-    def _receive(self, request: Request) -> Delivery:
+    def _receive(self, request: Request) -> ResponseDelivery:
         if request.path.startswith("/sandbox/"):
             answers = {"calls": lambda: [call._asdict() for call in self.calls()]}
-            return Delivery(control(request, answers, self.order, self.withdraw_orders))
+            return ResponseDelivery(control(request, answers, self.order, self.withdraw_orders))
         name, file = name_of(request), _file_of(request)
         fault = self._fault(KINDS.get(name, ""))
         self.meanwhile(name, file)
@@ -124,13 +126,13 @@ class B2Sandbox:
         self._on_call(call)
         return delivery
 
-    def _deliver(self, request: Request, name: str, fault: VendorFault | None) -> Delivery:
+    def _deliver(self, request: Request, name: str, fault: VendorFault | None) -> ResponseDelivery:
         with self._lock:
             refused = fault and fault.name in _NOT_CARRIED_OUT
             done = self._refused(request, name, fault) if fault and refused else self._api.answer(request)
         if fault and fault.name in SILENT_FAULTS:
-            return Delivery(hang=fault.name.startswith("hang"))
-        return Delivery(gateway_page(200) if fault and fault.name == "not-json" else done)
+            return ResponseDelivery(hang=fault.name.startswith("hang"))
+        return ResponseDelivery(gateway_page(200) if fault and fault.name == "not-json" else done)
 
     def _refused(self, request: Request, name: str, fault: VendorFault) -> Response:
         if fault.name == "expired":

@@ -37,6 +37,8 @@ def name_of(request: Request) -> str:
     """Return the API's name of the call, or "" if `request` is no call of the API."""
     if request.path.startswith("/upload/"):
         return "b2_upload_file"
+    if request.path.startswith("/upload-part/"):
+        return "b2_upload_part"
     if request.path.startswith("/file/"):
         return "b2_download_file_by_name"
     if request.path.startswith("/s3/"):
@@ -56,6 +58,7 @@ class B2NativeApi:
         self._store, self._url, api = store, url, store.API_URL
         self._calls: dict[str, Callable[[Request, str, dict[str, Any]], Any]] = {
             "b2_authorize_account": self._authorize,
+            "b2_cancel_large_file": lambda _, auth, asked: store.cancel_large_file(api, auth, asked["fileId"]),
             "b2_copy_file": self._copy,
             "b2_create_bucket": lambda _, auth, asked: _plain(
                 store.create_bucket(api, auth, asked["accountId"], asked["bucketName"], asked["bucketType"])
@@ -65,14 +68,30 @@ class B2NativeApi:
             ),
             "b2_download_file_by_id": self._download_by_id,
             "b2_download_file_by_name": self._download_by_name,
+            "b2_finish_large_file": lambda _, auth, asked: store.finish_large_file(
+                api, auth, asked["fileId"], asked["partSha1Array"]
+            ),
+            "b2_get_upload_part_url": self._part_url,
             "b2_get_file_info": lambda _, auth, asked: store.get_file_info_by_id(api, auth, asked["fileId"]),
             "b2_get_upload_url": self._upload_url,
             "b2_hide_file": lambda _, auth, asked: store.hide_file(api, auth, asked["bucketId"], asked["fileName"]),
             "b2_list_buckets": self._buckets,
             "b2_list_file_names": self._list,
             "b2_list_file_versions": self._list,
+            "b2_list_unfinished_large_files": lambda _, auth, asked: store.list_unfinished_large_files(
+                api,
+                auth,
+                asked["bucketId"],
+                asked.get("startFileId"),
+                asked.get("maxFileCount"),
+                asked.get("namePrefix"),
+            ),
+            "b2_start_large_file": lambda _, auth, asked: store.start_large_file(
+                api, auth, asked["bucketId"], asked["fileName"], asked["contentType"], asked.get("fileInfo", {})
+            ),
             "b2_update_bucket": self._update_bucket,
             "b2_upload_file": self._upload,
+            "b2_upload_part": self._upload_part,
             "s3_put_object": _answer_s3,
         }
 
@@ -129,6 +148,14 @@ class B2NativeApi:
         body, digest = request.body, heads["x-bz-content-sha1"]
         return self._store.upload_file(auth, auth, name, len(body), kind, digest, info, BytesIO(body))
 
+    def _part_url(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
+        given = self._store.get_upload_part_url(self._store.API_URL, auth, asked["fileId"])
+        return given | {"fileId": asked["fileId"], "uploadUrl": f"{self._url}/upload-part/{asked['fileId']}"}
+
+    def _upload_part(self, request: Request, auth: str, _: Mapping[str, Any]) -> Any:
+        number, digest = int(request.headers["x-bz-part-number"]), request.headers["x-bz-content-sha1"]
+        return self._store.upload_part(auth, auth, number, len(request.body), digest, BytesIO(request.body))
+
     def _list(self, request: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         listing, start = self._store.list_file_names, [asked.get("startFileName")]
         if name_of(request) == "b2_list_file_versions":
@@ -146,7 +173,7 @@ class B2NativeApi:
         self._allowed(auth)
         file_id = request.query.get("fileId", "")
         bucket = self._store.bucket_id_to_bucket[self._store.file_id_to_bucket_id[file_id]]
-        return _content(bucket.file_id_to_file[file_id], auth)
+        return _content(bucket.file_id_to_file[file_id], auth, request.headers.get("range"))
 
     def _download_by_name(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)
@@ -155,7 +182,7 @@ class B2NativeApi:
         first = next((it for it in sorted(bucket.file_name_and_id_to_file) if it[0] == name), None)
         if first is None or not bucket.file_name_and_id_to_file[first].is_visible():
             return refusal(404, "not_found", f"no file {name}")
-        return _content(bucket.file_name_and_id_to_file[first], auth)
+        return _content(bucket.file_name_and_id_to_file[first], auth, request.headers.get("range"))
 
     def _allowed(self, auth: str) -> None:
         self._store._assert_account_auth(self._store.API_URL, auth, self._store.account, "readFiles")
@@ -168,11 +195,17 @@ def _answer_s3(request: Request, _auth: str, _asked: Mapping[str, Any]) -> Respo
     return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
 
 
-def _content(file: Any, auth: str) -> Response:
+def _content(file: Any, auth: str, wanted: str | None) -> Response:
+    """Answer with the file, or with the part that the header Range asks for, as b2sdk writes it."""
     heads = {name: str(value) for name, value in file.as_download_headers(auth).items()}
     kind = heads.pop("content-type")
     heads.pop("content-length")
-    return Response(200, file.data_bytes, kind, heads)
+    if wanted is None:
+        return Response(200, file.data_bytes, kind, heads)
+    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    part = file.data_bytes[int(first) : int(last) + 1]
+    heads["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(file.data_bytes)}"
+    return Response(206, part, kind, heads)
 
 
 def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:

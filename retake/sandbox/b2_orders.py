@@ -16,19 +16,25 @@ from retake.sandbox.orders import Order, VendorFault
 
 KINDS = {
     "b2_authorize_account": "b2-authorize",
+    "b2_cancel_large_file": "b2-cancel-large",
     "b2_copy_file": "b2-copy",
     "b2_create_bucket": "b2-buckets",
     "b2_delete_file_version": "b2-delete",
     "b2_download_file_by_id": "b2-download",
     "b2_download_file_by_name": "b2-download",
+    "b2_finish_large_file": "b2-finish-large",
     "b2_get_file_info": "b2-info",
+    "b2_get_upload_part_url": "b2-part-url",
     "b2_get_upload_url": "b2-upload-url",
     "b2_hide_file": "b2-hide",
     "b2_list_buckets": "b2-buckets",
     "b2_list_file_names": "b2-list",
     "b2_list_file_versions": "b2-list",
+    "b2_list_unfinished_large_files": "b2-unfinished",
+    "b2_start_large_file": "b2-start-large",
     "b2_update_bucket": "b2-buckets",
     "b2_upload_file": "b2-upload",
+    "b2_upload_part": "b2-part",
     "s3_put_object": "b2-s3",
 }
 """The kind of each call that the stand-in implements, by the API's name."""

@@ -45,10 +45,10 @@ class SimulatedAccount(RawSimulator):  # type: ignore[misc]
     """b2sdk's simulator of an account. `now` returns seconds since the epoch; `rng` orders equal seconds."""
 
     BUCKET_SIMULATOR_CLASS = SimulatedBucket
-    MIN_PART_SIZE = 100_000_000  # bytes; B2's recommendation: smaller files are uploaded in one piece
 
-    def __init__(self, now: Callable[[], float], rng: Random) -> None:
+    def __init__(self, now: Callable[[], float], rng: Random, part_size: int = 100_000_000) -> None:
         super().__init__()
+        self.MIN_PART_SIZE = part_size  # bytes; B2's recommendation: smaller files are uploaded in one piece
         self.now, self.rng = now, rng
         self.bucket_id_counter = itertools.count()
         self.account, self.key = self.create_account()

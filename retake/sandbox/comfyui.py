@@ -23,7 +23,7 @@ from retake.sandbox.comfyui_orders import PROMPT_FAULTS, SERVER_FAULTS, parse_or
 from retake.sandbox.comfyui_socket import ComfySocket
 from retake.sandbox.http_messages import Request, Response, gateway_page
 from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
-from retake.sandbox.request_handler import Delivery, control
+from retake.sandbox.request_handler import ResponseDelivery, control
 from retake.sandbox.server import HOST, Server
 
 _CALLS_KEPT = 100_000
@@ -38,18 +38,24 @@ class ComfyCall(NamedTuple):
 
 
 class ComfySandbox:
-    """Serves on a loopback port (0: a free one) while it is entered. Raises OSError if the port is taken.
+    """Serves on a loopback port (0: a free one) while it is entered. Raises OSError if the port is taken. `host` is
+    another address to listen on.
 
     `pace` is how many seconds an execution takes. `on_call` is called with each call that has ended, in the server's
     threads.
     """
 
     def __init__(
-        self, port: int = 0, *, pace: float = 1.0, on_call: Callable[[ComfyCall], object] = lambda call: None
+        self,
+        port: int = 0,
+        *,
+        host: str = HOST,
+        pace: float = 1.0,
+        on_call: Callable[[ComfyCall], object] = lambda call: None,
     ) -> None:
         self._closing = threading.Event()
-        self._server = Server(port, self._receive, self._closing)
-        self.url = f"http://{HOST}:{self._server.port}"
+        self._server = Server(port, self._receive, self._closing, host=host)
+        self.url = f"http://{host}:{self._server.port}"
         self._engine, self._on_call = ComfyEngine(pace), on_call
         self._api = ComfyApi(self._engine)
         self._lock = threading.Lock()
@@ -101,9 +107,9 @@ class ComfySandbox:
         with self._engine.changed:
             return bool(self._engine.changed.wait_for(happened, timeout_s))
 
-    def _receive(self, request: Request) -> Delivery:
+    def _receive(self, request: Request) -> ResponseDelivery:
         if request.path.startswith("/sandbox/"):
-            return Delivery(self._control(request))
+            return ResponseDelivery(self._control(request))
         is_socket = request.path.removeprefix("/api") == "/ws"
         kind, answer = ("comfy.ws", None) if is_socket else self._api.find(request)
         fault = self._fault(kind)
@@ -139,17 +145,19 @@ class ComfySandbox:
             counted = [(order, seen.next(kind)) for order, seen in self._placed if order.kind == kind]
         return next((order.fault for order, n in reversed(counted) if order.meets(n)), None)
 
-    def _delivery(self, request: Request, done: Response | None, fault: VendorFault | None) -> Delivery:
+    def _delivery(self, request: Request, done: Response | None, fault: VendorFault | None) -> ResponseDelivery:
         if fault and fault.name in SILENT_FAULTS:
-            return Delivery(hang=fault.name.startswith("hang"))
+            return ResponseDelivery(hang=fault.name.startswith("hang"))
         if fault and fault.name == "not-json":
-            return Delivery(gateway_page(200))
+            return ResponseDelivery(gateway_page(200))
         if done is None:
             cut = fault is not None and fault.name in SERVER_FAULTS
-            return Delivery(upgrade=lambda connection: self._follow(connection, request, cut))
+            return ResponseDelivery(upgrade=lambda connection: self._follow(connection, request, cut))
         if fault and fault.name == "no-id" and done.ok:
-            return Delivery(Response(done.status, {it: value for it, value in done.body.items() if it != "prompt_id"}))
-        return Delivery(done)
+            return ResponseDelivery(
+                Response(done.status, {it: value for it, value in done.body.items() if it != "prompt_id"})
+            )
+        return ResponseDelivery(done)
 
     def _follow(self, connection: socket.socket, request: Request, cut: bool) -> None:
         """Speak WebSocket on a connection until it ends; `cut` ends it at once."""

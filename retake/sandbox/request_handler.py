@@ -14,7 +14,7 @@ from retake.sandbox.task_service import ApiCall, TaskService
 _CONTROLS = {**telegram.CONTROLS, **youtube.CONTROLS}
 
 
-class Delivery(NamedTuple):
+class ResponseDelivery(NamedTuple):
     """What the server does with the connection: send `response`; without one, close it, leave it open (`hang`), or hand
     it to `upgrade`, which speaks another protocol on it until it ends."""
 
@@ -34,9 +34,9 @@ class RequestHandler:
     ) -> None:
         self._service, self._database, self._pause, self._on_call = service, service.database, pause, on_call
 
-    def receive(self, request: Request) -> Delivery:
+    def receive(self, request: Request) -> ResponseDelivery:
         if request.path.startswith("/sandbox/"):
-            return Delivery(self._control(request))
+            return ResponseDelivery(self._control(request))
         route, args = routes.find(request)
         row, n, fault = self._database.begin_call(route.kind_of(request), request.summary(), self._service.now())
         if fault and fault.name == "slow":
@@ -94,14 +94,14 @@ def _carry_out(route: routes.Route, call: ApiCall, fault: VendorFault | None) ->
     return gateway_page(502) if fault.name in SILENT_FAULTS else route.api.refusal(fault)
 
 
-def _delivery(done: Response, fault: VendorFault | None) -> Delivery:
+def _delivery(done: Response, fault: VendorFault | None) -> ResponseDelivery:
     if fault is None or (not done.ok and fault.carried_out):
-        return Delivery(done)
+        return ResponseDelivery(done)
     if fault.name in SILENT_FAULTS:
-        return Delivery(hang=fault.name.startswith("hang"))
+        return ResponseDelivery(hang=fault.name.startswith("hang"))
     if fault.name == "not-json":
-        return Delivery(gateway_page(200))
-    return Delivery(_without_id(done)) if fault.name == "no-id" else Delivery(done)
+        return ResponseDelivery(gateway_page(200))
+    return ResponseDelivery(_without_id(done)) if fault.name == "no-id" else ResponseDelivery(done)
 
 
 def _without_id(done: Response) -> Response:
@@ -111,7 +111,7 @@ def _without_id(done: Response) -> Response:
     return Response(done.status, body, headers=done.headers)
 
 
-def _outcome(fault: VendorFault | None, delivery: Delivery) -> str:
+def _outcome(fault: VendorFault | None, delivery: ResponseDelivery) -> str:
     if delivery.response is None:
         return str(fault)
     status, hidden = delivery.response.status, fault is not None and fault.name in ("not-json", "no-id", *TASK_FAULTS)

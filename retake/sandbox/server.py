@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from retake.sandbox.http_messages import Request
-from retake.sandbox.request_handler import Delivery
+from retake.sandbox.request_handler import ResponseDelivery
 
 HOST = "127.0.0.1"
 BODY_LIMIT = 64_000_000  # bytes
@@ -21,7 +21,8 @@ HANG_LIMIT_S = 600.0  # the longest that a client is left without an answer
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `receive` on a loopback port, in a thread of its own, until it is closed. Port 0 takes a free one.
+    """Serves `receive` on a port, in a thread of its own, until it is closed. Port 0 takes a free one, `host` another
+    address than loopback.
 
     `closing` is set when it closes, for code that waits on behalf of a client. `now` gives the time of the Date header
     in seconds since the epoch. Raises OSError if the port is taken.
@@ -33,14 +34,15 @@ class Server(ThreadingHTTPServer):
     def __init__(
         self,
         port: int,
-        receive: Callable[[Request], Delivery],
+        receive: Callable[[Request], ResponseDelivery],
         closing: threading.Event,
         now: Callable[[], float] = time.time,
+        host: str = HOST,
     ) -> None:
         self.receive, self.closing, self.now = receive, closing, now
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
-        super().__init__((HOST, port), _HttpHandler)
+        super().__init__((host, port), _HttpHandler)
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="sandbox", daemon=True)
 
     @property

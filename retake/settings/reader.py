@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "RETAKE_CHANNEL": "the channel that a command run by hand is about, where it is not named by --channel",
     "RETAKE_DIAGNOSE": "requests, bucket operations and decisions are logged, if set to anything but 0: --diagnose",
     "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
+    "RABBITMQ_URL": "RabbitMQ, for retake work: amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps:// with TLS",
 }
 """The environment variables beside the vendors' keys, and what each is for."""
 
@@ -91,10 +92,7 @@ def _document(source: str) -> dict[str, Any]:
         with open(source, "rb") as file:
             document = parse(file.read().decode("utf-8-sig"))
     except FileNotFoundError:
-        raise SettingsError(
-            f"{named}: there is no such settings file; run from the folder that has it, name it in RETAKE_CONFIG, or "
-            "make one: retake init"
-        ) from None
+        raise no_such_file(source) from None
     except OSError as error:
         raise SettingsError(f"{named}: the settings file cannot be read: {error.strerror}; fix that") from None
     except json.JSONDecodeError as error:
@@ -108,6 +106,14 @@ def _document(source: str) -> dict[str, Any]:
             f'{named}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'
         )
     return document
+
+
+def no_such_file(source: str) -> SettingsError:
+    """Return the error for a settings file that is not there."""
+    return SettingsError(
+        f"{plain(source)}: there is no such settings file; run from the folder that has it, name it in RETAKE_CONFIG, "
+        "or make one: retake init"
+    )
 
 
 def _table_at(document: Mapping[str, Any], path: str, faults: list[str]) -> Mapping[str, Any]:

@@ -45,6 +45,9 @@ class StorageSettings(NamedTuple):
     follow_links: bool = field(
         YES_OR_NO, "whether folders of a bucket in a directory may be symbolic links", default=False
     )
+    keep_authorization: bool = field(
+        YES_OR_NO, "whether B2's authorisation is kept for later processes, in a file of this user's", default=True
+    )
 
 
 class MidjourneySettings(NamedTuple):
@@ -168,6 +171,14 @@ class Workflow(NamedTuple):
         default=60,
     )
     channel_concurrency: int = field(whole(1, 1000), "channels that one tick works on at the same time", default=16)
+    remembered_looks: bool = field(
+        YES_OR_NO,
+        "whether a file of the user's cache remembers what an idle tick saw, so that the next one may rest",
+        default=True,
+    )
+    full_look_minutes: float = field(
+        above_zero(1440), "minutes after which a tick looks at everything again, whatever is remembered", default=60
+    )
     max_failed_in_a_row: int = field(
         whole(1), "failed generations in a row after which none is begun until the operator resumes", default=3
     )
@@ -251,5 +262,7 @@ OLDER_KEYS = {
 misspelt setting."""
 
 OF_MUSIC = ("MUSIC", "API_KEYS.telegram", "API_KEYS.youtube")
+OF_IMAGES = ("IMAGES",)
+OF_WEB = ("WEB",)
 OF_STORY = ("FILE_PATHS", "IMAGE_GENERATION", "VIDEO")
 """The sections that one pipeline has to itself: the others, which read the same file, leave them unread."""

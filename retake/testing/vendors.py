@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed, Refused, TaskFailed
@@ -164,6 +165,6 @@ class FakeMedia:
     def mock_video(self, picture: bytes) -> bytes:
         return self._made(b"MOCK")
 
-    def check_video(self, video: bytes) -> str:
-        self._made(video)
+    def check_video(self, video: bytes | Path) -> str:
+        self._made(b"")
         return ""

@@ -17,8 +17,8 @@ from retake.alerts.channels.sending import Sending
 from retake.alerts.message import Ending, Sent
 from retake.clock import parse_stamp
 from retake.errors import SettingsError
+from retake.vendors.certificates import trusted
 from retake.vendors.http import Cutter, Overdue, within
-from retake.vendors.route import trusted
 
 ANSWER_LIMIT = 64 * 2**10  # bytes, of all replies of the server in one session
 _BEHIND_S = 5.0

@@ -9,8 +9,7 @@ from retake.alerts.channels.sending import Sending
 from retake.alerts.message import Ending, Sent
 from retake.errors import Code, SettingsError
 from retake.vendors.answers import NoReply, Reply, retry_after_s
-from retake.vendors.http import bare, exchange
-from retake.vendors.route import check_route
+from retake.vendors.http import bare, check_route, exchange
 
 ANSWER_LIMIT = 64 * 2**10  # bytes; a longer answer is judged by its status alone
 _PASSING = (408, 429)  # the refusals that may pass
