@@ -1,11 +1,13 @@
 # Everything you type. `make` alone shows the list.
 #
 # Needs Python 3.11 or newer, and make. Whatever is fetched or made stays in this folder; no sudo. But for one thing: the
-# tests want PostgreSQL, and install Debian's package where they may. Without it they skip what needs it.
+# tests and `make images` want Redis, RabbitMQ and PostgreSQL, and install Debian's packages where they may. Without them
+# tests skip what needs them.
 # Another Python than the first suitable one: make test PYTHON=python3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run music status show postgres check test soak bench format pins audit clean anew
+.PHONY: help install tools run music images status show servers check look test cpu soak bench bench-peers format pins audit clean \
+	anew
 .DELETE_ON_ERROR:
 
 # Settings of the caller's shell that would make the virtual environment something other than what the pins say.
@@ -33,8 +35,8 @@ USABLE := $(shell [ "$$($(VENV) -c '$(IDENTITY)' 2>&1)" = "$$("$(PYTHON)" -c '$(
 endif
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \2/p' Makefile | while read -r make target text; do \
-		printf '  make %-9s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | while read -r make target text; do \
+		printf '  make %-11s %s\n' "$$target" "$$text"; done
 
 install: ## fetch the libraries into .venv, once, and again when the pins change
 	@$(LOCK) $(MAKE) -s .venv/ready
@@ -99,21 +101,43 @@ show: install ## everything that happened in the latest demo (RUN=ID: to that ge
 	$(call LOOK,show $(or $(RUN),$(shell RETAKE_STORAGE_URL="file:$(DEMO)" $(VENV) -m retake runs --json 2>/dev/null \
 		| sed -n 's/.*"task_id": "\([^"]*\)".*/\1/p' | head -1)))
 
-# Its programs alone are wanted: no cluster is made, so no service runs. RETAKE_POSTGRES=FOLDER names other programs.
+# Their programs alone are wanted. Nothing is started: while they are installed policy-rc.d forbids it, afterwards the
+# services are disabled, and of PostgreSQL no cluster is made. RETAKE_POSTGRES=FOLDER names other programs.
+REDIS := $(firstword $(shell command -v redis-server 2>/dev/null) $(wildcard /usr/bin/redis-server))
+RABBITMQ := $(firstword $(wildcard /usr/lib/rabbitmq/bin/rabbitmq-server) $(shell command -v rabbitmq-server 2>/dev/null))
 INITDB := $(firstword $(shell command -v initdb 2>/dev/null) $(wildcard /usr/lib/postgresql/*/bin/initdb))
+CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
 CLUSTERS := /etc/postgresql-common/createcluster.conf
-NO_POSTGRES = PostgreSQL is missing, and without it its tests are skipped: sudo apt install postgresql
+POLICY := /usr/sbin/policy-rc.d
+MISSING = $(strip $(if $(REDIS),,redis-server) $(if $(RABBITMQ),,rabbitmq-server) \
+	$(if $(INITDB)$(RETAKE_POSTGRES),,postgresql) $(BROWSER))
+SERVICES = $(filter-out postgresql chromium,$(MISSING)) $(if $(RABBITMQ),,$(if $(shell command -v epmd 2>/dev/null),,epmd.socket))
 
-define install_postgres
+define install_servers
 mkdir -p $(dir $(CLUSTERS)) && { [ -e $(CLUSTERS) ] || echo "create_main_cluster = false" >$(CLUSTERS); } && \
+{ [ -e $(POLICY) ] || { trap "rm -f $(POLICY)" EXIT; trap "exit 1" HUP INT TERM; \
+printf "#!/bin/sh\nexit 101\n" >$(POLICY); chmod +x $(POLICY); }; } && \
 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
--o Dpkg::Options::=--force-confold install postgresql
+-o Dpkg::Options::=--force-confold install $(MISSING) || exit 1; \
+for service in $(SERVICES); do systemctl --root=/ disable $$service; update-rc.d $$service disable; done; exit 0
 endef
 
-postgres:
-	@[ -n "$(INITDB)$$RETAKE_POSTGRES" ] && exit; mkdir -p .venv; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
-	if command -v apt-get >/dev/null && $$sudo true 2>/dev/null; then echo "== installing PostgreSQL for the tests"; \
-	$$sudo sh -c '$(install_postgres)' >.venv/apt.log 2>&1 && exit; fi; echo "$(NO_POSTGRES)" >&2
+# $(1): what they are for. Fails if they cannot be installed.
+servers = [ -z "$(MISSING)" ] || { mkdir -p .venv; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
+	command -v apt-get >/dev/null && $$sudo true 2>/dev/null && echo "== installing $(MISSING) for $(1)" && \
+	$$sudo sh -c '$(install_servers)' >.venv/apt.log 2>&1; }
+
+servers: BROWSER = $(if $(CHROMIUM),,chromium)
+servers:
+	@$(call servers,the tests) || echo "Missing, and without it tests are skipped: sudo apt install $(MISSING)" >&2
+
+# Where a server is missing and cannot be installed, the command says so.
+images: install ## the image-job service on this machine, until Ctrl-C: servers, API, workers (UP='--port 9000')
+	@$(call servers,the image-job service) || true
+	@echo "== $(VENV) -m retake images up $(UP)"; exec $(VENV) -m retake images up $(UP)
+
+look: tools servers ## pictures of each page of the dashboard, in demo/: look at them
+	@PYTHONPATH=. $(VENV) tests/web/look.py demo/look-$$(date +%Y%m%d-%H%M%S)
 
 define lint
 @echo "== ruff check"
@@ -129,17 +153,29 @@ check: tools ## for each save: lint, format, types, unit tests, contracts in mem
 	@echo "== pytest, without searches and processes"
 	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) --dist worksteal -m "not search and not process"
 
-test: tools postgres ## lint, format, types, and every test
+test: tools servers ## lint, format, types, and every test
 	$(lint)
 	@echo "== pytest"
 	@$(VENV) -m pytest -q -n $(WORKERS) --dist worksteal
 
-soak: tools postgres ## the searches at length: SEEDS=20000, every pair of deaths (an hour or more)
+cpu: tools servers ## how much CPU each file of the tests takes (TESTS=tests/cron: those of one folder)
+	@$(VENV) -m pytest -q -n $(CORES) --dist worksteal -p tests.cpu_by_file $(TESTS)
+
+soak: tools servers ## the searches at length: SEEDS=20000, every pair of deaths (an hour or more)
 	@RETAKE_SEEDS=$(or $(SEEDS),20000) RETAKE_PAIRS_EVERY=1 $(VENV) -m pytest -q -n auto -m search
 	@RETAKE_SEEDS=$(or $(SEEDS),20000) $(VENV) -m pytest -q -n auto tests/runs/test_ledger_clouds.py
 
 bench: tools ## the figures of docs/performance.md, measured on this machine
 	@$(VENV) -m bench
+
+bench-peers: tools build/peers/ready ## install other systems for durable work into build/, and measure them beside Retake
+	@$(VENV) -m bench peers
+
+build/peers/ready: bench/peers/requirements.txt
+	@rm -rf build/peers && "$(PYTHON)" -m venv build/peers
+	@PIP_USER=0 build/peers/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $< \
+		|| { echo "$(NO_NETWORK)" >&2; exit 1; }
+	@touch $@
 
 format: tools ## mend what lint and format can mend by themselves
 	@$(VENV) -m ruff check --fix --quiet
@@ -148,6 +184,7 @@ format: tools ## mend what lint and format can mend by themselves
 # Hashes of every file of a version, so that what is fetched is what was pinned, whichever machine fetches it.
 COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate \
 	--no-header --no-emit-options --extra b2 --extra s3 --extra postgres --extra apprise --extra music --extra images \
+	--extra web \
 	pyproject.toml
 
 pins: ## pin anew, with hashes: the newest versions that pyproject.toml's ranges allow

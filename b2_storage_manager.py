@@ -12,6 +12,10 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def main() -> None:
+    from retake.story import rests
+
+    if rests(sys.argv[1:]):
+        return
     from retake.story.command import tick
 
     tick(FOLDER, sys.argv[1:])

@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     from retake.story.script import fetch
 
-    fetch()
+    fetch(sys.argv[1:])
 
 
 if __name__ == "__main__":

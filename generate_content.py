@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     from retake.story.script import content
 
-    content()
+    content(sys.argv[1:])
 
 
 if __name__ == "__main__":

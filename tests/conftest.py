@@ -4,11 +4,18 @@ search     walks, sweeps, simulations, histories: many worlds each; RETAKE_SEEDS
 process    starts processes, servers or databases
 """
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+os.environ["XDG_CACHE_HOME"] = os.devnull
+"""No tick that a test starts leaves anything in the cache of whoever runs the tests, or rests by what is there."""
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 QUICK = "RETAKE_QUICK" in os.environ
 """Few examples of each property: `make check` runs on each save."""
@@ -18,6 +25,7 @@ SEARCHES = {
     "test_bucket_crash",
     "test_bucket_lease_model",
     "test_crash_sweep",
+    "test_images_chaos",
     "test_ledger_bucket_crash",
     "test_ledger_histories",
     "test_robot_crashes",
@@ -25,7 +33,7 @@ SEARCHES = {
     "test_walk",
 }
 
-PROCESS_FOLDERS = {"attack", "cron", "sandbox", "vendors"}
+PROCESS_FOLDERS = {"attack", "cron", "images", "rabbit", "sandbox", "vendors", "web"}
 PROCESSES = {
     "test_alert_s3",
     "test_bucket_b2",
@@ -60,6 +68,8 @@ PROCESSES = {
     "test_ledger_database",
     "test_ledger_sql",
     "test_ledger_tables",
+    "test_library",
+    "test_listing",
     "test_locks",
     "test_make",
     "test_migrations",
@@ -72,6 +82,7 @@ PROCESSES = {
     "test_music_stuck",
     "test_music_telegram",
     "test_outbox",
+    "test_pages",
     "test_postgres",
     "test_saga",
     "test_term",
@@ -92,6 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # thousands of tests and what they import: they stay, and no collection needs to look through them
     if QUICK:  # only now have the folders loaded profiles of their own
         settings.register_profile("quick", settings.default, max_examples=5)
         settings.load_profile("quick")

@@ -1,7 +1,11 @@
-"""Writes to moto's server, one at a time: of two writes at once with the same condition it lets both through, and no
-store does. Importing this is enough."""
+"""moto's server as a store, for everybody: importing this is enough.
+
+Writes are taken one at a time: of two writes at once with the same condition it lets both through, and no store does.
+Which service a host stands for is found out once, not by a look through the folders of moto at each request.
+"""
 
 import threading
+from functools import cache
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
@@ -18,3 +22,4 @@ def _take(self: Any, environ: dict[str, Any], answer: Any) -> Any:
 
 
 DomainDispatcherApplication.__call__ = _take
+DomainDispatcherApplication.get_backend_for_host = cache(DomainDispatcherApplication.get_backend_for_host)

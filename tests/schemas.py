@@ -30,6 +30,7 @@ ANSWERS = {
     "kpi": ["answer_kpi"],
     "report": ["answer_report"],
     "doctor": ["answer_doctor"],
+    "check": ["answer_check"],
     "retry": ["answer_order", "answer_order_run", "answer_several"],
     "skip": ["answer_order", "answer_several"],
     "rollback": ["answer_order"],
@@ -57,6 +58,11 @@ ANSWERS = {
     "music retry": ["answer_music_change"],
     "music cancel": ["answer_music_change"],
     "music resolve": ["answer_music_change"],
+    **{f"robots {name}": [f"answer_robots_{name}"] for name in ("list", "show", "check", "play")},
+    "images status": ["answer_images_status"],
+    "images dead list": ["answer_images_dead_list"],
+    "images dead requeue": ["answer_images_dead_change"],
+    "images dead drop": ["answer_images_dead_change"],
 }
 """The schemas of what each command answers with --json, where it does not fail."""
 

@@ -74,4 +74,5 @@ def test_a_tick_without_options_loads_nothing_of_the_console(tmp_path: Path) -> 
     assert ticked.returncode == 78
     assert "retake.story.command" in loaded
     heavy = ("click", "rich", "requests", "PIL", "retake.console", "retake.sandbox", "retake.data")
+    heavy += ("aio_pika", "aiormq", "asyncio", "dotenv", "fastapi", "redis", "retake.rabbit", "retake.serving")
     assert [name for name in loaded if name.startswith(heavy)] == []

@@ -14,6 +14,7 @@ from retake.document_schema import KEYWORDS, DocumentSchema, InvalidDocument
 from retake.story.documents import Status, Step, safe_id
 
 STATE = ["config_public", "config_gen", "config_midjourney"]
+CHECKED = [*STATE, "content", "topics", "dead_letter", "error_record", "paid_call"]
 
 
 def parts(schema: object) -> Iterator[dict[str, Any]]:
@@ -64,8 +65,8 @@ def test_each_key_has_a_description(name: str) -> None:
     assert {key for key, inner in keys if not inner.get("description")} == shared
 
 
-@pytest.mark.parametrize("name", STATE)
-def test_the_schema_of_a_state_document_says_nothing_that_is_not_checked(name: str) -> None:
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_schema_of_a_document_that_is_checked_says_nothing_that_is_not_checked(name: str) -> None:
     assert {keyword for part in parts(SCHEMAS[name]) for keyword in part} <= KEYWORDS
 
 
@@ -88,6 +89,9 @@ def test_ids_of_generations_are_those_that_are_safe(text: str) -> None:
     assert matches == (safe_id(text) or text == "")
 
 
+LETTER = {"failed_at_utc": "2026-01-01T00:00:00Z", "last_error": None, "files": []}
+
+
 @pytest.mark.parametrize(
     ("name", "document", "fault"),
     [
@@ -107,6 +111,12 @@ def test_ids_of_generations_are_those_that_are_safe(text: str) -> None:
             ("paid_calls.price_usd", "-1 is no amount (item 2)"),
         ),
         ("config_midjourney", [], ("the whole document", "[] is no object")),
+        (
+            "dead_letter",
+            {**LETTER, "last_error": {"error_class": "D"}},
+            ("last_error.error_class", '"D" is none of A, B, C'),
+        ),
+        ("dead_letter", {**LETTER, "paid_calls": [{"step": 1}]}, ("paid_calls.step", "1 is not a text (item 1)")),
     ],
 )
 def test_a_fault_is_told_in_words(name: str, document: object, fault: tuple[str, str]) -> None:

@@ -19,6 +19,11 @@ DOCUMENTS = {
     "dead_letters/ID/report.json": "dead_letter",
     "spend/ID.json": "spend",
     "caps/DAY.json": "day_book",
+    "paid/NAME/state.json": "paid_calls_state",
+    "paid/NAME/calls/KEY.json": "paid_calls_key",
+    "kept/FOLDER/index.json": "kept_index",
+    "kept/dead_letters/MONTH.json": "kept_letters",
+    "kept/spend/MONTH.json": "kept_bills",
     "Paid call": "paid_call",
     "Error record": "error_record",
 }

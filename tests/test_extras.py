@@ -56,7 +56,7 @@ def test_a_url_without_its_libraries_names_what_to_install(missing: str, tmp_pat
 
 
 def test_a_channel_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert EXTRAS.keys() - URLS.keys() == {"apprise", "music", "images"}
+    assert EXTRAS.keys() - URLS.keys() == {"apprise", "music", "images", "web"}
     monkeypatch.setitem(sys.modules, EXTRAS["apprise"], None)
     channel = AlertChannel("phone", "apprise", "APPRISE_URL", (), "any", (), True, (), {})
     message = Message(AlertEvent.TRIGGER, "2026-11-22T08:00:00Z", "a", "d", "error", "title", "text", {})

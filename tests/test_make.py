@@ -66,7 +66,7 @@ def environments_made(python: Path) -> int:
 
 
 def targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def test_make_alone_lists_the_targets_and_does_nothing(checkout: Path) -> None:
@@ -146,45 +146,98 @@ def test_the_tests_are_lint_format_types_and_pytest_in_this_order() -> None:
     assert steps[-4:] == ["ruff check", "ruff format --check", "mypy --strict", "pytest"]
 
 
-def without_postgres(checkout: Path, tmp_path: Path, user: int, **scripts: str) -> subprocess.CompletedProcess[str]:
-    """`make postgres` on a machine that has none, with these programs; what is asked of them is in `asked`."""
-    for name, body in {"id": f"echo {user}", "sudo": "exit 1", **scripts}.items():
+ALL = "redis-server rabbitmq-server postgresql"
+NONE = {"REDIS": "", "RABBITMQ": "", "INITDB": ""}
+
+
+def servers(
+    checkout: Path, tmp_path: Path, user: int, found: dict[str, str] = NONE, target: str = "servers", **scripts: str
+) -> subprocess.CompletedProcess[str]:
+    """`make servers` on a machine that has only `found`, with these programs; what is asked of them is in `asked`."""
+    quiet = {"systemctl": "echo noise", "update-rc.d": "exit 1", "epmd": "exit 1"}
+    for name, body in {"id": f"echo {user}", "sudo": "exit 1", **quiet, **scripts}.items():
         script(tmp_path / name, f'echo "{name} $*" >>"{tmp_path}/asked"; {body}')
-    found = {"INITDB": "", "CLUSTERS": f"{tmp_path}/common/clusters.conf"}
+    places = {"CLUSTERS": f"{tmp_path}/common/clusters.conf", "POLICY": f"{tmp_path}/policy"}
     path = f"{tmp_path}:{os.environ['PATH']}"
-    return make(checkout, "postgres", *(f"{name}={value}" for name, value in found.items()), PATH=path)
+    return make(checkout, target, *(f"{name}={value}" for name, value in {**found, **places}.items()), PATH=path)
 
 
-def test_root_gets_postgres_from_debian_and_no_cluster_of_it(checkout: Path, tmp_path: Path) -> None:
-    done = without_postgres(checkout, tmp_path, 0, **{"apt-get": 'echo "noise"'})
-    assert (done.returncode, done.stdout, done.stderr) == (0, "== installing PostgreSQL for the tests\n", "")
+def asked(tmp_path: Path, program: str) -> list[str]:
+    return [line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith(f"{program} ")]
+
+
+def test_root_gets_the_servers_from_debian_and_no_cluster_of_postgres(checkout: Path, tmp_path: Path) -> None:
+    done = servers(checkout, tmp_path, 0, **{"apt-get": 'echo "noise"'})
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"== installing {ALL} for the tests\n", "")
     assert (tmp_path / "common/clusters.conf").read_text() == "create_main_cluster = false\n"
-    update, install = (line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("apt-get"))
+    update, install = asked(tmp_path, "apt-get")
     assert "update" in update
-    assert install.endswith("install postgresql")
+    assert install.endswith(f"install {ALL}")
 
 
-def test_who_may_use_sudo_without_a_password_gets_postgres_too(checkout: Path, tmp_path: Path) -> None:
-    done = without_postgres(checkout, tmp_path, 1000, **{"apt-get": "exit 0", "sudo": 'shift; "$@"'})
+def test_no_service_of_a_server_is_started_now_or_after_a_reboot(checkout: Path, tmp_path: Path) -> None:
+    """Debian's scripts ask policy-rc.d whether they may start a service; 101 is no."""
+    done = servers(checkout, tmp_path, 0, **{"apt-get": f'"{tmp_path}/policy" redis-server start; echo "may: $?" >&2'})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (checkout / ".venv/apt.log").read_text().count("may: 101") == 2  # update, install
+    assert not (tmp_path / "policy").exists()
+    disabled = [f"systemctl --root=/ disable {name}" for name in ("redis-server", "rabbitmq-server")]
+    assert asked(tmp_path, "systemctl") == disabled
+    assert asked(tmp_path, "update-rc.d") == [
+        f"update-rc.d {name} disable" for name in ("redis-server", "rabbitmq-server")
+    ]
+
+
+def test_a_policy_of_the_machine_stays(checkout: Path, tmp_path: Path) -> None:
+    script(tmp_path / "policy", "exit 104")
+    assert servers(checkout, tmp_path, 0, **{"apt-get": "exit 100"}).returncode == 0
+    assert (tmp_path / "policy").read_text() == "#!/bin/sh\nexit 104\n"
+
+
+def test_only_what_is_missing_is_installed(checkout: Path, tmp_path: Path) -> None:
+    found = {"REDIS": "/usr/bin/redis-server", "RABBITMQ": "", "INITDB": "/usr/bin/initdb"}
+    done = servers(checkout, tmp_path, 0, found, **{"apt-get": "exit 0"})
+    assert done.stdout == "== installing rabbitmq-server for the tests\n"
+    assert asked(tmp_path, "systemctl") == ["systemctl --root=/ disable rabbitmq-server"]
+
+
+def test_who_may_use_sudo_without_a_password_gets_the_servers_too(checkout: Path, tmp_path: Path) -> None:
+    done = servers(checkout, tmp_path, 1000, **{"apt-get": "exit 0", "sudo": 'shift; "$@"'})
     assert (done.returncode, done.stderr) == (0, "")
     assert "sudo -n sh -c" in (tmp_path / "asked").read_text()
-    assert "install postgresql" in (tmp_path / "asked").read_text()
+    assert f"install {ALL}" in (tmp_path / "asked").read_text()
 
 
 @pytest.mark.parametrize("user", [0, 1000])
-def test_who_cannot_install_postgres_is_told_in_one_line_and_goes_on(checkout: Path, tmp_path: Path, user: int) -> None:
-    done = without_postgres(checkout, tmp_path, user, **{"apt-get": "echo no network >&2; exit 100"})
+def test_who_cannot_install_the_servers_is_told_in_one_line_and_goes_on(
+    checkout: Path, tmp_path: Path, user: int
+) -> None:
+    done = servers(checkout, tmp_path, user, **{"apt-get": "echo no network >&2; exit 100"})
     assert done.returncode == 0
-    assert ours(done) == ["PostgreSQL is missing, and without it its tests are skipped: sudo apt install postgresql"]
+    assert ours(done) == [f"Missing, and without it tests are skipped: sudo apt install {ALL}"]
+    assert not (tmp_path / "policy").exists()
 
 
-def test_postgres_that_is_there_is_not_installed(checkout: Path, tmp_path: Path) -> None:
-    script(tmp_path / "apt-get", f'touch "{tmp_path}/asked"')
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    for there in ("INITDB=/usr/bin/initdb", "RETAKE_POSTGRES=/opt/pg/bin"):
-        done = make(checkout, "postgres", there, "INITDB=" if "RETAKE" in there else there, PATH=path)
+def test_servers_that_are_there_are_not_installed(checkout: Path, tmp_path: Path) -> None:
+    there = {"REDIS": "/usr/bin/redis-server", "RABBITMQ": "/usr/lib/rabbitmq/bin/rabbitmq-server"}
+    for postgres in ({"INITDB": "/usr/bin/initdb"}, {"INITDB": "", "RETAKE_POSTGRES": "/opt/pg/bin"}):
+        done = servers(checkout, tmp_path, 0, {**there, **postgres}, **{"apt-get": "exit 0"})
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (tmp_path / "asked").exists()
+
+
+def test_the_image_service_is_run_whether_its_servers_could_be_installed_or_not(checkout: Path, tmp_path: Path) -> None:
+    """Where one is missing the command says so, in one line, and ends with 69."""
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    script(python, 'case "$*" in *images*) echo "$*" >>seen; echo what to type >&2; exit 69;; esac')
+    (checkout / ".venv/ready").touch()
+    for user in (0, 1000):
+        done = servers(checkout, tmp_path, user, {**NONE, "UP": "--port 9000"}, "images", **{"apt-get": "exit 100"})
+        assert done.returncode != 0
+        assert ours(done) == ["what to type"]
+        assert "Error 69" in done.stderr
+    assert (checkout / "seen").read_text() == 2 * "-m retake images up --port 9000\n"
 
 
 def test_each_run_has_a_bucket_of_its_own(checkout: Path) -> None:

@@ -34,6 +34,12 @@ NOT_IMPORTED = {
 }
 """Tools that are run, or that work by being there (moto's server needs flask, a wheel setuptools)."""
 
+IMPORTED_BY_OTHERS = {"async-timeout"}
+"""What ships and is imported by libraries alone: redis needs it before Python 3.11.3, and so on Debian 12."""
+
+OLDEST = {"python_full_version": "3.11.0", "python_version": "3.11"}
+"""The oldest Python that it runs on: some libraries need more there."""
+
 
 def lines(name: str) -> list[str]:
     """The requirements of a file, those that are continued on further lines as one."""
@@ -51,11 +57,12 @@ def names(requirements: Iterable[Requirement]) -> set[str]:
 
 
 def needed(library: str) -> Iterator[str]:
-    """The libraries that the installed `library` needs on this Python, with the extras that are declared."""
+    """The libraries that `library` needs on this Python or the oldest, with the extras that are declared."""
     extras = next((it.extras for it in [*SHIPPED, *TOOLS] if canonicalize_name(it.name) == library), set())
     for text in requires(library) or []:
         requirement = Requirement(text)
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": it}) for it in ["", *extras]):
+        given = [{"extra": it, **python} for it in ["", *extras] for python in ({}, OLDEST)]
+        if requirement.marker is None or any(map(requirement.marker.evaluate, given)):
             yield canonicalize_name(requirement.name)
 
 
@@ -115,22 +122,34 @@ def test_each_pin_is_declared_or_needed_by_another_and_nothing_needed_is_left_un
 
 
 def test_what_the_package_imports_is_what_it_declares() -> None:
-    assert imported([*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")]) == names(SHIPPED)
+    assert imported([*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")]) == names(SHIPPED) - IMPORTED_BY_OTHERS
 
 
 @pytest.mark.parametrize("extra", OPTIONAL)
 def test_an_extra_is_imported_where_it_is_needed_and_nowhere_else(extra: str) -> None:
-    places = {
+    places: dict[str, list[Path]] = {
         "b2": [*ROOT.glob("retake/bucket/b2/*.py"), *ROOT.glob("retake/sandbox/b2*.py")],
         "s3": [*ROOT.glob("retake/bucket/s3/*.py")],
         "postgres": [ROOT / "retake/runs/database.py"],
         "apprise": [ROOT / "retake/alerts/channels/apprise_urls.py"],
-        "music": [*ROOT.glob("retake/music/*.py"), *ROOT.glob("retake/vendors/[ty][eo]*.py")],
-        "images": [ROOT / "retake/vendors/comfyui_events.py", ROOT / "retake/sandbox/comfyui_socket.py"],
-    }[extra]
-    others = [path for path in [*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")] if path not in places]
-    assert names(OPTIONAL[extra]) <= imported(places) - names(ALWAYS)
-    assert not names(OPTIONAL[extra]) & imported(others)
+        "music": [
+            *ROOT.glob("retake/music/*.py"),
+            *ROOT.glob("retake/serving/*.py"),
+            *ROOT.glob("retake/vendors/[ty][eo]*.py"),
+        ],
+        "images": [
+            *ROOT.glob("retake/images/**/*.py"),
+            *ROOT.glob("retake/rabbit/*.py"),
+            *ROOT.glob("retake/serving/*.py"),
+            ROOT / "retake/vendors/comfyui_events.py",
+            ROOT / "retake/sandbox/comfyui_socket.py",
+        ],
+        "web": [*ROOT.glob("retake/web/*.py"), *ROOT.glob("retake/serving/*.py")],
+    }
+    shared = {name for other in OPTIONAL if other != extra for name in names(OPTIONAL[other])}
+    others = [path for path in [*ROOT.glob("retake/**/*.py"), *ROOT.glob("*.py")] if path not in places[extra]]
+    assert names(OPTIONAL[extra]) - IMPORTED_BY_OTHERS <= imported(places[extra]) - names(ALWAYS)
+    assert not (names(OPTIONAL[extra]) - shared) & imported(others)
 
 
 def test_each_extra_is_one_that_a_message_can_name() -> None:
@@ -146,6 +165,13 @@ def test_the_pins_are_made_with_every_extra() -> None:
 
 
 def test_what_the_tests_import_is_declared() -> None:
-    used = imported([*ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/**/*.py")])
+    used = imported([*ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/*.py")])
     assert used <= names([*SHIPPED, *TOOLS])
     assert names(TOOLS) - NOT_IMPORTED <= used
+
+
+def test_what_is_measured_beside_it_is_pinned_apart() -> None:
+    wanted = {requirement.split("[")[0] for requirement in lines("bench/peers/requirements.in")}
+    programs = {path.stem.removeprefix("with_") for path in ROOT.glob("bench/peers/with_*.py")} - {"retake"}
+    assert len(programs) == 5
+    assert programs <= wanted <= pins("bench/peers/requirements.txt").keys()

@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 from written import as_written
 
+from retake.images.settings import ENVIRONMENT as IMAGES_ENVIRONMENT
+from retake.images.settings import SECTIONS as IMAGES_SECTIONS
+from retake.images.settings import load_images_settings
 from retake.keys import KEYS
 from retake.music.settings import MUSIC_KEYS, load_music_settings
 from retake.music.settings import SECTIONS as MUSIC_SECTIONS
 from retake.settings.reader import ENVIRONMENT
 from retake.settings.schema import Field, PictureSize
 from retake.story.settings import CHANNELS, SECTIONS, load_settings
+from retake.web.settings import ENVIRONMENT as WEB_ENVIRONMENT
+from retake.web.settings import SECTIONS as WEB_SECTIONS
+from retake.web.settings import load_web_settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -22,7 +28,7 @@ ROWS = {
 }
 DECLARED = {
     f"{path}.{name}": declared
-    for path, section in (SECTIONS | MUSIC_SECTIONS).items()
+    for path, section in (SECTIONS | MUSIC_SECTIONS | IMAGES_SECTIONS | WEB_SECTIONS).items()
     for name, declared in section.fields.items()
 }
 
@@ -62,8 +68,8 @@ def test_the_page_has_every_variable_and_no_other() -> None:
     keys = {"` or `".join(variables): f"{purpose}." for variables, purpose in KEYS.values()}
     keys |= {name: f"{purpose}." for name, purpose in MUSIC_KEYS.values() if name not in keys}
     told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name not in ("NO_COLOR", "CHANNELS")}
-    assert set(told) == set(ENVIRONMENT) | set(keys)
-    for name, meaning in (ENVIRONMENT | keys).items():
+    assert set(told) == set(ENVIRONMENT) | set(IMAGES_ENVIRONMENT) | set(WEB_ENVIRONMENT) | set(keys)
+    for name, meaning in (ENVIRONMENT | IMAGES_ENVIRONMENT | WEB_ENVIRONMENT | keys).items():
         assert told[name].startswith(meaning.removesuffix("."))
 
 
@@ -77,6 +83,18 @@ def test_the_shipped_file_says_nothing_of_music() -> None:
     source = str(ROOT / "config" / "config.json")
     settings = load_music_settings({"RETAKE_CONFIG": source})
     assert settings == type(settings)(source=source)
+
+
+def test_the_shipped_file_says_nothing_of_image_jobs() -> None:
+    source = str(ROOT / "config" / "config.json")
+    settings = load_images_settings({"RETAKE_CONFIG": source})
+    assert settings.images == type(settings.images)()
+    assert settings.warnings == ()
+
+
+def test_the_shipped_file_says_nothing_of_the_dashboard() -> None:
+    settings = load_web_settings({"RETAKE_CONFIG": str(ROOT / "config" / "config.json")})
+    assert settings == type(settings)()
 
 
 def test_the_shipped_file_names_no_setting_twice_and_none_that_is_unknown() -> None:

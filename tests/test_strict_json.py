@@ -1,11 +1,14 @@
 import json
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retake.document_schema import InvalidDocument
 from retake.story.documents import parse_gen, parse_midjourney, parse_public
-from retake.strict_json import DEEPEST, as_stored, parse, what_is_wrong
+from retake.strict_json import DEEPEST, as_stored, encode, parse, what_is_wrong
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": null}]}'])
@@ -36,6 +39,39 @@ def test_a_value_comes_back_as_a_document_has_it() -> None:
     for no_json in (object(), {"a": {1}}, {b"a": 1}, circle, [deepest], {1: "one", "1": "another"}):
         with pytest.raises(ValueError):
             as_stored(no_json)
+
+
+class Small(IntEnum):
+    ONE = 1
+
+
+class Word(StrEnum):
+    A = "a"
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from([Small.ONE, Word.A, 10**40])
+)
+KEYS = st.one_of(st.text(max_size=4), st.integers(), st.booleans(), st.none(), st.floats(), st.sampled_from(Word))
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.one_of(
+            st.lists(inner, max_size=4), st.tuples(inner), st.dictionaries(st.text(max_size=4), inner, max_size=4)
+        )
+        | st.dictionaries(KEYS, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_a_document_is_written_as_the_json_module_writes_it(value: Any) -> None:
+    assert encode(value).decode() == json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def test_a_lone_surrogate_makes_the_document_ascii() -> None:
+    assert encode(["é\ud800", {}, []]) == b'[\n  "\\u00e9\\ud800",\n  {},\n  []\n]\n'
 
 
 @pytest.mark.parametrize("text", ["", "{", b"\xff", "1" * 5000])

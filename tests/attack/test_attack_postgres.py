@@ -63,7 +63,13 @@ def server(started: Server) -> Server:
 
 @pytest.fixture(params=["kill", "stop"])
 def end(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
-    """Ends the server: by SIGKILL of its postmaster, or at once with all its children."""
+    """Ends the server: by SIGKILL of its postmaster, or by «immediate». When it returns, nothing answers any more."""
+    return server.kill_all if request.param == "kill" else server.stop
+
+
+@pytest.fixture(params=["kill", "stop"])
+def death(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
+    """As `end`, but the children of a postmaster that is killed may answer a moment longer."""
     return server.kill if request.param == "kill" else server.stop
 
 
@@ -155,8 +161,8 @@ def check_errors(errors: list[StorageError]) -> None:
         assert "Traceback" not in str(error)
 
 
-def test_no_transition_is_lost_or_doubled(connect: Connect, server: Server, end: Callable[[], None]) -> None:
-    deaths = Deaths(server, end)
+def test_no_transition_is_lost_or_doubled(connect: Connect, server: Server, death: Callable[[], None]) -> None:
+    deaths = Deaths(server, death)
     connect()  # the tables
 
     def work(name: int, ledger: SqlLedger) -> None:
@@ -247,11 +253,11 @@ def test_a_worker_that_is_to_work_until_nothing_waits_says_that_the_ledger_stays
 
 
 def test_whoever_is_killed_when_each_run_succeeds_once_and_is_paid_for_once(
-    connect: Connect, server: Server, end: Callable[[], None]
+    connect: Connect, server: Server, death: Callable[[], None]
 ) -> None:
     """Several workers, and recovery for what a claim or an end of unknown outcome left behind."""
     ledger, lock, paid = connect(), threading.Lock(), Counter[str]()
-    deaths = Deaths(server, end, kill_after=(5, 15, 25))
+    deaths = Deaths(server, death, kill_after=(5, 15, 25))
     names = [f"task {number}" for number in range(40)]
     for name in names:
         ledger.create_for_task(name, f"{name}#1", actor="cron")

@@ -16,6 +16,7 @@ from traceback import walk_tb
 from typing import Any
 
 import pytest
+from certifi import where
 from clients import ASKING, MAKERS, Call
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,7 +25,8 @@ from hostile import Act, Hostile, answers, drips, pours, proxies_late, read_requ
 from test_attack_table import SLACK_S, TIMEOUT_S, outcome
 
 from retake.errors import SettingsError
-from retake.vendors import route
+from retake.vendors import certificates
+from retake.vendors.http import TRUST_VARIABLES
 
 QUICK_S = 0.15
 """Where nothing is sent in any case, too short a time makes no difference."""
@@ -111,7 +113,7 @@ def over_tls(certificate: tuple[Path, Path], act: Act) -> Act:
     """`act`, once a request has come over TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    context.sslsocket_class = route.ClosingSocket
+    context.sslsocket_class = certificates.ClosingSocket
 
     def secured(connection: socket.socket, stop: threading.Event) -> None:
         with context.wrap_socket(connection, server_side=True) as tls:
@@ -130,7 +132,7 @@ def test_a_certificate_that_is_not_trusted_gets_no_request(
     assert found.came == expected(call, NOT_SENT, "NETWORK"), found.message
 
 
-@pytest.mark.parametrize("variable", route.TRUST_VARIABLES[:3])
+@pytest.mark.parametrize("variable", TRUST_VARIABLES[:3])
 @pytest.mark.parametrize("client", MAKERS, ids=lambda client: client.__name__)
 def test_every_client_trusts_what_the_environment_says(
     client: type,
@@ -263,7 +265,7 @@ def test_a_proxy_that_is_passed_by_need_not_be_one(client: type, monkeypatch: py
             "HTTP_PROXY": "127.0.0.1:3128",
             "ALL_PROXY": "https://user:pw@p.example",
         },
-        {"SSL_CERT_FILE": route.DEFAULT_CA_BUNDLE_PATH, "SSL_CERT_DIR": "/nowhere"},  # the first one counts
+        {"SSL_CERT_FILE": where(), "SSL_CERT_DIR": "/nowhere"},  # the first one counts
         {"SSL_CERT_FILE": "", "ALL_PROXY": ""},
     ],
 )
@@ -293,7 +295,7 @@ def test_a_peer_that_resets_before_the_handshake_leaves_no_socket_open() -> None
         accepted.close()  # at once, with a reset
         found: list[ssl.SSLSocket] = []
         with pytest.raises(OSError) as caught:
-            route.trusted().wrap_socket(client, server_hostname="127.0.0.1").do_handshake()
+            certificates.trusted().wrap_socket(client, server_hostname="127.0.0.1").do_handshake()
         for frame, _ in walk_tb(caught.value.__traceback__):
             held = frame.f_locals.get("self")
             found += [held] if isinstance(held, ssl.SSLSocket) else []

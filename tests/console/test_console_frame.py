@@ -22,11 +22,15 @@ from retake.errors import LeaseHeld, RunError, SettingsError, StateError, Storag
 DOC = (CHECKOUT / "docs" / "console.md").read_text("utf-8")
 
 
+SERVICES = {"music serve", "images up", "images api", "images worker"}
+"""Commands that run until they are stopped, with options of their own."""
+
+
 def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Every command that looks or acts, by its path: "status", "dead-letters list"."""
     context = click.Context(group)
     for name in group.list_commands(context):
-        if (group is main and name in RUNNING) or f"{path}{name}" == "music serve":
+        if (group is main and name in RUNNING) or f"{path}{name}" in SERVICES:
             continue
         command = group.get_command(context, name)
         assert command is not None
@@ -158,6 +162,8 @@ _ARGUMENTS = {
     "mode set": ["1"],
     **{f"music {name}": ["7"] for name in ("show", "retry", "cancel")},
     "music resolve": ["7", "--again"],
+    **{f"robots {name}": ["NR.NSI.1"] for name in ("show", "play")},
+    **{f"images dead {name}": ["0000"] for name in ("requeue", "drop")},
 }
 
 

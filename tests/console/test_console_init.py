@@ -34,7 +34,8 @@ def test_a_new_folder_has_what_a_tick_needs(tmp_path: Path) -> None:
     result = init(folder)
     assert result.exit_code == 0, result.output
     policies = {f"config/policies/NR.NSI.{number}.toml" for number in range(1, 10)}
-    assert files(folder) == WRITTEN | policies
+    workflows = {"config/workflows/text.json", "config/workflows/outfit.json"}
+    assert files(folder) == WRITTEN | policies | workflows
     settings = load_settings({"RETAKE_CONFIG": str(folder / "config/config.json")})
     assert settings == type(settings)(source=settings.source)
     assert f"cd {shlex.quote(str(folder))}" in result.output

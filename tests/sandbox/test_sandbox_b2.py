@@ -167,7 +167,7 @@ def test_it_can_be_started_alone_and_says_how_to_point_at_it() -> None:
         assert json.loads(requests.get(f"{url[1]}/sandbox/calls", timeout=5).text) == []
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def test_a_wrong_order_and_a_taken_port_are_said() -> None:

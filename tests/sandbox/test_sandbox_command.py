@@ -35,7 +35,7 @@ def test_it_says_how_to_use_it_shows_the_calls_and_ends_with_ctrl_c(tmp_path: Pa
         )
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=10)
+        rest, _ = process.communicate(timeout=60)
     assert reply.status_code == 500
     assert {"chat", "#1", "500"} <= set(line.split())
     assert process.returncode == 0
@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
         with _start("--port", str(squatter.getsockname()[1])) as process:
-            said, _ = process.communicate(timeout=10)
+            said, _ = process.communicate(timeout=60)
     assert process.returncode == 75
     assert "in use" in said
     assert "Traceback" not in said
@@ -56,7 +56,7 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
 
 def test_a_bad_order_is_said_before_anything_starts() -> None:
     with _start("--order", "upscael=500") as process:
-        said, _ = process.communicate(timeout=10)
+        said, _ = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "upscael" in said
     assert "histories" in said
@@ -64,6 +64,6 @@ def test_a_bad_order_is_said_before_anything_starts() -> None:
 
 def test_the_help_lists_every_kind_of_call_and_every_fault() -> None:
     with _start("--help") as process:
-        shown, _ = process.communicate(timeout=10)
+        shown, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert {name for name in (*KINDS, *FAULTS, *UPLOAD_FAULTS) if not re.search(rf"\b{name}\b", shown)} == set()

@@ -1,10 +1,11 @@
 """Every fault as a client sees it, and what the sandbox records of it."""
 
+import threading
 import time
 
 import pytest
 import requests
-from sandbox_customer import Customer
+from sandbox_customer import TIMEOUT_S, Customer
 
 from retake.sandbox import Sandbox
 
@@ -14,18 +15,26 @@ DONE = ["cut-after", "hang-after", "not-json", "no-id"]
 SHORT_S = 0.15
 
 
-def _imagine(customer: Customer) -> requests.Response | None:
+def _imagine(customer: Customer, fault: str = "") -> requests.Response | None:
     """The reply to an imagine, or None when there was none."""
     try:
-        return customer.task("imagine", prompt="x", timeout=SHORT_S)
+        return customer.task("imagine", prompt="x", timeout=SHORT_S if "hang" in fault else TIMEOUT_S)
     except requests.RequestException:
         return None
+
+
+def _wait_for_end_of_call(sandbox: Sandbox) -> None:
+    """A customer who gives up may be gone before the sandbox has read the request."""
+    waiting, end = threading.Event(), time.monotonic() + TIMEOUT_S
+    while not any(call.outcome for call in sandbox.calls()) and time.monotonic() < end:
+        waiting.wait(0.01)
 
 
 @pytest.mark.parametrize("fault", UNDONE)
 def test_what_is_not_carried_out_leaves_no_task_and_no_bill(sandbox: Sandbox, customer: Customer, fault: str) -> None:
     sandbox.order(f"imagine#1={fault}")
-    reply = _imagine(customer)
+    reply = _imagine(customer, fault)
+    _wait_for_end_of_call(sandbox)
     assert (reply is None) == (fault in ("cut-before", "hang"))
     assert sandbox.tasks() == []
     assert sandbox.bill().total == 0
@@ -36,7 +45,8 @@ def test_what_is_not_carried_out_leaves_no_task_and_no_bill(sandbox: Sandbox, cu
 @pytest.mark.parametrize("fault", DONE)
 def test_what_is_carried_out_is_billed_though_the_customer_cannot_know(sandbox, customer: Customer, fault: str) -> None:
     sandbox.order(f"imagine#1={fault}")
-    reply = _imagine(customer)
+    reply = _imagine(customer, fault)
+    _wait_for_end_of_call(sandbox)
     assert reply is None or (reply.status_code == 200 and "task_id" not in reply.text)
     (task,) = sandbox.tasks()
     (call,) = sandbox.calls()
