@@ -88,7 +88,8 @@ class Server:
 
     def kill_all(self) -> None:
         """Kill the postmaster, and return when none of its children answers any more."""
-        children = [int(pid) for path in Path(f"/proc/{self._pid()}/task").glob("*/children") for pid in path.read_text().split()]
+        lists = Path(f"/proc/{self._pid()}/task").glob("*/children")
+        children = [int(pid) for path in lists for pid in path.read_text().split()]
         self.kill()
         for _ in range(600):
             if all(_state(pid) in "ZX" for pid in children):
