@@ -6,6 +6,7 @@ process    starts processes, servers or databases
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from hypothesis import settings
 
 os.environ["XDG_CACHE_HOME"] = os.devnull
 """No tick that a test starts leaves anything in the cache of whoever runs the tests, or rests by what is there."""
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell ignores Ctrl-C for what it runs in the background, and whatever the tests start would inherit that."""
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
