@@ -15,6 +15,8 @@ from retake.sandbox import Pace, Sandbox
 
 RUNS = 25
 
+BARE = "python3 -c pass"
+
 
 class Cost(NamedTuple):
     """Medians of several runs."""
@@ -26,22 +28,28 @@ class Cost(NamedTuple):
 
 def processes_table(folder: Path) -> str:
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "retake"), MANAGER], check=True)
-    bare = cost([sys.executable, "-c", "pass"], environment(folder))
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
         waiting(folder / "busy", sandbox)
-        rows = [
-            ("python3 -c pass", bare),
-            ("python3 -c 'import click'", cost([sys.executable, "-c", "import click"], environment(folder))),
-            ("idle tick", cost([sys.executable, MANAGER], environment(full(folder / "idle")))),
-            ("resting tick", cost([sys.executable, MANAGER], resting(folder / "resting"))),
-            ("busy tick", cost([sys.executable, MANAGER], environment(folder / "busy", sandbox))),
-        ]
+        commands = {
+            BARE: ([sys.executable, "-c", "pass"], environment(folder)),
+            "python3 -c 'import click'": ([sys.executable, "-c", "import click"], environment(folder)),
+            "idle tick": ([sys.executable, MANAGER], environment(full(folder / "idle"))),
+            "resting tick": ([sys.executable, MANAGER], resting(folder / "resting")),
+            "busy tick": ([sys.executable, MANAGER], environment(folder / "busy", sandbox)),
+        }
+        rounds = [{name: cost(*it, runs=1) for name, it in commands.items()} for _ in range(RUNS)]
     title = (
-        f"Whole processes, medians of {RUNS} runs. The busy tick polls a task in flight: manager and script, two "
-        "processes."
+        f"Whole processes, medians of {RUNS} rounds, in turn; each ratio is to bare Python in the same round. The busy "
+        "tick polls a task in flight: the manager, and the script as its fork."
     )
     head = ("process", "CPU s", "× bare Python", "wall s", "peak MB")
-    return markdown(title, head, [(name, *shown(spent, bare)) for name, spent in rows])
+    return markdown(title, head, [(name, *compared(name, rounds)) for name in commands])
+
+
+def compared(name: str, rounds: Sequence[Mapping[str, Cost]]) -> tuple[str, ...]:
+    ratio = statistics.median(it[name].cpu_s / it[BARE].cpu_s for it in rounds)
+    cpu_s, wall_s, peak_mb = (statistics.median(values) for values in zip(*(it[name] for it in rounds), strict=True))
+    return (f"{cpu_s:.3f}", f"{ratio:.1f}", f"{wall_s:.3f}", f"{peak_mb:.0f}")
 
 
 def resting(folder: Path) -> dict[str, str]:
