@@ -30,7 +30,7 @@ def far_table(folder: Path) -> str:
                     requests, took = ticks(far, laid, vendors, rest=rest)
                     _, alone = ticks(near, laid, vendors, rest=rest)
                     serial = f"{requests * DELAY_S:.1f}"
-                    rows.append((f"{name}, {which}", str(requests), f"{took:.2f}", serial, f"{alone:.2f}"))
+                    rows.append((f"{which}, {name}", str(requests), f"{took:.2f}", serial, f"{alone:.2f}"))
     return markdown(title, ("far bucket", "requests", "tick s", "one by one s", "near s"), rows)
 
 

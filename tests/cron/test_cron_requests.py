@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.buckets import Asked, by_kind, laid_out, priced, store_asked
+from bench.buckets import Asked, by_kind, directory_asked, laid_out, priced, store_asked
 from bench.servers import server
 from retake.bucket.b2.price import by_class
 from retake.sandbox import Pace, Sandbox
@@ -21,6 +21,13 @@ def stated(row: str) -> tuple[str, ...]:
 def asked(kind: str, folder: Path) -> Asked:
     with server(kind) as store, Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:
         return store_asked(store, laid_out(folder, vendors), vendors)
+
+
+def test_a_directory_is_asked_what_the_page_says(tmp_path: Path) -> None:
+    with Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:
+        found = directory_asked(tmp_path, vendors)
+    assert by_kind(found.idle) == stated("directory, idle")
+    assert by_kind(found.busy) == stated("directory, busy")
 
 
 def test_b2_is_asked_what_the_page_says(tmp_path: Path) -> None:
