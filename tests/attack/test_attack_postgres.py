@@ -103,6 +103,7 @@ class Deaths:
         self.errors: list[StorageError] = []
         self._server, self._end = server, end
         self._progress = threading.Condition()
+        self._failed = False
 
     def made(self, trace_id: str) -> None:
         with self._progress:
@@ -110,14 +111,20 @@ class Deaths:
             self._progress.notify_all()
 
     def failed(self, error: StorageError) -> None:
+        """Take note of an error. Raises AssertionError if the server does not come back: asking again is in vain."""
+        assert not self._failed, error
         self.errors.append(error)
 
     def happen(self) -> None:
-        for number in self._kill_after:
-            with self._progress:
-                assert self._progress.wait_for(lambda number=number: len(self.acknowledged) >= number, 120)
-            self._end()
-            self._server.start()
+        try:
+            for number in self._kill_after:
+                with self._progress:
+                    assert self._progress.wait_for(lambda number=number: len(self.acknowledged) >= number, 120)
+                self._end()
+                self._server.start()
+        except BaseException:
+            self._failed = True
+            raise
 
 
 def lead(ledger: SqlLedger, task: str, deaths: Deaths) -> None:

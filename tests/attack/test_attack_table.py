@@ -20,7 +20,7 @@ from hostile import OK, Act, Hostile, answers, drips, gzip_bomb, packed, pours, 
 from retake.errors import VendorError
 from retake.vendors import http
 
-TIMEOUT_S = 0.4
+TIMEOUT_S = 1.5
 AMPLE_S = 10.0  # where the call is to end by itself
 SLACK_S = 5.0
 """What a busy machine may add. An act goes on for 20 s: whoever is held by it is far beyond this."""

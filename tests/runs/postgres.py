@@ -88,7 +88,11 @@ class Server:
 
     def kill_all(self) -> None:
         """Kill the postmaster, and return when none of its children answers any more."""
-        lists = Path(f"/proc/{self._pid()}/task").glob("*/children")
+        pid = self._pid()
+        os.kill(pid, signal.SIGSTOP)  # it has no new children from now on, and none disappears
+        while _state(pid) not in "TZX":
+            time.sleep(0.01)
+        lists = Path(f"/proc/{pid}/task").glob("*/children")
         children = [int(pid) for path in lists for pid in path.read_text().split()]
         self.kill()
         for _ in range(600):

@@ -1,16 +1,18 @@
 """A database that cannot be used: what is said, and that nothing is half done."""
 
 import os
+import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from ledger_shapes import in_state, step
-from postgres import FAST, free_port, new_database, server
+from postgres import FAST, new_database, server
 
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
@@ -37,6 +39,14 @@ def opening(clock: FakeClock, opened: list[SqlLedger]) -> Open:
         return opened[-1]
 
     return opening
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections: it is taken, so that nobody else listens there meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
 
 
 # --- where it is ---------------------------------------------------------------------------------------------------
@@ -70,8 +80,8 @@ def test_what_names_no_database_is_an_error_of_the_settings(url: str, clock: Fak
     ],
 )
 def test_a_password_in_the_url_is_never_repeated(url: str, clock: FakeClock) -> None:
-    with pytest.raises((SettingsError, StorageError)) as caught:
-        open_ledger(url.format(port=free_port()), MemoryBucket(MemoryStore()), clock)
+    with closed_port() as port, pytest.raises((SettingsError, StorageError)) as caught:
+        open_ledger(url.format(port=port), MemoryBucket(MemoryStore()), clock)
     assert "s3cret" not in str(caught.value)
 
 
@@ -198,10 +208,9 @@ def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: O
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_store(clock: FakeClock) -> None:
-    with pytest.raises(
-        StorageError, match=r"postgresql://me@127\.0\.0\.1:\d+/runs: .*Check that the server is running"
-    ):
-        open_sql_ledger(f"postgresql://me@127.0.0.1:{free_port()}/runs", clock)
+    refusal = r"postgresql://me@127\.0\.0\.1:\d+/runs: .*Check that the server is running"
+    with closed_port() as port, pytest.raises(StorageError, match=refusal):
+        open_sql_ledger(f"postgresql://me@127.0.0.1:{port}/runs", clock)
 
 
 def test_a_database_that_is_not_there_is_named(postgres: str, clock: FakeClock) -> None:

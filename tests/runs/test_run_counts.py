@@ -336,7 +336,7 @@ def test_an_older_database_is_counted_with_what_is_written_meanwhile(
 
     def write() -> None:
         other = place.connection()
-        for number in range(100, 5_000):
+        for number in range(100, 2_000):
             other.execute("BEGIN IMMEDIATE" if place.is_sqlite else "BEGIN")
             other.execute(row(number, pipeline="'b'"))
             other.execute("COMMIT")

@@ -276,6 +276,8 @@ def test_while_the_job_is_done_signs_of_life_are_given_and_then_no_more(world: W
 
     def job(handle: RunHandle) -> None:
         world.clock.sleep(100)
+        while ledger.heard.acquire(blocking=False):  # those that were given before
+            pass
         for _ in range(3):
             assert ledger.heard.acquire(timeout=30)
         alive = world.ledger.get(run.run_id)
@@ -285,7 +287,10 @@ def test_while_the_job_is_done_signs_of_life_are_given_and_then_no_more(world: W
     done = worker.work_once()
     assert done is not None
     assert done.status is RunStatus.SUCCEEDED
-    assert [it.name for it in threading.enumerate() if it.name.startswith("heartbeat")] == []
+    beating = [it for it in threading.enumerate() if it.name == f"heartbeat {run.run_id}"]
+    for thread in beating:
+        thread.join(30)  # the worker waits for it no longer than a heartbeat's time
+    assert not any(it.is_alive() for it in beating)
 
 
 def test_a_ledger_that_is_away_for_a_while_costs_no_run(world: World) -> None:
