@@ -225,7 +225,7 @@ def said_until(process: subprocess.Popen[str], end: str) -> list[str]:
 def test_a_worker_that_is_killed_again_and_again_makes_each_poster_once(between: bool, tmp_path: Path) -> None:
     said = list[str]()
     for step in STEPS:  # all three deaths are of the same poster
-        with start(["sqlite_worker.py", "--step-s", "0.1" if between else "1", TITLES[0]], tmp_path) as process:
+        with start(["sqlite_worker.py", "--step-s", "2", TITLES[0]], tmp_path) as process:
             said += said_until(process, f"aurora: {step} begins")
             if between:
                 eventually((tmp_path / f"demo/posters/aurora.{step}").exists, process)

@@ -278,10 +278,10 @@ def test_status_and_show_look_at_the_latest_demo(checkout: Path) -> None:
 
 
 def test_a_terminal_sees_how_far_the_first_installation_is(checkout: Path, tmp_path: Path) -> None:
-    """A pip that takes its time, and says what pip says."""
+    """A pip that takes its time, and says what pip says. It is looked at once a second."""
     slow = (
         'case "$*" in *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;'
-        ' *"-m pip"*) echo Collecting one; sleep 2.5; echo Installing collected packages: one; sleep 2;; esac'
+        ' *"-m pip"*) echo Collecting one; sleep 5; echo Installing collected packages: one; sleep 4;; esac'
     )
     python = script(tmp_path / "slow", slow)
     (checkout / "requirements.txt").write_text("one==1\ntwo==2\n")

@@ -2,7 +2,8 @@
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from alert_world import START
 from delivery_world import DELIVERED, FAILED, REFUSED, TWO, DeliveryWorld, Service, cause, failing, send_once
 
 from retake.alerts.board import OPEN, RESOLVED
+from retake.alerts.delivery import is_sending
 from retake.alerts.message import Ending, Sent
 from retake.bucket import ANY, Bucket
 from retake.bucket.directory import DirectoryBucket
@@ -20,6 +22,43 @@ from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import StateError, StorageError
 from retake.testing.logs import CapturedLogs
+
+LONG_S = 60.0  # only reached where something is broken
+
+
+class Hang:
+    """A plan for a channel: it says nothing until the test is over, and has failed then."""
+
+    def __init__(self) -> None:
+        self._begun, self._over = threading.Semaphore(0), threading.Event()
+
+    def __call__(self) -> Sent:
+        self._begun.release()
+        self._over.wait(2 * LONG_S)
+        return FAILED
+
+    def begins(self) -> bool:
+        """Whether a try that has not been asked for yet has come as far as the service."""
+        return self._begun.acquire(timeout=LONG_S)
+
+    def end(self) -> None:
+        """Let all tries end, and wait for their threads: what they log belongs to this test."""
+        self._over.set()
+        assert eventually(lambda: not is_sending())
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hang = Hang()
+    yield hang
+    hang.end()
+
+
+def eventually(happened: Callable[[], bool]) -> bool:
+    end = time.monotonic() + LONG_S
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.005)
+    return happened()
 
 
 def logged(logs: CapturedLogs) -> str:
@@ -52,16 +91,16 @@ def test_what_fails_keeps_what_comes_after_it_waiting() -> None:
     assert [title for _, _, title in world.service.taken] == ["a fails", "b fails", "c fails"]
 
 
-def test_a_channel_that_hangs_delays_no_other_and_holds_nobody_up() -> None:
-    world, hangs = DeliveryWorld(channels=TWO), threading.Event()
-    world.service.plan("one", lambda: (hangs.wait(60), FAILED)[1])
+def test_a_channel_that_hangs_delays_no_other_and_holds_nobody_up(hang: Hang) -> None:
+    world = DeliveryWorld(channels=TWO)
+    world.service.plan("one", hang)
     world.look(failing())
     sender = world.sender()
     assert sorted(sender.start()) == ["one", "two"]
-    assert not sender.wait(0.5)
-    assert world.service.events("two") == ["trigger"]
+    assert eventually(lambda: world.service.events("two") == ["trigger"])
+    assert not sender.wait(0.1)
     assert world.queue("one").last_error == "the sender ended before there was an answer"
-    hangs.set()
+    hang.end()
     assert sender.wait(20)
 
 
@@ -81,14 +120,15 @@ def test_a_failed_delivery_is_tried_again_after_30_seconds_doubling_to_10_minute
     assert (world.queue().failures, world.queue().next_at, world.queue().last_error) == (0, None, None)
 
 
-def test_a_channel_that_hangs_is_tried_as_rarely_as_one_that_fails() -> None:
-    world, hangs = DeliveryWorld(), threading.Event()
+def test_a_channel_that_hangs_is_tried_as_rarely_as_one_that_fails(hang: Hang) -> None:
+    world = DeliveryWorld()
     world.look(failing())
     for _ in range(20):
-        world.service.plan("all", lambda: (hangs.wait(60), FAILED)[1])
-        world.deliver(wait_s=0.01)
+        world.service.plan("all", hang)
+        sender = world.sender()
+        assert not sender.start() or hang.begins()
+        sender.wait(0.01)
         world.later(60)
-    hangs.set()
     assert [at for at, _ in world.service.tries] == [0, 60, 120, 240, 480, 960]
 
 
@@ -254,45 +294,45 @@ def test_of_several_machines_one_sends(place: Callable[[Path], Callable[[], Buck
     send_once(place(tmp_path))
 
 
-def test_one_that_died_while_sending_blocks_for_timeout_seconds_at_most() -> None:
-    world, forever = DeliveryWorld(), threading.Event()
-    world.service.plan("all", lambda: (forever.wait(60), FAILED)[1])
+def test_one_that_died_while_sending_blocks_for_timeout_seconds_at_most(hang: Hang) -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", hang)
     world.look(failing())
     world.sender().start()  # and nobody waits for it: its process is gone
+    assert hang.begins()
     other = DeliveryWorld(world.bucket, world.service, world.clock)
     other.later(9)
     assert other.deliver() == []
     other.later(1)
     assert other.deliver() == ["all"]
     assert world.service.events() == ["trigger"]
-    forever.set()
 
 
-def test_a_try_without_a_result_counts_as_a_failed_one() -> None:
-    world, forever = DeliveryWorld(), threading.Event()
+def test_a_try_without_a_result_counts_as_a_failed_one(hang: Hang) -> None:
+    world = DeliveryWorld()
     world.look(failing())
     for _ in range(3):
-        world.service.plan("all", lambda: (forever.wait(60), FAILED)[1])
+        world.service.plan("all", hang)
         world.sender().start()
+        assert hang.begins()
         world.later(10)
     assert world.queue().failures == 3
     world.service.plan("all", FAILED)
-    forever_done = world.deliver()
-    assert forever_done == ["all"]
+    assert world.deliver() == ["all"]
     assert world.queue().next_at == "2026-03-02T10:04:30Z"  # 240 s after 10:00:30
-    forever.set()
 
 
-def test_a_queue_that_takes_longer_than_a_tick_waits_comes_to_its_end() -> None:
+def test_a_queue_that_takes_longer_than_a_tick_waits_comes_to_its_end(hang: Hang) -> None:
     """Each message that is delivered is saved at once, and not sent again by the next tick."""
-    world, names = DeliveryWorld(), "abcdef"
+    world, names = DeliveryWorld(), "abcdefg"
     world.look(*(cause(name) for name in names))
-    for _ in range(4):
-        forever = threading.Event()
-        world.service.plan("all", DELIVERED, DELIVERED, lambda forever=forever: (forever.wait(60), FAILED)[1])
-        world.deliver(wait_s=0.3)
+    for _ in range(3):
+        world.service.plan("all", DELIVERED, DELIVERED, hang)
+        sender = world.sender()
+        assert sender.start() == ["all"]
+        assert hang.begins()
+        assert not sender.wait(0.01)
         world.later(1000)
-    world.service.plans.clear()
     world.deliver()
     assert [title for _, _, title in world.service.taken] == [f"{name} fails" for name in names]
 

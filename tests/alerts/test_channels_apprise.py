@@ -88,7 +88,7 @@ def test_a_try_has_an_end(service: ScriptedVendor) -> None:
     sent(url_of(service))  # apprise is loaded
     begun = time.monotonic()
     outcome = sent(f"{url_of(service)} {url_of(service)}", timeout_s=0.5)
-    assert time.monotonic() - begun < 2.0
+    assert time.monotonic() - begun < 4.5
     assert outcome.how is Ending.FAILED
     assert outcome.why in ("2 of 2 recipients: no answer within 0.5 s", f"2 of 2 recipients: {FAILED}")
 

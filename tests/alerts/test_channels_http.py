@@ -1,6 +1,7 @@
 """What every channel over HTTP has in common: which answers are final, time and size, TLS, and secrets."""
 
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -100,10 +101,11 @@ def drips_body(connection: socket.socket, stop: threading.Event) -> None:
 def test_a_try_has_an_end(service: ScriptedVendor, kind: str, act: Act) -> None:
     service.script = [act]
     begun = time.monotonic()
-    outcome = sent(kind, service.url, timeout_s=0.3)
-    assert time.monotonic() - begun < 2.0
+    outcome = sent(kind, service.url, timeout_s=1.0)
+    assert time.monotonic() - begun < 4.5  # the service lets go after 5 s
     assert outcome.how is Ending.FAILED
-    assert outcome.why == "no answer within 0.3 s"
+    waited = r"1|0\.\d+" if kind == "sms" else "1"  # a recipient has what is left of the time when its turn comes
+    assert re.fullmatch(rf"no answer within ({waited}) s", outcome.why), outcome.why
 
 
 def drips_head(connection: socket.socket, stop: threading.Event) -> None:
@@ -119,7 +121,7 @@ def test_a_head_byte_by_byte_has_an_end(service: ScriptedVendor, kind: str) -> N
     service.script = [drips_head]
     begun = time.monotonic()
     assert sent(kind, service.url, timeout_s=0.3).how is Ending.FAILED
-    assert time.monotonic() - begun < 2.0
+    assert time.monotonic() - begun < 4.5
 
 
 @pytest.mark.parametrize(("status", "how"), [(200, Ending.DELIVERED), (503, Ending.FAILED), (404, Ending.REFUSED)])

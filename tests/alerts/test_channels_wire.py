@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -9,7 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from notices import FIELDS, LINK, MESSAGE, REPORT, channel
-from scripted_vendor import ScriptedVendor, cut, says
+from scripted_vendor import ScriptedVendor, cut, eventually, hang, says
 
 from retake.alerts.channels import pagerduty, sms
 from retake.alerts.channels.sending import Sending, combined, length, send, shortened, without_secret
@@ -272,10 +273,12 @@ def test_a_number_that_twilio_refuses_does_not_keep_the_others_from_being_told(s
 
 
 def test_recipients_share_the_time(service: ScriptedVendor) -> None:
-    service.script = [lambda _, stop: stop.wait(5.0) and None] * 3
-    outcome = send(texting(service, ANN, BEN, CAT), "t0k3n", MESSAGE, 0.3)
+    service.script = [hang] * 3
+    outcome = send(texting(service, ANN, BEN, CAT), "t0k3n", MESSAGE, 1.0)
     assert outcome.how is Ending.FAILED
-    assert outcome.why == "3 of 3 recipients: no answer within 0.3 s"
+    # The first one has what is left when its turn comes: on a busy machine, a little less than the whole.
+    assert re.fullmatch(r"3 of 3 recipients: no answer within (1|0\.\d+) s", outcome.why), outcome.why
+    assert eventually(lambda: bool(service.seen))
     assert recipients(service) == [ANN]
 
 

@@ -18,6 +18,7 @@ def sandbox() -> Iterator[B2Sandbox]:
 
 class TestB2(BucketContract):
     tells_the_time = True
+    all_may_withdraw = True
 
     @pytest.fixture
     def connect(self, sandbox: B2Sandbox) -> Connect:

@@ -39,7 +39,7 @@ def start(sandbox: B2Sandbox, work: str, url: str, name: str, rounds: int) -> su
 
 def ended_well(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=300)[1]
         assert process.returncode == 0, errors.decode()
 
 

@@ -24,7 +24,7 @@ def test_no_append_is_lost_while_we_write_too(tmp_path: Path) -> None:
     with ExitStack() as running:
         actors = [running.enter_context(started(actor, root, count)) for actor in ("publisher", "manager")]
         go(*actors)
-        assert [actor.wait(60) for actor in actors] == [0, 0]
+        assert [actor.wait(300) for actor in actors] == [0, 0]
     mark(bucket, count)
     document = json.loads(bucket.read(PUBLIC)[0])
     assert document["published"] == list(range(count))

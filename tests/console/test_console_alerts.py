@@ -60,7 +60,8 @@ def environ(sandbox: Sandbox) -> dict[str, str]:
 
 
 def world_of(sandbox: Sandbox, channels: Any = None, **alerts: Any) -> WatchedWorld:
-    return WatchedWorld(alerts={"channels": channels or CHANNELS, **alerts}, environ=environ(sandbox))
+    waits = {"timeout_seconds": 60, "tick_wait_seconds": 60}  # however busy the machine
+    return WatchedWorld(alerts={"channels": channels or CHANNELS, **waits, **alerts}, environ=environ(sandbox))
 
 
 def context(world: WatchedWorld) -> CommandContext:

@@ -122,16 +122,19 @@ def environ(bucket: Path) -> dict[str, str]:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_in_a_pipe_looks_follow_one_another_until_ctrl_c(tmp_path: Path, as_json: bool) -> None:
     words = ["status", "--watch", "0.1", *(["--json"] if as_json else [])]
-    process = subprocess.Popen(
-        command_line(*words), cwd=CHECKOUT, env=environ(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
     lines: list[str] = []
-    while sum(("next tick" in line) or ('"healthy": true' in line) for line in lines) < 2:
-        lines.append(process.stdout.readline().decode())
-        assert lines[-1], process.communicate()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    with subprocess.Popen(
+        command_line(*words), cwd=CHECKOUT, env=environ(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while sum(("next tick" in line) or ('"healthy": true' in line) for line in lines) < 2:
+                lines.append(process.stdout.readline().decode())
+                assert lines[-1], process.communicate()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, err) == (130, b"")
     assert not any("\x1b" in line for line in lines)
     if as_json:

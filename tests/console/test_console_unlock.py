@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -160,7 +161,8 @@ def with_a_script(kept: Kept) -> Iterator["subprocess.Popen[str]"]:
 
 def _ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
     yield process
-    os.killpg(process.pid, 9)
+    with suppress(ProcessLookupError):  # a test may have ended them all
+        os.killpg(process.pid, 9)
     process.wait()
     assert process.stdout is not None
     process.stdout.close()

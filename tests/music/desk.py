@@ -22,7 +22,7 @@ class Desk:
     def __init__(self, url: str, folder: Path, **shared: Any) -> None:
         self.rig = Rig(url, folder, **shared)
         self.phone = self.rig.sandbox.telegram
-        self.bot = TelegramBot("1:sandbox", f"{self.rig.sandbox.url}/telegram", 5.0)
+        self.bot = TelegramBot("1:sandbox", f"{self.rig.sandbox.url}/telegram", 25.0)
         self.outbox = TelegramOutbox(self.rig.database, self.bot, 42, "me")
         self.begin()
 

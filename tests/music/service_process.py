@@ -3,7 +3,7 @@
 service = ServiceProcess(folder, sandbox.url, database_url)
 service.start()
 service.post("/api/music/pipeline", track_title="Paper Boats", audio="demo.wav")
-service.kill()                          # SIGKILL
+service.kill()                          # SIGKILL; what it was doing is resumed as soon as a service runs again
 """
 
 import json
@@ -15,15 +15,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sqlalchemy import update
+
+from retake.clock import SystemClock
 from retake.media.audio import demo_track
+from retake.music.database import open_music_database
 from retake.music.settings import MUSIC_KEYS
+from retake.runs.tables import task_runs
 from retake.sandbox import endpoints, music_endpoints
 
 ROOT = Path(__file__).parents[2]
 LONG_S = 60.0
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Answer(NamedTuple):
@@ -37,7 +44,9 @@ class ServiceProcess:
     def __init__(self, folder: Path, sandbox_url: str, database: str, **music: Any) -> None:
         self.folder, self.url = folder, ""
         self.process: subprocess.Popen[str] | None = None
-        quick = {"stuck_seconds": 2, "poll_seconds": 0.2, "step_retry_backoff_sec": [0.1], "step_max_retries": 20}
+        self._database = database
+        # On a busy machine a living step may send no heartbeat for seconds; for a dead one nobody waits (see `kill`).
+        quick = {"stuck_seconds": 20, "poll_seconds": 0.2, "step_retry_backoff_sec": [0.1], "step_max_retries": 20}
         own = {"database": database, "audio_folder": str(folder), "port": 0, "upload_chunk_bytes": 262_144, **quick}
         document = {
             "STORAGE": {"url": f"file:{folder / 'bucket'}"},
@@ -71,10 +80,18 @@ class ServiceProcess:
         return self
 
     def kill(self) -> None:
-        """Kill it, as the kernel does when memory is short."""
+        """Kill it, as the kernel does when memory is short. Its steps, and those of all others, have been silent for
+        long then: the next service resumes them at once."""
         assert self.process
         self.process.kill()
         self._ended()
+        database = open_music_database(self._database, SystemClock())
+        try:
+            with database.transaction() as cursor:
+                heard = task_runs.c.heartbeat_at
+                cursor.change(update(task_runs).where(heard.is_not(None)).values(heartbeat_at=LONG_AGO))
+        finally:
+            database.close()
 
     def stop(self) -> int:
         """Ask it to end, and return its exit code."""
@@ -91,7 +108,8 @@ class ServiceProcess:
 
     def end(self) -> None:
         if self.process and self.process.poll() is None:
-            self.kill()
+            self.process.kill()
+            self._ended()
 
     def get(self, path: str) -> Any:
         return self.ask("GET", path).body

@@ -109,7 +109,7 @@ def test_what_goes_wrong_in_one_turn_does_not_end_the_loop(error: Exception) -> 
 
     loop = Loop("test", turn, error_pause_s=0.0)
     loop.start()
-    assert done.wait(10)
+    assert done.wait(60)
     loop.stop()
-    loop.join(10)
+    loop.join(60)
     assert turns == [2]

@@ -309,7 +309,7 @@ def test_a_webhook_is_set_with_its_secret_and_takes_updates(desk: Desk) -> None:
             assert statuses == [403, 403, 200, 200]
         finally:
             stopped.set()
-            thread.join(10)
+            thread.join(60)
     assert desk.inbox.offset == 78
 
 

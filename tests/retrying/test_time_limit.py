@@ -1,11 +1,12 @@
 """Calls that take longer than they may: abandoned, their late results discarded, and never too many of them.
 
-Nothing here sleeps: a call that hangs waits for an event, which its test sets when everything is seen.
+No call here sleeps: one that hangs waits for an event, which its test sets when everything is seen.
 """
 
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -28,7 +29,7 @@ from retake.robots.creation import Creator
 from retake.robots.creation import Parts as CreationParts
 
 SOON_S = 0.02
-ENOUGH_S = 0.5  # for a call that does nothing, on a busy machine
+ENOUGH_S = 2.0  # for a call that does nothing, on a busy machine
 LONG_S = 30.0  # only reached where something is broken
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +39,7 @@ class Hanging:
 
     def __init__(self, times: int = 1_000) -> None:
         self.times = times
+        self.begun = threading.Event()  # a caller may give a call up before its thread has come this far
         self.go_on = threading.Event()
         self.threads: list[threading.Thread] = []
         self.calls: list[object] = []
@@ -47,12 +49,16 @@ class Hanging:
         if len(self.calls) > self.times:
             return "done"
         self.threads.append(threading.current_thread())
+        self.begun.set()
         assert self.go_on.wait(LONG_S)
         return "late"
 
     def end(self) -> None:
         """Let the abandoned calls end, and wait until they have."""
         self.go_on.set()
+        end = time.monotonic() + LONG_S
+        while abandoned() and time.monotonic() < end:  # also those whose threads have not come here yet
+            time.sleep(0.01)
         for thread in self.threads:
             thread.join(LONG_S)
 
@@ -99,6 +105,7 @@ def test_a_call_that_hangs_is_abandoned_in_a_thread_that_keeps_nobody(hanging: C
     with pytest.raises(OutOfTime, match=r"no result within 0\.02 s"):
         within(SOON_S, work)
     assert abandoned() == 1
+    assert work.begun.wait(LONG_S)
     (thread,) = work.threads
     assert thread.daemon
 
@@ -152,6 +159,7 @@ def test_a_process_ends_although_a_call_of_it_hangs() -> None:
 def test_the_outcome_of_an_abandoned_call_is_unknown_and_it_is_not_made_again(hanging: Callable[..., Hanging]) -> None:
     work = hanging()
     outcome = guard(RetryPolicy(3, Fixed(1.0), timeout_s=SOON_S)).outcome(work)
+    assert work.begun.wait(LONG_S)
     assert (outcome.end, outcome.attempts, work.calls) == (End.UNKNOWN, 1, [Call(1, SOON_S)])
     assert isinstance(outcome.error, OutcomeUnknown)
     assert outcome.error.code is Code.TIMEOUT

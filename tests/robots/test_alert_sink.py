@@ -53,7 +53,7 @@ class World:
             return "done"
 
         robot.run(work, correlation_id="c-1", validate=lambda: None)
-        assert self.sink.wait(10)
+        assert self.sink.wait(60)
 
     @property
     def alerts(self) -> dict[str, tuple[str, str, int]]:

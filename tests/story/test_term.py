@@ -69,7 +69,7 @@ FROZEN = """
 import os, signal, sys
 from retake.ticking.process import KillTimer
 life = KillTimer(None)
-life.kill_after(0.3)
+life.kill_after(3.0)
 print(flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)
 print("awake", flush=True)
@@ -81,7 +81,7 @@ def test_a_script_that_was_frozen_past_its_term_does_not_wake() -> None:
         assert frozen.stdout is not None
         frozen.stdout.readline()
         os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
-        time.sleep(0.4)
+        time.sleep(3.1)
         os.kill(frozen.pid, signal.SIGCONT)
         assert frozen.wait(60) == -signal.SIGALRM
         assert frozen.stdout.read() == ""
