@@ -190,4 +190,6 @@ class Broker:
         try:
             return self._loop.call(self._open().within(limit, work), limit)
         except LoopEnded:
+            if self._connected:  # this process stood still, so that not even the loop's own limit was kept
+                raise self._open().address.away(f"no answer within {limit:g} s") from None
             raise self._reason() from None

@@ -79,6 +79,9 @@ class RabbitConnection:
                 await connection.close()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
             _reraise_own(error)
+        finally:
+            if not connection.is_closed:
+                await connection.close()  # all that is left to do is to note that it is closed: see `_connect`
 
     def pause_s(self, failures: int) -> float:
         """Return how long to wait after so many failures in a row."""

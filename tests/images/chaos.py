@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import httpx
 import redis
 from PIL import Image
-from postgres import free_port
 from servers import RunningServer, wait_for_queue
 from worker_world import picture
 
 from retake.bucket.directory import DirectoryBucket
 from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE, TOPOLOGY
+from retake.images.up.folder import free_port
 from retake.rabbit.broker import Broker, BrokerAway
 from retake.sandbox.comfyui import ComfySandbox
 from retake.vendors.comfyui import prompt_id_of

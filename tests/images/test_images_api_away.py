@@ -14,9 +14,10 @@ from images_world import ALICE, CALM, PNG, WITHIN_S, ImagesWorld, eventually, pi
 from servers import RunningServer, wait_for_queue
 from together import at_once
 
-from retake.images import access, api_process
+from retake.images import access, api_process, redis_calls
 from retake.images.api_process import FILE_S
-from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.redis_calls import ANSWER_S
 from retake.images.sweeper import Sweeper
 
 
@@ -45,8 +46,10 @@ LOSSES = [killed, stopped]
 
 @pytest.fixture(autouse=True)
 def half_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request waits for the bucket half as long as shipped: the rest of the bound is for a busy machine."""
+    """A request waits for the bucket, and for Redis, half as long as shipped: the rest of the bound is for a busy
+    machine."""
     monkeypatch.setattr(api_process, "FILE_S", FILE_S / 2)
+    monkeypatch.setattr(redis_calls, "ANSWER_S", ANSWER_S / 2)
 
 
 def in_time(call: Callable[[], httpx.Response], answers: list[httpx.Response]) -> Callable[[], None]:
@@ -61,6 +64,7 @@ def in_time(call: Callable[[], httpx.Response], answers: list[httpx.Response]) -
 
 def test_the_shipped_wait_leaves_time_to_answer() -> None:
     assert FILE_S <= WITHIN_S - 2
+    assert 2 * ANSWER_S <= WITHIN_S - 2
 
 
 def assert_away(answer: httpx.Response) -> None:
@@ -103,6 +107,8 @@ def test_redis_is_away(
             "detail": "",
         }
         assert not [it for it in api.bucket.kept if "input" in it or it.startswith("alice")]
+        # What follows an answer runs behind it, and must not find Redis there again.
+        eventually(lambda: [it for it in list(api.parts.intake._unfinished._work) if it.startswith("delivered")])
     eventually(lambda: api.result(waits).status_code == 202)
     assert "delivered_at" not in api.store.fields(cached)
     api.parts.intake._unfinished.retry()
@@ -128,7 +134,7 @@ def test_rabbitmq_is_away(
     api = instances(images=CALM._replace(resend_after_seconds=0.01))
     api.job()
     eventually(lambda: api.depth(TEXT_QUEUE) == 1)
-    for queue in (TEXT_QUEUE, OUTFIT_QUEUE):
+    for queue in (TEXT_QUEUE, OUTFIT_QUEUE, DEAD_QUEUE):
         wait_for_queue(new_rabbit, queue)
     with lost(new_rabbit):
         with timed():

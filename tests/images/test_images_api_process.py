@@ -53,11 +53,16 @@ class ApiProcess:
         return self.process.returncode, out, err
 
 
+def configure(folder: Path, **images: float) -> None:
+    """Write the settings of what is started in the folder from now on."""
+    config = {"IMAGES": {"start_seconds": 60, "active_seconds": 0.05, "cache_ttl_seconds": 60, **images}}
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config/config.json").write_text(json.dumps(config))
+
+
 @pytest.fixture
 def environ(redis_url: str, rabbitmq_url: str, tmp_path: Path) -> dict[str, str]:
-    config = {"IMAGES": {"start_seconds": 1, "active_seconds": 0.05, "cache_ttl_seconds": 60}}
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.json").write_text(json.dumps(config))
+    configure(tmp_path)
     return {
         "REDIS_URL": redis_url,
         "RABBITMQ_URL": rabbitmq_url,
@@ -106,7 +111,7 @@ def test_a_job_through_the_process_and_a_stop(
     store.client.close()
 
 
-def test_a_check_and_what_is_missing(environ: dict[str, str], start: Callable[..., ApiProcess]) -> None:
+def test_a_check_and_what_is_missing(environ: dict[str, str], start: Callable[..., ApiProcess], tmp_path: Path) -> None:
     code, out, err = start(environ, "--check").end()
     assert (code, out) == (0, ""), err
     code, _, err = start({}, "--check").end()
@@ -119,6 +124,7 @@ def test_a_check_and_what_is_missing(environ: dict[str, str], start: Callable[..
         "RABBITMQ_URL": "amqp://user:secret-password@127.0.0.1:1/",
         "DATABASE_URL": "postgresql://user:secret-password@127.0.0.1:1/x",
     }
+    configure(tmp_path, start_seconds=1)  # what is away is not waited for
     for options in (["--check"], []):
         code, out, err = start(away, *options).end()
         assert (code, out) == (75, "")

@@ -126,12 +126,15 @@ def test_dead_messages_are_listed_with_their_jobs(service_world: ServiceWorld) -
     dead(world, failed)
     world.broker.publish("DeadExchange", "", b"\xff{")
     for _ in range(2):  # looking takes nothing away
+        wait_for_dead(world, 2)
         first, second = asked(world, "dead", "list")["dead_messages"]
     assert (first["job"], first["queue"], first["reason"]) == (failed, "TextQueue", "rejected")
     assert (first["status"], first["error"], first["user_id"]) == ("failed", "no luck", "ann")
     assert second["job"].startswith("message-")
     assert second["status"] is None
+    wait_for_dead(world, 2)
     assert asked(world, "dead", "list", "--limit", "1")["dead_messages"] == [first]
+    wait_for_dead(world, 2)
     assert "no luck" in call(world, "dead", "list").output
 
 
@@ -187,6 +190,7 @@ def test_a_beginning_that_several_have_is_refused(service_world: ServiceWorld) -
         world_job = f"aaaaaaaa-0000-4000-8000-00000000000{number}"
         service_world.broker.publish("DeadExchange", "", json.dumps({"job_id": world_job}).encode())
     assert "several" in asked(service_world, "dead", "drop", "aaaa", code=65)["error"]
+    wait_for_dead(service_world, 2)
     assert asked(service_world, "dead", "drop", "aaaaaaaa-0000-4000-8000-000000000001")["done"] == "drop"
     wait_for_dead(service_world, 1)
 
@@ -208,6 +212,7 @@ def test_dropping_a_failed_job_wants_agreement_and_leaves_the_job(service_world:
 def test_a_message_that_names_no_job_can_be_dropped(service_world: ServiceWorld) -> None:
     service_world.broker.publish("DeadExchange", "", b"hello")
     [message] = asked(service_world, "dead", "list")["dead_messages"]
+    wait_for_dead(service_world, 1)
     assert asked(service_world, "dead", "drop", message["job"])["job"] == message["job"]
     assert asked(service_world, "dead", "list") == {"dead_messages": []}
 

@@ -30,7 +30,7 @@ def test_a_worker_executes_and_ends_by_a_signal(world: WorkerWorld) -> None:
 
 
 def test_a_killed_worker_costs_no_second_execution(world: WorkerWorld) -> None:
-    comfy = world.comfyui(pace=1.0)
+    comfy = world.comfyui(pace=5.0)
     first = WorkerProgram(world, "Worker-A").start()
     job_id = world.job()
     eventually(comfy.executions)
@@ -57,7 +57,7 @@ def test_a_frozen_worker_touches_nothing_of_the_new_owner(world: WorkerWorld) ->
 
 
 def test_a_job_that_takes_longer_than_the_drain_is_given_back(world: WorkerWorld) -> None:
-    comfy = world.comfyui(pace=3.0)
+    comfy = world.comfyui(pace=8.0)
     first = WorkerProgram(world, "Worker-A", drain=0.1).start()
     job_id = world.job()
     eventually(comfy.executions)

@@ -255,20 +255,30 @@ def next_turn(world: ServiceWorld) -> None:
     world.store.client.delete("jobs:alone:orphans")
 
 
-def test_the_bucket_is_listed_now_and_then_by_one_of_all(service_world: ServiceWorld) -> None:
+def test_the_bucket_is_listed_now_and_then_by_one_of_all(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = service_world
+    alone, asked = JobStore.alone, []
+
+    def noted(self: JobStore, what: str, seconds: float) -> bool:
+        asked.append(seconds)
+        return alone(self, what, seconds)
+
+    monkeypatch.setattr(JobStore, "alone", noted)
     counting = FailingBucket(world.bucket)
     sweepers = [world.sweeper(bucket=counting) for _ in range(3)]
     for it in sweepers * 2:
         it.sweep()
     assert counting.operations.count(("list", "jobs/")) == 1
-    assert 99_000 < world.store.client.pttl("jobs:alone:orphans") <= 100_000
+    assert set(asked) == {100}
+    assert 0 < world.store.client.pttl("jobs:alone:orphans") <= 100_000
     next_turn(world)
     sweepers[0].sweep()
     assert counting.operations.count(("list", "jobs/")) == 2
     next_turn(world)
     world.sweeper(SETTINGS._replace(orphan_after_seconds=0.1)).sweep()
-    assert 900 < world.store.client.pttl("jobs:alone:orphans") <= 1000
+    assert asked[-1] == 1
 
 
 def test_many_files_go_over_several_passes(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,8 +349,9 @@ def test_a_server_that_hangs_is_not_waited_for(own_server: Server, clock: FakeCl
     table.prepare()
     with psycopg.connect(f"{own_server.base}postgres") as connection:
         own_pid = connection.info.backend_pid
-        pids = [row[0] for row in connection.execute("SELECT pid FROM pg_stat_activity WHERE datname IS NOT NULL")]
-    postmaster = int(Path(f"/proc/{pids[0]}/stat").read_text().split()[3])
+        backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        pids = [row[0] for row in connection.execute(backends)]
+        postmaster = int(Path(f"/proc/{own_pid}/stat").read_text().split()[3])
     stopped = [postmaster, *(pid for pid in pids if pid != own_pid)]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -359,7 +360,7 @@ def test_a_server_that_hangs_is_not_waited_for(own_server: Server, clock: FakeCl
             begun = time.monotonic()
             with pytest.raises(TableAway):
                 table.add(new_job())
-            assert time.monotonic() - begun < 8
+            assert time.monotonic() - begun < 20
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
@@ -374,7 +375,7 @@ def test_a_row_that_somebody_locks_is_not_waited_for_for_long(table: JobTable, d
         begun = time.monotonic()
         with pytest.raises(TableAway):
             table.failed(job_id, "x")
-        assert time.monotonic() - begun < 8
+        assert time.monotonic() - begun < 20
     table.failed(job_id, "x")
 
 

@@ -1,5 +1,6 @@
 """`retake images up` as a newcomer runs it: real servers, real processes."""
 
+import json
 import os
 import re
 import signal
@@ -42,8 +43,10 @@ class Running:
     """An `images up` that runs until the test is over."""
 
     def __init__(self, folder: Path, *options: str, **environ: str) -> None:
+        config = json.loads((ROOT / "config/config.json").read_bytes())
+        config["IMAGES"] = {"result_grace_seconds": 3600}  # a job is asked for again after a slow restart
         (folder / "config").mkdir(exist_ok=True)
-        (folder / "config/config.json").write_bytes((ROOT / "config/config.json").read_bytes())
+        (folder / "config/config.json").write_text(json.dumps(config))
         self.output = folder / "output"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -69,14 +72,15 @@ class Running:
         """The processes that it started, and theirs, and so on."""
         found = [self.process.pid]
         for pid in found:
-            for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-                with suppress(FileNotFoundError, ProcessLookupError):  # that thread has ended meanwhile
-                    found += map(int, tasks.read_text().split())
+            with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
+                for tasks in list(Path(f"/proc/{pid}/task").glob("*/children")):
+                    with suppress(FileNotFoundError, ProcessLookupError):  # that thread has
+                        found += map(int, tasks.read_text().split())
         return found[1:]
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
 
 def commandline(pid: int) -> list[str]:
@@ -160,7 +164,7 @@ def test_a_newcomer_gets_a_picture_and_nothing_is_left_running(run: Callable[...
     assert answered(told, job_id).json()["status"] == "completed"
     family = again.family()
     assert again.end(signal.SIGINT) == 0
-    assert not any(map(alive, family))
+    eventually(lambda: not any(map(alive, family)))
 
 
 def test_a_signal_during_the_start_ends_everything(run: Callable[..., Running]) -> None:
@@ -169,7 +173,7 @@ def test_a_signal_during_the_start_ends_everything(run: Callable[..., Running]) 
     eventually(lambda: len(it.family()) >= 5)
     family = it.family()
     assert it.end() == 0
-    assert not any(map(alive, family))
+    eventually(lambda: not any(map(alive, family)))
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_started(run: Callable[..., Running]) -> None:

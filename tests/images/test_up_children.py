@@ -69,7 +69,7 @@ def lasting(folder: Path, name: str, **more: object) -> ChildCommand:
 
 def test_children_end_in_reverse_order(tmp_path: Path, supervisor: Supervisor) -> None:
     for name in ("one", "two", "three"):
-        assert supervisor.wait_until_ready(supervisor.start([lasting(tmp_path, name)]), 1000)
+        assert supervisor.wait_until_ready(supervisor.start([lasting(tmp_path, name, stop_seconds=1000)]), 1000)
     supervisor.stop()
     assert [line for line in seen(tmp_path) if "ends" in line] == ["three ends", "two ends", "one ends"]
 
@@ -125,6 +125,7 @@ def test_a_child_that_had_worked_is_started_again_at_once(tmp_path: Path, superv
 
 def test_a_child_that_is_not_ready_in_time_is_named_with_what_it_wrote(tmp_path: Path, supervisor: Supervisor) -> None:
     children = supervisor.start([shell(tmp_path, "slow", "echo no room left; sleep 1000")])
+    eventually(lambda: b"no room left" in (tmp_path / "slow.log").read_bytes())
     with pytest.raises(NotReady, match=r"slow is not ready after 5 s; see .*slow\.log: no room left") as raised:
         supervisor.wait_until_ready(children, 5)
     assert raised.value.exit_code == 75
@@ -140,8 +141,10 @@ def test_a_child_with_wrong_settings_is_not_waited_for(tmp_path: Path, superviso
 def test_a_program_that_is_not_there_is_told_in_the_log(tmp_path: Path, supervisor: Supervisor) -> None:
     environ = {"PATH": os.environ["PATH"]}
     command = ChildCommand("none", (tmp_path / "none",), tmp_path / "none.log", environ, ready=lambda: False)
+    children = supervisor.start([command])
+    eventually(lambda: b"No such file" in command.log.read_bytes())
     with pytest.raises(NotReady, match="none: No such file or directory"):
-        supervisor.wait_until_ready(supervisor.start([command]), 20)
+        supervisor.wait_until_ready(children, 20)
 
 
 def test_a_signal_ends_the_wait(tmp_path: Path, supervisor: Supervisor) -> None:
@@ -187,5 +190,5 @@ def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and waits to be reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

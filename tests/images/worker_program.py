@@ -29,7 +29,7 @@ class WorkerProgram:
             "comfyui_timeout_seconds": 20,
             "worker_silence_seconds": 1.5,
             "retry_seconds": 0.05,
-            "start_seconds": 5,
+            "start_seconds": 60,
         }
         config = world.folder / f"config-{name}.json"
         config.write_text(json.dumps({"IMAGES": {**quick, **images}}))

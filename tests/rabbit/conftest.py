@@ -13,8 +13,9 @@ sys.path += [folder for folder in [str(Path(__file__).parent.parent / "alerts")]
 
 from notices import make_certificate
 from rabbit_place import Began, Place, Tls, eventually, raw
-from rabbit_server import NoRabbit, RabbitServer, free_port, running
+from rabbit_server import NoRabbit, RabbitServer, running
 
+from retake.images.up.folder import free_port
 from retake.rabbit.broker import Broker
 from retake.rabbit.topology import Topology
 

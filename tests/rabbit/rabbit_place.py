@@ -48,7 +48,7 @@ class Tls(NamedTuple):
     certificate: Path
 
 
-def eventually(wanted: Callable[[], Any], seconds: float = 20.0) -> None:
+def eventually(wanted: Callable[[], Any], seconds: float = 120.0) -> None:
     """Wait until `wanted` is true: what another thread, or the server, is about to do."""
     end = time.monotonic() + seconds
     while not wanted():

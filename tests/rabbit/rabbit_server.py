@@ -5,7 +5,6 @@ It dies with the thread that started it (retake/images/up/children.py): start it
 
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -105,9 +104,3 @@ def running(settings: str = "") -> Iterator[RabbitServer]:
             yield server
         finally:
             server.close()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

@@ -59,9 +59,10 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 def through(swallower: Swallower, server: RabbitServer, place: Place, *, timeout_s: float = 1.0) -> Broker:
     user = urlsplit(server.url).netloc.partition("@")[0]
-    broker = Broker(f"amqp://{user}@127.0.0.1:{swallower.port}/", place.topology, name="test", timeout_s=timeout_s)
+    broker = Broker(f"amqp://{user}@127.0.0.1:{swallower.port}/", place.topology, name="test", timeout_s=20.0)
     broker.start()
-    broker.connect(20)
+    broker.connect(60)
+    broker._timeout_s = broker._open().timeout_s = timeout_s  # what follows may time out, the connecting must not
     return broker
 
 
@@ -70,7 +71,7 @@ def test_what_is_published_after_a_missing_confirmation_is_confirmed(
 ) -> None:
     with closing(Swallower(server.port, _ACK)) as swallower, closing(through(swallower, server, place)) as broker:
         with pytest.raises(BrokerAway, match="the message may have arrived or not"):
-            broker.publish(place.exchange, "key", b"one")
+            broker.publish(place.exchange, "key", b"one", timeout_s=5)
         assert len(swallower.stuck) == 1
         broker.publish(place.exchange, "key", b"two", timeout_s=20)
     assert [it.body for it in begun().browse(place.queue, 10)] == [b"one", b"two"]
@@ -116,6 +117,6 @@ def test_a_close_while_a_call_is_under_way_is_no_bug(begun: Began, place: Place,
                 closing(through(deaf, server, place, timeout_s=0.1)) as broker,
             ):
                 broker.consume(place.queue).take(0.01)
-                eventually(lambda it=deaf: it.stuck)  # type: ignore[misc]
+                eventually(lambda it=deaf: it.stuck, 120)  # type: ignore[misc]
                 time.sleep(number / 100)
     assert not [line for line in lines if "bug" in line]

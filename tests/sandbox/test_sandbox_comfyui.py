@@ -67,7 +67,7 @@ def caller(comfy: ComfySandbox, session: requests.Session) -> Caller:
 def ended(comfy: ComfySandbox, caller: Caller, prompt_id: str) -> dict[str, Any]:
     with connect(comfy.url.replace("http", "ws") + "/ws?clientId=none") as waiting:
         while prompt_id not in (found := caller.get(f"/history/{prompt_id}").json()):
-            waiting.recv(timeout=5)  # "status", at each end
+            waiting.recv(timeout=60)  # "status", at each end
     return found[prompt_id]
 
 
@@ -147,13 +147,13 @@ def test_uploads_are_loaded_by_the_name_that_is_returned(comfy: ComfySandbox, ca
 
 def test_a_websocket_is_told_what_becomes_of_its_prompts_alone(comfy: ComfySandbox, caller: Caller) -> None:
     with connect(comfy.url.replace("http", "ws") + "/ws?clientId=me") as socket_:
-        first = json.loads(socket_.recv(timeout=5))
+        first = json.loads(socket_.recv(timeout=60))
         assert (first["type"], first["data"]["sid"]) == ("status", "me")
         caller.prompt(client_id="somebody else")
         mine = caller.prompt(client_id="me")
         told: list[Any] = []
         while not told or told[-1] != ("executing", None):
-            message = socket_.recv(timeout=5)
+            message = socket_.recv(timeout=60)
             event = {"type": "preview", "data": {}} if isinstance(message, bytes) else json.loads(message)
             assert event["data"].get("prompt_id", mine) == mine
             told += [(event["type"], event["data"].get("node"))] if event["type"] != "status" else []
@@ -168,7 +168,7 @@ def test_websockets_are_cut(comfy: ComfySandbox, caller: Caller, fault: str) -> 
     with connect(comfy.url.replace("http", "ws") + "/ws?clientId=c") as socket_:
         prompt_id = caller.prompt()
         with pytest.raises(ConnectionClosed):
-            [socket_.recv(timeout=5) for _ in range(100)]
+            [socket_.recv(timeout=60) for _ in range(100)]
     assert comfy.until(lambda: comfy.started()[0].outcome != "running")
     assert comfy.started()[0].outcome == ("lost" if fault == "restart" else "success")
     if fault == "restart":

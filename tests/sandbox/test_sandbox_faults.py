@@ -181,5 +181,5 @@ def test_whoever_hangs_is_let_go_when_the_sandbox_closes(session: requests.Sessi
         waiting.start()
         while not sandbox.calls():
             time.sleep(0.01)
-    waiting.join(timeout=5)
+    waiting.join(timeout=60)
     assert ended == ["ConnectionError"]

@@ -166,7 +166,7 @@ def test_a_poll_ends_when_the_sandbox_closes(session: requests.Session) -> None:
         poll.start()
         while not sandbox.calls("updates"):
             threading.Event().wait(0.01)
-    poll.join(timeout=5)
+    poll.join(timeout=60)
     assert not poll.is_alive()
 
 

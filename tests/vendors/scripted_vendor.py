@@ -11,6 +11,7 @@ from typing import Any
 from loopback import LoopbackServer
 
 WAIT_S = 5.0  # how long an act may keep a test that forgot it
+LONG_S = 30.0  # a guard against hanging, not a measure
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ def _read(connection: socket.socket) -> Seen:
 
 
 def eventually(happened: Callable[[], bool]) -> bool:
-    """Whether `happened` within a few seconds: for what another thread does after the client has gone."""
+    """Whether `happened` after a while: for what another thread does after the client has gone."""
     waiting = threading.Event()
-    return any(happened() or waiting.wait(0.01) for _ in range(int(WAIT_S / 0.01)))
+    return any(happened() or waiting.wait(0.01) for _ in range(int(LONG_S / 0.01)))
 
 
 def closed_port() -> str:

@@ -12,8 +12,8 @@ from errors_doc import rows
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from scripted_vendor import Act, ScriptedVendor, closed_port, cut, eventually, hang, page, says
-from test_errors_table import ACTS
+from scripted_vendor import LONG_S, Act, ScriptedVendor, closed_port, cut, eventually, hang, page, says
+from test_errors_table import ACTS, timeout_for
 from websockets.sync.server import ServerConnection, serve
 
 from retake.clock import FakeClock
@@ -85,7 +85,7 @@ def test_an_event_says_when_to_look() -> None:
 @pytest.mark.parametrize("order", ["comfy.ws=404", "comfy.ws=hang", "comfy.ws=ws-cut", "comfy.prompt#1=ws-cut"])
 def test_without_a_websocket_the_server_is_polled(comfy: ComfySandbox, order: str) -> None:
     comfy.order(order)
-    server = ComfyUI(comfy.url, timeout_s=0.5, sleep=lambda _: None)
+    server = ComfyUI(comfy.url, timeout_s=5.0, sleep=lambda _: None)
     assert executed(server).phase is PromptPhase.DONE
     assert comfy.executions() == {PROMPT: 1}
 
@@ -322,8 +322,7 @@ def test_an_error_is_what_the_table_says(
 ) -> None:
     urls = {"connection refused": closed_port(), "no connection in time": deaf_url, "the endpoint is no URL": "nowhere"}
     vendor.script = [] if what in urls else [act_for(what)]
-    timeout_s = 0.1 if what.endswith("in time") else 5.0
-    server = ComfyUI(urls.get(what, vendor.url), timeout_s=timeout_s, file_timeout_s=timeout_s)
+    server = ComfyUI(urls.get(what, vendor.url), timeout_s=timeout_for(what), file_timeout_s=timeout_for(what))
     with pytest.raises(VendorError) as caught:
         CALLS[call](server)
     error = caught.value
@@ -416,7 +415,7 @@ def test_a_server_that_never_stops_telling_does_not_hold_a_wait(telling: Any) ->
 @pytest.mark.parametrize("act", [hang, cut, page(200), page(404), says(302, Location="/elsewhere"), says(101)])
 def test_a_websocket_that_is_not_opened_is_none(vendor: ScriptedVendor, act: Act) -> None:
     vendor.script = [act]
-    assert opened(vendor.url, CLIENT, 0.5) is None
+    assert opened(vendor.url, CLIENT, 1.0 if act is hang else LONG_S) is None
     assert [seen.target for seen in vendor.seen] == [f"/ws?clientId={CLIENT}"]
 
 

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 from errors_doc import rows
-from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, drip, eventually, hang, page, says
+from scripted_vendor import (
+    LONG_S,
+    Act,
+    ScriptedVendor,
+    closed_port,
+    cut,
+    cut_midway,
+    drip,
+    eventually,
+    hang,
+    page,
+    says,
+)
 
 from retake.errors import TaskFailed, VendorError
 from retake.vendors.chat import OpenAIChat
@@ -121,6 +133,13 @@ def act_for(call: str, what: str) -> Act:
     return page(status) if body == "HTML" else says(status, "<Error/>" if body == "XML" else "")
 
 
+def timeout_for(what: str) -> float:
+    """How long a client waits: where it must not get what it waits for, still long enough to have sent its request."""
+    if what == "no connection in time":
+        return 0.1
+    return 1.0 if what.endswith("in time") else LONG_S
+
+
 def url_for(what: str, vendor: ScriptedVendor, deaf_url: str) -> str:
     urls = {
         "connection refused": closed_port(),
@@ -168,7 +187,7 @@ def test_an_error_is_what_the_table_says(
         vendor.script = [act_for(call, what)]
 
     with pytest.raises(VendorError) as caught:
-        CALLS[call](url_for(what, vendor, deaf_url), 0.1 if what.endswith("in time") else 5.0)
+        CALLS[call](url_for(what, vendor, deaf_url), timeout_for(what))
 
     error = caught.value
     assert (type(error).__name__, error.error_class.value, error.code.name) == (kind, error_class, code), str(error)

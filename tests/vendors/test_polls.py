@@ -50,7 +50,7 @@ def came(client: str, url: str, timeout_s: float = 5.0) -> tuple[Any, ...]:
 def test_a_fault_is_told_as_by_requests(fault: str, vendor: ScriptedVendor) -> None:
     vendor.script = [FAULTS[fault], FAULTS[fault]]
     url = vendor.url + ("/large" if fault == "too large" else "/x")
-    seconds = 0.5 if fault == "drips" else 5.0
+    seconds = 1.5 if fault == "drips" else 5.0
     assert came("polls", url, seconds) == came("requests", url, seconds)
     asked, theirs = vendor.seen
     assert asked.body == theirs.body

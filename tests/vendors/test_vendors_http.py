@@ -55,7 +55,7 @@ def test_connections_are_waited_for_ten_seconds_and_answers_as_long_as_given() -
 def test_an_answer_that_drips_is_left_at_the_deadline(vendor: ScriptedVendor) -> None:
     vendor.script = [drip]
     with pytest.raises(OutcomeUnknown) as caught:
-        submit(api(0.3), vendor.url)
+        submit(api(1.5), vendor.url)
     assert caught.value.code is Code.TIMEOUT
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from errors_doc import fault_of, rows
-from scripted_vendor import ScriptedVendor, closed_port, cut, drip, hang, says
+from scripted_vendor import LONG_S, ScriptedVendor, closed_port, cut, drip, hang, says
 from youtube_site import DETAILS, KEYS, TOKEN, Hooks, Site, Video, client, patience, scripted
 
 from retake.errors import Code, PollFailed, SettingsError
@@ -174,7 +174,7 @@ def test_an_echo_of_the_keys_is_blotted_out(vendor: ScriptedVendor) -> None:
 @pytest.mark.parametrize("deaf", [True, False])
 def test_an_address_where_nobody_is(deaf: bool, deaf_url: str) -> None:
     url = deaf_url if deaf else closed_port()
-    youtube = YouTube(KEYS, endpoint=url, token_endpoint=url, timeout_s=0.2)
+    youtube = YouTube(KEYS, endpoint=url, token_endpoint=url, timeout_s=0.2 if deaf else LONG_S)
     with pytest.raises(PollFailed) as caught:
         youtube.find("x")
     assert caught.value.code is (Code.TIMEOUT if deaf else Code.NETWORK)

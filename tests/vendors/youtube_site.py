@@ -1,6 +1,6 @@
 """A sandbox's YouTube as tests see it, a video to upload, and clients."""
 
-from scripted_vendor import ScriptedVendor, says
+from scripted_vendor import LONG_S, ScriptedVendor, says
 
 from retake.sandbox import Sandbox, music_endpoints
 from retake.vendors import VideoDetails
@@ -84,4 +84,5 @@ def scripted(vendor: ScriptedVendor, timeout_s: float = 5.0) -> YouTube:
 
 
 def patience(fault: str) -> float:
-    return 0.3 if fault.startswith("hang") else 5.0
+    """How long a client waits: where no answer comes, still long enough to have sent its request."""
+    return 2.0 if fault.startswith("hang") else LONG_S

@@ -17,6 +17,8 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 SMALLEST = 44  # pixels of what is tapped
 WITHIN_MS = 30_000
 
+expect.set_options(timeout=WITHIN_MS)  # its own is 5 s
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -125,7 +127,7 @@ def test_a_change_shows_without_loading_the_page_anew(page: Page, board: Dashboa
     signed_in(page, board, "/mode")
     page.evaluate("window.same = true")
     command(board, "mode", "set", "2", "--why", "a test of the dashboard")
-    expect(page.locator("#parts")).to_contain_text("a test of the dashboard", timeout=WITHIN_MS)
+    expect(page.locator("#parts")).to_contain_text("a test of the dashboard")
     assert page.evaluate("window.same") is True
 
 
@@ -137,10 +139,10 @@ def test_a_dashboard_that_is_gone_is_told_and_one_that_is_back_too(
     context.set_offline(True)
     board.process.send_signal(19)  # SIGSTOP: nothing answers
     page.evaluate("document.body.dispatchEvent(new CustomEvent('changed'))")
-    expect(page.locator("#live")).to_contain_text("connection lost", timeout=WITHIN_MS)
+    expect(page.locator("#live")).to_contain_text("connection lost")
     board.process.send_signal(18)
     context.set_offline(False)
-    expect(page.locator("#live")).not_to_contain_text("connection lost", timeout=WITHIN_MS)
+    expect(page.locator("#live")).not_to_contain_text("connection lost")
 
 
 def test_a_mode_is_set_by_a_button_and_told(page: Page, board: Dashboard) -> None:
@@ -181,7 +183,7 @@ def test_it_ends_at_once_though_somebody_watches(page: Page, board: Dashboard) -
     began = time.monotonic()
     board.process.terminate()
     assert board.process.wait(30) == 0
-    assert time.monotonic() - began < 10  # 2 s on a quiet machine
+    assert time.monotonic() - began < 25  # 2 s on a quiet machine
 
 
 @pytest.mark.parametrize(("token", "told"), [("", "is not set"), ("short", "cannot be used")])

@@ -13,6 +13,10 @@ from retake.errors import RetakeError, StateError, StorageError
 from retake.exit_codes import ExitCode
 from retake.strict_json import encode, parse, what_is_wrong
 
+_PORTS = range(17_000, 25_000)
+"""A port is chosen here. The kernel gives those from 32768 on to connections of any program, and could give one away
+before its server has started; and well-known servers have few of these."""
+
 
 class FolderInUse(RetakeError):
     """Another process runs the service from this folder. Nothing has been begun."""
@@ -124,6 +128,9 @@ def is_free(port: int) -> bool:
 
 def free_port() -> int:
     """Return a port of 127.0.0.1 on which nobody listens now."""
+    for _ in range(100):
+        if is_free(port := secrets.choice(_PORTS)):
+            return port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -145,7 +145,8 @@ class PostgresServer:
 
     def _forget_dead(self) -> None:
         """Remove the pid file of a killed server if its pid is now that of another program, which PostgreSQL would take
-        for a server. Where the pid is nobody's it finds out itself, and waits for what is left of the killed one."""
+        for a server. Where the pid is nobody's it finds out itself; while anything is left of the killed one it
+        does not start, and is started again."""
         path = self._place / "data/postmaster.pid"
         with suppress(OSError, ValueError, IndexError):
             pid = int(path.read_text("ascii").split()[0])
