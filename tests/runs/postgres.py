@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+
+from retake.images.up.folder import free_port
 
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
@@ -165,12 +166,6 @@ def empty(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DELETE FROM events")
         connection.execute("DELETE FROM task_runs")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def _state(pid: int) -> str:
