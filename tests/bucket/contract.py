@@ -65,7 +65,6 @@ class BucketContract(FileContract):
 
     all_may_withdraw = False
     """Whether of several who ask for a lease at the same moment all may withdraw, each for another's sake."""
-
     threads = 4
     """How many clients write concurrently where the suite tries that; `rounds` is how often each writes."""
     rounds = 15
@@ -98,10 +97,6 @@ class BucketContract(FileContract):
             with pytest.raises(NotFound) as caught:
                 bucket.read(key)
             assert caught.value.args[0] == key
-
-    def test_a_part_of_an_object_is_read(self, bucket: Bucket) -> None:
-        bucket.write("a", b"0123456789", ABSENT)
-        assert [bucket.read_range("a", *it) for it in ((0, 0), (3, 99), (10, 99))] == [b"0", b"3456789", b""]
 
     def test_an_empty_bucket_is_empty_and_not_an_error(self, bucket: Bucket) -> None:
         assert bucket.list("") == []
@@ -453,7 +448,6 @@ class BucketContract(FileContract):
         assert bucket.list("") == []
 
     def test_of_many_who_ask_at_once_one_holds(self, connect: Connect) -> None:
-        """Never more than one; and where all may withdraw, one of them before long."""
         held: list[Lease] = []
 
         def ask() -> None:
@@ -462,9 +456,8 @@ class BucketContract(FileContract):
                 held.append(bucket.lease("story", "me"))
 
         for _ in range(10 if self.all_may_withdraw else 1):
-            at_once([ask] * self.threads)
-            if held:
-                break
+            if not held:
+                at_once([ask] * self.threads)
         assert len(held) == 1
         held[0].release()
 

@@ -12,6 +12,10 @@ Connect = Callable[[], Bucket]
 
 
 class FileContract:
+    def test_a_part_of_an_object_is_read(self, bucket: Bucket) -> None:
+        bucket.write("a", b"0123456789", ABSENT)
+        assert [bucket.read_range("a", *it) for it in ((0, 0), (3, 99), (10, 99))] == [b"0", b"3456789", b""]
+
     @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, 2 * PIECE + 7])
     def test_a_file_is_written_whole_wherever_it_is_open(self, connect: Connect, size: int) -> None:
         data = bytes(range(251)) * (size // 251 + 1)
