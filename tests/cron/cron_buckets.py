@@ -29,7 +29,7 @@ from retake.sandbox.b2 import B2Sandbox
 KINDS = ("directory", "b2", "s3")
 CLOUDS = ("b2", "s3")
 
-TTL_S = 4.0  # a busy machine must be able to renew it in time
+TTL_S = 8.0  # a busy machine must be able to renew it in time
 SKEW_S = {"directory": 0.2, "b2": 0.2, "s3": 0.6}
 """S3 tells all times in whole seconds: two of them are up to a second apart, and the skew counts twice."""
 
@@ -191,7 +191,7 @@ class BucketMachine(Machine):
 
 
 def patiently(look: Callable[[], _T]) -> _T:
-    """Return what `look` returns. With leases as short as these a request may take a second, which a server on a busy
+    """Return what `look` returns. With leases as short as these a request may take 2.7 s, which a server on a busy
     machine may need; the scripts come again with the next tick, and so does the test."""
     for _ in range(10):
         with suppress(StorageError):

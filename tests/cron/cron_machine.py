@@ -372,7 +372,7 @@ def manager_killed_at(machine: Machine, kind: str, *, script_too: bool) -> None:
                     os.kill(orphan, signal.SIGKILL)
 
     machine.vendors.on_call = kill
-    assert manager.wait(60) == -signal.SIGKILL
+    assert manager.wait(LONG_S) == -signal.SIGKILL
     machine.await_end()
     machine.vendors.on_call = lambda call: None
 

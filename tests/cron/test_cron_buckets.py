@@ -18,7 +18,6 @@ from cron_buckets import (
     CLOUDS,
     DOCUMENTS,
     KINDS,
-    TTL_S,
     BucketMachine,
     Clouds,
     bucket_machine,
@@ -226,7 +225,7 @@ def test_a_script_frozen_in_a_call_past_its_dead_managers_lease_goes_no_further(
 def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: BucketMachine) -> None:
     """It has said what it will ask, and asks the store whether the lease is still its manager's; the answer that this
     is so lies there when it wakes, too old."""
-    machine.short_leases(3 * TTL_S)  # from its first request to its call the script has no more than that
+    machine.short_leases(12.0)  # from its first request to its call the script has no more than that
     machine.plant("runway")
     frozen: list[int] = []
 
@@ -242,7 +241,7 @@ def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: Buck
         """Let the script come no further than its first request before the manager is dead."""
         if asks_for_the_lease(request) and machine.processes("generate_media.py"):
             begun.set()
-            dead.wait(60)
+            dead.wait(LONG_S)
 
     begun, dead = threading.Event(), threading.Event()
     machine.before = hold

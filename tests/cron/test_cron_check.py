@@ -52,9 +52,11 @@ def test_beside_ticks_that_run_nothing_is_ever_found(machine: Machine) -> None:
     over = threading.Event()
 
     def make() -> None:
-        for _ in range(3):
-            machine.until_done()
-        over.set()
+        try:
+            for _ in range(3):
+                machine.until_done()
+        finally:
+            over.set()
 
     maker = threading.Thread(target=make)
     maker.start()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from cron_machine import CHECKOUT, MIDJOURNEY, Machine
+from cron_machine import CHECKOUT, LONG_S, MIDJOURNEY, Machine
 
 WRONG = {
     "socks without PySocks": ({"ALL_PROXY": "socks5://127.0.0.1:1"}, "ALL_PROXY"),
@@ -100,7 +100,7 @@ def test_a_poll_that_drips_holds_no_channel_longer_than_a_call_may_take(
     machine.settings_file.write_text(json.dumps({**settings, "CHANNELS": ["north"]}))
 
     manager = machine.start("b2_storage_manager.py")
-    assert dripping[1].wait(30)
+    assert dripping[1].wait(LONG_S)
     begun = time.monotonic()
     manager.send_signal(signal.SIGTERM)
     run = machine.finish(manager)

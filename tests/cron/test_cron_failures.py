@@ -35,7 +35,7 @@ def planted(machine: Machine, kind: str, fault: str) -> Machine:
     if kind != "chat":
         machine.plant(kind)
     if fault.startswith("hang"):
-        machine.set(WORKFLOW={"call_timeout_seconds": 0.5})
+        machine.set(WORKFLOW={"call_timeout_seconds": 3})
     machine.order(f"{kind}={fault}")
     return machine
 
@@ -178,7 +178,7 @@ def test_a_picture_that_takes_too_long_is_given_up_for_a_mock(machine: Machine, 
 
 
 def test_a_video_that_takes_longer_than_one_polling_stays_paid_for(machine: Machine) -> None:
-    machine.set(WORKFLOW={"runway_polling_interval": 0.5, "runway_polling_timeout": 2})
+    machine.set(WORKFLOW={"runway_polling_interval": 0.5, "runway_polling_timeout": 4})
     tick = planted(machine, "runway", "never-ends").tick()
     task = machine.doc["runway_task"]
     assert (machine.status, tick.exit_code, machine.error_code) == (

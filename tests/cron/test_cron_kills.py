@@ -3,9 +3,13 @@
 import os
 import signal
 import sys
+import threading
+import time
 
 import pytest
-from cron_machine import ID, MANAGER, PUBLIC, Machine, eventually, manager_killed_at
+from cron_machine import ID, LONG_S, MANAGER, PUBLIC, Machine, about, eventually, manager_killed_at
+
+from retake.sandbox import RecordedCall
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -68,8 +72,10 @@ def test_or_it_is_not_paid_for_again_where_the_settings_say_hold(machine: Machin
 
 
 def test_an_orphaned_script_holds_the_lease_until_it_ends(machine: Machine) -> None:
+    looked = threading.Event()
+    machine.set(WORKFLOW={"call_timeout_seconds": LONG_S})
     machine.plant("imagine")
-    machine.order("imagine#1=slow=2.5")
+    machine.vendors.on_call = lambda call: looked.wait(LONG_S)  # the vendor answers nobody before
     manager = machine.start(MANAGER)
     machine.await_call("imagine")
     manager.kill()
@@ -78,6 +84,7 @@ def test_an_orphaned_script_holds_the_lease_until_it_ends(machine: Machine) -> N
     assert machine.processes("generate_media.py")  # it was at work all the while
     assert (between.exit_code, len(machine.calls())) == (0, 1)
     assert between.said(f":{manager.pid} ")  # by whom the lease was taken
+    looked.set()
     machine.await_end()
     assert machine.doc["midjourney_task"]
     assert ticks_until_it_ends(machine) == [0]
@@ -85,13 +92,13 @@ def test_an_orphaned_script_holds_the_lease_until_it_ends(machine: Machine) -> N
 
 
 def test_a_manager_asked_to_stop_while_it_waits_for_a_video_ends_soon_and_loses_nothing(patient: Machine) -> None:
-    patient.set(WORKFLOW={"runway_polling_interval": 15, "runway_polling_timeout": 300})
+    patient.set(WORKFLOW={"runway_polling_interval": 120, "runway_polling_timeout": 300})
     patient.plant("runway")
     manager = patient.start(MANAGER)
     patient.await_call("poll")
     eventually(lambda: patient.doc.get("runway_task"))
     manager.terminate()
-    assert manager.wait(7) == 75  # the interval is twice as long
+    assert manager.wait(60) == 75  # the interval is twice as long
     assert patient.finish(manager).said("asked to stop")
     assert len(patient.calls("poll")) == 1  # it did not wait for the next one
     assert patient.processes() == []
@@ -105,11 +112,16 @@ def test_a_manager_asked_to_stop_while_it_waits_for_a_video_ends_soon_and_loses_
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_manager_asked_to_stop_in_a_paid_call_saves_the_answer_first(machine: Machine, number: int) -> None:
     machine.plant("imagine")
-    machine.order("imagine#1=slow=0.7")
     manager = machine.start(MANAGER, "--until-done", "--interval", "30")
-    machine.await_call("imagine")
-    manager.send_signal(number)
+
+    def ask(call: RecordedCall) -> None:
+        if call.kind == "imagine" and manager.poll() is None:
+            manager.send_signal(number)
+            time.sleep(0.7)  # the script hears of it while it waits for its answer
+
+    machine.vendors.on_call = ask
     stopped = machine.finish(manager)
+    machine.vendors.on_call = lambda call: None
     assert stopped.exit_code == 75
     assert machine.doc["midjourney_task"]["task_id"]
     assert (machine.processes(), machine.leased) == ([], False)
@@ -123,10 +135,13 @@ def test_a_script_that_hangs_in_a_paid_call_is_ended_and_its_call_looked_into(ma
     machine.order("imagine#1=hang-after", "fetch#1=500")
     manager = machine.start(MANAGER)
     script = machine.await_process("generate_media.py")
+    os.kill(manager.pid, signal.SIGSTOP)  # its clock goes on; it looks at it when the script is in its call
+    machine.await_call("imagine")
+    os.kill(manager.pid, signal.SIGCONT)
     ended = machine.finish(manager)
     assert ended.exit_code == 75
     assert ended.said("was still running after 4 s")
-    assert machine.session(script) == []
+    eventually(lambda: not machine.session(script))  # what is killed takes a moment to be gone
     assert machine.doc["pending_call"]["step"] == "imagine"
     machine.set(WORKFLOW={"script_timeout_seconds": 60})
     assert machine.tick().exit_code == 75  # found at the vendor's; the first question about it failed, as ordered
@@ -141,9 +156,12 @@ def test_a_script_that_hangs_is_ended_together_with_what_it_started(machine: Mac
     machine.put("config/config_midjourney.json", {"status": "timed_out_mock_needed"})
     manager = machine.start(MANAGER)
     script = machine.await_process("generate_media.py")
-    eventually(lambda: len(machine.session(script)) > 1)
+    os.kill(manager.pid, signal.SIGSTOP)  # its clock goes on; it looks at it when ffmpeg is at work
+    for pid in eventually(lambda: [it for it in machine.session(script) if b"ffmpeg" in about(it, "cmdline")]):
+        os.kill(pid, signal.SIGSTOP)  # it does not come to its end: only SIGKILL ends it
+    os.kill(manager.pid, signal.SIGCONT)
     assert machine.finish(manager).exit_code == 75
-    assert machine.session(script) == []
+    eventually(lambda: not machine.session(script))  # what is killed takes a moment to be gone
     assert machine.doc["retries"] == {"mock": 1}
 
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from cron_machine import DOORS, ID, KEYS, MANAGER, MIDJOURNEY, Machine, Run
+from cron_machine import DOORS, ID, KEYS, LONG_S, MANAGER, MIDJOURNEY, Machine, Run
 
 SIGNED = "X-Amz-Signature=0123456789abcdef"
 
@@ -79,7 +79,7 @@ def on_a_terminal(machine: Machine, *arguments: str, **env: str) -> Run:
     os.close(ours)
     assert process.stdout
     out = process.stdout.read()
-    return Run(process.wait(60), out, shown.decode())
+    return Run(process.wait(LONG_S), out, shown.decode())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a terminal is left in another way elsewhere")
@@ -205,7 +205,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing(machine: Machine) -> Non
     manager = machine.start(MANAGER)
     assert manager.stderr
     manager.stderr.close()
-    assert manager.wait(60) == 0
+    assert manager.wait(LONG_S) == 0
     assert machine.billed("runway") == 1
     assert machine.generation_id is None
 
@@ -215,5 +215,5 @@ def test_a_full_disk_under_the_log_stops_nothing(machine: Machine) -> None:
         pytest.skip("no /dev/full here")
     machine.plant("poll")
     with open("/dev/full", "wb") as full:
-        assert machine.start(MANAGER, stderr=full).wait(60) == 0
+        assert machine.start(MANAGER, stderr=full).wait(LONG_S) == 0
     assert machine.generation_id is None

@@ -60,10 +60,10 @@ def first_look(machine: Machine) -> RememberedLook:
 
 
 def test_it_rests_once_nothing_has_changed_for_two_seconds(idle: Machine) -> None:
-    began = time.monotonic()
+    written_at = max(path.stat().st_mtime for path in idle.bucket.rglob("*"))
     assert idle.tick().messages == ["nothing to do: 666/ holds a ready group"]
     first_look(idle)
-    assert time.monotonic() - began > 2
+    assert time.time() - written_at > 2
     before = idle.snapshot(), {it: version_of(it) for it in remembered(idle).seen}
     tick = idle.tick()
     assert (tick.exit_code, tick.out, len(tick.lines)) == (0, "", 1)
@@ -203,7 +203,8 @@ def changes(machine: Machine, code: Path) -> dict[str, AbstractContextManager[No
 def test_whatever_it_decides_from_wakes_it_up(idle: Machine) -> None:
     code = idle.folder / "code"
     code.mkdir()
-    shutil.copytree(CHECKOUT / "retake", code / "retake")
+    ours = shutil.ignore_patterns("*.pyc.*")  # drafts of byte code, which other tests write meanwhile
+    shutil.copytree(CHECKOUT / "retake", code / "retake", ignore=ours)
     shutil.copy2(CHECKOUT / MANAGER, code)
     idle.put("666/extra.txt", {})
 
@@ -230,11 +231,11 @@ def test_a_look_that_another_user_wrote_wakes_it_up(idle: Machine) -> None:
 
 TIMES = [
     (10, 3600, True),
-    (3590, 3600, True),
+    (3540, 3600, True),
     (3600, 3600, False),  # WORKFLOW.full_look_minutes
     (100, 99, False),  # something is due
     (24 * 3600, 48 * 3600, False),  # whatever was written
-    (-5, 3600, False),  # the clock was set back
+    (-500, 3600, False),  # the clock was set back
 ]
 
 

@@ -129,12 +129,12 @@ def test_a_choice_that_fails_is_the_first_picture(machine: Machine) -> None:
 
 
 def test_the_polling_interval_and_time_are_those_of_the_settings(machine: Machine) -> None:
-    machine.set(WORKFLOW={"runway_polling_interval": 0.4, "runway_polling_timeout": 2})
+    machine.set(WORKFLOW={"runway_polling_interval": 0.4, "runway_polling_timeout": 4})
     machine.plant("runway")
     machine.order("runway=never-ends")
     assert machine.tick().exit_code == 75
     moments = [call.when for call in machine.calls("poll")]
-    assert 2 <= len(moments) <= 6
+    assert 2 <= len(moments) <= 11
     assert min(after - before for before, after in pairwise(moments)) >= 0.4
 
 

@@ -128,6 +128,7 @@ def test_two_workers_share_two_channels_and_pay_each_step_once(
     workers = [begin("--name", "one"), begin("--name", "two")]
     eventually(lambda: full(machine, "north", "south"))
     for worker in workers:
+        eventually(lambda it=worker: it.said("the tick ended with"))  # there is a tick for each every second
         worker.end()
     assert paid(machine) == {"imagine": 2, "upscale": 2, "runway": 2}
     ticks = [line for worker in workers for line in worker.said("the tick ended with")]
@@ -245,6 +246,6 @@ def test_the_url_may_be_in_a_file_and_its_password_is_never_shown(machine: Machi
 def test_without_a_url_it_does_not_begin(machine: Machine, begin: Callable[..., Work], url: str, words: str) -> None:
     machine.env["RABBITMQ_URL"] = url
     worker = begin()
-    assert worker.process.wait(60) == 78
+    assert worker.process.wait(120) == 78
     assert worker.said(words)
     assert "sesame" not in json.dumps(worker.lines)
