@@ -33,7 +33,7 @@ def job_id_from(text: str) -> str:
     try:
         return str(UUID(text[:50]))
     except ValueError:
-        raise ValueError("is no UUID") from None
+        raise ValueError("is not a UUID") from None
 
 
 def _said(text: str) -> str:

@@ -211,7 +211,7 @@ class JobExecution:
             data = self._inputs[which] = self._input(which, key)
         kind = objects.picture_of(data)
         if kind is None:
-            raise Refused(Code.INVALID_INPUT, f"the picture of the {which} is no PNG, JPEG or WebP")
+            raise Refused(Code.INVALID_INPUT, f"the picture of the {which} is not a PNG, JPEG or WebP")
         return calls.uploaded(f"{self._job.job_id}_{which}.{kind.ending}", data)
 
     def _input(self, which: str, key: str) -> bytes:

@@ -70,7 +70,7 @@ class PictureForm:
             first = it.file.read(_FIRST_BYTES)
             kind = picture_of(first)
             if kind is None:
-                raise HTTPException(415, f"{field}: by its first bytes it is no PNG, JPEG or WebP")
+                raise HTTPException(415, f"{field}: by its first bytes it is not a PNG, JPEG or WebP")
             yield FormPicture(_bare_name(it.filename or ""), it.size or 0, kind, it)
 
 

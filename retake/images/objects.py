@@ -23,7 +23,7 @@ _PNG, _JPEG, _WEBP = (
 
 
 def picture_of(data: bytes) -> PictureKind | None:
-    """Return the kind of picture, or None if it is no PNG, JPEG or WebP. Only the first bytes are looked at."""
+    """Return the kind of picture, or None if it is not a PNG, JPEG or WebP. Only the first bytes are looked at."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return _PNG
     if data.startswith(b"\xff\xd8\xff"):

@@ -325,7 +325,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('DECR', KEYS[1]) en
 # --- uploads: what was answered goes after a while, and only if it is still the same ---------------------------------
 
 UPLOADS_OF = "uploads:answered"
-"""The set of users of whom something was answered; `uploads:answered:<user>` has the version and time of each name."""
+"""The set of users who were answered something; `uploads:answered:<user>` has the version and time of each name."""
 
 ANSWERED = (
     """

@@ -148,5 +148,5 @@ def _braces(labels: Labels) -> str:
 
 
 def _escaped(value: str) -> str:
-    whole = value.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
+    whole = value.encode("utf-8", "replace").decode()  # a lone surrogate is not UTF-8
     return whole.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -56,7 +56,7 @@ _FAILURES = ("execution_error", "execution_interrupted")
 
 
 def prompt_id_of(job_id: str, attempt: int) -> str:
-    """Return the id of the prompt of a job's attempt (from 1). Raises ValueError if `job_id` is no UUID."""
+    """Return the id of the prompt of a job's attempt (from 1). Raises ValueError if `job_id` is not a UUID."""
     return str(uuid5(UUID(job_id), str(attempt)))
 
 

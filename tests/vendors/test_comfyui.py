@@ -320,7 +320,11 @@ def act_for(what: str) -> Act:
 def test_an_error_is_what_the_table_says(
     call: str, what: str, kind: str, error_class: str, code: str, vendor: ScriptedVendor, deaf_url: str
 ) -> None:
-    urls = {"connection refused": closed_port(), "no connection in time": deaf_url, "the endpoint is no URL": "nowhere"}
+    urls = {
+        "connection refused": closed_port(),
+        "no connection in time": deaf_url,
+        "the endpoint is not a URL": "nowhere",
+    }
     vendor.script = [] if what in urls else [act_for(what)]
     server = ComfyUI(urls.get(what, vendor.url), timeout_s=timeout_for(what), file_timeout_s=timeout_for(what))
     with pytest.raises(VendorError) as caught:

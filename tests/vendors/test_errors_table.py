@@ -101,7 +101,7 @@ TEXTS = {
     "moderation": "Your prompt was rejected by our moderation system",
     "not enough credits": "You do not have enough credits: not enough credits to run this task",
 }
-UNSCRIPTED = ("connection refused", "name does not resolve", "no connection in time", "the endpoint is no URL")
+UNSCRIPTED = ("connection refused", "name does not resolve", "no connection in time", "the endpoint is not a URL")
 ACTS: dict[str, Act] = {
     "no answer in time": hang,
     "connection cut": cut,
@@ -145,7 +145,7 @@ def url_for(what: str, vendor: ScriptedVendor, deaf_url: str) -> str:
         "connection refused": closed_port(),
         "name does not resolve": "http://no-such-host.invalid",
         "no connection in time": deaf_url,
-        "the endpoint is no URL": "nowhere",
+        "the endpoint is not a URL": "nowhere",
     }
     return urls.get(what, vendor.url)
 
