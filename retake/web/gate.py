@@ -1,4 +1,4 @@
-"""What stands before every page: the host that was asked for, who asks, and the headers of every answer (ASGI)."""
+"""What every request passes first (ASGI): the checks of its host and of its session, and the headers of the answer."""
 
 from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie

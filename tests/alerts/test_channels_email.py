@@ -279,7 +279,7 @@ def test_who_is_refused_does_not_keep_the_others_from_being_told() -> None:
 
 
 def silent(_connection: socket.socket, stop: threading.Event) -> None:
-    stop.wait(10.0)  # who waits for it has waited for longer than the 9 s that the tests grant
+    stop.wait(10.0)  # longer than the 9 s that the tests grant to a try
 
 
 def drips(piece: bytes) -> Callable[[socket.socket, threading.Event], None]:

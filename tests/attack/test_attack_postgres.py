@@ -63,7 +63,7 @@ def server(started: Server) -> Server:
 
 @pytest.fixture(params=["kill", "stop"])
 def end(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
-    """Ends the server: by SIGKILL of its postmaster, or by «immediate». When it returns, nothing answers any more."""
+    """Ends the server: by SIGKILL of its postmaster, or by an immediate stop. Nothing answers after it returns."""
     return server.kill_all if request.param == "kill" else server.stop
 
 
