@@ -63,10 +63,10 @@ def write_content(context: StepContext, generation_id: str, prompts: list[Prompt
     known = set(context.store.documents.midjourney.draft)
     missing = [prompt for prompt in prompts if not set(prompt.keys) <= known]
     if missing:
-        writer, used = context.vendors.writer(), list(topics.values())
-        calls = [({"call": it.name}, partial(_ask, context.store, writer, it, used)) for it in missing]
-        context.paid.call_all(Step.CONTENT, calls)
-    _save(context, generation_id, context.store.documents.midjourney.draft, topics)
+        _ask_all(context, generation_id, missing, topics)
+    if draft := context.store.documents.midjourney.draft:  # else the last answer is in the text that is saved
+        _save(context, generation_id, draft, topics)
+        context.store.save_midjourney(transitions.content_ready(context.store.documents.midjourney))
 
 
 def _check_generation(context: StepContext, generation_id: str) -> None:
@@ -84,6 +84,16 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
         )
     elif doc.task or doc.results or doc.runway_task:
         raise StateError(f"pictures of {generation_id} are ordered; another text would not fit. Nothing was changed")
+
+
+def _ask_all(context: StepContext, generation_id: str, missing: list[Prompt], topics: dict[str, Any]) -> None:
+    """Make the calls that are missing. The text itself is the record of the last answer, if it is not there yet."""
+    writer, used, store = context.vendors.writer(), list(topics.values()), context.store
+    calls = [({"call": it.name}, partial(_ask, store, writer, it, used)) for it in missing]
+    if "json" not in store.files(generation_id):
+        calls[-1][0]["answer_in"] = store.file_key(generation_id, "json")
+        context.journal.save_text = lambda draft: _save(context, generation_id, draft, topics)
+    context.paid.call_all(Step.CONTENT, calls)
 
 
 def _ask(store: DocumentStore, writer: ChatModel, prompt: Prompt, topics: list[Any]) -> dict[str, Any]:
@@ -126,7 +136,6 @@ def _save(context: StepContext, generation_id: str, draft: Mapping[str, Any], to
     store.save_object(TOPICS, {"topics": topics})
     key = store.file_key(generation_id, "json")
     store.save_file(key, encode(well_formed(content)))  # read by programs that may know no lone surrogates
-    store.save_midjourney(transitions.content_ready(store.documents.midjourney))
     _log.info("the text is saved as %s: %s", key, draft["topic"], extra={"step": Step.CONTENT.value})
 
 

@@ -28,6 +28,10 @@ class Step(StrEnum):
     MOCK = "mock"  # the substitute made on this machine
 
 
+PAID = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
+"""The steps that pay, in their order."""
+
+
 class Status(StrEnum):
     """`status` in config_midjourney.json. None: nothing is wrong, and nothing is awaited."""
 
@@ -98,6 +102,11 @@ class PendingCall(NamedTuple):
     outcome: str | None  # None: nobody has looked yet; "unknown": held for the operator
     failed_reconciles: int  # how many times finding out what became of it has failed
     raw: dict[str, Any]
+
+    @property
+    def in_text(self) -> bool:
+        """Whether the generation's text, once it is there, is the record of the answer."""
+        return "answer_in" in self.raw
 
 
 class Spend(NamedTuple):

@@ -48,8 +48,10 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
         with bind(generation_id=context.generation_id or None, channel=channel):
             try:
                 work(context)
+                if not handed:  # else the tick does it, unless it goes on with another step
+                    store.save_midjourney(store.documents.midjourney)
             finally:
-                if not handed:  # else the tick does it
+                if not handed:
                     spending.heal(known(store.documents.midjourney))
     finally:
         lease.release()

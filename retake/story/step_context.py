@@ -19,9 +19,9 @@ from retake.paid.spending import Spending
 from retake.story import transitions
 from retake.story.clients import MediaTools, Vendors
 from retake.story.decision import ASK_TO_RESOLVE, comparable
-from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
+from retake.story.documents import PAID, UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
 from retake.story.settings import Settings
-from retake.story.spending import known, story_spending
+from retake.story.spending import known, reserved_ahead, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process
 
@@ -116,19 +116,30 @@ _ACCEPTED: Mapping[Step, Accepted] = {
 
 
 class StoryBudget(NamedTuple):
-    """`retake.paid.guard.Budget` of the generation in `store`."""
+    """`retake.paid.guard.Budget` of the generation in `store`.
+
+    Where no cap is kept nobody can be held back by what is set aside, and the first call sets aside what the whole
+    generation may cost: the later ones find it there. With `ahead` false each call is reserved by itself.
+    """
 
     store: DocumentStore
     spending: Spending
+    ahead: bool = True
 
     def price(self, step: str) -> float:
         return self.spending.price(step)
 
     def reserve(self, step: str) -> "Reservation":
-        return self.spending.reserve(known(self.store.documents.midjourney), step)
+        return self.reserve_all(step, 1)
 
     def reserve_all(self, step: str, calls: int) -> "Reservation":
-        return self.spending.reserve(known(self.store.documents.midjourney), step, calls)
+        doc = self.store.documents.midjourney
+        if self.spending.capped or not self.ahead:
+            return self.spending.reserve(known(doc), step, calls)
+        left = reserved_ahead(doc, self.price(step) * calls)
+        if left and self.spending.holds(left):
+            return left
+        return self.spending.reserve(known(doc), step, calls, PAID[PAID.index(Step(step)) + 1 :])
 
 
 class StoryJournal:
@@ -143,6 +154,8 @@ class StoryJournal:
         self._clock = clock
         self._record = record
         self._following: tuple[Intent, MidjourneyDocument] | None = None  # the document with it, until it is saved
+        self.save_text: Callable[[Mapping[str, Any]], None] | None = None
+        """Saves the text made of all answers, where that is the record of the last one (`PendingCall.in_text`)."""
 
     def set_aside(self) -> Room:
         return self._store.set_aside()
@@ -156,7 +169,14 @@ class StoryJournal:
         return call.step.value if call else None
 
     def accepted(self, answer: Any, room: Room | None = None) -> None:
-        self._store.save_midjourney(_ACCEPTED[self._call.step](self._doc, answer), room)
+        """See `retake.paid.guard.Journal`. The document is saved with an answer that is in the text only where the text
+        could not be: the room was set aside for that."""
+        call, doc = self._call, _ACCEPTED[self._call.step](self._doc, answer)
+        if call.in_text and self.save_text and room is None:
+            self.save_text(doc.draft)
+            self._store.documents = self._store.documents._replace(midjourney=transitions.content_ready(doc))
+        else:
+            self._store.save_midjourney(doc, room)
 
     def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
         """See `retake.paid.guard.SeriesJournal`. A further try writes the very same document, so that one which went

@@ -22,6 +22,7 @@ from retake.story.documents import (
     parse_public,
 )
 from retake.story.settings import FilePaths
+from retake.story.transitions import answered_by
 from retake.strict_json import encode, parse, what_is_wrong
 
 _log = getLogger(__name__)
@@ -198,6 +199,7 @@ class DocumentStore:
         self._kept_in = bucket if lease else None  # copies of invalid documents; a store for reading keeps none
         self.versions: dict[str, str | Expect] = {}  # as last read or written, by key
         self.public = PublicList(self)
+        self._saved = self.documents.midjourney  # as it is in the bucket
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -205,12 +207,14 @@ class DocumentStore:
         """Read all documents, checked before anything is written. Raises StateError for an invalid one, of which a copy
         is kept.
 
-        Files that a rollback gave up count as gone. Under a lease they are deleted, if a crash left them."""
+        A call whose answer is in a file that is there counts as answered; whatever is saved next says so. Files that a
+        rollback gave up count as gone. Under a lease they are deleted, if a crash left them."""
         self.view, self._taken = self._taken or _looked(self), None
         public = self.public.read()
         gen = self.parsed(self.paths.config_gen, parse_gen)
-        midjourney = self.parsed(self.paths.config_midjourney, parse_midjourney)
-        self.documents = Documents(public, gen, midjourney, self.files(gen.generation_id) - midjourney.discard)
+        self._saved = midjourney = self.parsed(self.paths.config_midjourney, parse_midjourney)
+        files = self.files(gen.generation_id) - midjourney.discard
+        self.documents = Documents(public, gen, answered_by(midjourney, files), files)
         if self._lease and midjourney.discard:
             _delete_discarded(self)
         return self.documents
@@ -277,11 +281,12 @@ class DocumentStore:
         return self.bucket.set_aside(self.paths.config_midjourney, size)
 
     def save_midjourney(self, doc: MidjourneyDocument, room: Room | None = None) -> MidjourneyDocument:
-        """Save the document, into the `room` that was set aside for it if one is given. Raises LeaseLost, Conflict,
-        StorageError."""
-        if doc != self.documents.midjourney:
+        """Save the document, unless the bucket has it, into the `room` that was set aside if one is given. Raises
+        LeaseLost, Conflict, StorageError."""
+        if doc != self._saved:
             self._save(self.paths.config_midjourney, doc.encode(), room)
-            self.documents = self.documents._replace(midjourney=doc)
+            self._saved = doc
+        self.documents = self.documents._replace(midjourney=doc)
         return doc
 
     def save_gen(self, doc: GenDocument) -> GenDocument:

@@ -5,7 +5,7 @@ its step is there. "The vendor took the order" is no result: a task that is acce
 would be paid for forever.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
     IMAGINE,
+    PAID,
     UNKNOWN,
     MidjourneyDocument,
     PendingCall,
@@ -94,6 +95,13 @@ def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyD
     """Record an answer of the chat API."""
     after = doc.updated(content_draft={**doc.draft, **partial}, **_billed(doc, "done"))
     return after.without("pending_call", "last_error")
+
+
+def answered_by(doc: MidjourneyDocument, files: Container[str]) -> MidjourneyDocument:
+    """Return the document with what the generation's files say: the text is the record of the last answer to it."""
+    if doc.pending and doc.pending.in_text and "json" in files:
+        return content_ready(answered(doc, {}))
+    return doc
 
 
 def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
@@ -326,15 +334,12 @@ def rolled_back(
 ) -> MidjourneyDocument:
     """Take a step again: what it and later ones have made is given up, and `results` is what it begins from. What the
     calls cost stays on record. `discard` are suffixes of files, which are deleted afterwards."""
-    kept = {it: n for it, n in doc.retries.items() if it in _PAID[: _PAID.index(step)]}
+    kept = {it: n for it, n in doc.retries.items() if it in PAID[: PAID.index(step)]}
     after = doc.without("runway_task", "last_error", "skipped", "content_draft").updated(
         midjourney_task=None, midjourney_results=dict(results), generation=step is Step.IMAGINE, status=None
     )
     gone = {"discard": sorted(discard)} if discard else {}
     return after.updated(retries=kept, rolled_back=[*doc.rolled_back, dict(entry)], **gone)
-
-
-_PAID = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 
 
 def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:

@@ -133,6 +133,8 @@ class World(BucketView):
         """Do a step's work under a lease of its own, as its script does when it is run by hand; errors are raised."""
         lease = self.bucket.lease(LEASE, "somebody")
         try:
-            work(self.context(lease))
+            context = self.context(lease)
+            work(context)
+            context.store.save_midjourney(context.store.documents.midjourney)
         finally:
             lease.release()

@@ -253,7 +253,7 @@ def test_an_answer_and_the_intent_of_the_next_call_are_one_write() -> None:
     assert [(call, done) for call, done, _ in seen] == [
         (prompt.name, names(SEVERAL[:number])) for number, prompt in enumerate(SEVERAL)
     ]
-    assert counting.counts["write"] == 1 + len(SEVERAL) + 1 + 3, "reservation, intents, last answer; then what it makes"
+    assert counting.counts["write"] == 1 + len(SEVERAL) + 2 + 1, "reservation, intents, what they make; the document"
 
 
 def test_their_prices_are_reserved_at_once_and_settled_at_the_end_of_the_tick() -> None:

@@ -13,6 +13,7 @@ from test_paid_calls import BEFORE, DOCUMENT, before
 
 from retake.bucket.directory import DirectoryBucket
 from retake.errors import StorageError
+from retake.story.store import DocumentStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -43,8 +44,9 @@ def tick(world: World) -> int:
 
 
 def assert_paid_once(world: World, kind: str, about: str) -> None:
-    assert world.doc.pending is None, about
-    assert not [call for call in world.doc.paid_calls if call.get("possible_duplicate")], about
+    doc = DocumentStore(world.bucket, world.settings.paths, None, world.clock).read().midjourney
+    assert doc.pending is None, about
+    assert not [call for call in doc.paid_calls if call.get("possible_duplicate")], about
     assert world.vendors.billed[kind] == 1, about
 
 

@@ -101,6 +101,107 @@ def test_no_generation_is_begun_that_could_not_pay_its_first_call() -> None:
     assert not world.vendors.billed
 
 
+# --- what a generation sets aside -------------------------------------------------------------------------------------
+
+
+def book(world: World, day: str = "2026-01-01") -> tuple[float, float]:
+    """What the story has settled and reserved in the book of a day."""
+    sums = world.json(f"caps/{day}.json")["pipelines"]["story"]
+    return pytest.approx(sums["settled_usd"]), pytest.approx(sums["reserved_usd"])
+
+
+def cost(*steps: Step) -> float:
+    return sum(PRICE[step] for step in steps)
+
+
+def waiting(**workflow: Any) -> World:
+    """A generation whose pictures are ordered and not there yet."""
+    world = World(**workflow)
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    assert world.vendors.billed == {"write": 1, "imagine": 1}
+    return world
+
+
+def until_ended(world: World) -> World:
+    for _ in range(12):
+        if world.ended:
+            return world
+        world.later(minutes=10)
+        world.tick()
+    raise AssertionError("it never ends")
+
+
+def test_without_a_cap_the_first_call_sets_aside_what_the_generation_may_cost() -> None:
+    world = waiting()
+    assert book(world) == (0.0, sum(PRICE.values()))
+    world.tick()
+    assert world.ended == ["done"]
+    assert book(world) == (sum(PRICE.values()), 0.0)
+
+
+def test_with_one_nothing_is_set_aside_for_later() -> None:
+    world = waiting(daily_cap_usd=100.0)
+    assert book(world) == (cost(Step.CONTENT, Step.IMAGINE), 0.0)
+
+
+def test_where_a_cap_is_set_meanwhile_the_rest_does_not_count_against_it() -> None:
+    world = waiting()
+    world.settings = World(daily_cap_usd=sum(PRICE.values())).settings
+    world.spending = World(bucket=world.bucket, daily_cap_usd=sum(PRICE.values())).spending
+    world.tick()
+    assert world.ended == ["done"]
+    assert book(world) == (sum(PRICE.values()), 0.0)
+
+
+@pytest.mark.parametrize("outcome", ["refused", "unknown", "dies"])
+def test_a_call_that_fails_releases_the_rest_and_its_retry_sets_it_aside_again(outcome: str) -> None:
+    world = World()
+    world.vendors.plan("imagine", outcome)
+    world.ticks(2)
+    assert book(world) == (world.doc.spend.settled, 0.0)
+    until_ended(world)
+    assert book(world) == (world.doc.spend.settled, 0.0)
+    assert world.doc.spend.settled == pytest.approx(
+        sum(PRICE.values()) + (0 if outcome == "refused" else PRICE[Step.IMAGINE])
+    )
+
+
+def test_each_day_has_the_calls_that_were_made_on_it() -> None:
+    world = waiting(mj_timeout_seconds=10**6)
+    world.later(days=1)
+    world.tick()
+    assert world.ended == ["done"]
+    assert book(world) == (cost(Step.CONTENT, Step.IMAGINE), 0.0)
+    assert book(world, "2026-01-02") == (cost(Step.UPSCALE, Step.RUNWAY), 0.0)
+
+
+def test_what_was_never_ordered_is_released_at_the_end() -> None:
+    world = World(on_exhausted="mock", max_retries=0)
+    world.vendors.plan("fetch", "done", "failed")
+    world.ticks(1)
+    until_ended(world)
+    assert world.vendors.billed == {"write": 1, "imagine": 1, "upscale": 1}
+    assert book(world) == (cost(Step.CONTENT, Step.IMAGINE, Step.UPSCALE), 0.0)
+
+
+def test_a_cancelled_generation_gives_the_rest_back() -> None:
+    world = waiting()
+    document = world.json(MIDJOURNEY)
+    world.put(MIDJOURNEY, {**document, "status": "task_failed_max_retries", "cancelled": {"by": "operator"}})
+    world.tick()
+    assert world.generation_id is None
+    assert book(world) == (cost(Step.CONTENT, Step.IMAGINE), 0.0)
+
+
+def test_a_reservation_that_is_gone_from_the_book_is_made_anew() -> None:
+    world = waiting()
+    world.bucket.delete("caps/2026-01-01.json")
+    world.tick()
+    assert world.ended == ["done"]
+    assert book(world) == (sum(PRICE.values()), 0.0), "the document tells what was paid before"
+
+
 # --- prices -----------------------------------------------------------------------------------------------------------
 
 
