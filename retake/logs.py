@@ -228,13 +228,14 @@ def _json_logger() -> Any:
     and with them more than all the rest of logging."""
     from importlib import import_module
     from importlib.machinery import PathFinder
-    from importlib.util import find_spec, module_from_spec
+    from types import ModuleType
 
-    package, name = find_spec("pythonjsonlogger"), "pythonjsonlogger.core"
+    package, name = PathFinder.find_spec("pythonjsonlogger"), "pythonjsonlogger.core"
     found = PathFinder.find_spec(name, package.submodule_search_locations) if package else None
-    if not found or not found.loader:  # not installed as files
+    if not found or not found.loader:  # it is not where files are looked for
         return import_module(name)
-    core = module_from_spec(found)
+    core = ModuleType(name)
+    core.__spec__ = found
     found.loader.exec_module(core)
     return core
 
