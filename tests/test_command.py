@@ -75,7 +75,7 @@ def test_a_tick_without_options_loads_nothing_of_the_console(tmp_path: Path) -> 
     assert "retake.story.command" in loaded
     heavy = ("click", "rich", "requests", "PIL", "retake.console", "retake.sandbox", "retake.data")
     heavy += ("aio_pika", "aiormq", "asyncio", "dotenv", "fastapi", "redis", "retake.rabbit", "retake.serving")
-    heavy += ("ast", "base64", "dataclasses", "inspect", "pythonjsonlogger", "retake.bucket.scanning", "uuid")
+    heavy += ("ast", "base64", "dataclasses", "inspect", "pythonjsonlogger", "uuid")
     assert [name for name in loaded if name.startswith(heavy)] == []
 
 
