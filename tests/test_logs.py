@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pythonjsonlogger import core
 
 from retake.errors import Code, Refused
-from retake.logs import alert, bind, relay, setup_logging
+from retake.logs import _json_logger, alert, bind, relay, setup_logging
 
 ROOT = Path(__file__).parents[1]
 log = logging.getLogger("retake.story.media")
@@ -490,3 +491,10 @@ def test_a_program_pays_for_no_line_that_it_does_not_write_and_for_no_encoder(le
     )
     ran = run(code, capture_output=True)
     assert (ran.returncode, ran.stdout.strip(), ran.stderr.count("\n")) == (0, "", lines)
+
+
+def test_a_formatter_that_is_no_file_is_imported(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda name: None)
+    monkeypatch.setattr("retake.logs._json_logger", _json_logger.__wrapped__)
+    log.info("x")
+    assert (record(stream)["message"], _json_logger.__wrapped__()) == ("x", core)
