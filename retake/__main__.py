@@ -13,11 +13,16 @@ def run() -> None:
 
 
 def _run(program: str, command: str) -> None:
-    """Load no more than the command needs: a tick of a schedule is short."""
-    if command == "tick":
-        import gc
+    """Load no more than the command needs, for a tick of a schedule is short; and what is short is mostly imports, and
+    collecting garbage meanwhile takes a tenth of it, or more."""
+    import gc
 
-        gc.disable()  # an idle tick is mostly imports, and collecting garbage meanwhile is a tenth of it
+    if command in ("content", "media", "fetch"):
+        from retake.story import script
+
+        getattr(script, command)(sys.argv[2:], f"{program} {command}")
+    gc.disable()
+    if command == "tick":
         from retake.story import rests
 
         if rests(sys.argv[2:]):
@@ -25,13 +30,15 @@ def _run(program: str, command: str) -> None:
         from retake.story.command import tick
 
         tick(None, sys.argv[2:], f"{program} tick")
-    if command in ("content", "media", "fetch"):
-        from retake.story import script
-
-        getattr(script, command)(sys.argv[2:], f"{program} {command}")
     from retake.console.command import main
 
-    main(prog_name=program)
+    gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
+    gc.set_threshold(10_000)
+    gc.enable()
+    try:
+        main(prog_name=program)
+    finally:
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from retake.clock import parse_stamp
@@ -212,14 +213,31 @@ class _Handler(logging.Handler):
 
     def _json(self) -> logging.Formatter:
         if self.formatter is None:
-            from pythonjsonlogger.json import JsonFormatter
-
-            self.formatter = JsonFormatter(
+            formatter = _json_logger().BaseJsonFormatter(
                 "%(timestamp)s %(levelname)s %(name)s %(message)s",
                 rename_fields={"levelname": "level", "name": "logger"},
-                json_ensure_ascii=False,
             )
+            formatter.jsonify_log_record = partial(json.dumps, ensure_ascii=False)
+            self.formatter = formatter
         return self.formatter
+
+
+@cache
+def _json_logger() -> Any:
+    """Load `pythonjsonlogger.core` by itself: its package imports encoders too, for types that no cleaned record has,
+    and with them more than all the rest of logging."""
+    from importlib import import_module
+    from importlib.machinery import PathFinder
+    from types import ModuleType
+
+    package, name = PathFinder.find_spec("pythonjsonlogger"), "pythonjsonlogger.core"
+    found = PathFinder.find_spec(name, package.submodule_search_locations) if package else None
+    if not found or not found.loader:  # it is not where files are looked for
+        return import_module(name)
+    core = ModuleType(name)
+    core.__spec__ = found
+    found.loader.exec_module(core)
+    return core
 
 
 class _FileHandler(_Handler):

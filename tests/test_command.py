@@ -75,4 +75,15 @@ def test_a_tick_without_options_loads_nothing_of_the_console(tmp_path: Path) -> 
     assert "retake.story.command" in loaded
     heavy = ("click", "rich", "requests", "PIL", "retake.console", "retake.sandbox", "retake.data")
     heavy += ("aio_pika", "aiormq", "asyncio", "dotenv", "fastapi", "redis", "retake.rabbit", "retake.serving")
+    heavy += ("ast", "base64", "dataclasses", "inspect", "pythonjsonlogger", "uuid")
     assert [name for name in loaded if name.startswith(heavy)] == []
+
+
+def test_a_tick_compiles_no_annotation() -> None:
+    """`NamedTuple` compiles those that are written as text, and the first one takes as long as ten such classes."""
+    code = (
+        "import sys; sys.addaudithook(lambda event, of: event == 'compile' and of[1] == '<string>' and print(of[0]));"
+    )
+    compiled = run("-c", f"{code} import retake.story.command").stdout.splitlines()
+    assert compiled
+    assert [it for it in compiled if not it.startswith("b'lambda _cls, ")] == []

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pythonjsonlogger import core
 
 from retake.errors import Code, Refused
-from retake.logs import alert, bind, relay, setup_logging
+from retake.logs import _json_logger, alert, bind, relay, setup_logging
 
 ROOT = Path(__file__).parents[1]
 log = logging.getLogger("retake.story.media")
@@ -480,11 +481,20 @@ def test_a_closed_stream_ends_nothing() -> None:
     log.error("x")
 
 
-def test_a_silent_program_does_not_pay_for_json_lines() -> None:
+@pytest.mark.parametrize(("level", "lines"), [("debug", 0), ("info", 1)])
+def test_a_program_pays_for_no_line_that_it_does_not_write_and_for_no_encoder(level: str, lines: int) -> None:
     code = (
-        "import logging, sys; from retake.logs import setup_logging; "
-        "setup_logging(sys.stderr, human=False, environ={'A_KEY': 'secret'}); logging.getLogger('retake').debug('x'); "
-        "print(*{'pythonjsonlogger', 'dataclasses', 'urllib', 'pathlib'} & set(sys.modules))"
+        "import logging, sys; from datetime import UTC, datetime; from retake.logs import setup_logging; "
+        "setup_logging(sys.stderr, human=False, environ={'A_KEY': 'secret'}); more = {'at': datetime.now(UTC)}; "
+        f"logging.getLogger('retake').{level}('x', extra=more); print(*{{'pythonjsonlogger', 'dataclasses', 'inspect', "
+        "'uuid', 'platform', 'base64', 'urllib', 'pathlib'} & set(sys.modules))"
     )
     ran = run(code, capture_output=True)
-    assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, "", "")
+    assert (ran.returncode, ran.stdout.strip(), ran.stderr.count("\n")) == (0, "", lines)
+
+
+def test_a_formatter_that_is_no_file_is_imported(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda name: None)
+    monkeypatch.setattr("retake.logs._json_logger", _json_logger.__wrapped__)
+    log.info("x")
+    assert (record(stream)["message"], _json_logger.__wrapped__()) == ("x", core)

@@ -100,6 +100,10 @@ OLDER_FILE = {
 }
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(load: Load) -> None:
+    assert load(b"\xef\xbb\xbf{}") == load("{}")
+
+
 def test_an_empty_file_gives_the_defaults(load: Load) -> None:
     settings = load({})
     assert settings == Settings(source=settings.source)

@@ -25,7 +25,8 @@ from retake.settings.reader import ENVIRONMENT
 
 ROOT = Path(__file__).parent.parent
 [BACKEND] = map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
-HEAVY = ("click", "rich", "requests", "PIL")
+HEAVY = ("ast", "click", "dataclasses", "inspect", "pythonjsonlogger", "rich", "requests", "uuid", "PIL")
+OURS = ("retake.bucket.scanning", "retake.console", "retake.sandbox")
 """What no idle tick may load."""
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "retake")
 
@@ -191,4 +192,4 @@ def test_an_idle_tick_loads_what_that_of_a_checkout_loads(command: Path, idle: P
 
     installed = loaded(command, "tick")
     assert installed - {"retake.__main__"} == loaded(sys.executable, ROOT / "b2_storage_manager.py")
-    assert [name for name in installed if name.startswith((*HEAVY, "retake.console", "retake.sandbox"))] == []
+    assert [name for name in installed if name.startswith((*HEAVY, *OURS))] == []

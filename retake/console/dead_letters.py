@@ -11,12 +11,10 @@ from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sent
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
-from retake.console.ordering import ordered_of
 from retake.console.several import Item, command_for_each
 from retake.foreign_text import json_lines
 from retake.operations import letters
 from retake.operations.letters import LetterView
-from retake.operations.orders import Target
 from retake.operations.port import Verb
 from retake.operations.words import ago, code_of, moment, one_line, usd
 from retake.retrying.dead_letters import DEAD_LETTERS
@@ -75,6 +73,9 @@ def requeue_letter(context: CommandContext, letter_id: str) -> Answer:
     Everything before that step is kept and not paid for again. One generation is under way at a time, in each of the
     CHANNELS: of several the first is requeued, and the others are refused until it has ended.
     """
+    from retake.console.ordering import ordered_of
+    from retake.operations.orders import Target
+
     it = letters.find_letter(context.operations, letter_id)
     return ordered_of(context, Verb.REQUEUE, Target(it.pipeline, it.letter.id, None))
 

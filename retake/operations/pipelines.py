@@ -1,9 +1,8 @@
 """All that an operator looks at together: the pipelines of one bucket, their ledgers, the day's book."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from os.path import exists
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
@@ -13,13 +12,15 @@ from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
-from retake.runs.listing import BucketListing, RunListing, open_listing
 from retake.settings.shared import BreakerSettings, KpiSettings
+
+if TYPE_CHECKING:
+    from retake.runs.listing import RunListing
 
 _T = TypeVar("_T")
 
 
-Listings = Sequence[tuple[OperatedPipeline, RunListing]]
+Listings = Sequence[tuple[OperatedPipeline, "RunListing"]]
 """The listing of each ledger, with the first of the pipelines that write to it."""
 
 
@@ -89,7 +90,7 @@ class Operations:
             return open_ledger(None, pipeline.bucket, self.clock, read_only=True)
         if url not in self._databases:
             ledger = open_ledger(url, self.bucket, self.clock, read_only=True)
-            if not url.startswith("sqlite:") or Path(url.removeprefix("sqlite:")).exists():
+            if not url.startswith("sqlite:") or exists(url.removeprefix("sqlite:")):
                 self._databases[url] = ledger  # one that is not there yet is empty, but not for ever
             return ledger
         return self._databases[url]
@@ -97,9 +98,11 @@ class Operations:
     def listings(self, before: Listings = ()) -> Listings:
         """Return the listing of each ledger with the first of the pipelines that write to it, as they are now. `before`
         are earlier ones, of which those in buckets read only what is new. Raises as `ledger`."""
+        from retake.runs.listing import BucketListing, open_listing
+
         known = {it.name: listing for it, listing in before}
 
-        def one(pipeline: OperatedPipeline) -> tuple[OperatedPipeline, RunListing]:
+        def one(pipeline: OperatedPipeline) -> "tuple[OperatedPipeline, RunListing]":
             listing = known.get(pipeline.name)
             if isinstance(listing, BucketListing):
                 return pipeline, listing.renewed()
@@ -139,5 +142,7 @@ class Operations:
         pipelines = self.pipelines if pipelines is None else pipelines
         if len(pipelines) == 1 or self._near:
             return [work(it) for it in pipelines]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(self.terms.concurrency) as pool:
             return list(pool.map(work, pipelines))

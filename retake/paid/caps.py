@@ -22,7 +22,6 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from random import random
 from typing import Any, NamedTuple, TypeVar
 
 from retake.bucket import Bucket
@@ -306,7 +305,8 @@ class Caps:
         self._clock = clock
         self._limits = limits
         self._nonce = nonce or (lambda: os.urandom(6).hex())
-        pauses = tuple(random() * min(_LONGEST_PAUSE_S, 0.02 * 1.3**n) for n in range(_TRIES))  # noqa: S311
+        shares = (byte / 256 for byte in os.urandom(_TRIES))  # `random` takes longer to load than a day's book to read
+        pauses = tuple(share * min(_LONGEST_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
 
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable

@@ -165,6 +165,45 @@ def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "Id
     return look
 
 
+class LazyScripts:
+    """The scripts in processes of their own. What runs them, and what answers signals, is loaded with the first one.
+
+    A process that answers signals already gives its `stopping`; one that ends soon may have scripts as `forks`.
+    """
+
+    def __init__(
+        self,
+        folder: str | None,
+        timeout_s: float,
+        environ: Mapping[str, str],
+        stopping: StopSignal | None = None,
+        *,
+        forks: bool = False,
+    ) -> None:
+        self._folder, self._timeout_s, self._environ, self._stopping = folder, timeout_s, environ, stopping
+        self._forks = forks
+
+    def stopping(self) -> StopSignal:
+        self._stopping = self._stopping or StopSignal()
+        return self._stopping
+
+    def of(self, channel: str) -> "LazyScripts":
+        """Return the same, for one of the channels."""
+        environ = {**self._environ, CHANNEL_VARIABLE: channel}
+        return LazyScripts(self._folder, self._timeout_s, environ, self._stopping, forks=self._forks)
+
+    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        from functools import partial
+
+        from retake.ticking.subprocess_scripts import SubprocessScripts
+
+        stopping = self.stopping()
+        command_of = partial(script_command, self._folder)
+        work_of = partial(script_work, self._folder) if self._forks else None
+        runner = SubprocessScripts(command_of, self._timeout_s, self._environ, lambda: stopping.count, work_of)
+        return runner.run(script, arguments, lease)
+
+
 class OneTick(NamedTuple):
     """What ticks of one pipeline are made of."""
 
@@ -172,7 +211,7 @@ class OneTick(NamedTuple):
     keys: Keys
     bucket: Bucket  # all of it
     channel: str | None
-    scripts: "LazyScripts"
+    scripts: LazyScripts
     watch: TickWatch
 
     @property
@@ -220,45 +259,6 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
         exit_code = until_done(run_tick, options.orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
     return exit_code
-
-
-class LazyScripts:
-    """The scripts in processes of their own. What runs them, and what answers signals, is loaded with the first one.
-
-    A process that answers signals already gives its `stopping`; one that ends soon may have scripts as `forks`.
-    """
-
-    def __init__(
-        self,
-        folder: str | None,
-        timeout_s: float,
-        environ: Mapping[str, str],
-        stopping: StopSignal | None = None,
-        *,
-        forks: bool = False,
-    ) -> None:
-        self._folder, self._timeout_s, self._environ, self._stopping = folder, timeout_s, environ, stopping
-        self._forks = forks
-
-    def stopping(self) -> StopSignal:
-        self._stopping = self._stopping or StopSignal()
-        return self._stopping
-
-    def of(self, channel: str) -> "LazyScripts":
-        """Return the same, for one of the channels."""
-        environ = {**self._environ, CHANNEL_VARIABLE: channel}
-        return LazyScripts(self._folder, self._timeout_s, environ, self._stopping, forks=self._forks)
-
-    def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
-        from functools import partial
-
-        from retake.ticking.subprocess_scripts import SubprocessScripts
-
-        stopping = self.stopping()
-        command_of = partial(script_command, self._folder)
-        work_of = partial(script_work, self._folder) if self._forks else None
-        runner = SubprocessScripts(command_of, self._timeout_s, self._environ, lambda: stopping.count, work_of)
-        return runner.run(script, arguments, lease)
 
 
 def script_command(folder: str | None, script: str) -> list[str]:

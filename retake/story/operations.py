@@ -1,4 +1,5 @@
-"""The story behind the port of `retake.operations`: all that the console needs of it."""
+"""The story behind the port of `retake.operations`: all that the console needs of it. What checks and acts is loaded
+where it is used: most commands only look."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
@@ -8,7 +9,6 @@ from retake.bucket import Bucket, Entry
 from retake.bucket.scanning import scan
 from retake.clock import Clock
 from retake.degraded.mode import Mode, mode_at
-from retake.degraded.store import ModeStore
 from retake.errors import RetakeError, StateError
 from retake.operations.bills import calls_of
 from retake.operations.events import OPERATOR
@@ -34,18 +34,15 @@ from retake.story.decision import uncapped, under_mode
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND
 from retake.story.kept_bills import ended_bills, read_bill, start_of
-from retake.story.operator_actions import OperatorActions
-from retake.story.operator_checks import document_checks
 from retake.story.operator_rules import next_tick
 from retake.story.operator_view import held_call, step_attempt, story_state
 from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of, prefix_of
 from retake.story.spending import known, price_of, story_spending
 from retake.story.store import DocumentStore
-from retake.ticking.process import owner
-from retake.ticking.tick import Ledgers
 
 if TYPE_CHECKING:
     from retake.checking import Examination
+    from retake.story.operator_actions import OperatorActions
 
 _PICTURE = frozenset({Step.IMAGINE, Step.UPSCALE, Step.RUNWAY})
 _RECOVERED_BY: Mapping[str, frozenset[str]] = {
@@ -170,6 +167,8 @@ class StoryOperations:
         return PaidWork([*bills.values()], known(doc), months=months)
 
     def check(self) -> Iterator[Finding]:
+        from retake.story.operator_checks import document_checks
+
         yield from document_checks(self.store(), self.channel)
 
     def examinations(self) -> "list[Examination]":
@@ -180,7 +179,11 @@ class StoryOperations:
     # --- what it does ---
 
     @cached_property
-    def _actions(self) -> OperatorActions:
+    def _actions(self) -> "OperatorActions":
+        from retake.story.operator_actions import OperatorActions
+        from retake.ticking.process import owner
+        from retake.ticking.tick import Ledgers
+
         ledgers = Ledgers(self._settings.storage.ledger, self._clock)
         return OperatorActions(
             self._settings,
@@ -239,6 +242,8 @@ class StoryOperations:
 
     def _mode(self) -> Mode:
         """The degraded mode that holds; the full one where that cannot be read."""
+        from retake.degraded.store import ModeStore
+
         try:
             state = ModeStore(self._whole, self._clock).read()
         except RetakeError:

@@ -11,7 +11,6 @@ up, and whoever reads it under the lease deletes them.
 
 from collections.abc import Mapping
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from retake.clock import stamp
@@ -44,6 +43,8 @@ def plan_rollback(wanted: str | None, documents: Documents, limits: Workflow, no
     _check(step, documents, limits, now)
     files = tuple(suffix for suffix in GROUP if suffix in documents.files and _reaches(_MAKES[suffix], step))
     entry = {"step": step.value, "by": OPERATOR, "at_utc": stamp(now), "paid_calls": len(doc.paid_calls)}
+    from hashlib import sha256
+
     letter = f"{name}-{step}-{sha256(doc.encode()).hexdigest()[:8]}"
     after = transitions.rolled_back(doc, step, _results_before(step, documents), {**entry, "letter": letter}, files)
     if not files and _substance(after) == _substance(doc):

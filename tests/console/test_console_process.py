@@ -215,3 +215,16 @@ def test_help_is_quick(machine: Machine) -> None:
         [*command_line()[:1], "-c", code], env=machine.env, cwd=CHECKOUT, capture_output=True, check=True
     )
     assert run.stdout.decode().splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("words", [["status"], ["dead-letters", "list"], ["spend"]])
+def test_a_look_loads_nothing_that_acts_or_checks(machine: Machine, words: list[str]) -> None:
+    code = f"import sys; from retake.console.command import main\ntry: main({words})\nexcept SystemExit: pass\n"
+    code += "print(*(m for m in sys.modules if m.startswith(tuple(sys.argv[1:]))))"
+    acting = ("story.operator_actions", "story.operator_checks", "story.run_mirror", "ticking.tick", "runs.listing")
+    unwanted = [*(f"retake.{name}" for name in acting), "asyncio", "concurrent", "hashlib", "pathlib", "random"]
+    unwanted += ["PIL", "requests", "rich", "sqlalchemy", "urllib"]
+    run = subprocess.run(
+        [*command_line()[:1], "-c", code, *unwanted], env=machine.env, cwd=CHECKOUT, capture_output=True, check=True
+    )
+    assert run.stdout.decode().splitlines()[-1] == ""

@@ -13,14 +13,16 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from retake.attempts import attempts
 from retake.bucket import Handover, Holder, Lease, check_key
 from retake.bucket.directory.disk import LEASES, PRIVATE, Tree, TreeObserver, set_mode, storage_errors, sync_folder
-from retake.bucket.scanning import Remnant
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
+
+if TYPE_CHECKING:
+    from retake.bucket.scanning import Remnant
 
 
 class HolderProcess(NamedTuple):
@@ -316,14 +318,14 @@ class DirectoryLeases:
     def alone(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def remains(self) -> Iterator[Remnant]:
+    def remains(self) -> "Iterator[Remnant]":
         """See `Remains.remains`: drafts. A lock of the kernel ends with its holder, and leaves nothing."""
         from retake.bucket.directory.remains import drafts_left
 
         with storage_errors(f"look for drafts in {self.url}"):
             yield from drafts_left(self._tree, self._clock.now().timestamp())
 
-    def clear(self, remnant: Remnant) -> None:
+    def clear(self, remnant: "Remnant") -> None:
         """See `Remains.clear`."""
         from retake.bucket.directory.remains import clear_draft
 
