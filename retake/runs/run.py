@@ -4,9 +4,10 @@ A ledger (see retake.runs) stores what these functions return, completely or not
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from os import urandom
 from typing import Any, NamedTuple
@@ -121,12 +122,18 @@ def run_id_of(idempotency_key: str) -> str:
 def sha256_hex(octets: bytes) -> str:
     """Return the SHA-256 of `octets`, by Python's own code if possible: hashlib loads OpenSSL, which takes longer than
     all that a tick does with runs."""
+    return str(_sha256()(octets).hexdigest())
+
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
+    """Return what makes a digest. Looked for once: a module that is not there is looked for in every folder."""
     for name in ("_sha2", "_sha256"):  # of Python 3.12, and before
         with suppress(ImportError):
-            return str(import_module(name).sha256(octets).hexdigest())
+            return import_module(name).sha256  # type: ignore[no-any-return]
     from hashlib import sha256
 
-    return sha256(octets).hexdigest()
+    return sha256
 
 
 def new_run(request: RunRequest, attempt: int, *, at: datetime) -> tuple[Run, Event]:
