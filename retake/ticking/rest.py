@@ -12,6 +12,12 @@ import os
 import stat
 import sys
 import time
+from itertools import islice
+
+try:
+    from _blake2 import blake2b as _blake2b
+except ImportError:  # another Python; hashlib loads OpenSSL, which takes longer than a rest
+    from hashlib import blake2b as _blake2b
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +46,8 @@ FOLDER = "retake"
 """The folder of the user's cache."""
 
 _FIRST_LINE = b"retake look 1"
+_DIGEST_BYTES = 16
+_END = 2 * _DIGEST_BYTES + 1  # bytes of the last line
 _NONE = "-"
 _LONGEST_TIME = 1e12  # seconds: no clock shows more, and no NaN or infinity is less
 
@@ -126,12 +134,11 @@ class LookFile:
         """Put the look in the place of the one before; return whether it could be kept."""
         draft = f"{self.path}.{os.getpid()}"
         try:
-            data = encoded(look)
             folder = os.path.dirname(self.path)
             for missing in (os.path.dirname(folder), folder):
                 if not os.path.isdir(missing):
                     os.mkdir(missing, 0o700)
-            if len(data) > MAX_BYTES or not _is_ours(os.lstat(folder), stat.S_ISDIR, 0o022):
+            if not _is_ours(os.lstat(folder), stat.S_ISDIR, 0o022):
                 return False
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:  # a process of that number died here
@@ -141,9 +148,9 @@ class LookFile:
             return False
         try:
             with open(file, "wb") as out:
-                out.write(data)
+                out.writelines(encoded(look))
             os.replace(draft, self.path)  # not synced: a power cut may cost the look, never more
-        except OSError:
+        except (OSError, ValueError):
             _unlink(draft)
             return False
         return True
@@ -172,31 +179,60 @@ def digest(texts: "Iterable[str]") -> str:
     return _digest(b"".join(b"%d:%b" % (len(it), it) for it in map(_octets, texts)))
 
 
-def encoded(look: RememberedLook) -> bytes:
-    """Return the look as the bytes of its file. Raises ValueError for one that `parse` would not give back."""
+def encoded(look: RememberedLook) -> "Iterator[bytes]":
+    """Yield the lines of the look's file: it may be that of many thousand channels, so there is never a whole copy of
+    it. Raises ValueError for a look that would not be read again."""
     times = (look.looked_at, look.due_at, look.changed_at)
     if any(it is not None and not 0 <= it < _LONGEST_TIME for it in times):
         raise ValueError(f"no times: {times}")
-    lines = [look.basis, *(_NONE if it is None else repr(float(it)) for it in times)]
-    lines += [f"{version}\t{name}" for name, version in look.seen.items()]
-    if any("\n" in line for line in lines) or any("\t" in it or not it for it in look.seen.values()):
-        raise ValueError("a line break in a name, or a tab in a version")
-    data = b"%b\n%b\n" % (_FIRST_LINE, "\n".join(lines).encode("utf-8", "surrogateescape"))
-    return b"%b%b\n" % (data, _digest(data).encode())
+    digested, size = _blake2b(digest_size=_DIGEST_BYTES), _END
+    for line in _lines(look.basis, times, look.seen):
+        size += len(line)
+        if size > MAX_BYTES:
+            raise ValueError("too long")
+        digested.update(line)
+        yield line
+    yield b"%b\n" % digested.hexdigest().encode()
+
+
+def _lines(basis: str, times: "Iterable[float | None]", seen: "Mapping[str, str]") -> "Iterator[bytes]":
+    yield b"%b\n" % _FIRST_LINE
+    for text in (basis, *(_NONE if it is None else repr(float(it)) for it in times)):
+        yield _line(text)
+    for name, version in seen.items():
+        if "\t" in version or not version:
+            raise ValueError("a version that is empty or has a tab")
+        yield _line(f"{version}\t{name}")
+
+
+def _line(text: str) -> bytes:
+    if "\n" in text:
+        raise ValueError("a line break in a name")
+    return b"%b\n" % _octets(text)
 
 
 def parse(data: bytes) -> RememberedLook | None:
-    """Return the look that `encoded` made these bytes of; None for anything else."""
-    body, end = data[:-33], data[-33:]
-    if not body.startswith(_FIRST_LINE + b"\n") or end != _digest(body).encode() + b"\n":
+    """Return the look of which `encoded` made these bytes; None for anything else."""
+    body, end = memoryview(data)[:-_END], data[-_END:]
+    if not data.startswith(_FIRST_LINE + b"\n") or end != _digest(body).encode() + b"\n":
         return None
+    lines = _texts(data, len(body))
     try:
-        basis, *rest = body[len(_FIRST_LINE) + 1 : -1].decode("utf-8", "surrogateescape").split("\n")
-        looked_at, due_at, changed_at = (None if it == _NONE else float(it) for it in rest[:3])
-        seen = {name: version for version, name in (line.split("\t", 1) for line in rest[3:])}
+        _, basis, *times = islice(lines, 5)
+        looked_at, due_at, changed_at = (None if it == _NONE else float(it) for it in times)
+        seen = {name: version for version, name in (line.split("\t", 1) for line in lines)}
     except ValueError:
         return None
     return None if looked_at is None else RememberedLook(basis, seen, looked_at, due_at, changed_at)
+
+
+def _texts(data: bytes, end: int) -> "Iterator[str]":
+    """Yield the lines of the first `end` bytes."""
+    at = 0
+    while at < end:
+        after = data.index(b"\n", at)
+        yield data[at:after].decode("utf-8", "surrogateescape")
+        at = after + 1
 
 
 def _is_ours(found: os.stat_result, kind: "Callable[[int], bool]", denied: int) -> bool:
@@ -221,12 +257,8 @@ def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _digest(data: bytes) -> str:
-    try:
-        from _blake2 import blake2b
-    except ImportError:  # another Python; hashlib loads OpenSSL, which takes longer than a rest
-        from hashlib import blake2b
-    return blake2b(data, digest_size=16).hexdigest()
+def _digest(data: "bytes | memoryview") -> str:
+    return _blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 # --- resting ----------------------------------------------------------------------------------------------------------
