@@ -43,9 +43,14 @@ def published(bucket: Path) -> None:
 
 def waiting(bucket: Path, sandbox: Sandbox) -> str:
     """A Midjourney task is in flight, and never ends; returns its id."""
+    sandbox.order("imagine#1=never-ends")
+    return in_flight(bucket, sandbox)
+
+
+def in_flight(bucket: Path, sandbox: Sandbox) -> str:
+    """A Midjourney task is in flight; returns its id."""
     import requests
 
-    sandbox.order("imagine#1=never-ends")
     body = {"model": "midjourney", "task_type": "imagine", "input": {"prompt": "a lighthouse"}, "config": {}}
     endpoint = str(sandboxed(Settings(), sandbox.url).midjourney.endpoint)
     answer = requests.post(endpoint, json=body, headers={"X-API-Key": "bench"}, timeout=10).json()

@@ -226,14 +226,15 @@ class _Handler(logging.Handler):
 def _json_logger() -> Any:
     """Load `pythonjsonlogger.core` by itself: its package imports encoders too, for types that no cleaned record has,
     and with them more than all the rest of logging."""
-    from importlib import import_module
     from importlib.machinery import PathFinder
     from types import ModuleType
 
     package, name = PathFinder.find_spec("pythonjsonlogger"), "pythonjsonlogger.core"
     found = PathFinder.find_spec(name, package.submodule_search_locations) if package else None
     if not found or not found.loader:  # it is not where files are looked for
-        return import_module(name)
+        from pythonjsonlogger import core as imported
+
+        return imported
     core = ModuleType(name)
     core.__spec__ = found
     found.loader.exec_module(core)

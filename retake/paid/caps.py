@@ -453,17 +453,6 @@ def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
     return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None
 
 
-def is_open(bucket: Bucket, clock: Clock, pipeline: str, reservation: Reservation) -> bool:
-    """Return whether a reservation of the pipeline still counts, in the book of the present day. Raises StateError,
-    StorageError."""
-    day, _ = _clock_day(bucket, clock)
-    if reservation.day != day:
-        return False
-    register = BucketStateStore(bucket, CAPS, clock)
-    book = _decoded_of(register, day, register.read(day))
-    return book.moved is None and reservation.name in book.of(pipeline).open
-
-
 def _reserving(book: DayBook, pipeline: str, name: str, usd: float) -> DayBook:
     return book.with_sums(pipeline, book.of(pipeline).reserving(name, usd))
 
@@ -476,4 +465,4 @@ def is_day(text: str) -> bool:
         return False
 
 
-__all__ = ["CAPS", "Caps", "DayBook", "Fate", "Known", "Limits", "Reservation", "Sums", "Today", "is_open"]
+__all__ = ["CAPS", "Caps", "DayBook", "Fate", "Known", "Limits", "Reservation", "Sums", "Today"]

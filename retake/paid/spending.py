@@ -3,7 +3,7 @@
 The books of the days are loaded only when something is about to be paid for: an idle tick asks for nothing here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -64,18 +64,12 @@ class Spending:
         Raises StateError, StorageError."""
         return self.today(known).over(self.price(step)) if self.capped else ""
 
-    def reserve(self, known: "Known", step: str, calls: int = 1, ahead: Sequence[str] = ()) -> "Reservation":
-        """Set the price of a call of the step aside, or of so many, and of one call of each step in `ahead`. Raises
-        CapReached, StateError, StorageError: nothing may be paid for then."""
-        usd = round(self.price(step) * calls + sum(map(self.price, ahead)), 6)
+    def reserve(self, known: "Known", step: str, calls: int = 1) -> "Reservation":
+        """Set the price of a call of the step aside, or of so many. Raises CapReached, StateError, StorageError:
+        nothing may be paid for then."""
+        usd = round(self.price(step) * calls, 6)
         reservation = self.caps().reserve(self.pipeline, usd, known)
-        return reservation._replace(usd=usd) if calls > 1 or ahead else reservation
-
-    def holds(self, reservation: "Reservation") -> bool:
-        """Return whether a reservation still counts, on the present day. Raises StateError, StorageError."""
-        from retake.paid.caps import is_open
-
-        return is_open(self._bucket, self._clock, self.pipeline, reservation)
+        return reservation._replace(usd=usd) if calls > 1 else reservation
 
     def settle(self, known: "Known") -> None:
         """Bring the book in line with what became of the last reservation. Never raises: till then the price counts."""

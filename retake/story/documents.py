@@ -28,10 +28,6 @@ class Step(StrEnum):
     MOCK = "mock"  # the substitute made on this machine
 
 
-PAID = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
-"""The steps that pay, in their order."""
-
-
 class Status(StrEnum):
     """`status` in config_midjourney.json. None: nothing is wrong, and nothing is awaited."""
 

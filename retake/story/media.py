@@ -108,7 +108,7 @@ def _choose(context: StepContext, results: Results) -> None:
     journal = PickJournal(context.store, context.clock)
     guard = PaidCallGuard(
         journal,
-        context.budget._replace(ahead=False),  # of what is set aside for the generation nothing is meant for it
+        context.budget,
         lease=context.store.lease,
         clock=context.clock,
         process=context.process,

@@ -164,7 +164,6 @@ class StoryPipeline:
                 return Tick(ExitCode.OK, action.why)
             case Act.FINISH:
                 finish(store, self._clock.now())
-                self._scripts.generation_ended()
                 self._finished += 1
                 _log.info("the generation is finished")
                 if self._finished == self._settings.workflow.max_tasks_per_run:
@@ -172,7 +171,6 @@ class StoryPipeline:
                 store.read()
             case Act.DEAD_LETTER:
                 limit, told = self._settings.workflow.max_failed_in_a_row, tellable(store, self._settings)
-                self._scripts.generation_ended()
                 return _dead_letter(store, self._clock.now(), limit, told)
             case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
                 _log.error("%s: %s", action.act, action.why)
@@ -358,14 +356,9 @@ class ScriptRun:
         if not self._unsettled:
             self._spending.settle(reserved)
 
-    def generation_ended(self) -> None:
-        """Note that nothing more is paid for out of what the generation has set aside."""
-        self._unsettled = True
-
     def settle(self) -> None:
-        """Bring the book of the day in line with the last call, if it is not. After a crash the next tick does. Where
-        no cap is kept that waits until the generation ends: what it has set aside is for its next calls."""
-        if self._unsettled and (self._spending.capped or self._store.documents.gen.generation_id is None):
+        """Bring the book of the day in line with the last call, if it is not. After a crash the next tick does."""
+        if self._unsettled:
             self._unsettled = False
             self._spending.settle(known(self._store.documents.midjourney))
 

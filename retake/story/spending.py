@@ -17,7 +17,7 @@ from retake.story.settings import LEASE, Settings, pipeline_of
 
 if TYPE_CHECKING:
     from retake.checking.bills import BillExamination
-    from retake.paid.caps import Known, Reservation
+    from retake.paid.caps import Known
     from retake.story.store import DocumentStore
     from retake.vendors.sellers import PricedCall
 
@@ -77,16 +77,6 @@ def known(doc: MidjourneyDocument) -> "Known":
         case (int() | float() as usd, int() | float() as billed):  # it is for several calls
             return Known(account, name, day, Fate(fate), *spent, max(0.0, round(usd - billed, 6)))
     return Known(account, name, day, Fate(fate), *spent)
-
-
-def reserved_ahead(doc: MidjourneyDocument, usd: float) -> "Reservation | None":
-    """Return the last reservation if, by the document, so many US dollars of it are left for further calls."""
-    from retake.paid.caps import Reservation
-
-    it = known(doc)
-    if it.account is None or it.name is None or it.day is None or (it.unbilled_usd or 0.0) < usd:
-        return None
-    return Reservation(it.account, it.name, it.day, doc.raw["spend"]["reservation"]["usd"])
 
 
 def bills_of(prefix: str, settings: Settings) -> "BillExamination":

@@ -19,9 +19,9 @@ from retake.paid.spending import Spending
 from retake.story import transitions
 from retake.story.clients import MediaTools, Vendors
 from retake.story.decision import ASK_TO_RESOLVE, comparable
-from retake.story.documents import PAID, UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
+from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
 from retake.story.settings import Settings
-from retake.story.spending import known, reserved_ahead, story_spending
+from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import Process
 
@@ -116,30 +116,19 @@ _ACCEPTED: Mapping[Step, Accepted] = {
 
 
 class StoryBudget(NamedTuple):
-    """`retake.paid.guard.Budget` of the generation in `store`.
-
-    Where no cap is kept nobody can be held back by what is set aside, and the first call sets aside what the whole
-    generation may cost: the later ones find it there. With `ahead` false each call is reserved by itself.
-    """
+    """`retake.paid.guard.Budget` of the generation in `store`."""
 
     store: DocumentStore
     spending: Spending
-    ahead: bool = True
 
     def price(self, step: str) -> float:
         return self.spending.price(step)
 
     def reserve(self, step: str) -> "Reservation":
-        return self.reserve_all(step, 1)
+        return self.spending.reserve(known(self.store.documents.midjourney), step)
 
     def reserve_all(self, step: str, calls: int) -> "Reservation":
-        doc = self.store.documents.midjourney
-        if self.spending.capped or not self.ahead:
-            return self.spending.reserve(known(doc), step, calls)
-        left = reserved_ahead(doc, self.price(step) * calls)
-        if left and self.spending.holds(left):
-            return left
-        return self.spending.reserve(known(doc), step, calls, PAID[PAID.index(Step(step)) + 1 :])
+        return self.spending.reserve(known(self.store.documents.midjourney), step, calls)
 
 
 class StoryJournal:

@@ -327,11 +327,14 @@ def test_memory_does_not_grow_with_the_rows(lite: SqlSite, monkeypatch: pytest.M
     peaks = []
     for first, last in ((0, 200), (200, 1400)):
         copied(lite, first, last)
-        tracemalloc.start()
-        report = lite.check()
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert (report.findings, report.looked_at["runs"]) == ([], 3 + last)
+        tries = []
+        for _ in range(2):  # the lesser counts: what else is loaded or cached meanwhile belongs to no row
+            tracemalloc.start()
+            report = lite.check()
+            tries.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert (report.findings, report.looked_at["runs"]) == ([], 3 + last)
+        peaks.append(min(tries))
     assert peaks[1] < peaks[0] + 500_000, peaks
 
 
