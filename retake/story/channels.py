@@ -5,7 +5,8 @@ cost little more than their polls; what pays runs in a subprocess, as ever."""
 import os
 from datetime import datetime
 from logging import getLogger
-from typing import Protocol
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
 
 import retake
 from retake.bucket import Bucket, Lease
@@ -32,7 +33,9 @@ from retake.ticking.tick import Ledgers, ScriptResult, Scripts, Tick
 from retake.ticking.vendor_breakers import VendorOff
 from retake.ticking.watch import TickWatch
 from retake.vendors import TaskState
-from retake.vendors.kept import KeptConnections
+
+if TYPE_CHECKING:
+    from retake.vendors.kept import KeptConnections
 
 _log = getLogger(__name__)
 
@@ -120,8 +123,9 @@ class ChannelRound:
         self._owner = owner()
         self._ledgers = Ledgers(settings.storage.ledger, clock)
         self._breakers = story_breakers(settings, bucket, clock, self._owner)
-        self._kept = KeptConnections()
-        self._vendors = RealVendors(settings, keys, self._kept)
+        self._kept: KeptConnections | None = None
+        self._lock = Lock()
+        self._vendors = RealVendors(settings, keys, self._connections)
 
     def tick(self, channel: str, looks: ChannelLooks) -> int:
         """Run the tick of a channel, unless it rests; return the exit code."""
@@ -130,7 +134,16 @@ class ChannelRound:
 
     def close(self) -> None:
         """Close the connections to vendors."""
-        self._kept.close()
+        if self._kept:
+            self._kept.close()
+
+    def _connections(self) -> "KeptConnections":
+        """Return the connections for polls. What they need takes 12 MB, and is loaded with the first poll."""
+        from retake.vendors.kept import KeptConnections
+
+        with self._lock:
+            self._kept = self._kept or KeptConnections()
+            return self._kept
 
     def _rested(self, channel: str, looks: ChannelLooks) -> bool:
         """Return whether the channel is as it was and still waits, and log that. No lease is taken."""

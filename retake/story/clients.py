@@ -9,6 +9,7 @@ from retake.story.settings import Settings
 from retake.vendors import ChatModel, Downloader, Midjourney, VideoGenerator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from retake.vendors.kept import KeptConnections
@@ -58,10 +59,10 @@ class MediaTools(Protocol):
 
 
 class RealVendors:
-    """The clients that the settings name, with the keys of the environment. Midjourney is polled on connections of
-    `kept`, if it is given."""
+    """The clients that the settings name, with the keys of the environment. Midjourney is polled on the connections
+    that `kept` returns, if it is given."""
 
-    def __init__(self, settings: Settings, keys: Keys, kept: "KeptConnections | None" = None) -> None:
+    def __init__(self, settings: Settings, keys: Keys, kept: "Callable[[], KeptConnections] | None" = None) -> None:
         self._settings = settings
         self._keys = keys
         self._kept = kept
@@ -76,7 +77,8 @@ class RealVendors:
 
         timeout_s = self._settings.workflow.call_timeout_seconds
         key = self._key("midjourney")
-        return open_midjourney(self._settings.midjourney, key, timeout_s=timeout_s, kept=self._kept)
+        kept = self._kept() if self._kept else None
+        return open_midjourney(self._settings.midjourney, key, timeout_s=timeout_s, kept=kept)
 
     def video_generator(self) -> VideoGenerator:
         from retake.vendors.runway import Runway

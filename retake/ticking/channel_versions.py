@@ -17,6 +17,7 @@ from retake.bucket import ANY, Bucket, Lease
 from retake.bucket.contract import Looks, Sight, lease_and_look, look
 from retake.bucket.scanning import PagedVersions, StampedPlaces
 from retake.bucket.wrappers import Wrapper
+from retake.ticking.rest import digest
 
 T = TypeVar("T")
 
@@ -45,7 +46,8 @@ def channel_versions(
     Without `whole`, marks are listed on B2 and S3. Raises StorageError.
     """
     if isinstance(bucket, StampedPlaces):
-        return {name: ChannelVersion(*bucket.stamped(keys)) for name, keys in places.items()}
+        stamps = ((name, *bucket.stamped(keys)) for name, keys in places.items())
+        return {name: ChannelVersion(digest([text]), changed_at) for name, text, changed_at in stamps}
     if not isinstance(bucket, PagedVersions):
         return {}
     prefixes = {key: name for name, keys in places.items() for key in keys}

@@ -4,7 +4,8 @@ Channels know nothing of one another, and neither do machines: several may run t
 takes the channels whose lease it finds free.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from logging import getLogger
 from random import SystemRandom
@@ -17,9 +18,32 @@ _log = getLogger(__name__)
 def each(channels: tuple[str, ...], tick: Callable[[str], int], concurrency: int) -> dict[str, int]:
     """Return the exit code of each channel's tick, `concurrency` of them run at a time. They begin in random order, so
     that machines which start together meet at few of the leases."""
-    order = SystemRandom().sample(channels, len(channels))
-    with ThreadPoolExecutor(concurrency) as pool:
-        return dict(zip(order, pool.map(tick, order), strict=True))
+    left = deque(SystemRandom().sample(channels, len(channels)))
+    codes: dict[str, int] = {}
+
+    def work() -> None:
+        try:
+            for channel in _taken(left):
+                codes[channel] = tick(channel)
+        finally:
+            left.clear()  # if one raises, no other is begun
+
+    with ThreadPoolExecutor(concurrency) as pool:  # of 10,000 channels, a future for each would take 10 MB
+        try:
+            for worker in [pool.submit(work) for _ in range(min(concurrency, len(channels)))]:
+                worker.result()
+        finally:
+            left.clear()
+    return codes
+
+
+def _taken(left: deque[str]) -> Iterator[str]:
+    """Take one after the other, of those that other threads take from too."""
+    while True:
+        try:
+            yield left.popleft()
+        except IndexError:
+            return
 
 
 def worst(codes: Mapping[str, int]) -> int:

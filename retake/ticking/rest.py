@@ -363,12 +363,15 @@ class IdleLook:
         sources: "Iterable[str]" = (),
         ledger_apart: bool = False,
     ) -> None:
+        from threading import Lock
+
         self._file, self._basis, self._began_at, self._longest_s = file, basis, began_at, longest_s
         self._look_up, self._ledger_apart = look_up, ledger_apart
         self._seen: dict[str, str] = {}
-        self._times: list[float] = []  # of the last changes
-        self._ticks: list[Tick] = []
-        self._idle = True
+        self._changed_at = 0.0  # the last change
+        self._due: set[float] = set()  # when ticks are, in UNIX seconds
+        self._ticked, self._idle = False, True
+        self._lock = Lock()
         for path in sources:
             self.looked_at(os.path.abspath(path))
 
@@ -378,25 +381,29 @@ class IdleLook:
 
     def looked_at(self, path: str) -> None:
         """Take note of how the path was when it was looked at first."""
-        if path not in self._seen:
+        if self._idle and path not in self._seen:
             version, changed_at = self._look_up(path)
-            self._times.append(changed_at)
-            self._seen.setdefault(path, version)
+            with self._lock:
+                self._changed_at = max(self._changed_at, changed_at)
+                self._seen.setdefault(path, version)
 
     def leased(self, path: str) -> None:
         """Take note of the lease's file, so that a tick does not rest while another process holds the lease, or once it
         did. It was written just now, but no two holders write the same: it does not count as a change."""
-        self._seen[path] = self._look_up(path)[0]
+        if self._idle:
+            self._seen[path] = self._look_up(path)[0]
 
     def changed(self) -> None:
         """Take note that something was done, written or has failed: there is nothing to remember."""
-        self._idle = False
+        self._idle, self._seen = False, {}
 
     def ticked(self, tick: "Tick", *, worked: bool) -> None:
         """Take note of how a tick ended. One that neither rests nor waits for a time may do something the next time."""
         from retake.exit_codes import ExitCode
 
-        self._ticks.append(tick)
+        self._ticked = True
+        if tick.until:
+            self._due.add(tick.until.timestamp())
         asked_ledger = self._ledger_apart and tick.generation_id is not None
         waits = tick.exit_code == ExitCode.OK and (tick.resting or tick.until is not None)
         if worked or asked_ledger or not waits:
@@ -404,16 +411,15 @@ class IdleLook:
 
     def end(self, due: "Iterable[datetime]") -> None:
         """Remember the look if nothing was done, up to the first of the times `due`; else forget the last one."""
-        look = self._look(due) if self._idle and self._ticks else None
+        look = self._look(due) if self._idle and self._ticked else None
         if look is None or not in_time(look, look.looked_at, self._longest_s) or not self._file.write(look):
             self._file.forget()
 
     def _look(self, due: "Iterable[datetime]") -> RememberedLook:
         for path in _code():
             self.looked_at(path)
-        times = [it.timestamp() for it in (*due, *(tick.until for tick in self._ticks if tick.until))]
-        due_at = min((self._began_at + self._longest_s, *times))
-        return RememberedLook(self._basis, self._seen, self._began_at, due_at, max(self._times))
+        due_at = min((self._began_at + self._longest_s, *self._due, *(it.timestamp() for it in due)))
+        return RememberedLook(self._basis, self._seen, self._began_at, due_at, self._changed_at)
 
 
 def _code() -> "Iterator[str]":
