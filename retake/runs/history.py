@@ -117,7 +117,7 @@ class BucketHistory:
         self._bucket = bucket
         self._documents = RunDocuments(bucket, most_events=MOST_EVENTS, cached=False)
         self._listed: dict[str, dict[str, int]] = {}
-        self._unfinished: dict[str, RunDocument] = {}
+        self._unfinished: dict[str, RunRecord] = {}  # those that are not read yet
 
     def segments(self) -> Mapping[str, Fingerprint]:
         unfinished = self._documents.open_ids(None)  # first: a run that ends meanwhile is found among the ended
@@ -130,13 +130,14 @@ class BucketHistory:
         self._list(f"{ENDED}{tally.open_segment}/" if tally else ENDED)
         there = {run_id for marks in self._listed.values() for run_id in marks}
         self._unfinished = {}
+        marks: dict[str, int] = {}
         for run_id in unfinished:
             if run_id not in there and (doc := self._document(run_id)):
-                self._unfinished[run_id] = doc
-        if self._unfinished:
-            self._listed[UNFINISHED] = {
-                run_id: crc32(f"{run_id} {doc.next_seq}".encode()) for run_id, doc in self._unfinished.items()
-            }
+                marks[run_id] = crc32(f"{run_id} {doc.next_seq}".encode())
+                if not doc.segments:  # a document takes ten times as much memory, and there may be 10,000 ledgers
+                    self._unfinished[run_id] = self._record(doc, marks[run_id], UNFINISHED)
+        if marks:
+            self._listed[UNFINISHED] = marks
         return {**closed, **{name: fingerprint(marks.values()) for name, marks in self._listed.items()}}
 
     def marks(self, segment: str) -> Mapping[str, int]:
@@ -146,16 +147,14 @@ class BucketHistory:
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
         for run_id in run_ids:
-            doc = self._unfinished.get(run_id) or self._document(run_id)
-            try:
-                events = self._events(doc) if doc else []
-            except StateError as error:
-                _log.warning("%s; the figures are without this run", error)
-                continue
-            if doc:
-                run, mark = doc.run, self._listed[segment][run_id]
-                told = up_to_the_end(events, run.status)
-                yield RunRecord(run_id, mark, segment, run.pipeline, run.status, run.created_at, run.updated_at, told)
+            record = self._unfinished.pop(run_id, None)
+            if record is None and (doc := self._document(run_id)):
+                try:
+                    record = self._record(doc, self._listed[segment][run_id], segment)
+                except StateError as error:
+                    _log.warning("%s; the figures are without this run", error)
+            if record:
+                yield record
 
     def _list(self, prefix: str) -> None:
         for segment, it in ended(self._bucket.list(prefix)):
@@ -168,6 +167,11 @@ class BucketHistory:
             _log.warning("%s; the figures are without this run", error)
             return None
         return found[0] if found else None
+
+    def _record(self, doc: RunDocument, mark: int, segment: str) -> RunRecord:
+        run = doc.run
+        told = up_to_the_end(self._events(doc), run.status)
+        return RunRecord(run.run_id, mark, segment, run.pipeline, run.status, run.created_at, run.updated_at, told)
 
     def _events(self, doc: RunDocument) -> list[Event]:
         run_id = doc.run.run_id
