@@ -48,7 +48,7 @@ from retake.ticking.tick import Orders, ScriptResult, Scripts, Tick
 from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
-    from retake.paid.caps import Known
+    from retake.paid.day_book import Known
     from retake.story.run_mirror import RunMirror
 
 _log = getLogger(__name__)
@@ -350,7 +350,7 @@ class ScriptRun:
     def _settle(self, reserved: "Known") -> None:
         """Settle what was billed with the tick's next reservation, or at the end of the tick (`settle`): it counts
         against the caps all the same until then. What was released is settled now: others may spend it."""
-        from retake.paid.caps import Fate
+        from retake.paid.day_book import Fate
 
         self._unsettled = reserved.fate is Fate.BILLED
         if not self._unsettled:
