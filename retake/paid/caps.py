@@ -103,6 +103,7 @@ class _Books:
         shares = (byte / 256 for byte in os.urandom(_TRIES))  # `random` takes longer to load than a day's book to read
         pauses = tuple(share * min(_LONGEST_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
+        self._unsynced = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, synced=False)
 
     def days(self) -> list[str]:
         return [name for name in self._register.names() if is_day(name)]
@@ -114,19 +115,22 @@ class _Books:
     def read(self, day: str) -> DayBook:
         return self._decoded(day, self._register.read(day))
 
-    def change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]]) -> _T:
-        """Change a book that is still counted on. Raises _Moved."""
+    def change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]], *, synced: bool = True) -> _T:
+        """Change a book that is still counted on. The change need not outlast a power cut unless `synced`. Raises
+        _Moved."""
 
         def checked(book: DayBook) -> tuple[DayBook, _T]:
             if book.moved:
                 raise _Moved(day)
             return step(book)
 
-        return self._change(day, checked)
+        return self._change(day, checked, self._register if synced else self._unsynced)
 
     def move(self, day: str, to: str) -> None:
         """Move the sums of a book to that of an earlier day."""
-        self._change(day, lambda book: (book._replace(moved=book.moved or Move(to, self._nonce())), None))
+        self._change(
+            day, lambda book: (book._replace(moved=book.moved or Move(to, self._nonce())), None), self._register
+        )
         self.finish_move(day)
 
     def finish_move(self, day: str) -> None:
@@ -135,7 +139,7 @@ class _Books:
         if book.moved is None:
             return
         to, nonce = book.moved
-        self._change(to, lambda other: (other.taking_in(book, nonce), None))
+        self._change(to, lambda other: (other.taking_in(book, nonce), None), self._register)
         self._bucket.part(CAPS).delete(f"{day}.json")
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
@@ -148,14 +152,14 @@ class _Books:
         with self._bucket.alone(CAPS.rstrip("/")):
             self._register.change(day, mend)
 
-    def _change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]]) -> _T:
+    def _change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]], register: BucketStateStore) -> _T:
         def change(raw: Raw | None) -> tuple[Raw | None, _T]:
             book = self._decoded(day, raw)
             new, result = step(book)
             return (None if new == book else encoded(new)), result
 
         with self._bucket.alone(CAPS.rstrip("/")):
-            return self._register.change(day, change)
+            return register.change(day, change)
 
     def _decoded(self, day: str, raw: Raw | None) -> DayBook:
         try:
@@ -266,7 +270,9 @@ class Caps:
             return (book.settled(pipeline, known) if there else book), there
 
         try:
-            return self._books.change(day, settle)
+            # Until the next payment a power cut may take away what the document says is billed: it is reserved then.
+            # What was released others may spend, so that must stay.
+            return self._books.change(day, settle, synced=known.fate is Fate.RELEASED)
         except _Moved:
             self._books.finish_move(day)
             return False
