@@ -406,36 +406,6 @@ def check_moves(moves: Sequence[tuple[str, str]]) -> None:
         raise ValueError(f"the same key twice: {', '.join(keys)}")
 
 
-@runtime_checkable
-class Marks(Protocol):
-    """What a bucket offers besides the contract, for empty objects whose names say what can be found out otherwise:
-
-    mark(bucket, "runs/index/open/story.run-0123456789abcdef")
-    """
-
-    may_forget_marks: bool
-    """Whether a power cut may take away the marks of the last seconds: nothing waits for the disk."""
-
-    def mark(self, key: str, instead_of: str | None = None) -> None:
-        """Have an object `key`, an empty one if it is new, and no longer one called `instead_of`."""
-        ...
-
-
-def mark(bucket: Bucket, key: str, instead_of: str | None = None) -> None:
-    """Leave a mark (see `Marks`). In a bucket that does not offer it, it is written, and then the other deleted."""
-    if isinstance(bucket, Marks):
-        bucket.mark(key, instead_of)
-    else:
-        write_and_delete(bucket, key, instead_of)
-
-
-def write_and_delete(bucket: Bucket, key: str, instead_of: str | None) -> None:
-    """Leave a mark by operations of the contract. A crash in between leaves both."""
-    bucket.write(key, b"", ANY)
-    if instead_of is not None:
-        bucket.delete(instead_of)
-
-
 def name_stem(name: str) -> str:
     """Return what the names of a group share: "666/20260101-0930." of "666/20260101-0930.mp4". A name without a suffix
     is its own stem."""
@@ -481,6 +451,8 @@ class SharedWrites(Protocol):
 
         A successful call leaves nothing under `aside`. A crash leaves what was displaced, or `data` itself, or nothing:
         merge it before you delete it. Raises Conflict if `aside` exists. Only the holder of the lease may call this.
+
+        A power cut may bring back what was there before, as after `write_unsynced` (see retake.bucket.durability).
         """
         ...
 

@@ -8,17 +8,8 @@ from datetime import datetime
 from typing import BinaryIO, TypeVar
 
 from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
-from retake.bucket.contract import (
-    Marks,
-    Moves,
-    copy_and_delete,
-    mark,
-    move,
-    read_range,
-    shared_writes,
-    write_and_delete,
-    write_file,
-)
+from retake.bucket.contract import Moves, copy_and_delete, move, read_range, shared_writes, write_file
+from retake.bucket.durability import Marks, NewFolders, make_folders, mark, write_and_delete, write_unsynced
 from retake.bucket.scanning import Remnant, clear, remains, scan
 
 T = TypeVar("T")
@@ -36,8 +27,8 @@ class _WrappedLeases:
         """Carry out one operation by `call`, and return its result. Subclasses override this.
 
         `operation` is "read", "write", "replace", "set aside", "list", "find", "delete", "copy", "lease", "holder",
-        "break", "join", "now", "mark" or "move". `key` is its key, prefix, stem or lease; for "copy" it is the target,
-        and for "move" the first target.
+        "break", "join", "now", "mark", "move" or "folders". `key` is its key, prefix, stem or lease; for "copy" it is
+        the target, and for "move" and "folders" the first.
         """
         return call()
 
@@ -63,7 +54,18 @@ class _WrappedLeases:
         self.around("delete", remnant.name, lambda: clear(self.bucket, remnant))
 
 
-class Wrapper(_WrappedLeases):
+class _WrappedDurability(_WrappedLeases):
+    """Pass on what spares a disk to wait (see retake.bucket.durability)."""
+
+    def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.around("write", key, lambda: write_unsynced(self.bucket, key, data, expect))
+
+    def make_folders(self, prefixes: Sequence[str]) -> None:
+        if isinstance(self.bucket, NewFolders):
+            self.around("folders", prefixes[0], lambda: make_folders(self.bucket, prefixes))
+
+
+class Wrapper(_WrappedDurability):
     """A `Bucket` that passes every operation on to `bucket`, through `around`. Leases are returned as they are."""
 
     def read(self, key: str) -> tuple[bytes, str]:
@@ -164,7 +166,7 @@ class CountingBucket(Wrapper):
 
 
 class _PrefixedLeases:
-    """The leases of `bucket` below `prefix`, and the marks."""
+    """The leases of `bucket` below `prefix`, and what need not outlast a power cut."""
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.bucket = bucket
@@ -190,6 +192,14 @@ class _PrefixedLeases:
     def mark(self, key: str, instead_of: str | None = None) -> None:
         """See `Marks.mark`."""
         mark(self.bucket, self._prefix + key, None if instead_of is None else self._prefix + instead_of)
+
+    def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
+        """See `UnsyncedWrites.write_unsynced`."""
+        return write_unsynced(self.bucket, self._prefix + key, data, expect)
+
+    def make_folders(self, prefixes: Sequence[str]) -> None:
+        """See `NewFolders.make_folders`."""
+        make_folders(self.bucket, [self._prefix + it for it in prefixes])
 
 
 class PrefixedBucket(_PrefixedLeases):

@@ -19,7 +19,7 @@ from retake.checking.view import CheckView, Unparsable
 from retake.clock import parse_stamp
 from retake.document_schema import DocumentSchema, InvalidDocument
 from retake.foreign_text import shown
-from retake.paid.caps import Known
+from retake.paid.day_book import Known
 from retake.retrying.dead_letters import DEAD_LETTERS, REPORT
 from retake.retrying.kept_counts import mark_changes
 from retake.strict_json import encode

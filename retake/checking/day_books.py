@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from retake.checking.bills import BillExamination, PaidSoFar
 from retake.checking.examination import CheckFinding, found
 from retake.checking.view import CheckView, Unparsable
-from retake.paid.caps import CAPS, Caps, DayBook, Fate, Known, Sums, decoded, encoded, is_day
+from retake.paid.caps import CAPS, Caps
+from retake.paid.day_book import DayBook, Fate, Known, Sums, decoded, encoded, is_day
 from retake.paid.paid_calls import FOLDER as PAID
 
 _ALL = CAPS
@@ -150,6 +151,8 @@ def _made(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
     known, sums = paid.known, Sums(bills.table.usd_of(book.day))
     if known.name and known.day == book.day and known.fate is Fate.OPEN:
         sums = sums.reserving(known.name, paid.pending_usd)
+    if known.name and known.day == book.day and known.billed_usd is not None:
+        sums = sums._replace(deferred=(known.name, known.billed_usd))
     return book.with_sums(bills.places.pipeline, sums)
 
 

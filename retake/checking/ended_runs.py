@@ -103,7 +103,7 @@ def _tally(part: CheckView) -> Iterator[CheckFinding]:
     number = sum(map(Counter.total, counts.values()))
     if tally is None:
         invalid = part.find(TALLY, [""])
-        if counts or invalid:
+        if len(counts) > 1 or invalid:  # the first segment has none
             what = (
                 f"it is {'invalid' if invalid else 'missing'}: all {number} runs that have ended are listed each time"
             )

@@ -33,7 +33,8 @@ from retake.operations.port import (
     Verb,
 )
 from retake.operations.words import count, one_line
-from retake.paid.caps import Caps, DayBook, Known, Limits, Sums, Today
+from retake.paid.caps import Caps, Today
+from retake.paid.day_book import DayBook, Known, Limits, Sums
 from retake.strict_json import parse
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
-from retake.paid.caps import CAPS, decoded
+from retake.paid.caps import CAPS
+from retake.paid.day_book import decoded
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_index import tag_of
 from retake.runs.history import Fingerprint, RunHistory, fingerprint, open_history

@@ -15,7 +15,8 @@ from retake.exit_codes import ExitCode
 from retake.operations.attempts import StepAttempt
 from retake.operations.bills import PaidSums
 from retake.operations.finding import Finding
-from retake.paid.caps import Known, Today
+from retake.paid.caps import Today
+from retake.paid.day_book import Known
 from retake.runs.run import Run
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from retake.operations.bills import Call, PaidSums, added, day_of, step_of, sums
 from retake.operations.pipelines import Operations
 from retake.operations.port import Bill, OperatedPipeline, PaidMonth, PaidWork, Refusal
 from retake.operations.words import usd
-from retake.paid.caps import DayBook, Today
+from retake.paid.caps import Today
+from retake.paid.day_book import DayBook
 
 
 class SpendReport(NamedTuple):

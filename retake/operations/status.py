@@ -14,7 +14,8 @@ from retake.operations.breakers import BreakerStates, breaker_states, open_break
 from retake.operations.modes import mode_notes
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, PipelineState
-from retake.paid.caps import Sums, Today
+from retake.paid.caps import Today
+from retake.paid.day_book import Sums
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus

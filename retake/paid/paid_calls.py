@@ -23,7 +23,8 @@ from retake.bucket.claims.lease import set_kill_timer
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
 from retake.errors import Code, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
-from retake.paid.caps import Fate, Known, Reservation
+from retake.paid.caps import Reservation
+from retake.paid.day_book import Fate, Known
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
 from retake.paid.spending import Spending
 
@@ -105,8 +106,10 @@ class PaidCalls:
         self._clock = clock or SystemClock()
         self._process = process or PlainProcess(self._clock)
         self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
-        caps = {"bucket_usd": daily_cap_usd, "pipeline_usd": own_daily_cap_usd}
-        self._spending = Spending(bucket, self._clock, name, self._prices.__getitem__, **caps)
+        price = self._prices.__getitem__
+        self._spending = Spending(
+            bucket, self._clock, name, price, bucket_usd=daily_cap_usd, pipeline_usd=own_daily_cap_usd
+        )
 
     def __enter__(self) -> "PaidCalls":
         """Take the lease. Raises LeaseHeld while another process makes these calls, StateError, StorageError, and

@@ -12,7 +12,8 @@ from retake.clock import Clock
 from retake.errors import RetakeError
 
 if TYPE_CHECKING:
-    from retake.paid.caps import Caps, Known, Reservation, Today
+    from retake.paid.caps import Caps, Reservation, Today
+    from retake.paid.day_book import Known
 
 _log = getLogger(__name__)
 
@@ -25,7 +26,8 @@ class Spending:
 
     `bucket` is the whole bucket, whatever the channel. `bucket_usd` is what all pipelines together may spend in a day,
     `pipeline_usd` what this one may; None is no cap. What the pipeline's own record says of its last reservation is
-    passed as `known`.
+    passed as `known`. A pipeline whose record adds up what is billed of a reservation `defers`: without a cap, the book
+    is told at the end of each tick (see `Caps.defer`).
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class Spending:
         *,
         bucket_usd: float | None = None,
         pipeline_usd: float | None = None,
+        defers: bool = False,
     ) -> None:
         self.price = price
         self.pipeline = pipeline
         self._bucket = bucket
         self._clock = clock
         self._limits = (bucket_usd, pipeline_usd)
+        self._deferring = defers and not self.capped
 
     @property
     def capped(self) -> bool:
@@ -51,7 +55,8 @@ class Spending:
 
     def caps(self) -> "Caps":
         """Return the books of the bucket's days."""
-        from retake.paid.caps import Caps, Limits
+        from retake.paid.caps import Caps
+        from retake.paid.day_book import Limits
 
         return Caps(self._bucket, self._clock, Limits(*self._limits))
 
@@ -68,6 +73,8 @@ class Spending:
         """Set the price of a call of the step aside, or of so many. Raises CapReached, StateError, StorageError:
         nothing may be paid for then."""
         usd = round(self.price(step) * calls, 6)
+        if self._deferring:
+            return self.caps().defer(self.pipeline, usd, known)
         reservation = self.caps().reserve(self.pipeline, usd, known)
         return reservation._replace(usd=usd) if calls > 1 else reservation
 

@@ -9,12 +9,14 @@ lease would cost such a store seven requests per change, and a process can have 
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from retake import strict_json
 from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
 from retake.bucket.contract import is_key
+from retake.bucket.durability import write_unsynced
 from retake.clock import Clock
 from retake.errors import StateError
 
@@ -83,7 +85,8 @@ class BucketStateStore:
     """States in `folder` (which ends in "/") of `bucket`, as NAME.json. They outlive ticks and processes. Thread safe.
 
     No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
-    while others change the same state.
+    while others change the same state. A change need not outlast a power cut unless `synced` (see
+    retake.bucket.durability).
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import SystemClock
@@ -94,11 +97,14 @@ class BucketStateStore:
     {'count': 1}
     """
 
-    def __init__(self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S) -> None:
+    def __init__(
+        self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S, synced: bool = True
+    ) -> None:
         self._bucket = bucket.part(folder)
         self._folder = folder
         self._clock = clock
         self._pauses_s = pauses_s
+        self._write = self._bucket.write if synced else partial(write_unsynced, self._bucket)
 
     def where(self, name: str) -> str:
         return f"{self._folder}{name}.json"
@@ -117,7 +123,7 @@ class BucketStateStore:
             if new is None:
                 return result
             try:
-                self._bucket.write(_key(name), strict_json.encode(new), version)
+                self._write(_key(name), strict_json.encode(new), version)
             except Conflict:
                 if attempt.last:
                     raise

@@ -12,19 +12,20 @@ What is below index/ says where to look, and can be rebuilt from the documents.
 Runs that have ended are listed in segments, and counted once a segment is closed. The first run that ends on another
 day opens a new segment, and so does the next one after the open segment is full. The names in the old segment are then
 counted into the tally, and nothing is added to it any more. So whatever the tally does not count is in the open
-segment, whatever the clocks say; and a tally that is lost is made again from the names.
+segment, whatever the clocks say; and a tally that is lost is made again from the names. While the first segment is
+open, there is no tally.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from logging import getLogger
 from typing import Any, NamedTuple
 
 from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, NotFound
-from retake.bucket.contract import Marks, mark, write_and_delete
+from retake.bucket.durability import Marks, make_folders, mark, write_and_delete
 from retake.clock import Clock
 from retake.errors import LeaseLost, StateError, StorageError
 from retake.runs.run import Run, is_run_id, sha256_hex
@@ -156,6 +157,7 @@ class Tally(NamedTuple):
 def mark_open(bucket: Bucket, run: Run, *, durably: bool) -> None:
     """Name a run that begins. One that waits for a worker is found by its name alone, so that must be durable. The
     holder of a lease finds its run by its key, and names it again if need be (`restore_marks`)."""
+    make_folders(bucket, (OPEN, TASKS, ENDED))
     for key in (task_key(run), open_key(run)):
         if durably:
             bucket.write(key, b"", ANY)
@@ -189,6 +191,10 @@ class EndedIndex:
         tally, now = read_tally(self._bucket), self._clock.now()
         if tally and is_open(tally, now) and self._added < FULL:
             return tally.open_segment
+        if tally is None and not bucket.find(TALLY, [""]) and _is_first(names := bucket.list(ENDED), segment_of(now)):
+            if not names:
+                self._heal(bucket, None)
+            return segment_of(now)
         self._heal(bucket, tally)
         self._added = 0
         return open_segment(bucket, tally, now)
@@ -221,6 +227,11 @@ class EndedIndex:
                 if run.run_id not in filed:
                     bucket.write(ended_key(run, tally.open_segment if tally else segment_of(run.updated_at)), b"", ANY)
                 bucket.delete(it.key)
+
+
+def _is_first(entries: Sequence[Entry], segment: str) -> bool:
+    """Return whether a segment, to which a name more is to be added, is the first: it has all names, and room."""
+    return len(entries) < FULL and all(it == segment for it, _ in ended(entries))
 
 
 def read_tally(bucket: Bucket) -> Tally | None:

@@ -23,6 +23,7 @@ from logging import getLogger
 
 from retake.attempts import attempts, countdown, repeating
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound
+from retake.bucket.durability import write_unsynced
 from retake.bucket.wrappers import LeasedBucket
 from retake.clock import Clock
 from retake.errors import LeaseHeld, StateError
@@ -116,9 +117,9 @@ class RunDocuments:
             )
         return present, version
 
-    def save(self, bucket: Bucket, doc: RunDocument, expect: str | Expect) -> None:
-        """Write `doc` to `bucket`, after a segment of its older events where it has grown too large. Raises
-        Conflict."""
+    def save(self, bucket: Bucket, doc: RunDocument, expect: str | Expect, *, synced: bool = True) -> None:
+        """Write `doc` to `bucket`, after a segment of its older events where it has grown too large. It need not
+        outlast a power cut unless `synced`. Raises Conflict."""
         data = doc.encode()
         while (number := len(doc.raw["events"])) > 1:
             too_large = number <= self._most_events
@@ -128,7 +129,8 @@ class RunDocuments:
             if segment:
                 bucket.write(segment.key, segment.data, ANY)
             data = doc.encode()
-        self._keep(doc, bucket.write(run_key(doc.run.run_id), data, expect))
+        key = run_key(doc.run.run_id)
+        self._keep(doc, bucket.write(key, data, expect) if synced else write_unsynced(bucket, key, data, expect))
 
     def forget(self, run_id: str) -> None:
         """Drop the document from memory."""
@@ -239,8 +241,9 @@ class BucketLedger(Ledger):
             if request.worker:  # one write: nobody else can see it queued in between, since changes are exclusive
                 claim = Transition(Trigger.WORKER_CLAIM, request.actor, request.worker, trace_id=request.trace_id)
                 doc = doc.after(*moved(run, claim, doc.next_seq, at=self._clock.now()))
-            mark_open(bucket, run, durably=self._lease is None or request.worker is None)
-            self._documents.save(bucket, doc, ABSENT)
+            durably = self._lease is None or request.worker is None
+            mark_open(bucket, run, durably=durably)
+            self._documents.save(bucket, doc, ABSENT, synced=durably)
         return doc.run
 
     def _move(self, run: Run, transition: Transition) -> Run:

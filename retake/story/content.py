@@ -76,7 +76,7 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
     if not context.generation_id:
         if context.store.files(generation_id):
             raise StateError(f"{generation_id} has files in {paths.folder_666} already. Nothing was changed")
-        begin(context.store, generation_id)
+        begin(context.store, generation_id, capped=context.budget.spending.capped)
     elif context.generation_id != generation_id:
         raise StateError(
             f"generation {generation_id} is not under way: {paths.config_gen} names "

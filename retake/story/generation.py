@@ -4,6 +4,8 @@ from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from retake.bucket import ABSENT
+from retake.bucket.durability import make_folders
 from retake.clock import stamp
 from retake.errors import ErrorRecord, StateError
 from retake.story import transitions
@@ -32,12 +34,25 @@ def new_id(now: datetime, taken: Container[str]) -> str:
     return candidate
 
 
-def begin(store: DocumentStore, generation_id: str) -> None:
+def prepare(store: DocumentStore) -> None:
+    """Make the folders of a generation, if this is the first one of the bucket."""
+    gen = store.paths.config_gen
+    if store.versions.get(gen, ABSENT) is ABSENT:
+        make_folders(store.bucket, [f"{gen.rpartition('/')[0]}/", store.paths.folder_666, SPEND])
+
+
+def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
     """Begin a generation. The clean document is saved first, then the id: a crash in between leaves nothing that looks
-    like work under way."""
+    like work under way. The first intent makes the id durable; before it, nothing is lost with it.
+
+    A document that is empty is clean. But where spending is `capped`, the book of the day needs its account before the
+    first reservation.
+    """
     _keep_orphaned_work(store, generation_id)
-    store.save_midjourney(transitions.begun(store.documents.midjourney, generation_id))
-    store.save_gen(store.documents.gen.updated(generation_id=generation_id))
+    doc = store.documents.midjourney
+    if doc.raw or capped:
+        store.save_midjourney(transitions.begun(doc, generation_id))
+    store.save_gen(store.documents.gen.updated(generation_id=generation_id), synced=False)
 
 
 def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> None:
@@ -54,7 +69,7 @@ def finish(store: DocumentStore, now: datetime) -> None:
     generation_id = store.documents.gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "done", now)
-    store.save_midjourney(transitions.clean(store.documents.midjourney))
+    store.save_midjourney(transitions.clean(store.documents.midjourney), synced=False)  # the id follows, and syncs both
     store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=None))
 
 

@@ -64,10 +64,12 @@ def fetch(context: StepContext) -> None:
         conclude(context.store, transitions.picture_task_failed(doc, record), state.failure)
         raise state.failure
     if state.result is not None:
-        context.store.save_midjourney(transitions.picture_delivered(doc, state.result))
+        delivered = transitions.picture_delivered(doc, state.result)
+        context.store.save_midjourney(delivered, synced=False)  # after a power cut the task is polled again
         _log.info("the %s is there", task.task_type, extra=about)
         return
-    context.store.save_midjourney(transitions.picture_still_awaited(doc, context.clock.now()))
+    awaited = transitions.picture_still_awaited(doc, context.clock.now())
+    context.store.save_midjourney(awaited, synced=False)
     _log.info("still waiting for the %s (%s)", task.task_type, state.progress or "running", extra=about)
 
 

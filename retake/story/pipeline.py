@@ -39,7 +39,7 @@ from retake.story.decision import (
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
 from retake.story.facts import story_facts, tellable
-from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
+from retake.story.generation import begin, dead_letter, finish, new_id, prepare, requeue, taken_ids
 from retake.story.settings import Settings
 from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -48,7 +48,7 @@ from retake.ticking.tick import Orders, ScriptResult, Scripts, Tick
 from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
-    from retake.paid.caps import Known
+    from retake.paid.day_book import Known
     from retake.story.run_mirror import RunMirror
 
 _log = getLogger(__name__)
@@ -245,6 +245,7 @@ class StoryPipeline:
         held = begin_held(self._mode, video_mock=self._settings.modes.video_mock)
         if found.room and not held:
             _check_keys(self._keys, "midjourney", "runway", "openai")
+            prepare(store)
         tidy(store, self._flag, found)
         self.worked = bool(found.moves)
         if not found.room:
@@ -258,7 +259,7 @@ class StoryPipeline:
         self.worked = True
         self._flag.raise_()
         generation_id = new_id(self._clock.now(), taken_ids(store, found.staged))
-        begin(store, generation_id)
+        begin(store, generation_id, capped=self._spending.capped)
         store.read()
         _log.info("%s", first.why, extra={"generation_id": generation_id})
         return None
@@ -350,7 +351,7 @@ class ScriptRun:
     def _settle(self, reserved: "Known") -> None:
         """Settle what was billed with the tick's next reservation, or at the end of the tick (`settle`): it counts
         against the caps all the same until then. What was released is settled now: others may spend it."""
-        from retake.paid.caps import Fate
+        from retake.paid.day_book import Fate
 
         self._unsettled = reserved.fate is Fate.BILLED
         if not self._unsettled:

@@ -17,7 +17,7 @@ from retake.story.settings import LEASE, Settings, pipeline_of
 
 if TYPE_CHECKING:
     from retake.checking.bills import BillExamination
-    from retake.paid.caps import Known
+    from retake.paid.day_book import Known
     from retake.story.store import DocumentStore
     from retake.vendors.sellers import PricedCall
 
@@ -30,7 +30,7 @@ def story_spending(settings: Settings, bucket: Bucket, clock: Clock, pipeline: s
     """Return the spending of one pipeline. `bucket` is the whole bucket, whatever the channel."""
     workflow = settings.workflow
     caps = {"bucket_usd": workflow.daily_cap_usd, "pipeline_usd": workflow.channel_cap_usd}
-    return Spending(bucket, clock, pipeline, _price(settings), **caps)
+    return Spending(bucket, clock, pipeline, _price(settings), **caps, defers=True)
 
 
 def _price(settings: Settings) -> Callable[[str], float]:
@@ -64,7 +64,7 @@ class CapWatch:
 
 def known(doc: MidjourneyDocument) -> "Known":
     """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
-    from retake.paid.caps import Fate, Known
+    from retake.paid.day_book import Fate, Known
 
     raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend
     spent = (spend.day, round(spend.settled + spend.reserved, 6))
@@ -75,7 +75,8 @@ def known(doc: MidjourneyDocument) -> "Known":
         return Known(account, None, None, Fate.OPEN, *spent)
     match raw.get("usd"), raw.get("billed_usd"):
         case (int() | float() as usd, int() | float() as billed):  # it is for several calls
-            return Known(account, name, day, Fate(fate), *spent, max(0.0, round(usd - billed, 6)))
+            left, deferred = max(0.0, round(usd - billed, 6)), raw.get("deferred") is True
+            return Known(account, name, day, Fate(fate), *spent, left, float(billed) if deferred else None)
     return Known(account, name, day, Fate(fate), *spent)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from logging import getLogger
 from typing import Any, BinaryIO, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
 from retake.bucket.contract import Sight, look, shared_writes, write_file
+from retake.bucket.durability import write_unsynced
 from retake.clock import Clock
 from retake.document_schema import WHOLE, InvalidDocument
 from retake.errors import RetakeError, StateError, StorageError
@@ -280,25 +282,28 @@ class DocumentStore:
         size = len(self.documents.midjourney.encode()) + _ANSWER_BYTES
         return self.bucket.set_aside(self.paths.config_midjourney, size)
 
-    def save_midjourney(self, doc: MidjourneyDocument, room: Room | None = None) -> MidjourneyDocument:
-        """Save the document, unless the bucket has it, into the `room` that was set aside if one is given. Raises
-        LeaseLost, Conflict, StorageError."""
+    def save_midjourney(
+        self, doc: MidjourneyDocument, room: Room | None = None, *, synced: bool = True
+    ) -> MidjourneyDocument:
+        """Save the document, unless the bucket has it, into the `room` that was set aside if one is given. It need not
+        outlast a power cut unless `synced` (see retake.bucket.durability). Raises LeaseLost, Conflict, StorageError."""
         if doc != self._saved:
-            self._save(self.paths.config_midjourney, doc.encode(), room)
+            self._save(self.paths.config_midjourney, doc.encode(), room, synced=synced)
             self._saved = doc
         self.documents = self.documents._replace(midjourney=doc)
         return doc
 
-    def save_gen(self, doc: GenDocument) -> GenDocument:
-        """Raises LeaseLost, Conflict, StorageError."""
+    def save_gen(self, doc: GenDocument, *, synced: bool = True) -> GenDocument:
+        """Save the document like `save_midjourney`. Raises LeaseLost, Conflict, StorageError."""
         if doc != self.documents.gen:
-            self._save(self.paths.config_gen, doc.encode())
+            self._save(self.paths.config_gen, doc.encode(), synced=synced)
             self.documents = self.documents._replace(gen=doc)
         return doc
 
     def save_object(self, key: str, value: dict[str, Any]) -> None:
-        """Save what `read_object` read before. Raises LeaseLost, Conflict, StorageError."""
-        self._save(key, encode(value))
+        """Save what `read_object` read before. It need not outlast a power cut. Raises LeaseLost, Conflict,
+        StorageError."""
+        self._save(key, encode(value), synced=False)
 
     def save_file(self, key: str, data: bytes | BinaryIO) -> None:
         """Write a file of a generation over whatever is there; an open file is not held in memory. Raises LeaseLost,
@@ -310,12 +315,16 @@ class DocumentStore:
         else:
             write_file(self.bucket, key, data, ANY)
 
-    def _save(self, key: str, data: bytes, room: Room | None = None) -> None:
+    def _save(self, key: str, data: bytes, room: Room | None = None, *, synced: bool) -> None:
         self.lease.check()
         self.view = self.bucket
         expect = self.versions.get(key, ABSENT)
         try:
-            self.versions[key] = room.write(data, expect) if room else self.bucket.write(key, data, expect)
+            if room:
+                self.versions[key] = room.write(data, expect)
+            else:
+                write = self.bucket.write if synced else partial(write_unsynced, self.bucket)
+                self.versions[key] = write(key, data, expect)
         except Conflict:
             version = _version_of(self.bucket, key, data)
             if version is None:

@@ -183,7 +183,7 @@ def choice_begun(
     billed from here on, unless `choice_made` says that it was not."""
     call = {**_call(doc, Step.UPSCALE, now, price, reservation), "call": PICK, "outcome": UNKNOWN}
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
-    spent = _spend(spend, _reserved(doc, reservation, "billed"), settled=price)
+    spent = _spend(spend, _billing(_reserved(doc, reservation, "billed"), price), settled=price)
     return picture_picked(doc, 0).updated(paid_calls=[*doc.paid_calls, call], spend=spent)
 
 
@@ -192,7 +192,8 @@ def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> Mid
     *before, call = doc.paid_calls
     after = picture_picked(doc, index)
     if outcome is None:
-        released = _spend(doc.spend, _closed(doc, "released"), settled=-float(call["price_usd"]))
+        price = float(call["price_usd"])
+        released = _spend(doc.spend, _billing(_closed(doc, "released"), -price), settled=-price)
         return after.updated(paid_calls=before, spend=released)
     return after.updated(paid_calls=[*before, {**call, "outcome": outcome}])
 
@@ -433,10 +434,17 @@ def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: 
     if reservation is None:
         return kept
     record = {**reservation._asdict(), "fate": fate}
+    if not reservation.deferred:
+        del record["deferred"]
     if reservation.usd is None:
         del record["usd"]
         return record
     return {**record, "billed_usd": kept.get("billed_usd", 0.0) if kept.get("name") == reservation.name else 0.0}
+
+
+def _billing(kept: dict[str, Any], usd: float) -> dict[str, Any]:
+    """Return a reservation of which more is billed; one for a single call is billed by its fate alone."""
+    return {**kept, "billed_usd": round(kept["billed_usd"] + usd, 6)} if "billed_usd" in kept else kept
 
 
 def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
@@ -446,8 +454,8 @@ def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
         return kept
     if "billed_usd" not in kept:
         return {**kept, "fate": fate}
-    billed = round(kept["billed_usd"] + (_price(doc) if fate == "billed" else 0.0), 6)
-    return {**kept, "fate": "billed" if billed else fate, "billed_usd": billed}
+    after = _billing(kept, _price(doc)) if fate == "billed" else kept
+    return {**after, "fate": "billed" if after["billed_usd"] else fate}
 
 
 def _price(doc: MidjourneyDocument) -> float:

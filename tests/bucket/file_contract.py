@@ -6,7 +6,8 @@ from io import BytesIO
 import pytest
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
-from retake.bucket.contract import PIECE, mark, move, write_file
+from retake.bucket.contract import PIECE, move, write_file
+from retake.bucket.durability import make_folders, mark, write_unsynced
 
 Connect = Callable[[], Bucket]
 
@@ -91,6 +92,24 @@ class FileContract:
     def test_what_is_no_key_is_no_mark(self, bucket: Bucket, keys: tuple[str, str | None]) -> None:
         with pytest.raises(ValueError):
             mark(bucket, *keys)
+
+    def test_a_write_that_waits_for_no_disk_is_made_on_the_terms_of_a_write(self, connect: Connect) -> None:
+        first = write_unsynced(connect(), "config/a", b"1", ABSENT)
+        with pytest.raises(Conflict):
+            write_unsynced(connect(), "config/a", b"2", ABSENT)
+        assert connect().read("config/a") == (b"1", first)
+        second = write_unsynced(connect(), "config/a", b"3", first)
+        with pytest.raises(Conflict):
+            connect().write("config/a", b"4", first)
+        assert connect().read("config/a") == (b"3", second)
+        with pytest.raises(ValueError):
+            write_unsynced(connect(), "../a", b"5", ANY)
+
+    def test_folders_are_no_objects(self, bucket: Bucket) -> None:
+        make_folders(bucket, ["config/", "runs/index/open/"])
+        make_folders(bucket, ["config/"])
+        assert bucket.list("") == []
+        bucket.write("runs/index/open/a", b"", ABSENT)
 
     def test_a_copy_is_equal_and_apart(self, bucket: Bucket) -> None:
         bucket.write("a", b"1", ABSENT)

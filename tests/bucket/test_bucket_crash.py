@@ -161,8 +161,8 @@ def test_new_folders_are_on_the_disk_too(tmp_path: Path) -> None:
     bucket = DirectoryBucket(str(tmp_path / "bucket"))
     with dying() as calls:
         bucket.write("deep/er/doc", NEW, ABSENT)
-    folders = [name for name in calls.made if name in ("mkdir", "fsync")]
-    assert folders[:6] == ["mkdir", "fsync"] * 3  # the root, deep, deep/er
+    folders = [name for name in calls.made if name in ("mkdir", "fsync", "write")]
+    assert folders[:6] == ["mkdir"] * 3 + ["fsync"] * 3  # the root, deep, deep/er; then the folder above each
     assert calls.made[-2:] == ["fsync", "unlink"]
 
 

@@ -32,7 +32,8 @@ from retake.operations.port import (
 from retake.operations.report import as_document, history, incident_report
 from retake.operations.runs import RunFilter
 from retake.operations.store_checks import document_checks, error_checks, holder_check, ledger_checks
-from retake.paid.caps import Caps, Known, Limits, Today
+from retake.paid.caps import Caps, Today
+from retake.paid.day_book import Known, Limits
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger

@@ -5,7 +5,8 @@ import sys
 from retake.bucket import open_bucket
 from retake.clock import SystemClock
 from retake.errors import CapReached
-from retake.paid.caps import Caps, Fate, Known, Limits
+from retake.paid.caps import Caps
+from retake.paid.day_book import Fate, Known, Limits
 
 
 def pay(caps: Caps, pipeline: str, usd: float) -> int:

@@ -16,7 +16,8 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import Code, OutcomeUnknown, Refused, TaskFailed
-from retake.paid.caps import Caps, Limits
+from retake.paid.caps import Caps
+from retake.paid.day_book import Limits
 from retake.paid.guard import HOLD, RETRY
 from retake.settings.shared import BreakerSettings
 from retake.strict_json import parse

@@ -27,7 +27,8 @@ from retake.bucket.s3.conditions import forget
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock, SystemClock
 from retake.errors import CapReached, StateError, StorageError
-from retake.paid.caps import Caps, Fate, Known, Limits
+from retake.paid.caps import Caps
+from retake.paid.day_book import Fate, Known, Limits
 from retake.sandbox.b2 import B2Sandbox
 
 PAYER = Path(__file__).with_name("payer.py")

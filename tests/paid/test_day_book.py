@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.paid.caps import DayBook, Fate, Known, Limits, Move, Sums, decoded, encoded
+from retake.paid.day_book import DayBook, Fate, Known, Limits, Move, Sums, decoded, encoded
 
 DAY = "2026-01-31"
 OPEN = Sums(0.1, {"a/1": 0.5})
 
 USD = st.integers(0, 10**9).map(lambda millionths: millionths / 1e6)
-SUMS = st.builds(Sums, USD, st.dictionaries(st.text(max_size=5), USD, max_size=3))
+DEFERRED = st.just(("", 0.0)) | st.tuples(st.text(min_size=1, max_size=5), USD)
+SUMS = st.builds(Sums, USD, st.dictionaries(st.text(max_size=5), USD, max_size=3), DEFERRED)
 BOOKS = st.builds(
     DayBook,
     st.just(DAY),
@@ -114,3 +115,34 @@ def test_taking_in_another_book_loses_nothing_and_happens_once(book: DayBook, ot
 def test_a_book_that_makes_no_sense_is_refused_by_its_field(raw: dict[str, object], field: str) -> None:
     with pytest.raises(ValueError, match=rf"^{field}: "):
         decoded(DAY, raw)
+
+
+# --- deferred reservations ---
+
+
+def deferred(billed: float, fate: Fate = Fate.BILLED, unbilled: float = 0.0, name: str = "a/1") -> Known:
+    return Known("a", name, DAY, fate, unbilled_usd=unbilled, billed_usd=billed)
+
+
+def test_what_is_billed_of_a_deferred_reservation_is_settled_as_it_grows_however_often() -> None:
+    book = DayBook(DAY)
+    for known, settled, left in (
+        (deferred(0.0, Fate.OPEN, 0.2), 0.0, {"a/1": 0.2}),
+        (deferred(0.2), 0.2, {}),
+        (deferred(0.2), 0.2, {}),
+        (deferred(0.5, Fate.OPEN, 0.1), 0.5, {"a/1": 0.1}),
+        (deferred(0.6), 0.6, {}),
+        (deferred(0.1, name="a/2"), 0.7, {}),
+    ):
+        book = book.settled("story", known)
+        assert (book.of("story").settled, book.of("story").open) == (pytest.approx(settled), left)
+
+
+def test_a_deferred_reservation_does_not_count_in_the_book_of_another_day() -> None:
+    other = DayBook("2026-02-01", {"story": Sums(1.0)})
+    assert other.settled("story", deferred(0.5)) == other
+
+
+def test_a_copy_of_the_document_from_before_takes_nothing_off_the_book() -> None:
+    book = DayBook(DAY).settled("story", deferred(0.5))
+    assert book.settled("story", deferred(0.2)) == book

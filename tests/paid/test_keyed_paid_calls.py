@@ -13,7 +13,8 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, Refused, StateError, StorageError, TaskFailed
-from retake.paid.caps import Caps, Limits
+from retake.paid.caps import Caps
+from retake.paid.day_book import Limits
 from retake.paid.guard import DROP, RETRY
 from retake.paid.paid_calls import BegunCall, PaidCalls
 from retake.strict_json import parse

@@ -7,7 +7,10 @@ import pytest
 
 from retake.bucket import ANY
 from retake.bucket.directory import DirectoryBucket
+from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
+from retake.runs import bucket_index
+from retake.runs.bucket_index import TALLY
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import RunStatus, Trigger
 
@@ -37,8 +40,8 @@ def test_nothing_waits_for_the_names_of_a_run_of_the_leases_holder(
         synced = synced_names(monkeypatch)
         run = ledger.create_for_task("t", f"t#{number}", actor="cron", pipeline="story", worker="a tick")
         ledger.move(run, Trigger.COMPLETED, actor="cron")
-    assert [Path(it).name for it in synced if "/.retake/tmp/" not in it] == ["runs", "runs"]
-    assert len(synced) == 4, "each document, and its folder"
+    assert [Path(it).name for it in synced if "/.retake/tmp/" not in it] == ["runs"], "a run that ends is on the disk"
+    assert len(synced) == 3, "each document, and once its folder"
     assert ledger.counts()[RunStatus.SUCCEEDED] == 2
     assert bucket.list("runs/index/open/") == []
 
@@ -91,3 +94,21 @@ def test_what_has_ended_and_still_has_the_name_of_an_open_run_is_filed_with_the_
     ledger.move(other, Trigger.COMPLETED, actor="cron")
     assert bucket.list("runs/index/open/") == []
     assert ledger.counts()[RunStatus.SUCCEEDED] == 2
+
+
+def end_one(ledger: BucketLedger, name: str) -> None:
+    run = ledger.create_for_task(name, f"{name}#1", actor="cron", pipeline="story", worker="a tick")
+    ledger.move(run, Trigger.COMPLETED, actor="cron")
+
+
+def test_there_is_no_tally_while_the_first_segment_is_open(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = MemoryBucket()
+    monkeypatch.setattr(bucket_index, "FULL", 3)
+    for number in range(3):
+        end_one(BucketLedger(bucket, clock), f"t{number}")  # each in a process of its own
+        assert not bucket.find(TALLY, [""])
+    end_one(BucketLedger(bucket, clock), "t3")
+    tally = bucket_index.read_tally(bucket)
+    assert tally is not None
+    assert (tally.open_segment, [*tally.closed]) == ("2026-01-01.000001", ["2026-01-01"])
+    assert BucketLedger(bucket, clock).counts()[RunStatus.SUCCEEDED] == 4

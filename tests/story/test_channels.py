@@ -68,7 +68,7 @@ def test_each_channel_has_its_own_documents_and_what_befalls_one_does_not_touch_
     assert document(bucket, "south/config/config_midjourney.json")["status"] == "imagine_trigger_failed"
     assert document(bucket, "west/config/config_midjourney.json")["status"] == "task_failed_max_retries"
     shared = [entry.key for entry in bucket.list("") if not entry.key.startswith(tuple(f"{n}/" for n in NAMES))]
-    assert shared == ["alerts/state.json"]
+    assert shared == ["alerts/state.json", "caps/2026-01-01.json"]
 
 
 def test_polls_run_in_this_process_and_do_not_raise_the_flag() -> None:

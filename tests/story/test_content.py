@@ -245,7 +245,7 @@ def names(calls: list[Prompt]) -> list[str]:
 
 def test_an_answer_and_the_intent_of_the_next_call_are_one_write() -> None:
     counting = CountingBucket(MemoryBucket())
-    world = writing(bucket=counting)
+    world = writing(bucket=counting, daily_cap_usd=100.0)
     world.vendors = LookingWriter(world)
     counting.counts.clear()
     write(world)

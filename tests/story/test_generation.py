@@ -97,16 +97,28 @@ def test_every_id_with_a_file_a_dead_letter_or_a_record_of_its_calls_is_taken() 
 def test_a_generation_begins_with_a_clean_document_and_its_id_last() -> None:
     world = world_with(gen={"generation_id": None, "warned": ["x"]}, retries={"content": 2}, theirs=1)
     bucket = FailingBucket(world.bucket)
-    begin(opened(bucket), ID)
+    begin(opened(bucket), ID, capped=False)
     assert [key for operation, key in bucket.operations if operation == "write"] == [DOCUMENT, GEN]
     assert world.json(GEN) == {"generation_id": ID, "warned": ["x"]}
     assert (world.doc.retries, world.doc.blank, world.doc.raw["theirs"]) == ({}, True, 1)
 
 
+@pytest.mark.parametrize("capped", [False, True])
+def test_an_empty_document_is_clean_but_a_cap_needs_its_account(capped: bool) -> None:
+    world = world_with(gen={"generation_id": None})
+    world.bucket.delete(DOCUMENT)
+    bucket = FailingBucket(world.bucket)
+    begin(opened(bucket), ID, capped=capped)
+    assert [key for operation, key in bucket.operations if operation == "write"] == [*[DOCUMENT][:capped], GEN]
+    assert world.json(GEN)["generation_id"] == ID
+    if capped:
+        assert world.json(DOCUMENT)["spend"]["reservation"]["account"] == ID
+
+
 def test_paid_work_of_no_generation_is_kept_among_the_dead_letters() -> None:
     task = {"task_id": "paid", "task_type": "imagine"}
     world = world_with(gen={"generation_id": None}, midjourney_task=task)
-    begin(opened(world.bucket), ID)
+    begin(opened(world.bucket), ID, capped=False)
     kept = world.json(f"dead_letters/before-{ID}/config_midjourney.json")
     assert kept["midjourney_task"] == task
     assert world.doc.blank
@@ -115,7 +127,7 @@ def test_paid_work_of_no_generation_is_kept_among_the_dead_letters() -> None:
 @pytest.mark.parametrize("status", [None, "content_failed"])
 def test_a_document_without_paid_work_is_not_kept(status: str | None) -> None:
     world = world_with(gen={"generation_id": None}, status=status)
-    begin(opened(world.bucket), ID)
+    begin(opened(world.bucket), ID, capped=False)
     assert world.keys_of("dead_letters/") == []
 
 

@@ -235,7 +235,7 @@ def test_what_an_older_document_counted_is_carried_over() -> None:
 
 
 def test_a_call_that_died_before_its_intent_was_saved_is_released() -> None:
-    world = World()
+    world = capped(100.0)
     world.bucket = FailingBucket(world.bucket, Fault(operation="write", key=MIDJOURNEY, number=2))  # type: ignore[assignment]
     world.tick()
     assert not world.vendors.billed

@@ -58,18 +58,48 @@ class DirectoryMarks(DirectoryLeases):
     may_forget_marks = True
 
     def mark(self, key: str, instead_of: str | None = None) -> None:
-        """See `Marks.mark`. New folders are durable all the same: what is durable may come to lie in them."""
+        """See `Marks.mark`. New folders are durable, because what is durable may come to lie in them; only one that is
+        made for this mark alone need not be."""
         path, old = self._tree.path(key), instead_of and self._tree.path(instead_of)
         with storage_errors(f"mark {key} in {self.url}"):
-            self._tree.make_folders(key)
+            self._tree.make_folders(key, of_mark=True)
             if old and _renamed_mark(old, path):
                 return
             _touch(path, self._file_mode)
             if old and stat_file(old):
                 os.unlink(old)
 
+    def make_folders(self, prefixes: Sequence[str]) -> None:
+        """See `NewFolders.make_folders`."""
+        with storage_errors(f"make the folders {', '.join(prefixes)} in {self.url}"):
+            self._tree.make_folders(*map(check_prefix, prefixes))
 
-class DirectoryBucket(DirectoryMarks, DirectoryStamps):
+
+class DirectoryWrites(DirectoryMarks):
+    """The writes of single objects: drafts on the disk that get their names one at a time."""
+
+    def __init__(self, url: str, tree: Tree, clock: Clock, file_mode: int) -> None:
+        super().__init__(url, tree, clock, file_mode)
+        self._writer = DirectoryWriter(tree, url, clock, file_mode)
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        return self._write(key, [data], expect, synced=True)
+
+    def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
+        """See `UnsyncedWrites.write_unsynced`. The content is on the disk when this returns; its name need not be."""
+        return self._write(key, [data], expect, synced=False)
+
+    def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
+        """See `FileWrites.write_file`."""
+        return self._write(key, pieces_of(file), expect, synced=True)
+
+    def _write(self, key: str, pieces: Iterable[bytes], expect: str | Expect, *, synced: bool) -> str:
+        check_key(key)
+        with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, pieces) as draft:
+            return self._writer.publish(draft, key, expect, synced=synced)
+
+
+class DirectoryBucket(DirectoryWrites, DirectoryStamps):
     """The bucket in the folder `path`. The first write makes the folder if the one above it exists.
 
     Any number of processes and threads may use it. Retake's own changes happen one at a time under a short lock, so
@@ -87,7 +117,6 @@ class DirectoryBucket(DirectoryMarks, DirectoryStamps):
         root = os.path.abspath(path)  # a later chdir must not move the bucket
         tree = Tree(root, folder_mode=0o777 & ~umask, follow_links=follow_links)
         super().__init__(f"file:{path}", tree, clock, file_mode)
-        self._writer = DirectoryWriter(tree, self.url, clock, file_mode)
 
     def read(self, key: str) -> tuple[bytes, str]:
         with _opened(self._tree, self.url, key) as (file, found), open(file, "rb", buffering=0, closefd=False) as whole:
@@ -97,17 +126,6 @@ class DirectoryBucket(DirectoryMarks, DirectoryStamps):
         """See `RangedReads.read_range`."""
         with _opened(self._tree, self.url, key) as (file, _):
             return os.pread(file, max(0, last + 1 - first), first)
-
-    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
-        check_key(key)
-        with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, [data]) as draft:
-            return self._writer.publish(draft, key, expect)
-
-    def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
-        """See `FileWrites.write_file`."""
-        check_key(key)
-        with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, pieces_of(file)) as draft:
-            return self._writer.publish(draft, key, expect)
 
     def set_aside(self, key: str, size: int) -> Room:
         check_key(key)
@@ -242,13 +260,15 @@ class DirectoryWriter:
         self._tree.make_folders(key)
         return reserve(self._drafts(key), size, self._file_mode)
 
-    def publish(self, draft: Draft, key: str, expect: str | Expect) -> str:
-        """Give the draft the name `key` and return its version. Raises Conflict if something else is there."""
+    def publish(self, draft: Draft, key: str, expect: str | Expect, *, synced: bool = True) -> str:
+        """Give the draft the name `key`, durably if `synced`, and return its version. Raises Conflict if something else
+        is there."""
         path = self._tree.path(key)
         with self._locked():
             self._compare(key, expect)
             _rename(draft, path, expect)
-        sync_folder(os.path.dirname(path))  # from here on the name is durable too
+        if synced:
+            sync_folder(os.path.dirname(path))  # from here on the name is durable too
         return draft.version
 
     def replace(self, draft: Draft, key: str, expect: str | Expect, aside: str) -> str:
@@ -260,9 +280,9 @@ class DirectoryWriter:
             self._compare(aside, ABSENT)
             self._compare(key, expect)
             done = _exchange(draft, path, beside, expect)
-        sync_folder(os.path.dirname(path))
         if not done:
-            sync_folder(os.path.dirname(beside))
+            for folder in {os.path.dirname(path), os.path.dirname(beside)}:
+                sync_folder(folder)
             raise Conflict(f"{key} of {self._url} was written by another program and was left as it is")
         return draft.version
 

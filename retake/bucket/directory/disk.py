@@ -251,22 +251,25 @@ def require_root(root: str) -> None:
         raise StorageError(f"{parent}, where the bucket's folder should be, is not there: mount or make it")
 
 
-def make_folders(root: str, folder: str, mode: int) -> None:
-    """Make `folder` and the missing folders above it, up to and including `root`. Raises OSError."""
+def make_folders(root: str, folder: str, mode: int) -> list[str]:
+    """Make `folder` and the missing folders above it, up to and including `root`. Return those that are
+    new, the upper ones first: until the folder above is synced, a power cut takes one and everything in it. Raises
+    OSError."""
     if os.path.isdir(folder):
-        return
+        return []
     above = os.path.dirname(folder)
     if folder == root:
         require_root(root)
+        made = []
     else:
-        make_folders(root, above, mode)
+        made = make_folders(root, above, mode)
     try:
         os.mkdir(folder, mode)
         os.chmod(folder, mode)  # the process's umask may have reduced it
     except FileExistsError:
         if not os.path.isdir(folder):  # else somebody made it just now
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", folder) from None
-    sync_folder(above)  # else a power cut takes the folder and everything in it
+    return [*made, folder]
 
 
 class TreeObserver(Protocol):
@@ -349,12 +352,23 @@ class Tree:
             raise
         return _listed(key, found)
 
-    def make_folders(self, key: str) -> None:
-        """Make the folders above `key`, which is to be written. Raises OSError."""
+    def make_folders(self, *keys: str, of_mark: bool = False) -> None:
+        """Make the folders above each of `keys`, which are to be written, durably; with `of_mark`, one that is made for
+        the key alone need not be. Raises OSError."""
+        made = [it for key in keys for it in self._made(key)]
+        if not (of_mark and len(made) == 1):
+            self._sync(made)
+
+    def _made(self, key: str) -> list[str]:
         if self.observer and key != LEASES:
             self.observer.changed()
         self.refuse_links(key)
-        make_folders(self.root, os.path.dirname(os.path.join(self.root, key)), self._folder_mode)
+        return make_folders(self.root, os.path.dirname(os.path.join(self.root, key)), self._folder_mode)
+
+    def _sync(self, made: Iterable[str]) -> None:
+        """Make new folders durable, each folder above once. Our own need not be: they are made again."""
+        for above in dict.fromkeys(os.path.dirname(it) for it in made if not f"{it}/".startswith(f"{self.own}/")):
+            sync_folder(above)
 
     def drafts(self, key: str, now: float) -> str:
         """Return the folder for files on their way to `key`, on the same disk; it is made and swept if need be.

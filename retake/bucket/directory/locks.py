@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from retake.attempts import attempts
 from retake.bucket import Handover, Holder, Lease, check_key
-from retake.bucket.directory.disk import LEASES, PRIVATE, Tree, TreeObserver, set_mode, storage_errors, sync_folder
+from retake.bucket.directory.disk import LEASES, PRIVATE, Tree, TreeObserver, set_mode, storage_errors
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
@@ -251,9 +251,8 @@ def _raise_token(file: int, path: str, owner: str, clock: Clock) -> int:
     record = f"{token:0{_DIGITS}d} {stamp(now)} {' '.join(owner.split())}".encode("utf-8", "replace")
     fresh = os.fstat(file).st_size == 0
     os.pwrite(file, record[: _WIDTH - 1].ljust(_WIDTH - 1) + b"\n", 0)
-    os.fsync(file)
-    if fresh:
-        sync_folder(os.path.dirname(path))
+    if not fresh:  # a power cut may take a new file away whole, since its name is not synced: then the clock is enough
+        os.fsync(file)
     return token
 
 

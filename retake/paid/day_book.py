@@ -1,0 +1,243 @@
+"""The book of one day: what each pipeline has spent in it and has set aside, as pure data.
+
+A reservation is named ACCOUNT/NONCE. The account is the pipeline's: its document carries it from then on, together with
+its last reservation and what became of that (`Known`). That is what tells a reservation that was never used, because
+the machine died before the intent was saved, from one whose document was removed: the first is released, the second
+counts as billed.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from retake.retrying.state_store import Raw
+
+
+class Fate(StrEnum):
+    """What became of a reservation, by the document of its pipeline."""
+
+    OPEN = "open"  # the call is under way, or nobody knows yet what became of it
+    BILLED = "billed"
+    RELEASED = "released"  # the call was certainly not carried out
+
+
+class Known(NamedTuple):
+    """What the document of a pipeline says of its last reservation, and of the day before there were books."""
+
+    account: str | None = None  # None: the document is new, older than reservations, or was removed
+    name: str | None = None
+    day: str | None = None  # whose book it is in
+    fate: Fate = Fate.OPEN
+    spent_day: str = ""  # the day that `spent_usd` belongs to, by the document itself
+    spent_usd: float = 0.0
+    unbilled_usd: float | None = None  # of a reservation for several calls: what is not billed yet, or never will be
+    billed_usd: float | None = None  # of a deferred one: what is billed of it
+
+
+class Sums(NamedTuple):
+    """What one pipeline has spent in a day, in US dollars."""
+
+    settled: float = 0.0
+    open: Mapping[str, float] = {}  # prices of the calls under way, by reservation
+    deferred: tuple[str, float] = ("", 0.0)  # the last deferred reservation, and what is settled of it
+
+    @property
+    def reserved(self) -> float:
+        return _rounded(sum(self.open.values()))
+
+    @property
+    def spent(self) -> float:
+        """Settled and reserved: what counts against a cap."""
+        return _rounded(self.settled + sum(self.open.values()))
+
+    def reserving(self, name: str, usd: float) -> "Sums":
+        return self._replace(open={**self.open, name: usd})
+
+    def settling(self, known: Known) -> "Sums":
+        """Return the sums in line with what the pipeline's document says. The caller holds the pipeline's lease, and no
+        call of it is being prepared."""
+        settled, left = self.settled, {}
+        for name, usd in self.open.items():
+            if name == known.name:
+                unbilled = _unbilled(known, usd)
+                settled += usd - unbilled if known.billed_usd is None else 0.0
+                if known.fate is Fate.OPEN:
+                    left[name] = unbilled
+            elif known.account is None or not name.startswith(f"{known.account}/"):
+                settled += usd  # of a document that is gone: nobody knows any more, so it counts
+        if known.billed_usd is None or known.name is None:
+            return Sums(_rounded(settled), left, self.deferred)
+        if known.fate is Fate.OPEN and known.unbilled_usd:
+            left[known.name] = known.unbilled_usd
+        before = self.deferred[1] if self.deferred[0] == known.name else 0.0
+        billed = max(before, known.billed_usd)
+        return Sums(_rounded(settled + billed - before), left, (known.name, billed))
+
+    def plus(self, other: "Sums") -> "Sums":
+        deferred = other.deferred if other.deferred[0] else self.deferred  # the later day's is the one in use
+        return Sums(_rounded(self.settled + other.settled), {**self.open, **other.open}, deferred)
+
+
+def _unbilled(known: Known, usd: float) -> float:
+    """Return how much of its last reservation, of which the book has `usd`, the pipeline has not been billed."""
+    if known.unbilled_usd is not None:
+        return min(usd, known.unbilled_usd)
+    return 0.0 if known.fate is Fate.BILLED else usd
+
+
+class Move(NamedTuple):
+    """A book whose sums go to the book of an earlier day, by an operator's order."""
+
+    to: str
+    nonce: str  # by which the other book knows that it has them
+
+
+class DayBook(NamedTuple):
+    """One day. `moved`: not to be counted on any more."""
+
+    day: str
+    pipelines: Mapping[str, Sums] = {}
+    moves_in: tuple[str, ...] = ()  # nonces of the moves whose sums are in it
+    moved: Move | None = None
+
+    @property
+    def spent(self) -> float:
+        return _rounded(sum(sums.spent for sums in self.pipelines.values()))
+
+    def of(self, pipeline: str) -> Sums:
+        return self.pipelines.get(pipeline, Sums())
+
+    def with_sums(self, pipeline: str, sums: Sums) -> "DayBook":
+        return self._replace(pipelines={**self.pipelines, pipeline: sums})
+
+    def settled(self, pipeline: str, known: Known) -> "DayBook":
+        """Return the book in line with what the pipeline's document says (`Sums.settling`). What the document has
+        counted for this day by itself is carried over where the book has nothing of the pipeline: it is older than the
+        book, or the book was removed. A deferred reservation counts in the book of its day, or in the one that has
+        something of it: the day may have been moved."""
+        sums = self.of(pipeline)
+        if known.day != self.day and known.name != sums.deferred[0]:
+            known = known._replace(billed_usd=None)
+        if pipeline in self.pipelines:
+            return self.with_sums(pipeline, sums.settling(known))
+        spent = known.spent_usd if known.spent_day == self.day else 0.0
+        if known.billed_usd is not None:
+            spent -= known.billed_usd + (known.unbilled_usd or 0.0 if known.fate is Fate.OPEN else 0.0)
+        elif not spent:
+            return self
+        return self.with_sums(pipeline, Sums(_rounded(spent)).settling(known))
+
+    def taking_in(self, other: "DayBook", nonce: str) -> "DayBook":
+        """Return the book with the sums of one that is moved here; once, however often it is asked."""
+        if nonce in self.moves_in:
+            return self
+        book = self._replace(moves_in=(*self.moves_in, nonce))
+        for pipeline, sums in other.pipelines.items():
+            book = book.with_sums(pipeline, book.of(pipeline).plus(sums))
+        return book
+
+
+class Limits(NamedTuple):
+    """What may be spent in a day, in US dollars; None: as much as it takes."""
+
+    bucket_usd: float | None = None  # by all pipelines together
+    pipeline_usd: float | None = None  # by each
+
+    def left(self, book: DayBook, pipeline: str) -> float | None:
+        """What the pipeline may still spend; None: no limit."""
+        lefts = [
+            cap - spent
+            for cap, spent in ((self.bucket_usd, book.spent), (self.pipeline_usd, book.of(pipeline).spent))
+            if cap is not None
+        ]
+        return max(0.0, _rounded(min(lefts))) if lefts else None
+
+    def over(self, book: DayBook, pipeline: str, usd: float) -> str:
+        """Why a call of that price is not to be made on the book's day; "" if it may be made."""
+        own = book.of(pipeline).spent
+        for cap, spent, name in (
+            (self.bucket_usd, book.spent, "the daily cap"),
+            (self.pipeline_usd, own, f"the daily cap of {pipeline}"),
+        ):
+            if cap is not None and _rounded(spent + usd) > cap:
+                return f"{name}: {spent:.3f} of {cap:.3f} USD are spent, {usd:.3f} more are asked for"
+        return ""
+
+
+def _rounded(usd: float) -> float:
+    """Round to a millionth of a dollar, never below 0."""
+    return max(0.0, round(usd, 6))
+
+
+# --- as it lies in a register ---
+
+
+def encoded(book: DayBook) -> Raw:
+    raw: dict[str, Any] = {
+        "day": book.day,
+        "spent_usd": book.spent,  # for people; what counts is below
+        "pipelines": {name: _encoded_sums(sums) for name, sums in sorted(book.pipelines.items())},
+    }
+    if book.moves_in:
+        raw["moves_in"] = list(book.moves_in)
+    if book.moved:
+        raw["moved"] = book.moved._asdict()
+    return raw
+
+
+def _encoded_sums(sums: Sums) -> dict[str, Any]:
+    raw = {"settled_usd": sums.settled, "reserved_usd": sums.reserved, "open": dict(sums.open)}
+    name, usd = sums.deferred
+    return {**raw, "deferred": {"name": name, "settled_usd": usd}} if name else raw
+
+
+def decoded(day: str, raw: Raw | None) -> DayBook:
+    """Raises ValueError, naming the field."""
+    if raw is None:
+        return DayBook(day)
+    pipelines = _object("pipelines", raw.get("pipelines"))
+    moves_in, moved = raw.get("moves_in") or [], raw.get("moved")
+    if not isinstance(moves_in, list) or not all(isinstance(it, str) for it in moves_in):
+        raise ValueError("moves_in: is no list of texts")
+    if moved is not None and not (
+        isinstance(moved, Mapping) and isinstance(moved.get("to"), str) and isinstance(moved.get("nonce"), str)
+    ):
+        raise ValueError('moved: is no {"to", "nonce"}')
+    return DayBook(
+        day,
+        {name: _sums(f"pipelines.{name}", sums) for name, sums in pipelines.items()},
+        tuple(moves_in),
+        Move(moved["to"], moved["nonce"]) if moved else None,
+    )
+
+
+def _sums(field: str, value: Any) -> Sums:
+    raw = _object(field, value)
+    open_calls = _object(f"{field}.open", raw.get("open"))
+    deferred = _object(f"{field}.deferred", raw.get("deferred"))
+    return Sums(
+        _amount(f"{field}.settled_usd", raw.get("settled_usd", 0.0)),
+        {name: _amount(f"{field}.open.{name}", usd) for name, usd in open_calls.items()},
+        (str(deferred.get("name", "")), _amount(f"{field}.deferred.settled_usd", deferred.get("settled_usd", 0.0))),
+    )
+
+
+def _object(field: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{field}: is no object")
+    return value or {}
+
+
+def _amount(field: str, value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < 1e9:
+        raise ValueError(f"{field}: {value!r} is no amount")
+    return float(value)
+
+
+def is_day(text: str) -> bool:
+    """Return whether `text` is a day, as the names of the books have it."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
