@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from enum import Enum
 from itertools import zip_longest
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from retake.errors import StorageError
 
@@ -298,16 +298,20 @@ class Looks(Protocol):
         ...
 
 
+def _offers_looks(bucket: Bucket) -> TypeGuard[Looks]:
+    return issubclass(type(bucket), Looks)  # remembered by class, where isinstance looks through the protocol each time
+
+
 def look(bucket: Bucket, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
     """Look at several objects and folders (see `Looks`). A bucket that offers no look is its own view."""
-    return bucket.look(keys, prefixes) if isinstance(bucket, Looks) else bucket
+    return bucket.look(keys, prefixes) if _offers_looks(bucket) else bucket
 
 
 def lease_and_look(
     bucket: Bucket, name: str, owner: str, keys: Sequence[str], prefixes: Sequence[str]
 ) -> tuple["Lease", Sight]:
     """Take a lease and look at what it guards (see `Looks`). Raises LeaseHeld, StorageError."""
-    if isinstance(bucket, Looks):
+    if _offers_looks(bucket):
         return bucket.lease_and_look(name, owner, keys, prefixes)
     return bucket.lease(name, owner), bucket
 

@@ -21,7 +21,7 @@ class _WrappedLeases:
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
         self.url = bucket.url
-        self.may_forget_marks = isinstance(bucket, Marks) and bucket.may_forget_marks
+        self.may_forget_marks: bool = getattr(bucket, "may_forget_marks", False)
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
         """Carry out one operation by `call`, and return its result. Subclasses override this.
@@ -171,7 +171,7 @@ class _PrefixedLeases:
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.bucket = bucket
         self.url = f"{bucket.url.rstrip('/')}/{prefix.rstrip('/')}"
-        self.may_forget_marks = isinstance(bucket, Marks) and bucket.may_forget_marks
+        self.may_forget_marks: bool = getattr(bucket, "may_forget_marks", False)
         self._prefix = prefix
 
     def lease(self, name: str, owner: str) -> Lease:
