@@ -8,8 +8,18 @@ from datetime import datetime
 from typing import BinaryIO, TypeVar
 
 from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
-from retake.bucket.contract import Moves, copy_and_delete, move, read_range, shared_writes, write_file
-from retake.bucket.durability import Marks, NewFolders, make_folders, mark, write_and_delete, write_unsynced
+from retake.bucket.contract import (
+    Marks,
+    NewFolders,
+    make_folders,
+    mark,
+    read_range,
+    shared_writes,
+    write_and_delete,
+    write_file,
+    write_unsynced,
+)
+from retake.bucket.moves import Moves, copy_and_delete, move
 from retake.bucket.scanning import Remnant, clear, remains, scan
 
 T = TypeVar("T")
@@ -55,7 +65,7 @@ class _WrappedLeases:
 
 
 class _WrappedDurability(_WrappedLeases):
-    """Pass on what spares a disk to wait (see retake.bucket.durability)."""
+    """Pass on what spares a disk to wait (see retake.bucket.contract)."""
 
     def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
         return self.around("write", key, lambda: write_unsynced(self.bucket, key, data, expect))
