@@ -18,8 +18,8 @@ from retake.clock import SystemClock
 from retake.story.content import Prompt, load_prompts
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_watch
+from retake.story.script import StepContext
 from retake.story.settings import SANDBOX_KEYS, Settings
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.testing import FakeMedia, FakeVendors
 

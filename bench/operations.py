@@ -15,8 +15,8 @@ from retake.story.clients import LocalMedia, RealVendors
 from retake.story.content import load_prompts
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_watch
+from retake.story.script import StepContext
 from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 
 KINDS = ("read", "list", "find", "write", "replace", "delete", "copy", "move", "mark")

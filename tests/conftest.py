@@ -97,6 +97,10 @@ PROCESSES = {
 }
 
 
+def pytest_collection() -> None:
+    gc.disable()  # until `pytest_collection_finish`: hardly anything that is made meanwhile is garbage
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = Path(item.path)
@@ -107,6 +111,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    gc.enable()
     gc.collect()
     gc.freeze()  # thousands of tests and what they import: they stay, and no collection needs to look through them
     if QUICK:  # only now have the folders loaded profiles of their own

@@ -16,12 +16,11 @@ A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from enum import Enum
-from itertools import zip_longest
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from retake.errors import StorageError
 
@@ -298,16 +297,20 @@ class Looks(Protocol):
         ...
 
 
+def _offers_looks(bucket: Bucket) -> TypeGuard[Looks]:
+    return issubclass(type(bucket), Looks)  # remembered by class, where isinstance looks through the protocol each time
+
+
 def look(bucket: Bucket, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
     """Look at several objects and folders (see `Looks`). A bucket that offers no look is its own view."""
-    return bucket.look(keys, prefixes) if isinstance(bucket, Looks) else bucket
+    return bucket.look(keys, prefixes) if _offers_looks(bucket) else bucket
 
 
 def lease_and_look(
     bucket: Bucket, name: str, owner: str, keys: Sequence[str], prefixes: Sequence[str]
 ) -> tuple["Lease", Sight]:
     """Take a lease and look at what it guards (see `Looks`). Raises LeaseHeld, StorageError."""
-    if isinstance(bucket, Looks):
+    if _offers_looks(bucket):
         return bucket.lease_and_look(name, owner, keys, prefixes)
     return bucket.lease(name, owner), bucket
 
@@ -359,76 +362,11 @@ def write_file(bucket: Bucket, key: str, file: BinaryIO, expect: str | Expect) -
     return bucket.write(key, file.read(), expect)
 
 
-@runtime_checkable
-class Moves(Protocol):
-    """What a bucket offers besides the contract, so that moving files sends none of their content through the program:
-
-    move(bucket, [("666/a.json", "555/a.json"), ("666/a.mp4", "555/a.mp4")])
-    """
-
-    def move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Give each object a new key, replacing what is there: `moves` are pairs of source and target.
-
-        A directory renames each file. B2 and S3 copy all objects within the store, compare all by the digests that the
-        store keeps, and only then delete the sources. A crash leaves each object whole under its source, its target, or
-        both; moving what is left at the sources ends the move.
-
-        Raises NotFound (a source), ValueError for a key that occurs twice, and StorageError with no source deleted if
-        a copy is not the same.
-        """
-        ...
-
-
-def move(bucket: Bucket, moves: Sequence[tuple[str, str]]) -> None:
-    """Move objects (see `Moves`). In a bucket that does not offer it they are copied, compared and then deleted."""
-    if isinstance(bucket, Moves):
-        bucket.move(moves)
-    else:
-        copy_and_delete(bucket, moves)
-
-
-def copy_and_delete(bucket: Bucket, moves: Sequence[tuple[str, str]]) -> None:
-    """Copy all, compare all, then delete: a crash leaves two copies of a group, never half of one."""
-    check_moves(moves)
-    for source, target in moves:
-        bucket.copy(source, target)
-    for source, target in moves:
-        if not same_content(bucket, source, target):
-            raise not_the_same(source, target)
-    for source, _ in moves:
-        bucket.delete(source)
-
-
-def check_moves(moves: Sequence[tuple[str, str]]) -> None:
-    """Raise ValueError unless every key in `moves` is one, and is in one place only."""
-    keys = [check_key(key) for each in moves for key in each]
-    if len(keys) != len(set(keys)):
-        raise ValueError(f"the same key twice: {', '.join(keys)}")
-
-
 def name_stem(name: str) -> str:
     """Return what the names of a group share: "666/20260101-0930." of "666/20260101-0930.mp4". A name without a suffix
     is its own stem."""
     stem, dot, suffix = name.rpartition(".")
     return f"{stem}." if dot and "/" not in suffix and stem and not stem.endswith("/") else name
-
-
-def same_content(bucket: Bucket, one: str, other: str) -> bool:
-    """Whether two objects hold the same bytes, by reading both a piece at a time. Raises NotFound."""
-    return all(ours == theirs for ours, theirs in zip_longest(_pieces(bucket, one), _pieces(bucket, other)))
-
-
-def _pieces(bucket: Bucket, key: str) -> Iterator[bytes]:
-    first, piece = 0, b""
-    while first == 0 or len(piece) == PIECE:
-        piece = read_range(bucket, key, first, first + PIECE - 1)
-        first += PIECE
-        yield piece
-
-
-def not_the_same(source: str, target: str) -> StorageError:
-    """Return the error for a copy that is not what it was made of."""
-    return StorageError(f"the copy of {source} at {target} is not the same; nothing was deleted")
 
 
 @runtime_checkable
@@ -452,7 +390,7 @@ class SharedWrites(Protocol):
         A successful call leaves nothing under `aside`. A crash leaves what was displaced, or `data` itself, or nothing:
         merge it before you delete it. Raises Conflict if `aside` exists. Only the holder of the lease may call this.
 
-        A power cut may bring back what was there before, as after `write_unsynced` (see retake.bucket.durability).
+        A power cut may bring back what was there before, as after `write_unsynced`.
         """
         ...
 
@@ -462,3 +400,77 @@ def shared_writes(bucket: Bucket) -> SharedWrites:
     if not isinstance(bucket, SharedWrites):
         raise TypeError(f"{bucket.url}: {type(bucket).__name__} cannot replace objects that other programs write too")
     return bucket
+
+
+# --- what need not outlast a power cut, so that nothing waits for the disk -------------------------------------------
+#
+# A crash of the program takes away none of it. After a power cut, which ends all programs, the system may have what was
+# there some seconds before. It is for what is found out, or done again, by whoever comes next; each use says why that
+# is so. On B2 and S3 each of these is a write like any other.
+
+
+@runtime_checkable
+class UnsyncedWrites(Protocol):
+    """Writes of whose names the disk may be told later:
+
+    version = write_unsynced(bucket, "config/topics.json", data, ANY)
+    """
+
+    def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
+        """Write like `Bucket.write`, but a power cut may bring back what was there before, whole.
+
+        The next write of the same folder makes it durable too.
+        """
+        ...
+
+
+def write_unsynced(bucket: Bucket, key: str, data: bytes, expect: str | Expect) -> str:
+    """Write what need not outlast a power cut (see `UnsyncedWrites`), durably where the bucket offers nothing else."""
+    if isinstance(bucket, UnsyncedWrites):
+        return bucket.write_unsynced(key, data, expect)
+    return bucket.write(key, data, expect)
+
+
+@runtime_checkable
+class NewFolders(Protocol):
+    """Folders that are made before anything lies in them: their names wait for the disk together, not one by one."""
+
+    def make_folders(self, prefixes: Sequence[str]) -> None:
+        """Make the folders `prefixes`, each of which ends in "/", durably."""
+        ...
+
+
+def make_folders(bucket: Bucket, prefixes: Sequence[str]) -> None:
+    """Make folders of which a new bucket is going to need all (see `NewFolders`). A bucket without folders has them."""
+    if isinstance(bucket, NewFolders):
+        bucket.make_folders(prefixes)
+
+
+@runtime_checkable
+class Marks(Protocol):
+    """Empty objects whose names say what can be found out otherwise:
+
+    mark(bucket, "runs/index/open/story.run-0123456789abcdef")
+    """
+
+    may_forget_marks: bool
+    """Whether a power cut may take away the marks of the last seconds: nothing waits for the disk."""
+
+    def mark(self, key: str, instead_of: str | None = None) -> None:
+        """Have an object `key`, an empty one if it is new, and no longer one called `instead_of`."""
+        ...
+
+
+def mark(bucket: Bucket, key: str, instead_of: str | None = None) -> None:
+    """Leave a mark (see `Marks`). In a bucket that does not offer it, it is written, and then the other deleted."""
+    if isinstance(bucket, Marks):
+        bucket.mark(key, instead_of)
+    else:
+        write_and_delete(bucket, key, instead_of)
+
+
+def write_and_delete(bucket: Bucket, key: str, instead_of: str | None) -> None:
+    """Leave a mark by operations of the contract. A crash in between leaves both."""
+    bucket.write(key, b"", ANY)
+    if instead_of is not None:
+        bucket.delete(instead_of)

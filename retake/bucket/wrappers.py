@@ -8,8 +8,18 @@ from datetime import datetime
 from typing import BinaryIO, TypeVar
 
 from retake.bucket import Bucket, Entry, Expect, Holder, Lease, NotFound, Room
-from retake.bucket.contract import Moves, copy_and_delete, move, read_range, shared_writes, write_file
-from retake.bucket.durability import Marks, NewFolders, make_folders, mark, write_and_delete, write_unsynced
+from retake.bucket.contract import (
+    Marks,
+    NewFolders,
+    make_folders,
+    mark,
+    read_range,
+    shared_writes,
+    write_and_delete,
+    write_file,
+    write_unsynced,
+)
+from retake.bucket.moves import Moves, copy_and_delete, move
 from retake.bucket.scanning import Remnant, clear, remains, scan
 
 T = TypeVar("T")
@@ -21,7 +31,7 @@ class _WrappedLeases:
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
         self.url = bucket.url
-        self.may_forget_marks = isinstance(bucket, Marks) and bucket.may_forget_marks
+        self.may_forget_marks: bool = getattr(bucket, "may_forget_marks", False)
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
         """Carry out one operation by `call`, and return its result. Subclasses override this.
@@ -55,7 +65,7 @@ class _WrappedLeases:
 
 
 class _WrappedDurability(_WrappedLeases):
-    """Pass on what spares a disk to wait (see retake.bucket.durability)."""
+    """Pass on what spares a disk to wait (see retake.bucket.contract)."""
 
     def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
         return self.around("write", key, lambda: write_unsynced(self.bucket, key, data, expect))
@@ -171,7 +181,7 @@ class _PrefixedLeases:
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.bucket = bucket
         self.url = f"{bucket.url.rstrip('/')}/{prefix.rstrip('/')}"
-        self.may_forget_marks = isinstance(bucket, Marks) and bucket.may_forget_marks
+        self.may_forget_marks: bool = getattr(bucket, "may_forget_marks", False)
         self._prefix = prefix
 
     def lease(self, name: str, owner: str) -> Lease:

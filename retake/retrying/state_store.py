@@ -15,8 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from retake import strict_json
 from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
-from retake.bucket.contract import is_key
-from retake.bucket.durability import write_unsynced
+from retake.bucket.contract import is_key, write_unsynced
 from retake.clock import Clock
 from retake.errors import StateError
 
@@ -86,7 +85,7 @@ class BucketStateStore:
 
     No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
     while others change the same state. A change need not outlast a power cut unless `synced` (see
-    retake.bucket.durability).
+    retake.bucket.contract).
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import SystemClock

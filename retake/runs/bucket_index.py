@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, NotFound
-from retake.bucket.durability import Marks, make_folders, mark, write_and_delete
+from retake.bucket.contract import Marks, make_folders, mark, write_and_delete
 from retake.clock import Clock
 from retake.errors import LeaseLost, StateError, StorageError
 from retake.runs.run import Run, is_run_id, sha256_hex

@@ -23,7 +23,7 @@ from logging import getLogger
 
 from retake.attempts import attempts, countdown, repeating
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound
-from retake.bucket.durability import write_unsynced
+from retake.bucket.contract import write_unsynced
 from retake.bucket.wrappers import LeasedBucket
 from retake.clock import Clock
 from retake.errors import LeaseHeld, StateError

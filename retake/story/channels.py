@@ -21,9 +21,9 @@ from retake.story.decision import FETCH_SCRIPT, Act, decide, vendor_of_step
 from retake.story.documents import Documents, Step
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_breakers
+from retake.story.script import StepContext
 from retake.story.settings import Settings, deciding_places, part_of, pipeline_of, prefix_of
 from retake.story.spending import story_spending
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channel_looks import ChannelLooks, ChannelRest
 from retake.ticking.channels import each, worst

@@ -20,8 +20,8 @@ from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
 from retake.story.generation import begin
+from retake.story.script import StepContext
 from retake.story.settings import Settings
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.strict_json import encode, well_formed
 from retake.vendors import ChatModel

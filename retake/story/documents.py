@@ -367,13 +367,24 @@ def safe_id(generation_id: str) -> bool:
     return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")
 
 
+_VALID: set[tuple[str, bytes]] = set()
+"""The schema and the content of documents that were found valid: a tick reads each of its documents several times."""
+
+_VALID_AT_MOST = 64
+"""How many of them are remembered. Then all are forgotten: they may be large."""
+
+
 def _checked(data: bytes, name: str) -> dict[str, Any]:
     """Return the object that `data` holds, checked against the schema. Raises InvalidDocument."""
     try:
         raw = parse(data)
     except ValueError as error:
         raise InvalidDocument(WHOLE, what_is_wrong(error)) from error
-    schema_named(name).check(raw)
+    if (name, data) not in _VALID:
+        schema_named(name).check(raw)
+        if len(_VALID) >= _VALID_AT_MOST:
+            _VALID.clear()
+        _VALID.add((name, data))
     return dict(raw)
 
 

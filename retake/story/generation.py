@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from retake.bucket import ABSENT
-from retake.bucket.durability import make_folders
+from retake.bucket.contract import make_folders
 from retake.clock import stamp
 from retake.errors import ErrorRecord, StateError
 from retake.story import transitions

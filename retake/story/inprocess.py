@@ -7,7 +7,7 @@ from retake.bucket import Lease
 from retake.errors import RetakeError
 from retake.story.content import Prompt, write_content
 from retake.story.media import fetch, make_media
-from retake.story.step_context import StepContext
+from retake.story.script import StepContext
 from retake.ticking.tick import ScriptResult
 
 _log = getLogger(__name__)

@@ -15,7 +15,7 @@ from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
 from retake.story.documents import FAILED_STEP, UPSCALE, Results, Status, Step
-from retake.story.step_context import PickJournal, StepContext, conclude
+from retake.story.script import PickJournal, StepContext, conclude
 from retake.vendors import save
 from retake.vendors.pictures import single_links
 

@@ -1,19 +1,307 @@
-"""How the three scripts run: by a tick under its lease, or by hand under their own."""
+"""A step as a script: the world it works with, its journals of paid calls, and how it runs.
+
+A script runs by a tick under the tick's lease, or by hand under its own. Everything that touches the world comes in
+through `StepContext`: the settings, the documents, the vendors, the clock, the guard of paid calls. So a test or a
+simulation decides what the world is.
+
+The journal records the story's paid calls for the guard: `pending_call`, `spend` and `paid_calls` of
+config_midjourney.json. Each method is one save of the document: the intent, its price and its reservation are on record
+together, and so are the answer and what it makes of the generation.
+"""
 
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from retake.clock import SystemClock
+from retake.bucket import Room
+from retake.clock import Clock, SystemClock
+from retake.errors import Code, OutcomeUnknown, Refused, VendorError, escalate
 from retake.exit_codes import ExitCode
-from retake.logs import bind, diagnosing, setup_logging
-from retake.story.clients import LocalMedia, RealVendors
-from retake.story.settings import CHANNEL_VARIABLE, LEASE, open_storage, part_of, pipeline_of, settings_and_keys
+from retake.logs import alert, bind, diagnosing, setup_logging
+from retake.paid.guard import Intent, PaidCallGuard
+from retake.paid.spending import Spending
+from retake.story import transitions
+from retake.story.clients import LocalMedia, MediaTools, RealVendors, Vendors
+from retake.story.decision import ASK_TO_RESOLVE, comparable
+from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
+from retake.story.settings import (
+    CHANNEL_VARIABLE,
+    LEASE,
+    Settings,
+    open_storage,
+    part_of,
+    pipeline_of,
+    settings_and_keys,
+)
 from retake.story.spending import known, story_spending
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.process import LEASE_VARIABLE, KillTimer, Process, StopSignal, exit_code_of, is_terminal, owner
+
+if TYPE_CHECKING:
+    from retake.paid.caps import Reservation
+
+
+class StepContext:
+    """The surroundings of one step, its documents read under the lease.
+
+    `process` answers signals and keeps the kernel's timer. `spending` must be that of the whole bucket; left out, the
+    store's bucket is taken for the whole. `nonce()` returns 0 … 2**32-1, `random()` 0 … 1.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: DocumentStore,
+        vendors: Vendors,
+        media: MediaTools,
+        clock: Clock,
+        *,
+        process: Process | None = None,
+        nonce: Callable[[], int] | None = None,
+        random: Callable[[], float] | None = None,
+        spending: Spending | None = None,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.vendors = vendors
+        self.media = media
+        self.clock = clock
+        self.process = process or Process(clock)
+        self.nonce = nonce or _random_nonce
+        self._random = random or _random_number
+        self.journal = StoryJournal(store, vendors, clock, self.record)
+        self.budget = StoryBudget(store, spending or story_spending(settings, store.bucket, clock))
+        self.paid = PaidCallGuard(
+            self.journal,
+            self.budget,
+            lease=store.lease,
+            clock=clock,
+            process=self.process,
+            call_timeout_s=settings.workflow.call_timeout_seconds,
+            on_unknown=settings.workflow.on_unknown_outcome,
+        )
+
+    @property
+    def generation_id(self) -> str:
+        """The generation under way, "" if there is none."""
+        return self.store.documents.gen.generation_id or ""
+
+    def record(
+        self, error: VendorError, step: Step | None = None, doc: MidjourneyDocument | None = None
+    ) -> dict[str, Any]:
+        """Return the error record of a failure of `step`, by default the present one, as `doc` counts it, by default
+        the one in the store."""
+        from retake.story.retry_policy import StepFailure, failure_record
+
+        doc = doc or self.store.documents.midjourney
+        failure = StepFailure.of(doc, step or doc.present_step, error, self.clock.now())
+        return failure_record(self.settings, failure, self.generation_id, self._random)
+
+    def fail(self, status: Status, error: VendorError) -> VendorError:
+        """Save that a step failed while no paid call was pending; return the error, to be raised."""
+        doc = self.store.documents.midjourney
+        conclude(self.store, transitions.failed(doc, status, self.record(error)), error)
+        return error
+
+
+def _random_number() -> float:
+    from random import random
+
+    return random()  # noqa: S311  (the jitter of a delay)
+
+
+def _random_nonce() -> int:
+    from random import SystemRandom
+
+    return SystemRandom().randrange(2**32)
+
+
+Accepted = Callable[[MidjourneyDocument, Any], MidjourneyDocument]
+
+_ACCEPTED: Mapping[Step, Accepted] = {
+    Step.CONTENT: transitions.answered,
+    Step.IMAGINE: transitions.picture_ordered,
+    Step.UPSCALE: transitions.picture_ordered,
+    Step.RUNWAY: transitions.video_ordered,
+}
+"""What the vendor's answer makes of the document."""
+
+
+class StoryBudget(NamedTuple):
+    """`retake.paid.guard.Budget` of the generation in `store`."""
+
+    store: DocumentStore
+    spending: Spending
+
+    def price(self, step: str) -> float:
+        return self.spending.price(step)
+
+    def reserve(self, step: str) -> "Reservation":
+        return self.spending.reserve(known(self.store.documents.midjourney), step)
+
+    def reserve_all(self, step: str, calls: int) -> "Reservation":
+        return self.spending.reserve(known(self.store.documents.midjourney), step, calls)
+
+
+class StoryJournal:
+    """`retake.paid.guard.Journal` in config_midjourney.json. `record` makes the error record of a failure of the
+    present step."""
+
+    def __init__(
+        self, store: DocumentStore, vendors: Vendors, clock: Clock, record: Callable[[VendorError], dict[str, Any]]
+    ) -> None:
+        self._store = store
+        self._vendors = vendors
+        self._clock = clock
+        self._record = record
+        self._following: tuple[Intent, MidjourneyDocument] | None = None  # the document with it, until it is saved
+        self.save_text: Callable[[Mapping[str, Any]], None] | None = None
+        """Saves the text made of all answers, where that is the record of the last one (`PendingCall.in_text`)."""
+
+    def set_aside(self) -> Room:
+        return self._store.set_aside()
+
+    def begin(self, intent: Intent) -> None:
+        self._store.save_midjourney(self._intended(self._doc, intent))
+
+    @property
+    def pending(self) -> str | None:
+        call = self._doc.pending
+        return call.step.value if call else None
+
+    def accepted(self, answer: Any, room: Room | None = None) -> None:
+        """See `retake.paid.guard.Journal`. The document is saved with an answer that is in the text only where the text
+        could not be: the room was set aside for that."""
+        call, doc = self._call, _ACCEPTED[self._call.step](self._doc, answer)
+        if call.in_text and self.save_text and room is None:
+            self.save_text(doc.draft)
+            self._store.documents = self._store.documents._replace(midjourney=transitions.content_ready(doc))
+        else:
+            self._store.save_midjourney(doc, room)
+
+    def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
+        """See `retake.paid.guard.SeriesJournal`. A further try writes the very same document, so that one which went
+        through, and whose answer got lost, is recognised."""
+        if self._following is None or self._following[0] is not following:
+            self._following = following, self._intended(_ACCEPTED[self._call.step](self._doc, answer), following)
+        self._store.save_midjourney(self._following[1], room)
+
+    def refused(self, error: Refused) -> None:
+        conclude(self._store, transitions.call_refused(self._doc, self._record(error)), error)
+
+    def wasted(self, error: VendorError) -> None:
+        conclude(self._store, transitions.call_wasted(self._doc, self._record(error)), error)
+
+    def lost(self, error: OutcomeUnknown) -> None:
+        self._store.save_midjourney(transitions.call_lost(self._doc, self._record(error)))
+
+    def held(self, error: OutcomeUnknown) -> None:
+        record = {**self._record(error), "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
+        self._store.save_midjourney(transitions.call_held(self._doc, record))
+
+    def find(self) -> str | None:
+        if self._call.step in (Step.IMAGINE, Step.UPSCALE):
+            return self._vendors.midjourney().find(self._call.raw)
+        return None
+
+    def disproved(self) -> Refused | None:
+        """Compare the vendor's counts with those saved before a held call: where they are equal, the call was not
+        carried out after all."""
+        call = self._call
+        if call.outcome != UNKNOWN or not comparable(call, self._clock.now()):
+            return None
+        counted = self._vendors.video_generator().usage()
+        if counted is None or counted != call.raw["usage"]:
+            self._store.save_midjourney(transitions.usage_compared(self._doc))
+            raise OutcomeUnknown(Code.NETWORK, f"the vendor's counts have moved since the {call.step} call")
+        return Refused(Code.NETWORK, f"by the vendor's counts the {call.step} call was not carried out")
+
+    def _intended(self, doc: MidjourneyDocument, intent: Intent) -> MidjourneyDocument:
+        return transitions.intended(doc, Step(intent.step), self._clock.now(), *intent[1:])
+
+    @property
+    def _doc(self) -> MidjourneyDocument:
+        return self._store.documents.midjourney
+
+    @property
+    def _call(self) -> PendingCall:
+        assert self._doc.pending is not None, "no paid call is pending"
+        return self._doc.pending
+
+
+class PickJournal:
+    """`retake.paid.guard.Journal` of the choice: it counts as billed from its beginning, in `paid_calls`, unless it
+    turns out not to have been carried out."""
+
+    def __init__(self, store: DocumentStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def set_aside(self) -> Room:
+        return self._store.set_aside()
+
+    def begin(self, intent: Intent) -> None:
+        doc, now = self._store.documents.midjourney, self._clock.now()
+        self._store.save_midjourney(transitions.choice_begun(doc, now, intent.price_usd, intent.reservation))
+
+    @property
+    def pending(self) -> str | None:
+        return Step.UPSCALE.value if self._picked == 0 else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the call was made, and its end is on record."""
+        return bool(self._picked)
+
+    def accepted(self, answer: Any, room: Room | None = None) -> None:
+        self._made(answer, "done", room)
+
+    def refused(self, error: VendorError) -> None:
+        self._made(1, None)
+
+    def not_made(self) -> None:
+        """Record that the first picture is taken without a call."""
+        if self.pending:
+            self._made(1, None)
+        else:
+            self._store.save_midjourney(transitions.picture_picked(self._store.documents.midjourney, 1))
+
+    def wasted(self, error: VendorError) -> None:
+        self._made(1, "wasted")
+
+    def lost(self, error: OutcomeUnknown) -> None:
+        self._made(1, UNKNOWN)
+
+    held = lost
+
+    def find(self) -> None:
+        return None
+
+    def disproved(self) -> None:
+        return None
+
+    def _made(self, index: int, outcome: str | None, room: Room | None = None) -> None:
+        self._store.save_midjourney(transitions.choice_made(self._store.documents.midjourney, index, outcome), room)
+
+    @property
+    def _picked(self) -> int | None:
+        """Which picture the document has as chosen: None before the call begins, 0 while it is under way."""
+        results = self._store.documents.midjourney.results
+        return results.picked if results else None
+
+
+def conclude(store: DocumentStore, doc: MidjourneyDocument, error: VendorError) -> None:
+    """Save what a failure makes of the document. An error that a person must fix is alerted once, not each time."""
+    before = store.documents.midjourney.error
+    if doc.error.critical:
+        doc = transitions.alerted(doc)
+        if not (before.alerted and before.code == error.code):
+            alert(error.code.value, f"{error}. Everything waits until it is fixed", step=doc.present_step.value)
+    store.save_midjourney(doc)
+
+
+# --- how a step runs: by a tick under its lease, or by hand under its own --------------------------------------------
 
 _GRACE_S = 30.0  # after the tick would have killed the script
 

@@ -8,8 +8,7 @@ from logging import getLogger
 from typing import Any, BinaryIO, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, Room
-from retake.bucket.contract import Sight, look, shared_writes, write_file
-from retake.bucket.durability import write_unsynced
+from retake.bucket.contract import Sight, look, shared_writes, write_file, write_unsynced
 from retake.clock import Clock
 from retake.document_schema import WHOLE, InvalidDocument
 from retake.errors import RetakeError, StateError, StorageError
@@ -286,7 +285,7 @@ class DocumentStore:
         self, doc: MidjourneyDocument, room: Room | None = None, *, synced: bool = True
     ) -> MidjourneyDocument:
         """Save the document, unless the bucket has it, into the `room` that was set aside if one is given. It need not
-        outlast a power cut unless `synced` (see retake.bucket.durability). Raises LeaseLost, Conflict, StorageError."""
+        outlast a power cut unless `synced` (see retake.bucket.contract). Raises LeaseLost, Conflict, StorageError."""
         if doc != self._saved:
             self._save(self.paths.config_midjourney, doc.encode(), room, synced=synced)
             self._saved = doc

@@ -9,7 +9,7 @@ from logging import getLogger
 from typing import NamedTuple
 
 from retake.bucket import Bucket, NotFound
-from retake.bucket.contract import move, not_the_same, same_content
+from retake.bucket.moves import move, not_the_same, same_content
 from retake.errors import StorageError
 from retake.story.documents import GROUP, PublicDocument, safe_id
 from retake.story.store import DocumentStore, ProcessingFlag

@@ -14,8 +14,8 @@ from retake.paid.spending import Spending
 from retake.story.documents import Documents, MidjourneyDocument, parse_gen, parse_midjourney, parse_public
 from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner
+from retake.story.script import StepContext
 from retake.story.settings import LEASE, Settings
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.testing.vendors import KEYS, PROMPTS, Died, FakeMedia, FakeVendors
 from retake.ticking.process import Process

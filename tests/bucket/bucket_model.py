@@ -1,7 +1,7 @@
 """What a bucket should do, on a dict: the suite compares random histories with it."""
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
-from retake.bucket.contract import move
+from retake.bucket.moves import move
 
 
 class Model:

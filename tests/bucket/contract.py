@@ -1,8 +1,6 @@
 """The suite that every bucket has to pass.
 
-A new backend joins in with one fixture:
-
-    from contract import BucketContract
+A new backend joins in with one fixture (`from contract import BucketContract`):
 
     class TestMyBucket(BucketContract):
         @pytest.fixture
@@ -27,7 +25,8 @@ from hypothesis import strategies as st
 from together import at_once
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Lease, NotFound, check_key
-from retake.bucket.contract import move, shared_writes, write_file
+from retake.bucket.contract import shared_writes, write_file
+from retake.bucket.moves import move
 from retake.bucket.scanning import scan
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 

@@ -6,8 +6,8 @@ from io import BytesIO
 import pytest
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
-from retake.bucket.contract import PIECE, move, write_file
-from retake.bucket.durability import make_folders, mark, write_unsynced
+from retake.bucket.contract import PIECE, make_folders, mark, write_file, write_unsynced
+from retake.bucket.moves import move
 
 Connect = Callable[[], Bucket]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from retake.bucket import ABSENT, ANY
+from retake.bucket.contract import make_folders, mark, write_unsynced
 from retake.bucket.directory import DirectoryBucket
-from retake.bucket.durability import make_folders, mark, write_unsynced
 from retake.bucket.wrappers import CountingBucket
 
 DRAFT = "a draft"

@@ -1,8 +1,9 @@
 """A world whose machine can die before or after any operation on it: each bucket operation, each call of a vendor."""
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from story_world import FakeVendors, World
 
@@ -15,9 +16,13 @@ T = TypeVar("T")
 
 
 class Fate:
-    """Counts the operations of one life, and ends it at the `due`-th, before or after its effect."""
+    """Counts the operations of one life, and ends it at the `due`-th, before or after its effect.
+
+    `watch(number, after)` is called before and after each operation.
+    """
 
     def __init__(self) -> None:
+        self.watch: Callable[[int, bool], None] = lambda number, after: None
         self.log: list[str] = []
         self.due: int | None = None
         self.after = False
@@ -30,11 +35,16 @@ class Fate:
         if self.dead:
             raise Crash(what)
         self.log.append(what)
-        strikes = len(self.log) == self.due
+        number = len(self.log)
+        strikes = number == self.due
+        self.watch(number, False)
         if strikes and not self.after:
             self.dead = True
             raise Crash(f"before {what}")
-        result = call()
+        try:
+            result = call()
+        finally:  # a machine can also die after an operation that failed
+            self.watch(number, True)
         if strikes:
             self.dead = True
             raise Crash(f"after {what}")
@@ -72,7 +82,7 @@ class MortalVendors(FakeVendors):
         super().__init__()
         self._fate = fate
         self._now = now
-        self._made: list[tuple[str, datetime, str]] = []
+        self.made: list[tuple[str, datetime, str]] = []
 
     def pay(self, kind: str) -> str:
         return self._fate.around(f"pay {kind}", lambda: self._noted(kind))
@@ -82,13 +92,25 @@ class MortalVendors(FakeVendors):
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
         since = parse_stamp(asked["requested_at_utc"])
-        found = [it for step, at, it in self._made if step == asked["step"] and at >= since]
+        found = [it for step, at, it in self.made if step == asked["step"] and at >= since]
         return self._fate.around("find", lambda: found[-1] if found else None)
 
     def _noted(self, kind: str) -> str:
         task_id = super().pay(kind)
-        self._made.append((kind, self._now(), task_id))
+        self.made.append((kind, self._now(), task_id))
         return task_id
+
+
+class Moment(NamedTuple):
+    """All that outlives the machine, as it is at a point of its life. What dies at equal moments goes on alike."""
+
+    objects: Mapping[str, Any]
+    time: datetime
+    plans: Mapping[str, Sequence[str]]
+    billed: Mapping[str, int]
+    asked: Mapping[str, int]
+    made: Sequence[tuple[str, datetime, str]]
+    ended: Sequence[str]
 
 
 class MortalWorld(World):
@@ -97,9 +119,9 @@ class MortalWorld(World):
     def __init__(self, **workflow: Any) -> None:
         super().__init__(**workflow)
         self.fate = Fate()
+        self.vendors: MortalVendors = MortalVendors(self.fate, self.clock.now)
         self.memory = self.bucket
         self.bucket = MortalBucket(self.memory, self.fate)  # type: ignore[assignment]
-        self.vendors = MortalVendors(self.fate, self.clock.now)
 
     def rename_on_moves(self) -> None:
         """Let files move as on a directory. Otherwise they are copied, compared and deleted, as on B2 and S3."""
@@ -116,8 +138,37 @@ class MortalWorld(World):
                 if self.tick().resting:  # it had ended just before the machine died, and there is no room for another
                     self.ended.append("done")
         except Crash:
-            self.memory.store.end_leases()
-            self.clock.sleep(self.interval_s)
-            self.fate.live()
+            self._die()
             return False
         return True
+
+    def moments(self) -> dict[tuple[int, bool], Moment]:
+        """Live on until a generation has ended, and return what every death would have left: before and after each
+        operation, by its number, in the order of time."""
+        found: dict[tuple[int, bool], Moment] = {}
+        self.fate.watch = lambda number, after: found.update({(number, after): self.moment()})
+        assert self.live()
+        self.fate.watch = lambda number, after: None
+        return found
+
+    def moment(self) -> Moment:
+        vendors = self.vendors
+        plans = {kind: tuple(outcomes) for kind, outcomes in vendors.plans.items()}
+        counts, made = (dict(vendors.billed), dict(vendors.asked)), tuple(vendors.made)
+        return Moment(dict(self.memory.store.objects), self.clock.moment, plans, *counts, made, tuple(self.ended))
+
+    def die_at(self, moment: Moment) -> None:
+        """Go back to a moment at which the machine dies."""
+        self.memory.store.objects = dict(moment.objects)
+        self.clock.moment = moment.time
+        vendors = self.vendors
+        vendors.plans = defaultdict(deque, {kind: deque(outcomes) for kind, outcomes in moment.plans.items()})
+        vendors.billed, vendors.asked = Counter(moment.billed), Counter(moment.asked)
+        vendors.made, vendors.last_id = list(moment.made), sum(moment.billed.values())
+        self.ended = list(moment.ended)
+        self._die()
+
+    def _die(self) -> None:
+        self.memory.store.end_leases()
+        self.clock.sleep(self.interval_s)
+        self.fate.live()

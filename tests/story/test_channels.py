@@ -17,8 +17,8 @@ from retake.errors import SettingsError
 from retake.sandbox import Pace, Sandbox
 from retake.story.channels import tick_channels
 from retake.story.inprocess import InProcessScripts
+from retake.story.script import StepContext
 from retake.story.settings import LEASE, SANDBOX_KEYS, Settings, part_of, sandboxed
-from retake.story.step_context import StepContext
 from retake.story.store import DocumentStore
 from retake.ticking.channels import each, worst
 from retake.ticking.watch import TickWatch

@@ -14,9 +14,9 @@ from retake.bucket.wrappers import CountingBucket
 from retake.errors import OutcomeUnknown, Refused, SettingsError, StateError, Stopped, TaskFailed
 from retake.story.content import KEYS, TOPICS, Prompt, checked, load_prompts, prompts_file, write_content
 from retake.story.documents import Status, Step
+from retake.story.script import StepContext
 from retake.story.settings import FilePaths, Settings
 from retake.story.spending import prices
-from retake.story.step_context import StepContext
 
 ID = "20260101-0000"
 FILE = f"666/{ID}.json"

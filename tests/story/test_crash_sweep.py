@@ -1,17 +1,17 @@
 """The machine dies at every point of every kind of generation; afterwards ticks run on.
 
-Each scenario is run once to count its operations on the world (bucket operations and vendor calls), then once for
-each of them with a death before it and once with a death after it; and for pairs of deaths, the second at every point
-of the life that follows.
+Each scenario is run once, and what the world is like is noted before and after each of its operations on it (bucket
+operations and vendor calls). From each such moment that differs from the one before it the world goes on, as after a
+death; and for pairs of deaths, from every point of the life that follows.
 """
 
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from mortal import MortalWorld
+from mortal import Moment, MortalWorld
 from story_runs import assert_whole, ledger_of
 from story_world import CONTENT, World
 
@@ -108,12 +108,6 @@ def born(scenario: str) -> MortalWorld:
     return world
 
 
-def length(world: MortalWorld) -> int:
-    """How many operations the life takes that would follow."""
-    assert world.live()
-    return len(world.fate.log)
-
-
 def check(world: MortalWorld, deaths: int, *, abandoned: int = 0, settled: bool = True) -> None:
     """What must hold once a generation has ended, however often the machine died on the way. At most `abandoned` runs
     are of a generation whose beginning was lost. Unless it is `settled`, the book of the day may have reserved what is
@@ -179,24 +173,25 @@ def check_spend(world: MortalWorld, deaths: int, *, settled: bool) -> None:
         assert len({call["task_id"] for call in found}) == len(found), "no task is adopted twice"
 
 
-def sweep(scenario: str) -> Iterator[tuple[int, bool]]:
-    for due in range(1, length(born(scenario)) + 1):
-        yield due, False
-        yield due, True
+def go_on(world: MortalWorld, moment: Moment, deaths: int, said: str) -> None:
+    """The machine died at this moment; what follows must end well."""
+    world.die_at(moment)
+    try:
+        assert world.live()
+        check(world, deaths)
+    except AssertionError as error:
+        raise AssertionError(f"{said}: {error}") from error
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_death_at_any_point_loses_nothing_and_pays_nothing_twice(scenario: str) -> None:
-    for due, after in sweep(scenario):
-        world = born(scenario)
-        survived = world.live(due, after=after)
-        try:
-            assert survived or world.live()
-            check(world, deaths=not survived)
-        except AssertionError as error:
-            raise AssertionError(
-                f"{scenario}: death {'after' if after else 'before'} operation {due}: {error}"
-            ) from error
+    world, before = born(scenario), None
+    moments = world.moments()
+    check(world, deaths=0)
+    for (due, after), moment in moments.items():
+        if moment != before:  # between two questions nothing changes, and what follows would be the same
+            go_on(world, moment, 1, f"{scenario}: death {'after' if after else 'before'} operation {due}")
+        before = moment
 
 
 PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "23"))
@@ -205,18 +200,23 @@ PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "23"))
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_two_deaths_lose_nothing_either(scenario: str) -> None:
-    for first, after in list(sweep(scenario))[::PAIRS_EVERY]:
-        world = born(scenario)
+    moments = born(scenario).moments()
+    for first, after in sorted(moments)[::PAIRS_EVERY]:
+        world, before = born(scenario), None
         if world.live(first, after=after):
             continue
-        assert world.live()
-        second_life = len(world.fate.log)
-        for second in range(1 + first % PAIRS_EVERY, second_life + 1, PAIRS_EVERY):
-            world = born(scenario)
-            world.live(first, after=after)
-            survived = world.live(second, after=not after)
-            try:
-                assert survived or world.live()
-                check(world, deaths=2)
-            except AssertionError as error:
-                raise AssertionError(f"{scenario}: deaths at {first} ({after=}) and then {second}: {error}") from error
+        assert left(world.moment()) == left(moments[first, after]), (
+            "what a death leaves is what was there at its moment"
+        )
+        seconds = world.moments()
+        check(world, deaths=1)
+        for second in range(1 + first % PAIRS_EVERY, len(seconds) // 2 + 1, PAIRS_EVERY):
+            moment = seconds[second, not after]
+            if moment != before:
+                go_on(world, moment, 2, f"{scenario}: deaths at {first} ({after=}) and then {second}")
+            before = moment
+
+
+def left(moment: Moment) -> tuple[object, ...]:
+    """What is the same in two lives. Ids are drawn anew in each, and a minute passes after a death."""
+    return {key: len(it.data) for key, it in moment.objects.items()}, *moment[2:5], moment.ended

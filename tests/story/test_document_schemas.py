@@ -9,6 +9,8 @@ import pytest
 from schemas import SCHEMAS, check
 from story_world import World
 
+from retake.document_schema import InvalidDocument
+from retake.story.documents import parse_gen, parse_public
 from retake.ticking.tick import Orders
 
 WRITTEN = {
@@ -119,3 +121,13 @@ def test_any_sequence_of_failures(number: int) -> None:
     for _ in range(40):
         world.tick(Orders(resolve="retry") if world.doc.pending and world.doc.pending.outcome else Orders())
         check_documents(world)
+
+
+def test_what_was_found_valid_is_not_shared_and_says_nothing_of_other_schemas() -> None:
+    data = b'{"generation_id": "20260101-0930"}'
+    first = parse_gen(data)
+    first.raw["generation_id"] = 7
+    assert parse_gen(data).generation_id == "20260101-0930"
+    for _ in range(2):
+        with pytest.raises(InvalidDocument):
+            parse_public(data)

@@ -14,7 +14,7 @@ from story_runs import memory_of
 from test_crash_sweep import SCENARIOS, WORKFLOW, check
 
 from retake.bucket import ANY, Expect
-from retake.bucket.durability import Marks, NewFolders, UnsyncedWrites
+from retake.bucket.contract import Marks, NewFolders, UnsyncedWrites
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.operations.examinations import check_bucket

@@ -11,7 +11,7 @@ from story_world import World
 
 from retake.bucket.memory import MemoryLease
 from retake.errors import LeaseLost
-from retake.story.step_context import StepContext
+from retake.story.script import StepContext
 from retake.ticking.process import KillTimer
 
 

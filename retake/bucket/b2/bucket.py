@@ -33,8 +33,8 @@ from retake.bucket.b2.looks import B2Looks, entry_of
 from retake.bucket.b2.marks import Version, state_of
 from retake.bucket.b2.write import WriteSteps, present_last
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
-from retake.bucket.contract import check_moves, not_the_same
 from retake.bucket.diskless import NoDisk
+from retake.bucket.moves import check_moves, not_the_same
 from retake.clock import Clock
 from retake.errors import SettingsError, StorageError
 

@@ -21,7 +21,6 @@ from datetime import datetime
 from typing import BinaryIO
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, NotFound, Room, check_key, check_prefix
-from retake.bucket.contract import check_moves, copy_and_delete
 from retake.bucket.directory.disk import (
     NOT_THERE,
     Draft,
@@ -43,6 +42,7 @@ from retake.bucket.directory.disk import (
 )
 from retake.bucket.directory.locks import DirectoryLeases, unlock, wait_for_lock
 from retake.bucket.directory.stamps import DirectoryStamps
+from retake.bucket.moves import check_moves, copy_and_delete
 from retake.clock import Clock, SystemClock
 
 # A link is not followed, and opening a pipe must not wait for its writer.

@@ -30,8 +30,9 @@ from retake.bucket import (
     check_prefix,
 )
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
-from retake.bucket.contract import check_moves, is_key, not_the_same, same_content
+from retake.bucket.contract import is_key
 from retake.bucket.diskless import NoDisk
+from retake.bucket.moves import check_moves, not_the_same, same_content
 from retake.bucket.s3.client import RequestRefused, S3Client, connect, parse_url
 from retake.bucket.s3.conditions import conditions, remove
 from retake.bucket.s3.leases import PATIENCE_S
