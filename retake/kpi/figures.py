@@ -1,7 +1,7 @@
 """Rates, levels and missed targets of steps and pipelines: docs/protocol.md, section "Alert levels". Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -191,14 +191,25 @@ def pipeline_figures(
 
     `stopped` are the pipelines that begin nothing until a person acts.
     """
-    by_pipeline: dict[str, Counter[Cell]] = {name: Counter() for name in (*listed, *stopped)}
-    for (kind, pipeline, *rest), amount in counts.items():
-        if kind != "open":
-            by_pipeline.setdefault(pipeline, Counter())[kind, *rest] += amount
-    return tuple(
-        _figures(pipeline, found, stopped=pipeline in stopped, min_runs=min_runs)
-        for pipeline, found in sorted(by_pipeline.items())
-    )
+    return (*each_pipeline(counts, listed=listed, stopped=stopped, min_runs=min_runs),)
+
+
+def each_pipeline(
+    counts: Mapping[Cell, int],
+    *,
+    listed: Collection[str] = (),
+    stopped: Collection[str] = (),
+    min_runs: int = MIN_RUNS,
+) -> Iterator[PipelineFigures]:
+    """Yield what `pipeline_figures` returns."""
+    stopped = frozenset(stopped)
+    by_pipeline: dict[str, list[Cell]] = {name: [] for name in (*listed, *stopped)}
+    for cell in counts:
+        if cell[0] != "open":
+            by_pipeline.setdefault(cell[1], []).append(cell)
+    for pipeline in sorted(by_pipeline):
+        found = {(kind, *rest): counts[kind, pipeline, *rest] for kind, _, *rest in by_pipeline[pipeline]}
+        yield _figures(pipeline, found, stopped=pipeline in stopped, min_runs=min_runs)
 
 
 def _figures(pipeline: str, counts: Mapping[Cell, int], *, stopped: bool, min_runs: int) -> PipelineFigures:

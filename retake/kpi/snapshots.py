@@ -111,6 +111,8 @@ class KpiSnapshots:
         if (self._due(index) or self._buffer) and (segments or index.segments):
             gone = [name for name in index.segments if name not in segments]
             self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, whatever=rebuild)
+        if not self._buffer:
+            self._versions.clear()  # of 10,000 ledgers; the next call reads the documents again
         return CountedRuns(segments, sheets, load)
 
     def _due(self, index: Index) -> bool:

@@ -215,4 +215,4 @@ class MusicWatch:
 
     def _figures(self) -> Findings:
         """Whether success or retry rates are bad; a snapshot of the figures is taken if it is time."""
-        return rates(self._kpi.report().figures)._replace(pipeline=NAME)
+        return rates(self._kpi.report().figures.pipelines)._replace(pipeline=NAME)

@@ -1,9 +1,11 @@
 """What follows ticks that did something: figures, the automatic mode, and a look at what all pipelines share."""
 
+from collections.abc import Iterable
+
 from retake.alerts.conditions import Findings, bad_rates, breaker_open
 from retake.degraded.mode import Mode, auto_after
 from retake.degraded.store import ModeStore
-from retake.kpi.figures import Figures, KpiLevel, PipelineFigures
+from retake.kpi.figures import KpiLevel, PipelineFigures
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
@@ -13,21 +15,22 @@ from retake.ticking.watch import AfterWork
 def after_work(operations: Operations, mode: Mode) -> AfterWork:
     """Take a snapshot of the figures if it is time, change the automatic mode, and look at what all pipelines share.
     Raises StateError, StorageError."""
-    reader = KpiReader(operations)
-    report = reader.report()
+    reader, kpi, modes = KpiReader(operations), operations.terms.kpi, operations.terms.modes
+    windows_s = {kpi.window_seconds, *([modes.window_seconds] if modes.auto else [])}
+    sums = reader.sums(windows_s, totals=kpi.textfile is not None)
     store = ModeStore(operations.bucket, operations.clock)
-    if operations.terms.modes.auto:
-        _change_mode(operations, reader.over(report, operations.terms.modes.window_seconds).figures, store)
+    if modes.auto:
+        _change_mode(operations, reader.lately(sums, modes.window_seconds), store)
     else:
         store.repeat()  # whatever the copy says: the process that set the mode may have died before it wrote the copy
-    found = (_breakers(operations), rates(report.figures))
-    return AfterWork(found, lambda: reader.write_textfile(report))
+    found = (_breakers(operations), rates(reader.lately(sums, kpi.window_seconds)))
+    return AfterWork(found, lambda: reader.write_textfile(sums))
 
 
-def _change_mode(operations: Operations, figures: Figures, store: ModeStore) -> None:
-    terms, now = operations.terms.modes, operations.clock.now()
-    steps = [step for it in figures.pipelines for step in it.steps]
-    failed, tries = sum(it.failed_tries for it in steps), sum(it.tries for it in steps)
+def _change_mode(operations: Operations, pipelines: Iterable[PipelineFigures], store: ModeStore) -> None:
+    terms, now, failed, tries = operations.terms.modes, operations.clock.now(), 0, 0
+    for step in (step for it in pipelines for step in it.steps):
+        failed, tries = failed + step.failed_tries, tries + step.tries
     store.change(lambda state: state._replace(auto=auto_after(state.auto, failed, tries, terms, now)))
 
 
@@ -39,9 +42,9 @@ def _breakers(operations: Operations) -> Findings:
     return Findings("", frozenset({"breaker_open"}), tuple(found))
 
 
-def rates(figures: Figures) -> Findings:
+def rates(pipelines: Iterable[PipelineFigures]) -> Findings:
     """Return whether success or retry rates are bad. A pipeline that has stopped has an alert of its own."""
-    bad = [it for it in figures.pipelines if it.rate_level is not KpiLevel.OK]
+    bad = [it for it in pipelines if it.rate_level is not KpiLevel.OK]
     if not bad:
         return Findings("", frozenset({"kpi"}))
     worst = max(bad, key=lambda it: it.rate_level.rank)

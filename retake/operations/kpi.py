@@ -12,7 +12,7 @@ from retake.alerts.settings import LEVELS
 from retake.alerts.store import BoardStore
 from retake.bucket import Bucket, NotFound
 from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
-from retake.kpi.figures import Figures, pipeline_figures
+from retake.kpi.figures import Figures, PipelineFigures, each_pipeline, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
 from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
@@ -44,6 +44,14 @@ class KpiReport(NamedTuple):
             yield from (fact for fact in found if fact.cell[1] in names)
 
 
+class KpiSums(NamedTuple):
+    """What was counted up to `at` in all ledgers together. It holds nothing of any single run."""
+
+    at: datetime
+    lately: Mapping[float, Mapping[Cell, int]]  # by window, in seconds; without the runs that are open
+    totals: Mapping[Cell, int]  # since the ledgers began; empty unless asked for
+
+
 class KpiReader:
     """Counts runs, and takes snapshots when it is time; with `read_only` they stay in memory. One object may be kept as
     long as the process lives. `progress` is as for `RunSource`."""
@@ -72,19 +80,34 @@ class KpiReader:
         stopped, now = _stopped(self._operations), until or self._operations.clock.now()
         return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
-    def over(self, report: KpiReport, window_s: float, *, until: datetime | None = None) -> KpiReport:
-        """Return the figures of another window from what was counted for `report`. Raises StorageError."""
-        stopped = [it.pipeline for it in report.figures.pipelines if it.stopped]
-        return self._report(report.counted, stopped, window_s, until or report.figures.at)
+    def sums(self, windows_s: Collection[float], *, totals: bool = False) -> KpiSums:
+        """Return what was counted in the windows up to now, and since the ledgers began if `totals`. There may be
+        10,000 ledgers: one is counted after another, and nothing else is kept of it. Raises as `report`."""
+        now = self._operations.clock.now()
+        lately = {window_s: Counter[Cell]() for window_s in windows_s}
+        since_ever = Counter[Cell]()
+        for name, source in self._ledgers():
+            counted = self._snapshots.counted(name, source)
+            for window_s, sums in lately.items():
+                found = counted.between(micros(_before(now, window_s)), micros(now))
+                sums.update({cell: amount for cell, amount in found.items() if cell[0] != "open"})
+            if totals:
+                since_ever.update(counted.totals())
+        return KpiSums(now, lately, since_ever)
 
-    def metrics(self, report: KpiReport | None = None) -> str:
-        """Return all metrics as Prometheus reads them. `report` is one of `KPI.window_seconds`, made just now.
+    def lately(self, sums: KpiSums, window_s: float) -> Iterator[PipelineFigures]:
+        """Yield what each pipeline in which something happened came to in one of the windows of `sums`. Whether a
+        pipeline has stopped is not looked at."""
+        return each_pipeline(sums.lately[window_s], min_runs=self._terms.min_runs)
 
-        Raises as `report`.
-        """
-        report = report or self.report()
+    def metrics(self, sums: KpiSums | None = None) -> str:
+        """Return all metrics as Prometheus reads them. `sums` have `KPI.window_seconds` and the totals, counted just
+        now. Raises as `report`."""
+        window_s = self._terms.window_seconds
+        sums = sums or self.sums([window_s], totals=True)
         books = self._snapshots.counted("caps", DayBooks(self._operations.bucket))
-        return self._rendered(_added(it.totals() for it in (*report.counted, books)), report.figures)
+        figures = Figures(sums.at, window_s, self._figures(sums.lately[window_s], _stopped(self._operations)))
+        return self._rendered(_added([sums.totals, books.totals()]), figures)
 
     def levels(self) -> str:
         """Return the metrics that need no runs to be counted: dead letters, alerts, breakers, the mode. Raises as
@@ -106,10 +129,10 @@ class KpiReader:
         mode = panel.mode(panel.state()).mode
         return render(Metrics(totals, figures, letters, breakers, alerts, mode))
 
-    def write_textfile(self, report: KpiReport | None = None) -> None:
-        """Replace `KPI.textfile`, if there is one. `report` is as in `metrics`. Raises as `report`."""
+    def write_textfile(self, sums: KpiSums | None = None) -> None:
+        """Replace `KPI.textfile`, if there is one. `sums` are as in `metrics`. Raises as `report`."""
         if self._terms.textfile:
-            replace_file(self._terms.textfile, self.metrics(report).encode(), "the metrics")
+            replace_file(self._terms.textfile, self.metrics(sums).encode(), "the metrics")
 
     def _ledgers(self) -> Iterator[tuple[str, Source]]:
         return ((name, RunSource(history, self._progress)) for name, history in histories(self._operations))
@@ -117,17 +140,15 @@ class KpiReader:
     def _report(
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
     ) -> KpiReport:
-        operations = self._operations
-        try:
-            since = now - timedelta(seconds=window_s)
-        except OverflowError:
-            since = datetime.min.replace(tzinfo=UTC)
+        since = _before(now, window_s)
         counts = _added(it.between(micros(since), micros(now)) for it in counted)
-        listed = [it.name for it in operations.pipelines]
-        if operations.named:
-            counts = Counter({cell: amount for cell, amount in counts.items() if cell[1] in listed})
-        found = pipeline_figures(counts, listed=listed, stopped=stopped, min_runs=self._terms.min_runs)
-        return KpiReport(Figures(now, window_s, found), since, counted)
+        return KpiReport(Figures(now, window_s, self._figures(counts, stopped)), since, counted)
+
+    def _figures(self, counts: Mapping[Cell, int], stopped: Collection[str]) -> tuple[PipelineFigures, ...]:
+        listed = [it.name for it in self._operations.pipelines]
+        if self._operations.named:
+            counts = {cell: amount for cell, amount in counts.items() if cell[1] in listed}
+        return pipeline_figures(counts, listed=listed, stopped=stopped, min_runs=self._terms.min_runs)
 
 
 def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
@@ -155,6 +176,13 @@ def _stopped(operations: Operations) -> list[str]:
     say."""
     states = operations.each(lambda pipeline: pipeline.state(None, lambda vendor: ""))
     return [it.name for it, state in zip(operations.pipelines, states, strict=True) if state.stopped]
+
+
+def _before(now: datetime, window_s: float) -> datetime:
+    try:
+        return now - timedelta(seconds=window_s)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _added(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:

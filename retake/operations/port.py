@@ -162,12 +162,28 @@ class OperatedPipeline(Protocol):
 
     name: str  # as its runs have it: "story", "story/CHANNEL"
     channel: str | None
-    bucket: Bucket  # its part of the bucket
-    prefix: str  # of that part; "" or ending in "/"
     lease_name: str | None  # None: its items are locked one by one, and no tick works on them
     recovered_by: Mapping[str, frozenset[str]]  # by step: the steps whose result shows that it works again
-    vendors: Mapping[str, str]  # by step: the vendor it calls, as people know it
-    holds_unknown: bool  # a paid call of unknown outcome is held for the operator rather than made again
+
+    @property
+    def bucket(self) -> Bucket:
+        """Its part of the bucket."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """Of that part; "" or ending in "/"."""
+        ...
+
+    @property
+    def vendors(self) -> Mapping[str, str]:
+        """By step: the vendor it calls, as people know it."""
+        ...
+
+    @property
+    def holds_unknown(self) -> bool:
+        """Whether a paid call of unknown outcome is held for the operator rather than made again."""
+        ...
 
     def has_setting(self, name: str) -> bool:
         """Return whether "SECTION.name" is one of its settings."""

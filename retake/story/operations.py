@@ -75,11 +75,8 @@ def open_operations(
     """
     whole = bucket or open_storage(settings)
 
-    def pipeline(channel: str | None) -> StoryOperations:
-        def leasable() -> Bucket:
-            return part_of(bucket or open_storage(settings, dead_mans_switch=actor == OPERATOR), settings, channel)
-
-        return StoryOperations(settings, whole, clock, channel, leasable, actor)
+    def leasable() -> Bucket:
+        return bucket or open_storage(settings, dead_mans_switch=actor == OPERATOR)
 
     workflow = settings.workflow
     terms = Terms(
@@ -95,12 +92,14 @@ def open_operations(
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()
-    return Operations([pipeline(it) for it in channels], whole, clock, caps=caps, terms=terms, named=named, actor=actor)
+    part_of(whole, settings, channels[0])
+    pipelines = [StoryOperations(settings, whole, clock, it, leasable, actor) for it in channels]
+    return Operations(pipelines, whole, clock, caps=caps, terms=terms, named=named, actor=actor)
 
 
-class StoryOperations:
-    """The pipeline of one channel, as an operator sees it (`retake.operations.port.OperatedPipeline`). `whole` is all
-    of the bucket; `leasable` opens the channel's part for a process that takes the lease."""
+class _StoryPlace:
+    """Where one channel's pipeline is, and what the settings say of it. There may be 10,000 of them, so one holds
+    little: the part of the bucket is opened anew each time."""
 
     lease_name: str | None = LEASE
     recovered_by = _RECOVERED_BY
@@ -116,16 +115,36 @@ class StoryOperations:
     ) -> None:
         self.name = pipeline_of(channel)
         self.channel = channel
-        self.bucket, self.prefix = part_of(whole, settings, channel), prefix_of(channel)
-        pictures = dict.fromkeys(_BY_MIDJOURNEY, settings.midjourney.provider)
-        self.vendors: Mapping[str, str] = {**pictures, **_VENDORS}
-        self.holds_unknown = settings.workflow.on_unknown_outcome == "hold"
         self._settings, self._whole, self._clock = settings, whole, clock
-        self.leasable, self._actor = leasable, actor
+        self._leasable, self._actor = leasable, actor
+
+    @property
+    def bucket(self) -> Bucket:
+        return part_of(self._whole, self._settings, self.channel)
+
+    @property
+    def prefix(self) -> str:
+        return prefix_of(self.channel)
+
+    @property
+    def vendors(self) -> Mapping[str, str]:
+        return {**dict.fromkeys(_BY_MIDJOURNEY, self._settings.midjourney.provider), **_VENDORS}
+
+    @property
+    def holds_unknown(self) -> bool:
+        return self._settings.workflow.on_unknown_outcome == "hold"
+
+    def leasable(self) -> Bucket:
+        return part_of(self._leasable(), self._settings, self.channel)
 
     def has_setting(self, name: str) -> bool:
         section, _, field = name.rpartition(".")
         return section in SECTIONS and field in SECTIONS[section].fields
+
+
+class StoryOperations(_StoryPlace):
+    """The pipeline of one channel, as an operator sees it (`retake.operations.port.OperatedPipeline`). `whole` is all
+    of the bucket; `leasable` opens it for a process that takes the lease."""
 
     # --- what it tells ---
 

@@ -2,14 +2,16 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from click.testing import CliRunner
 from reading_world import World, ask, context_of, finish, shown
 
-from retake.bucket import ANY
-from retake.bucket.wrappers import CountingBucket
+from retake.bucket import ANY, Bucket
+from retake.bucket.wrappers import Wrapper
 from retake.console.command import main
 from retake.console.kpi import command as kpi
 from retake.console.kpi import percent
@@ -25,6 +27,8 @@ from retake.story.settings import Settings
 
 sys.path.append(str(Path(__file__).parent.parent / "kpi"))
 from prometheus_text import parsed
+
+T = TypeVar("T")
 
 
 def test_with_no_runs_it_says_so() -> None:
@@ -192,18 +196,41 @@ def test_after_a_tick_a_snapshot_is_taken_only_when_it_is_due() -> None:
     assert {key: world.bucket.read(key) for key in world.keys_of("kpi/")} != kept
 
 
-def test_a_report_serves_other_windows_and_the_metrics_without_counting_again() -> None:
-    world = World()
+def test_one_count_serves_several_windows_and_the_metrics(tmp_path: Path) -> None:
+    world, path, hours = World(), tmp_path / "retake.prom", 3600
+    world.settings = world.settings._replace(kpi=KpiSettings(textfile=str(path)))
     finish(world, ("upscale", "refused"))
     world.later(hours=3)
-    counting = CountingBucket(world.bucket)
-    reader = KpiReader(context_of(world, counting).operations)
-    report = reader.report()
-    counting.counts.clear()
-    [story] = reader.over(report, 2 * 3600).figures.pipelines
-    assert (story.ended, report.figures.pipelines[0].ended) == (0, 1)
-    reader.write_textfile(report)
-    assert sum(counting.counts.values()) <= 1  # a segment of which the window has a part
+    watched = WatchedBucket(world.bucket)
+    reader = KpiReader(context_of(world, watched).operations)
+    sums = reader.sums([2 * hours, 24 * hours], totals=True)
+    assert [key for key in watched.keys if key.startswith("runs/")]
+    watched.keys.clear()
+    assert [it.ended for it in reader.lately(sums, 24 * hours)] == [1]
+    assert [it for it in reader.lately(sums, 2 * hours) if it.ended or it.steps] == []
+    reader.write_textfile(sums)
+    assert [key for key in watched.keys if key.startswith("runs/")] == []
+    assert path.read_text() == reader.metrics()
+
+
+def test_what_a_tick_looks_at_is_what_a_report_tells() -> None:
+    world = World()
+    finish(world, ("upscale", "refused"))
+    world.tick()
+    reader = KpiReader(context_of(world).operations)
+    found = [*reader.lately(reader.sums([86400.0]), 86400.0)]
+    assert found == [*reader.report(86400.0).figures.pipelines]
+    assert found[0].steps
+
+
+class WatchedBucket(Wrapper):
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket)
+        self.keys: list[str] = []
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        self.keys.append(key)
+        return call()
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
