@@ -64,6 +64,20 @@ class ComfyEvents:
                 connection.close()
 
 
+class _Connection(ClientConnection):
+    """The library's connection, which ends with an answer that opens no WebSocket."""
+
+    def send_data(self) -> None:
+        """Send what is due, as the library does after each piece that it has read.
+
+        The library itself would read on until `open_timeout`, and throw away whatever the server goes on to send.
+        """
+        super().send_data()
+        if self.protocol.handshake_exc is not None:
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+
 def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | None:
     """Open the WebSocket of a client at the server `url`, or return None.
 
@@ -92,6 +106,7 @@ def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | Non
             max_size=FRAME_LIMIT,
             max_queue=_QUEUE,
             logger=_quiet,
+            create_connection=_Connection,
         ).__enter__()  # without it, newer versions of the library warn: it is ComfyEvents that closes the connection
 
     if has_proxy(url):

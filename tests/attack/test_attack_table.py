@@ -221,6 +221,20 @@ def test_early_hints_are_passed_over(call: Call, hostile: Callable[..., Hostile]
     assert outcome(call, hinted.url, 5.0).came == outcome(call, plain.url, 5.0).came
 
 
+def test_what_is_no_websocket_is_not_read_on(hostile: Callable[..., Hostile]) -> None:
+    poured = 0
+
+    def pours_and_counts(connection: socket.socket, stop: threading.Event) -> None:
+        nonlocal poured
+        connection.sendall(OK + b"\r\n")
+        while not stop.is_set():
+            poured += connection.send(bytes(0x10000))
+
+    [call] = [call for call in ASKING if str(call) == "ComfyUI.listen"]
+    assert outcome(call, hostile(pours_and_counts).url, AMPLE_S).came == "result"
+    assert poured < 64 * 2**20, "what two sockets and one answer hold is far less"
+
+
 def test_a_slow_upload_has_all_the_time_of_the_call(
     hostile: Callable[..., Hostile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
