@@ -5,11 +5,16 @@ A death raises `Died`, which no code of the package catches: nothing more is don
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retake.bucket.memory import MemoryBucket
+from retake.media.thumbnail import thumbnail
+from retake.media.waveform import waveform_video
+from retake.music.steps import video
 from retake.runs.database import Database
 from retake.testing.vendors import Died
 from retake.vendors import download, http, telegram, youtube_account
@@ -76,3 +81,23 @@ def make_mortal(database: Database, fate: Fate, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(http, "_exchange_itself", http.exchange, raising=False)
     for module in (http, download, telegram, youtube_account):
         monkeypatch.setattr(module, "exchange", mortal_exchange)
+
+
+_thumbnail = cache(thumbnail)
+_videos: dict[tuple[bytes, bytes, str], bytes] = {}
+
+
+def make_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let videos and thumbnails of the same cover, track and words be made once by ffmpeg and Pillow: they would come
+    out the same each time, and nothing in between is a point at which a process dies."""
+
+    def made_once(cover: bytes, audio: Path, out: Path, *, colour: str, **limits: Any) -> None:
+        made_of = cover, audio.read_bytes(), colour
+        if made_of in _videos:
+            out.write_bytes(_videos[made_of])
+        else:
+            waveform_video(cover, audio, out, colour=colour, **limits)
+            _videos[made_of] = out.read_bytes()
+
+    monkeypatch.setattr(video, "waveform_video", made_once)
+    monkeypatch.setattr(video, "thumbnail", _thumbnail)

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from deaths import Fate, MortalBucket, make_mortal
+from deaths import Fate, MortalBucket, make_mortal, make_once
 from rig import FOLLOWING, Rig
 from sqlalchemy import insert, select
 
@@ -37,6 +37,7 @@ class MortalRig(Rig):
         self.fate = Fate()
         super().__init__(url, folder, bucket=MortalBucket(self.fate), step_max_retries=6)
         make_mortal(self.database.database, self.fate, monkeypatch)
+        make_once(monkeypatch)
         self.model = self.approve_until(self.create(), "review_pending")
         self.files = {name: self.bucket.read(f"music/{self.model.id}/{name}")[0] for name in FILES.values()}
 
