@@ -3,10 +3,15 @@
 world = STATES["upscale failed"]()
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from story_ticks import FOUR, ID, ORDERED, PICTURES, UPSCALED, Scripted, at
+
+from retake.bucket import Bucket
+from retake.bucket.failing import Crash, FailingBucket, Fault
 
 PAID = {"step": "content", "attempt": 1, "price_usd": 0.01, "outcome": "done"}
 IMAGINED = {"step": "imagine", "attempt": 1, "price_usd": 0.045, "outcome": "accepted", "task_id": "imagine-1"}
@@ -179,3 +184,27 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "failed for good": (DEAD_LETTERS_IT, DEAD_LETTERS_IT, DEAD_LETTERS_IT),
     "cancelled, not dead_lettered": (DEAD_LETTERS_IT, DEAD_LETTERS_IT, DEAD_LETTERS_IT),
 }
+
+
+def each_death(
+    made: Callable[[], Scripted], act: Callable[[Scripted, Bucket], object]
+) -> Iterator[tuple[str, Scripted]]:
+    """Yield the world after the operator's process died before or after each of its touches of the bucket.
+
+    Each death is died; of those that leave the same, as before and after a read, the first stands for all.
+    """
+    counted = FailingBucket((world := made()).bucket)
+    act(world, counted)
+    known: list[object] = []
+    for number, operation in enumerate(counted.operations, 1):
+        for after in (False, True):
+            world = made()
+            with suppress(Crash):
+                act(world, FailingBucket(world.bucket, Fault(Crash, number=number, after=after)))
+            world.bucket.store.end_leases()
+            objects = world.bucket.store.objects.items()
+            data = {key: re.sub(rb"trace-run-[\w-]+", b"", it.data) for key, it in objects}  # new in each world
+            left = data, world.clock.moment, dict(world.vendors.asked), [*world.runs]
+            if left not in known:
+                known.append(left)
+                yield f"{'after' if after else 'before'} {' '.join(operation)}", world

@@ -1,15 +1,11 @@
 """What an operator may do to a generation: every state of a pipeline against every command."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-
 import pytest
-from operator_states import ID, STATES, TABLE
+from operator_states import ID, STATES, TABLE, each_death
 from story_ticks import PUBLIC, Scripted
 from story_world import World
 
 from retake.bucket import Bucket
-from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import LeaseHeld
 from retake.operations.port import Refusal, Verb
 from retake.runs.bucket_ledger import BucketLedger
@@ -409,21 +405,6 @@ def test_a_flag_that_is_lowered_on_purpose_leaves_the_interruption_on_record() -
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-def each_death(name: str, act: Callable[[OperatorActions], object]) -> Iterator[tuple[str, Scripted]]:
-    """The world after the operator's process died before or after each of its touches of the bucket."""
-    world = STATES[name]()
-    counted = FailingBucket(world.bucket)
-    act(operator(world, counted))
-    for number, operation in enumerate(counted.operations, 1):
-        for after in (False, True):
-            world = STATES[name]()
-            dying = FailingBucket(world.bucket, Fault(Crash, number=number, after=after))
-            with suppress(Crash):
-                act(operator(world, dying))
-            world.bucket.store.end_leases()
-            yield f"{'after' if after else 'before'} {' '.join(operation)}", world
-
-
 SWEPT = {
     *("text next", "text held", "text failed", "pictures failed", "pictures refused for the key", "pictures unasked"),
     *("upscale exhausted", "poll of the video failed", "video held", "mock next", "all files there"),
@@ -436,7 +417,7 @@ def test_a_cancel_that_died_is_finished_by_the_next_tick_or_was_never_begun(name
     whole = STATES[name]()
     lost = operator(whole).planned(Verb.CANCEL, ID).lost
     files = {key.rpartition("/")[2] for key in whole.keys_of("666/")}
-    for where, world in each_death(name, lambda hands: hands.carry_out(Verb.CANCEL, ID, lost)):
+    for where, world in each_death(STATES[name], lambda *there: operator(*there).carry_out(Verb.CANCEL, ID, lost)):
         if world.generation_id == ID and not world.doc.cancelled:
             assert world.doc == whole.doc, where
             assert {key.rpartition("/")[2] for key in world.keys_of("666/")} == files, where
@@ -461,7 +442,7 @@ def test_a_cancel_that_died_is_finished_by_the_next_tick_or_was_never_begun(name
 def test_a_retry_or_skip_that_died_is_done_or_was_never_begun(name: str, verb: Verb) -> None:
     before, done = STATES[name](), STATES[name]()
     carried_out(done, verb)
-    for where, world in each_death(name, lambda hands: hands.carry_out(verb, ID, "")):
+    for where, world in each_death(STATES[name], lambda *there: operator(*there).carry_out(verb, ID, "")):
         assert world.doc in (before.doc, done.doc), where
         assert world.generation_id == ID, where
         if world.doc == before.doc:
@@ -472,7 +453,7 @@ def test_a_retry_or_skip_that_died_is_done_or_was_never_begun(name: str, verb: V
 
 
 def test_a_requeue_that_died_loses_nothing_and_can_be_asked_for_again() -> None:
-    for where, world in each_death("dead_lettered", lambda hands: hands.requeue(ID)):
+    for where, world in each_death(STATES["dead_lettered"], lambda *there: operator(*there).requeue(ID)):
         if world.generation_id != ID:
             operator(world).requeue(ID)
         assert world.doc.results is not None, where
@@ -481,7 +462,7 @@ def test_a_requeue_that_died_loses_nothing_and_can_be_asked_for_again() -> None:
 
 
 def test_a_drop_that_died_leaves_a_dead_letter_that_can_be_dropped() -> None:
-    for where, world in each_death("dead_lettered", lambda hands: hands.drop(ID)):
+    for where, world in each_death(STATES["dead_lettered"], lambda *there: operator(*there).drop(ID)):
         left = world.keys_of("dead_letters/")
         assert not left or f"dead_letters/{ID}/report.json" in left, where
         if left:

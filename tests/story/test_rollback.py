@@ -1,16 +1,14 @@
 """A rollback gives up what a step and later ones made, keeps it, and has the step taken again: in every state."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from operator_states import CALLS, ID, IMAGINED, PAID, STATES, VIDEO_TASK, state
+from operator_states import CALLS, ID, IMAGINED, PAID, STATES, VIDEO_TASK, each_death, state
 from story_ticks import PUBLIC, UPSCALED, Scripted
 from story_world import World
 from test_operator import operator, runs, to_its_end
 
-from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import LeaseHeld
 from retake.operations.events import REMARK, STEP_DONE
 from retake.operations.port import Refusal, Verb
@@ -154,19 +152,9 @@ def test_while_a_tick_is_at_work_nothing_is_done(name: str, step: str) -> None:
     lease.release()
 
 
-def each_death(name: str, step: str) -> Iterator[tuple[str, Scripted]]:
-    world = WORLDS[name]()
-    lost = operator(world).planned(Verb.ROLLBACK, ID, step).lost
-    counted = FailingBucket(world.bucket)
-    operator(world, counted).carry_out(Verb.ROLLBACK, ID, lost, step)
-    for number, operation in enumerate(counted.operations, 1):
-        for after in (False, True):
-            world = WORLDS[name]()
-            dying = FailingBucket(world.bucket, Fault(Crash, number=number, after=after))
-            with suppress(Crash):
-                operator(world, dying).carry_out(Verb.ROLLBACK, ID, lost, step)
-            world.bucket.store.end_leases()
-            yield f"{'after' if after else 'before'} {' '.join(operation)}", world
+def each_death_rolling_back(name: str, step: str) -> Iterator[tuple[str, Scripted]]:
+    lost = operator(WORLDS[name]()).planned(Verb.ROLLBACK, ID, step).lost
+    return each_death(WORLDS[name], lambda *there: operator(*there).carry_out(Verb.ROLLBACK, ID, lost, step))
 
 
 SWEPT = ("text failed", "upscale awaited", "video there", "video ordered", "mock after the video", "video failed")
@@ -176,7 +164,7 @@ SWEPT = ("text failed", "upscale awaited", "video there", "video ordered", "mock
 def test_one_that_died_is_finished_by_the_next_tick_or_was_never_begun(name: str, step: str) -> None:
     whole, done = WORLDS[name](), WORLDS[name]()
     rolled_back(done, step)
-    for where, world in each_death(name, step):
+    for where, world in each_death_rolling_back(name, step):
         if not world.doc.rolled_back:
             assert world.doc == whole.doc, where
             assert {key: world.bucket.read(key)[0] for key in world.keys_of("666/")} == {
@@ -198,7 +186,7 @@ def test_one_that_died_is_finished_by_the_next_tick_or_was_never_begun(name: str
 
 
 def test_a_dry_run_after_a_death_knows_of_the_files_that_are_given_up() -> None:
-    for where, world in each_death("video there", "runway"):
+    for where, world in each_death_rolling_back("video there", "runway"):
         if world.doc.rolled_back:
             assert "order the video" in world.manager().dry_run()[0], where
 
