@@ -64,7 +64,7 @@ class ComfyEvents:
                 connection.close()
 
 
-class _Connection(ClientConnection):
+class _EventConnection(ClientConnection):
     """The library's connection, which ends with an answer that opens no WebSocket."""
 
     def send_data(self) -> None:
@@ -106,7 +106,7 @@ def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | Non
             max_size=FRAME_LIMIT,
             max_queue=_QUEUE,
             logger=_quiet,
-            create_connection=_Connection,
+            create_connection=_EventConnection,
         ).__enter__()  # without it, newer versions of the library warn: it is ComfyEvents that closes the connection
 
     if has_proxy(url):
