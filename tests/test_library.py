@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from library_sessions import PAGE, ROOT, Shown, played, sessions, start, timeless
+from waiting import eventually
 
 from retake.bucket import ANY, open_bucket
 from retake.clock import SystemClock
@@ -37,12 +37,13 @@ def ended(program: str, *options: str, folder: Path) -> tuple[int, str]:
     return process.returncode, output
 
 
-def eventually(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.01)
+def await_while_it_runs(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    def look() -> bool:
+        found = holds()
+        assert found or process.poll() is None, process.communicate()
+        return found
+
+    eventually(look)
 
 
 # --- what newcomers see ---
@@ -112,7 +113,7 @@ def bills(url: str) -> list[str]:
 def killed(bucket: str, url: str, folder: Path, when: Callable[[], bool]) -> None:
     """Start the program, and kill it as soon as `when` holds. An operator, who saw it die, ends its lease on S3."""
     with start(["paid_call.py", "--bucket", bucket, "--vendor", url], folder, **KEYS) as process:
-        eventually(when, process)
+        await_while_it_runs(process, when)
         process.kill()
         assert process.wait(60) == -signal.SIGKILL
     if bucket.startswith("s3:"):
@@ -179,7 +180,7 @@ def test_a_vendor_that_is_not_there_has_billed_nothing(tmp_path: Path) -> None:
 
 def test_a_second_process_waits_its_turn(tmp_path: Path) -> None:
     with vendor("hang", tmp_path) as url, start(["paid_call.py", "--vendor", url], tmp_path) as first:
-        eventually(lambda: bills(url) == ["aurora"], first)
+        await_while_it_runs(first, lambda: bills(url) == ["aurora"])
         code, output = ended("paid_call.py", "--vendor", url, folder=tmp_path)
         assert (code, LeaseHeld.__name__ in output) == (75, True), output
         first.kill()
@@ -228,7 +229,7 @@ def test_a_worker_that_is_killed_again_and_again_makes_each_poster_once(between:
         with start(["sqlite_worker.py", "--step-s", "2", TITLES[0]], tmp_path) as process:
             said += said_until(process, f"aurora: {step} begins")
             if between:
-                eventually((tmp_path / f"demo/posters/aurora.{step}").exists, process)
+                await_while_it_runs(process, (tmp_path / f"demo/posters/aurora.{step}").exists)
             process.kill()
     code, output = ended("sqlite_worker.py", folder=tmp_path)
     assert code == 0, output

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from alert_world import START
 from delivery_world import DELIVERED, FAILED, REFUSED, TWO, DeliveryWorld, Service, cause, failing, send_once
+from waiting import eventually
 
 from retake.alerts.board import OPEN, RESOLVED
 from retake.alerts.delivery import is_sending
@@ -52,13 +52,6 @@ def hang() -> Iterator[Hang]:
     hang = Hang()
     yield hang
     hang.end()
-
-
-def eventually(happened: Callable[[], bool]) -> bool:
-    end = time.monotonic() + LONG_S
-    while not happened() and time.monotonic() < end:
-        time.sleep(0.005)
-    return happened()
 
 
 def logged(logs: CapturedLogs) -> str:

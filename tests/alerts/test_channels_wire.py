@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 
 import pytest
 from notices import FIELDS, LINK, MESSAGE, REPORT, channel
-from scripted_vendor import ScriptedVendor, cut, eventually, hang, says
+from scripted_vendor import ScriptedVendor, cut, hang, says
+from waiting import eventually
 
 from retake.alerts.channels import pagerduty, sms
 from retake.alerts.channels.sending import Sending, combined, length, send, shortened, without_secret

@@ -17,8 +17,9 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "cron"))
 
 from cron_buckets import CLOUDS, KINDS, BucketMachine, Clouds, bucket_machine, places_in_clouds
-from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, eventually, serving
+from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, serving
 from schemas import check_answer, named_in
+from waiting import eventually
 
 from retake.sandbox import RecordedCall
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import moto_writes  # noqa: F401  (its writes are conditional for everybody)
 import pytest
-from cron_machine import MANAGER, Machine, Run, Vendors, eventually
+from cron_machine import MANAGER, Machine, Run, Vendors
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from waiting import eventually
 
 from retake.bucket import ANY, LeaseTerms, NotFound, open_bucket
 from retake.bucket.s3.client import connect, parse_url

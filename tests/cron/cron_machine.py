@@ -17,7 +17,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from waiting import eventually
 
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock, stamp
@@ -347,15 +348,6 @@ def about(pid: int, what: str) -> bytes:
             return file.read()
     except OSError:
         return b""
-
-
-def eventually(look: Callable[[], Any], seconds: float = LONG_S / 2) -> Any:
-    """What `look` sees, once it is something. It is real processes that are waited for: there is no clock to move."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "waited for in vain"
-        time.sleep(0.01)
-    return found
 
 
 def manager_killed_at(machine: Machine, kind: str, *, script_too: bool) -> None:

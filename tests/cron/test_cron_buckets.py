@@ -23,8 +23,9 @@ from cron_buckets import (
     bucket_machine,
     places_in_clouds,
 )
-from cron_machine import LONG_S, MANAGER, PUBLIC, Vendors, eventually
+from cron_machine import LONG_S, MANAGER, PUBLIC, Vendors
 from PIL import Image
+from waiting import eventually
 
 from retake.media.video import check_video
 from retake.sandbox import RecordedCall

@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from cron_machine import ID, LONG_S, MANAGER, PUBLIC, Machine, about, eventually, manager_killed_at
+from cron_machine import ID, LONG_S, MANAGER, PUBLIC, Machine, about, manager_killed_at
+from waiting import eventually
 
 from retake.sandbox import RecordedCall
 

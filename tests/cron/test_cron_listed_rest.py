@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from cron_buckets import CLOUDS, BucketMachine, Clouds, bucket_machine, places_in_clouds
-from cron_machine import GEN, MIDJOURNEY, PUBLIC, Run, Vendors, eventually
+from cron_machine import GEN, MIDJOURNEY, PUBLIC, Run, Vendors
+from waiting import eventually
 
 from retake.bucket import ANY
 from retake.bucket.b2.price import by_class

@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from cron_machine import LONG_S, MANAGER, PUBLIC, Machine, eventually
+from cron_machine import LONG_S, MANAGER, PUBLIC, Machine
+from waiting import eventually
 
 PUBLISHER = """
 import json, os, sys, time

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from cron_machine import CHECKOUT, GEN, MANAGER, MIDJOURNEY, PUBLIC, Machine, Run, eventually
+from cron_machine import CHECKOUT, GEN, MANAGER, MIDJOURNEY, PUBLIC, Machine, Run
+from waiting import eventually
 
 from retake.bucket.directory import DirectoryBucket
 from retake.ticking.rest import LookFile, RememberedLook, look_file, version_of

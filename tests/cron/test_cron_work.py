@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from cron_machine import CHECKOUT, KEYS, Machine, eventually
+from cron_machine import CHECKOUT, KEYS, Machine
 
 sys.path += [folder for folder in [str(CHECKOUT / "tests" / "rabbit")] if folder not in sys.path]
 
 from rabbit_server import NoRabbit, RabbitServer, running
+from waiting import eventually
 
 from retake.rabbit.broker import Broker
 from retake.sandbox import RecordedCall

@@ -201,15 +201,6 @@ def pictured(answer: httpx.Response) -> bytes:
     return b64decode(answer.json()["image_data_base64"])
 
 
-def eventually(look: Callable[[], Any], seconds: float = 120) -> Any:
-    """Return what `look` returns, once it is something."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "waited for in vain"
-        time.sleep(0.02)
-    return found
-
-
 @contextmanager
 def timed() -> Iterator[None]:
     """What is inside ends within the bound of the contract."""

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from images_world import ALICE, CALM, PNG, WITHIN_S, ImagesWorld, eventually, pictured, timed
+from images_world import ALICE, CALM, PNG, WITHIN_S, ImagesWorld, pictured, timed
 from servers import RunningServer, wait_for_queue
 from together import at_once
+from waiting import eventually
 
 from retake.images import access, api_process, redis_calls
 from retake.images.api_process import FILE_S

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from images_world import JPEG, PNG, WEBP, ImagesWorld, eventually, pictured
+from images_world import JPEG, PNG, WEBP, ImagesWorld, pictured
 from together import at_once
+from waiting import eventually
 
 from retake.images.jobs import is_job_id
 from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from images_world import ALICE, PNG, eventually, pictured
+from images_world import ALICE, PNG, pictured
 from servers import RunningServer
+from waiting import eventually
 
 from retake.bucket import ANY, open_bucket
 from retake.clock import SystemClock

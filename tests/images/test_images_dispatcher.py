@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
-from images_world import ImagesWorld, eventually, pictured
+from images_world import ImagesWorld, pictured
 from redis import Redis
+from waiting import eventually
 
 from retake.clock import SystemClock
 from retake.errors import StorageError

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from images_world import CALM, JPEG, PNG, WEBP, ApiBucket, ImagesWorld, eventually
+from images_world import CALM, JPEG, PNG, WEBP, ApiBucket, ImagesWorld
+from waiting import eventually
 
 from retake.bucket import ANY
 from retake.errors import StorageError

@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 from servers import or_skipped
-from test_up_children import alive, eventually
+from test_up_children import alive
+from waiting import eventually
 
 from retake.images.settings import ImagesSettings, load_images_settings
 from retake.images.up.children import Child, ChildCommand

@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 from retake.images.up.children import LOG_BYTES, STEADY_S, Child, ChildCommand, NotReady, Supervisor
 
@@ -51,13 +52,6 @@ def shell(folder: Path, name: str, script: str, **more: object) -> ChildCommand:
 
 def seen(folder: Path) -> list[str]:
     return (folder / "seen").read_text().splitlines()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120  # a guard against hanging, however busy the machine
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 FOREVER = 'trap "echo $0 ends >>$FOLDER/seen; exit" TERM; touch "$FOLDER/$0.ready"; while :; do sleep 0.01; done'

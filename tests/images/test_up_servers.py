@@ -13,7 +13,8 @@ import psycopg
 import pytest
 import redis
 from servers import RunningServer, or_skipped, wait_for_queue
-from test_up_children import alive, eventually
+from test_up_children import alive
+from waiting import eventually
 
 from retake.errors import StateError
 from retake.images.up.folder import DataFolder

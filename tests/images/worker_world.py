@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Any
 from uuid import uuid4
 
+import waiting
 from PIL import Image
 
 from retake.bucket import ANY, Bucket
@@ -42,15 +43,14 @@ QUICK = ImageJobSettings(
 )
 
 
-def eventually(look: Callable[[], Any], seconds: float = LONG_S) -> Any:
-    """Return what `look` returns, once it is something; a server that is away is asked again."""
-    end = time.monotonic() + seconds
-    while True:
+def eventually(look: Callable[[], Any]) -> Any:
+    """Wait as `waiting.eventually` does; a server that is away is asked again."""
+
+    def patient() -> Any:
         with suppress(RedisAway, BrokerAway):
-            if found := look():
-                return found
-        assert time.monotonic() < end, "waited for in vain"
-        time.sleep(0.02)
+            return look()
+
+    return waiting.eventually(patient)
 
 
 def picture(colour: str = "red") -> bytes:

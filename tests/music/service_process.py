@@ -14,7 +14,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,12 +132,3 @@ class ServiceProcess:
 
     def log(self) -> str:
         return (self.folder / "service.log").read_text()
-
-
-def eventually(look: Callable[[], Any], seconds: float = LONG_S) -> Any:
-    """What `look` returns, once it is something."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "waited for in vain"
-        time.sleep(0.02)
-    return found

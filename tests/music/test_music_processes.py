@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from service_process import ServiceProcess, eventually
+from service_process import ServiceProcess
+from waiting import eventually
 
 from retake.sandbox import Pace, RecordedCall, Sandbox
 

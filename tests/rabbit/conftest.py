@@ -12,8 +12,9 @@ import pytest
 sys.path += [folder for folder in [str(Path(__file__).parent.parent / "alerts")] if folder not in sys.path]
 
 from notices import make_certificate
-from rabbit_place import Began, Place, Tls, eventually, raw
+from rabbit_place import Began, Place, Tls, raw
 from rabbit_server import NoRabbit, RabbitServer, running
+from waiting import eventually
 
 from retake.images.up.folder import free_port
 from retake.rabbit.broker import Broker

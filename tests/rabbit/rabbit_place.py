@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,14 +45,6 @@ class Tls(NamedTuple):
 
     port: int
     certificate: Path
-
-
-def eventually(wanted: Callable[[], Any], seconds: float = 120.0) -> None:
-    """Wait until `wanted` is true: what another thread, or the server, is about to do."""
-    end = time.monotonic() + seconds
-    while not wanted():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
 
 
 def raw(url: str, work: Callable[[AbstractChannel], Awaitable[Any]]) -> Any:

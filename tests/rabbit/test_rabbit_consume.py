@@ -1,8 +1,9 @@
 """One message at a time, from a queue that outlives whoever takes from it."""
 
 import pytest
-from rabbit_place import Began, Place, eventually, raw
+from rabbit_place import Began, Place, raw
 from rabbit_server import RabbitServer
+from waiting import eventually
 
 from retake.rabbit.broker import Broker, Consumer, Delivery
 from retake.rabbit.consumer import LARGEST

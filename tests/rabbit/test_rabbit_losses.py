@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import LoopbackServer
-from rabbit_place import Began, Place, Tls, eventually, logged
+from rabbit_place import Began, Place, Tls, logged
 from rabbit_server import RabbitServer
+from waiting import eventually
 
 from retake.exit_codes import ExitCode
 from retake.images.up.folder import free_port

@@ -3,8 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from rabbit_place import Began, Place, eventually, raw
+from rabbit_place import Began, Place, raw
 from rabbit_server import RabbitServer
+from waiting import eventually
 
 from retake.exit_codes import ExitCode
 from retake.rabbit.broker import Broker, BrokerAway, BrokerRefused

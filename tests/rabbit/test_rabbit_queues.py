@@ -1,8 +1,9 @@
 """What an operator sees of queues, and what is declared."""
 
 import pytest
-from rabbit_place import QUORUM, Began, Place, eventually
+from rabbit_place import QUORUM, Began, Place
 from rabbit_server import RabbitServer
+from waiting import eventually
 
 from retake.errors import StateError
 from retake.exit_codes import ExitCode

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import LoopbackServer
-from rabbit_place import Began, Place, eventually, logged
+from rabbit_place import Began, Place, logged
 from rabbit_server import RabbitServer
+from waiting import eventually
 
 from retake.rabbit.broker import Broker, BrokerAway
 

@@ -96,12 +96,6 @@ def _read(connection: socket.socket) -> Seen:
         return Seen(method, target, headers, stream.read(int(headers.get("content-length", 0))))
 
 
-def eventually(happened: Callable[[], bool]) -> bool:
-    """Whether `happened` after a while: for what another thread does after the client has gone."""
-    waiting = threading.Event()
-    return any(happened() or waiting.wait(0.01) for _ in range(int(LONG_S / 0.01)))
-
-
 def closed_port() -> str:
     """The URL of a port where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -12,8 +12,9 @@ from errors_doc import rows
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from scripted_vendor import LONG_S, Act, ScriptedVendor, closed_port, cut, eventually, hang, page, says
+from scripted_vendor import LONG_S, Act, ScriptedVendor, closed_port, cut, hang, page, says
 from test_errors_table import ACTS, timeout_for
+from waiting import eventually
 from websockets.sync.server import ServerConnection, serve
 
 from retake.clock import FakeClock

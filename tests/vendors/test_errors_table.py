@@ -16,11 +16,11 @@ from scripted_vendor import (
     cut,
     cut_midway,
     drip,
-    eventually,
     hang,
     page,
     says,
 )
+from waiting import eventually
 
 from retake.errors import TaskFailed, VendorError
 from retake.vendors.chat import OpenAIChat

@@ -13,7 +13,8 @@ import pytest
 from errors_doc import fault_of, rows
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_vendor import ScriptedVendor, closed_port, cut, drip, eventually, hang, page, says
+from scripted_vendor import ScriptedVendor, closed_port, cut, drip, hang, page, says
+from waiting import eventually
 
 from retake.errors import Code, PollFailed, SettingsError
 from retake.sandbox import Sandbox, music_endpoints

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from scripted_vendor import LONG_S, eventually
+from scripted_vendor import LONG_S
+from waiting import eventually
 
 from retake.clock import SystemClock, stamp
 from retake.errors import OutcomeUnknown, PollFailed, Refused, VendorError
