@@ -59,8 +59,8 @@ class MediaTools(Protocol):
 
 
 class RealVendors:
-    """The clients that the settings name, with the keys of the environment. Midjourney is polled on the connections
-    that `kept` returns, if it is given."""
+    """The clients that the settings name, with the keys of the environment. Tasks are polled on the connections that
+    `kept` returns, if it is given."""
 
     def __init__(self, settings: Settings, keys: Keys, kept: "Callable[[], KeptConnections] | None" = None) -> None:
         self._settings = settings
@@ -77,8 +77,7 @@ class RealVendors:
 
         timeout_s = self._settings.workflow.call_timeout_seconds
         key = self._key("midjourney")
-        kept = self._kept() if self._kept else None
-        return open_midjourney(self._settings.midjourney, key, timeout_s=timeout_s, kept=kept)
+        return open_midjourney(self._settings.midjourney, key, timeout_s=timeout_s, kept=self._kept_connections())
 
     def video_generator(self) -> VideoGenerator:
         from retake.vendors.runway import Runway
@@ -91,6 +90,7 @@ class RealVendors:
             ratio=video.runway_ratio,
             duration_s=video.runway_duration,
             timeout_s=self._settings.workflow.call_timeout_seconds,
+            kept=self._kept_connections(),
         )
         for adjustment in runway.adjusted:
             _log.warning("%s", adjustment)
@@ -111,6 +111,9 @@ class RealVendors:
         from retake.vendors.download import HttpDownloader
 
         return HttpDownloader(timeout_s=self._settings.workflow.call_timeout_seconds)
+
+    def _kept_connections(self) -> "KeptConnections | None":
+        return self._kept() if self._kept else None
 
     def _key(self, name: str) -> str:
         missing = missing_keys(self._keys, (name,))

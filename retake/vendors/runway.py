@@ -1,32 +1,26 @@
-"""Videos from Runway, through its official SDK with the SDK's own retries and redirects turned off.
+"""Videos from Runway. They are ordered through its official SDK (`retake.vendors.runway_orders`).
 
-Answers are read raw, because the SDK's models are lenient in the wrong direction: an unknown status or a missing field
-turns any task into a pending one (runwayml 5.24, `types/task_retrieve_response.py`).
+Free questions do not go through the SDK, which takes longer to load than all the rest of a tick, and whose models are
+lenient in the wrong direction: an unknown status or a missing field turns any task into a pending one (runwayml 5.24,
+`types/task_retrieve_response.py`).
 """
 
-from collections.abc import Callable
-from typing import Any
-
-import httpx
-import runwayml
+from typing import TYPE_CHECKING, Any
 
 from retake.errors import Code, Refused, TaskFailed, VendorError
 from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, Quota, TaskState
 from retake.vendors.answers import (
     NoReply,
-    Reply,
     Vendor,
     Words,
-    answered,
     as_dict,
     count,
     number,
     quote,
-    says_missing,
     submitted,
     unanswered,
 )
-from retake.vendors.http import JSON_LIMIT, bare, check_route, exchange, key_for_header
+from retake.vendors.http import JsonApi, bare, check_route, key_for_header
 from retake.vendors.runway_limits import (
     DATA_URI_LIMIT,
     MIN_POLL_SECONDS,
@@ -36,26 +30,37 @@ from retake.vendors.runway_limits import (
     fit_ratio,
 )
 
+if TYPE_CHECKING:
+    from retake.vendors.kept import KeptConnections
+
 NAME = "Runway"
 KEY_NAME = "RUNWAYML_API_SECRET"
 API_URL = "https://api.dev.runwayml.com"
-
-_OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
-"""Headers of the transport, in lower case, which is not passed on: each hop sets its own."""
+API_VERSION = "2024-11-06"
+"""What the header X-Runway-Version must say [docs.dev.runwayml.com/api-details/versions]; the SDK sends the same."""
 
 
 class Runway:
     """`retake.vendors.VideoGenerator` on Runway.
 
     `base_url` None means the vendor's. `ratio` ("1280:720") and `duration_s` are fitted to what `model` offers;
-    `adjusted` has a sentence for the log about each change. An answer may take `timeout_s` seconds.
+    `adjusted` has a sentence for the log about each change. An answer may take `timeout_s` seconds. Free questions are
+    asked on connections of `kept`, if it is given.
 
     Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
     be used.
     """
 
     def __init__(
-        self, base_url: str | None, key: str, *, model: str, ratio: str, duration_s: float, timeout_s: float
+        self,
+        base_url: str | None,
+        key: str,
+        *,
+        model: str,
+        ratio: str,
+        duration_s: float,
+        timeout_s: float,
+        kept: "KeptConnections | None" = None,
     ) -> None:
         self._url = base_url or API_URL
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key_for_header(NAME, KEY_NAME, key))
@@ -64,6 +69,9 @@ class Runway:
         self._duration, other_duration = fit_duration(model, duration_s)
         self._timeout_s = timeout_s
         check_route(self._url)
+        secret = self._vendor.secret
+        headers = {"Authorization": f"Bearer {secret}", "X-Runway-Version": API_VERSION, "Accept": "application/json"}
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, kept=kept)
         self.adjusted = tuple(
             f"{model} has no {setting} {asked}: {taken} is taken"
             for changed, setting, asked, taken in (
@@ -76,13 +84,15 @@ class Runway:
 
     def create(self, image: str, prompt: str) -> str:
         """See `VideoGenerator.create`."""
+        from retake.vendors.runway_orders import send_order
+
         text = fit_prompt(prompt)
         self._check(image, text)
         order: dict[str, Any] = {"model": self._model, "prompt_image": image, "ratio": self._ratio}
         order |= {"duration": self._duration} | ({"prompt_text": text} if text else {})
         what = f"make a {self._duration} s video with {self._model}"
         try:
-            reply = self._exchange(lambda client: client.image_to_video.with_raw_response.create(**order))
+            reply = send_order(self._url, self._vendor.secret, order, self._timeout_s)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=True) from None
         return submitted(self._vendor, what, reply, _task_id)
@@ -90,8 +100,7 @@ class Runway:
     def poll(self, task_id: str) -> TaskState:
         """See `VideoGenerator.poll`."""
         what = f"tell the state of task {task_id}"
-        reply = self._ask(what, lambda client: client.tasks.with_raw_response.retrieve(task_id))
-        task = answered(self._vendor, what, reply, _task)
+        task = self._api.look(what, self._place("tasks", task_id), {}, _task)
         status = task["status"].upper()
         if status in ("FAILED", "CANCELLED"):
             return TaskState(failure=self._failure(task_id, task))
@@ -100,30 +109,27 @@ class Runway:
     def usage(self) -> dict[str, int] | None:
         """See `VideoGenerator.usage`. Includes the balance: the day's count may not change when an old task leaves its
         rolling window as a new one is added."""
-        what = "tell its usage"
         try:
-            reply = self._ask(what, lambda client: client.organization.with_raw_response.retrieve())
-            return answered(self._vendor, what, reply, lambda body: _usage(body, self._model))
+            place = self._place("organization")
+            return self._api.look("tell its usage", place, {}, lambda body: _usage(body, self._model))
         except VendorError:
             return None
 
     def health(self) -> Health:
         """See `Healthy.health`. Says how many credits the organization has, and how many videos of the model it may
         still make today with all of its programs."""
-        what = "tell its organization"
-        reply = self._ask(what, lambda client: client.organization.with_raw_response.retrieve())
-        body = answered(
-            self._vendor, what, reply, lambda body: as_dict(body) if "creditBalance" in as_dict(body) else None
-        )
+        body = self._api.look("tell its organization", self._place("organization"), {}, _organization)
         return _health(body, self._model)
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""
-        what = "tell the state of a task that does not exist"
-        reply = self._ask(what, lambda client: client.tasks.with_raw_response.retrieve(NO_TASK))
-        if not says_missing(self._vendor, reply):
-            answered(self._vendor, what, reply, _task)
+        self._api.look_for("tell the state of a task that does not exist", self._place("tasks", NO_TASK), {}, _task)
         return NO_SUCH_TASK
+
+    def _place(self, *names: str) -> str:
+        from urllib.parse import quote as escaped
+
+        return "/".join([self._url.rstrip("/"), "v1", *(escaped(name, safe="") for name in names)])
 
     def _check(self, image: str, prompt: str) -> None:
         """Refuse what Runway would refuse, without a call. Raises Refused."""
@@ -137,35 +143,6 @@ class Runway:
                 "Make it smaller.",
             )
 
-    def _ask(self, what: str, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
-        """Return the answer to a free call of the SDK. Raises PollFailed."""
-        try:
-            return self._exchange(call)
-        except NoReply as trouble:
-            raise unanswered(self._vendor, what, trouble, paid=False) from None
-
-    def _exchange(self, call: Callable[[runwayml.RunwayML], Any]) -> Reply:
-        """Return the answer to one call of the SDK, however the SDK itself reads it. Raises NoReply."""
-        transport = _Transport(self._timeout_s)
-        try:
-            with self._client(transport) as client:
-                call(client)
-        except (runwayml.RunwayMLError, httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
-            if isinstance(error.__cause__, NoReply):
-                raise error.__cause__ from None
-            if transport.reply is None:  # a URL that the SDK cannot parse
-                raise NoReply(Code.CONFIGURATION, f"{bare(self._url)!r} is not a valid URL", sent=False) from None
-        assert transport.reply is not None, "the SDK gives its answers from the transport alone"
-        return transport.reply
-
-    def _client(self, transport: httpx.BaseTransport) -> runwayml.RunwayML:
-        return runwayml.RunwayML(
-            api_key=self._vendor.secret,
-            base_url=self._url,
-            max_retries=0,
-            http_client=httpx.Client(transport=transport, follow_redirects=False, trust_env=False),
-        )
-
     def _failure(self, task_id: str, task: dict[str, Any]) -> TaskFailed:
         reason = str(task.get("failure") or "")
         failure_code = str(task.get("failureCode") or "")
@@ -173,25 +150,6 @@ class Runway:
         reasons = quote(": ".join(filter(None, (failure_code, reason))), self._vendor.secret)
         advice = "Try it again." if code is Code.TASK_FAILED else "The same request will fail the same way: change it."
         return TaskFailed(code, f'{NAME} ended task {task_id} as {task["status"]}: "{reasons}". {advice}')
-
-
-class _Transport(httpx.BaseTransport):
-    """Sends the SDK's requests with `retake.vendors.http.exchange` and keeps the `reply`: httpx limits neither the time
-    nor the size of a whole answer."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self.reply: Reply | None = None
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Make one exchange. Raises NoReply, which the SDK wraps."""
-        headers = {name: value for name, value in request.headers.items() if name not in _OF_A_CONNECTION}
-        limits: Any = {"timeout_s": self._timeout_s, "limit": JSON_LIMIT}
-        self.reply = exchange(
-            None, request.method, str(request.url), headers=headers, data=request.read() or None, **limits
-        )
-        told = [(name, value) for name, value in self.reply.headers.items() if name.lower() not in _OF_A_CONNECTION]
-        return httpx.Response(self.reply.status, headers=told, content=self.reply.body)
 
 
 def own_words(body: object) -> Words | None:
@@ -235,6 +193,11 @@ def _task(body: object) -> dict[str, Any] | None:
         usable = isinstance(output, list) and bool(output) and all(isinstance(url, str) and url for url in output)
         return task if usable else None
     return task
+
+
+def _organization(body: object) -> dict[str, Any] | None:
+    organization = as_dict(body)
+    return organization if "creditBalance" in organization else None
 
 
 def _usage(body: object, model: str) -> dict[str, int] | None:

@@ -38,6 +38,13 @@ def test_a_paid_call_is_a_fork_too(patient: Machine) -> None:
     assert modules.count("requests") == 1
 
 
+def test_a_poll_of_a_video_does_without_the_sdk(machine: Machine) -> None:
+    machine.plant("poll")
+    modules = imported(machine)
+    assert len(machine.files("666")) == 3, "the video is there"
+    assert not {"runwayml", "httpx", "pydantic"} & set(modules)
+
+
 def test_with_ticks_until_all_is_done_each_script_is_a_python_of_its_own(patient: Machine, tmp_path: Path) -> None:
     """A process that lives long may be older than the files that its forks would load."""
     patient.plant("imagine")

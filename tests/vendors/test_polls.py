@@ -100,8 +100,9 @@ def test_a_failed_poll_names_its_code(vendor: ScriptedVendor) -> None:
 
 def test_neither_requests_nor_click_is_loaded_for_a_poll() -> None:
     code = (
-        "import sys, retake.story.script, retake.story.media, retake.vendors.piapi, retake.vendors.polls; "
-        "print({'requests', 'urllib3', 'click', 'httpx'} & set(sys.modules))"
+        "import sys, retake.story.script, retake.story.media, retake.vendors.polls; "
+        "import retake.vendors.piapi, retake.vendors.runway; "
+        "print({'requests', 'urllib3', 'click', 'httpx', 'runwayml', 'pydantic'} & set(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stdout.strip() == "set()", ended.stderr

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -30,6 +32,27 @@ def test_create_sends_what_the_vendor_documents(vendor: ScriptedVendor) -> None:
         "ratio": "1280:720",
         "duration": 10,
     }
+
+
+def test_questions_say_who_asks_as_the_sdk_does(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, {"id": "r-1"}), says(200, {"status": "PENDING"}), says(200, {"creditBalance": 1})]
+    runway = client(f"{vendor.url}/base/")
+    runway.create(IMAGE, "a cat walks")
+    runway.poll("r/1")
+    runway.health()
+    order, *questions = vendor.seen
+    assert [question.target for question in questions] == ["/base/v1/tasks/r%2F1", "/base/v1/organization"]
+    for question in questions:
+        for name in ("authorization", "x-runway-version", "accept"):
+            assert question.headers[name] == order.headers[name]
+
+
+def test_threads_that_order_at_once_do_not_import_the_sdk_against_each_other() -> None:
+    code = (
+        "import sys, retake.vendors.runway as r; assert 'runwayml' not in sys.modules; "
+        "import retake.vendors.runway_orders; assert 'runwayml.resources.image_to_video' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_limits_are_met_before_the_call(vendor: ScriptedVendor) -> None:

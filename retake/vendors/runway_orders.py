@@ -1,0 +1,63 @@
+"""Orders at Runway, through its official SDK with the SDK's own retries and redirects turned off. Answers are read raw.
+
+The SDK imports its resources at the first call. Threads that made their first calls at once would import them in
+different orders, and one of them could fail with importlib's _DeadlockError: they are imported here, under one lock.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import runwayml
+import runwayml.resources
+
+from retake.errors import Code
+from retake.vendors.answers import NoReply, Reply
+from retake.vendors.http import JSON_LIMIT, bare, exchange
+
+_OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
+"""Headers of the transport, in lower case, which is not passed on: each hop sets its own."""
+
+
+def send_order(url: str, secret: str, order: Mapping[str, Any], timeout_s: float) -> Reply:
+    """Order a video, and return the answer, however the SDK itself reads it. `order` has what the SDK's
+    `image_to_video.create` takes. Raises NoReply."""
+    transport = _Transport(timeout_s)
+    try:
+        with _client(url, secret, transport) as client:
+            client.image_to_video.with_raw_response.create(**order)
+    except (runwayml.RunwayMLError, httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+        if isinstance(error.__cause__, NoReply):
+            raise error.__cause__ from None
+        if transport.reply is None:  # a URL that the SDK cannot parse
+            raise NoReply(Code.CONFIGURATION, f"{bare(url)!r} is not a valid URL", sent=False) from None
+    assert transport.reply is not None, "the SDK gives its answers from the transport alone"
+    return transport.reply
+
+
+def _client(url: str, secret: str, transport: httpx.BaseTransport) -> runwayml.RunwayML:
+    return runwayml.RunwayML(
+        api_key=secret,
+        base_url=url,
+        max_retries=0,
+        http_client=httpx.Client(transport=transport, follow_redirects=False, trust_env=False),
+    )
+
+
+class _Transport(httpx.BaseTransport):
+    """Sends the SDK's requests with `retake.vendors.http.exchange` and keeps the `reply`: httpx limits neither the time
+    nor the size of a whole answer."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.reply: Reply | None = None
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Make one exchange. Raises NoReply, which the SDK wraps."""
+        headers = {name: value for name, value in request.headers.items() if name not in _OF_A_CONNECTION}
+        limits: Any = {"timeout_s": self._timeout_s, "limit": JSON_LIMIT}
+        self.reply = exchange(
+            None, request.method, str(request.url), headers=headers, data=request.read() or None, **limits
+        )
+        told = [(name, value) for name, value in self.reply.headers.items() if name.lower() not in _OF_A_CONNECTION]
+        return httpx.Response(self.reply.status, headers=told, content=self.reply.body)
