@@ -194,6 +194,15 @@ class Lease(Protocol):
         ...
 
 
+class RenewedLease(Lease, Protocol):
+    """What a lease is, besides, that a thread of this process renews."""
+
+    def without_thread(self) -> AbstractContextManager[None]:
+        """Renew nothing meanwhile, and have no thread if it can end at once, so that the process can be forked. Meant
+        for milliseconds."""
+        ...
+
+
 class Handover(NamedTuple):
     """What a subprocess needs to act under its parent's lease."""
 

@@ -4,7 +4,7 @@ Each script has a session of its own, so that it can be ended together with ever
 lease (on a directory, the lock's file descriptor), so that a killed manager's script is still alone in the pipeline
 while it ends. Its output goes, line by line, into the manager's log.
 
-A script is started by its command. Where `work_of` has a function for it and this process can be forked (`_can_fork`),
+A script is started by its command. Where `work_of` has a function for it and this process can be forked (`_may_fork`),
 it is a fork of the manager instead, which has most of what it needs loaded already: see
 docs/decisions/010-a-tick-forks-its-scripts.md. Both kinds are followed, asked to stop and ended alike.
 """
@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from retake.bucket import Lease
@@ -32,8 +32,11 @@ _LOOK_S = 0.2  # how often a signal to us is looked for
 _WAIT_S = 0.02  # how often the end of a script that is about to end is looked for
 _LINE = 64 * 1024  # bytes of a line that are worth keeping
 
-_NOT_FORKED = ("sqlite3", "psycopg", "b2sdk", "botocore")
-"""Libraries that keep connections, locks or pools in memory, which a fork must not share."""
+_NOT_FORKED = ("sqlalchemy", "psycopg")
+"""Libraries whose connections a fork would spoil for the manager: those of databases. What a bucket has open are
+sockets, which the fork closes (b2sdk loads sqlite3, and opens no database)."""
+
+_THREAD_ENDS_S = (0.0, 0.001, 0.004, 0.016)  # how long the kernel may list a thread that has ended
 
 
 Work = Callable[[list[str]], object]
@@ -93,11 +96,10 @@ class SubprocessScripts:
         handover = lease.handover()
         environ = {**self._environ, LEASE_VARIABLE: handover.text, "TMPDIR": scratch}
         start = ScriptStart(script, self._command_of(script), arguments, environ, handover.fds)
-        work = self._work_of(script)
         reading, writing = os.pipe()
         try:
             try:
-                process = _forked(start, work, writing) if work and _can_fork() else _spawned(start, writing)
+                process = _begun(start, self._work_of(script), writing, lease)
             finally:
                 os.close(writing)
             try:
@@ -196,6 +198,14 @@ def _scratch() -> Iterator[str]:
             rmtree(folder, ignore_errors=True)
 
 
+def _begun(start: ScriptStart, work: Work | None, output: int, lease: Lease) -> _ScriptProcess:
+    if work is None or not _may_fork():
+        return _spawned(start, output)
+    without_thread = getattr(lease, "without_thread", nullcontext)  # of a `RenewedLease`
+    with without_thread():
+        return _forked(start, work, output) if _is_alone() else _spawned(start, output)
+
+
 # --- a script that is started by its command ----------------------------------------------------------------------
 
 
@@ -240,17 +250,24 @@ class _Fork:
         return self.returncode
 
 
-def _can_fork() -> bool:
-    """Return whether a fork of this process is as good as a new one: on Linux, where no other thread runs, be it of
-    Python or of a library, nobody profiles or traces, and no database or bucket of the network is open."""
+def _may_fork() -> bool:
+    """Return whether a fork of this process is as good as a new one, if it `_is_alone`: on Linux, where nobody profiles
+    or traces, and no database is open."""
     if sys.platform != "linux":  # elsewhere libraries of the system may refuse to work in a fork
         return False
-    if sys.getprofile() or sys.gettrace() or any(it in sys.modules for it in _NOT_FORKED):
-        return False
-    try:
-        return len(os.listdir("/proc/self/task")) == 1
-    except OSError:
-        return False
+    return not (sys.getprofile() or sys.gettrace() or any(it in sys.modules for it in _NOT_FORKED))
+
+
+def _is_alone() -> bool:
+    """Return whether no other thread runs in this process, be it of Python or of a library."""
+    for pause in _THREAD_ENDS_S:
+        time.sleep(pause)
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+        except OSError:
+            return False
+    return False
 
 
 def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:

@@ -1,9 +1,12 @@
 """A busy tick is one Python: its script is a fork, and a poll loads no more than it needs."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from cron_machine import MANAGER, Machine
+import pytest
+from cron_buckets import CLOUDS, BucketMachine, bucket_machine, places_in_clouds
+from cron_machine import MANAGER, Machine, Vendors
 
 UNUSED = {"click", "email", "http.client", "httpx", "requests", "ssl", "urllib3", "subprocess", "PIL", "pydantic"}
 """What only other calls than polls need, or other ticks than busy ones."""
@@ -28,6 +31,25 @@ def test_a_poll_is_a_fork_that_loads_what_it_needs(patient: Machine) -> None:
     assert modules.count("retake.story.settings") == 1, "and loaded once"
     assert "h11" in modules
     assert not UNUSED & set(modules)
+
+
+@pytest.fixture(params=CLOUDS)
+def far(
+    request: pytest.FixtureRequest, tmp_path: Path, patient_vendors: Vendors, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BucketMachine]:
+    with (
+        places_in_clouds() as place,
+        bucket_machine(request.param, tmp_path, patient_vendors, place, monkeypatch) as machine,
+    ):
+        yield machine
+
+
+def test_a_script_is_a_fork_where_a_thread_renews_the_lease(far: BucketMachine) -> None:
+    far.plant("imagine")
+    modules = imported(far)
+    assert far.billed("imagine") == 1
+    assert modules.count("site") == 1
+    assert modules.count("retake.story.settings") == 1
 
 
 def test_a_paid_call_is_a_fork_too(patient: Machine) -> None:

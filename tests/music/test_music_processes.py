@@ -72,7 +72,7 @@ def test_killed_at_random_again_and_again_it_publishes_one_video(service: Servic
             service.start()
             died_in[state] += 1
             kills, end = kills + 1, time.monotonic() + random.uniform(0.1, 4)
-        time.sleep(0.02)
+        time.sleep(0.1)
     assert service.stop() == 0
     [video] = sandbox.youtube.videos()
     assert (video["thumbnails"] >= 1, video["title"][:11]) == (True, "Paper Boats")
@@ -104,7 +104,7 @@ def test_killed_while_a_vendor_answers_it_goes_on_from_there(
                     break
             except (OSError, HTTPException):  # it has just been killed
                 killed.wait(5)
-            time.sleep(0.02)
+            time.sleep(0.1)
     finally:
         service.end()
     assert killed.is_set()

@@ -160,7 +160,7 @@ def is_gone(pid: int) -> bool:
     "code",
     [
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-        "import sqlite3",
+        "import sqlalchemy",
         "sys.setprofile(lambda *_: None)",
         "sys.settrace(lambda *_: None)",
         "sys.platform = 'darwin'",
@@ -171,3 +171,30 @@ def test_what_a_fork_must_not_share_has_it_started_by_its_command(tmp_path: Path
     told, _ = run(tmp_path, f"{SELF}\n{code}")
     assert {it["who"] for it in told} == {"command", "result", "atexit"}
     assert of(told, "result")["ended"] == [0, False, False]
+
+
+RENEWED = """
+import contextlib
+
+class RenewedLease(Lease):
+    @contextlib.contextmanager
+    def without_thread(self):
+        stop.set()
+        thread.join(0.1)
+        yield
+        tell(who="renewed again", pid=os.getpid())
+
+Lease, stop = RenewedLease, threading.Event()
+thread = threading.Thread(target=%s, daemon=True)
+thread.start()
+"""
+
+
+def test_a_thread_that_renews_the_lease_is_stopped_meanwhile(tmp_path: Path) -> None:
+    told, _ = run(tmp_path, SELF + RENEWED % "stop.wait")
+    assert of(told, "script")["parent"] == of(told, "renewed again")["pid"], "once, and not in the fork"
+
+
+def test_one_that_does_not_stop_at_once_has_the_script_started_by_its_command(tmp_path: Path) -> None:
+    told, _ = run(tmp_path, SELF + RENEWED % "lambda: time.sleep(60)")
+    assert [it["who"] for it in told] == ["renewed again", "command", "result", "atexit"]

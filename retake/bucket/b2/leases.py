@@ -88,6 +88,11 @@ class _FencedLease:
     def handover(self) -> Handover:
         return self._lease.handover()
 
+    def without_thread(self) -> AbstractContextManager[None]:
+        inner = getattr(self._lease, "without_thread", nullcontext)  # of a `RenewedLease`
+        found: AbstractContextManager[None] = inner()
+        return found
+
     def release(self) -> None:
         self._ended(self.token)
         self._lease.release()

@@ -13,8 +13,8 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from retake.bucket import Handover, LeaseTerms
@@ -25,6 +25,8 @@ from retake.errors import LeaseLost, RetakeError, StorageError
 
 _log = logging.getLogger(__name__)
 
+
+_QUIET_S = 0.1  # how long a thread may take to end for `ClaimLease.without_thread`
 
 KillTimer = Callable[[float], None]
 """Called with the seconds until the process is to end, which replace what was set before; 0 means never."""
@@ -112,7 +114,10 @@ class ClaimLease:
         self._lost = ""
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # renews the lease until `_stop` is set, through `_renewing`
+        self._stop = threading.Event()
+        self._renewing: ClaimStore | None = None
+        self._connect: Callable[[], ClaimStore] = lambda: store
         self._kill_timer: KillTimer = no_kill_timer
 
     def left(self) -> float:
@@ -192,6 +197,7 @@ class ClaimLease:
             if self._over.is_set():
                 return
             self._over.set()
+            self._stop.set()
             self._kill_timer(0.0)
         if self._thread:
             self._thread.join(self._terms.ttl_s / 4)  # it may be waiting for the store
@@ -214,17 +220,38 @@ class ClaimLease:
 
     def keep(self, connect: Callable[[], ClaimStore]) -> None:
         """Renew the lease after each third of its term, in a daemon thread with a client of its own."""
-        self._thread = threading.Thread(target=self._keep_renewing, args=(connect,), name="lease", daemon=True)
+        self._connect = connect
+        self._start_renewing()
+
+    def _start_renewing(self) -> None:
+        self._stop = threading.Event()
+        arguments = (self._stop, self._thread)
+        self._thread = threading.Thread(target=self._keep_renewing, args=arguments, name="lease", daemon=True)
         self._thread.start()
 
-    def _keep_renewing(self, connect: Callable[[], ClaimStore]) -> None:
-        store: ClaimStore | None = None
-        pause = self._terms.ttl_s / 3
-        while not self._over.wait(pause):
+    @contextmanager
+    def without_thread(self) -> Iterator[None]:
+        """See `RenewedLease.without_thread`. A thread that waits for the store at the moment is left to end by itself;
+        the one that is started afterwards waits for it."""
+        renewed = self._thread is not None
+        if self._thread:
+            self._stop.set()
+            self._thread.join(_QUIET_S)
+        try:
+            yield
+        finally:
+            if renewed and not self._lost and not self._over.is_set():
+                self._start_renewing()
+
+    def _keep_renewing(self, stop: threading.Event, before: threading.Thread | None) -> None:
+        if before:
+            before.join()
+        pause = self._until_renewal()
+        while not stop.wait(pause):
             try:
-                store = store or connect()
-                self.renew(store)
-                pause = max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
+                self._renewing = self._renewing or self._connect()
+                self.renew(self._renewing)
+                pause = self._until_renewal()
             except LeaseLost as error:
                 _log.error("%s", error)
                 return
@@ -233,6 +260,9 @@ class ClaimLease:
                 pause = self._terms.ttl_s / 24
             if self.left() <= 0:
                 return
+
+    def _until_renewal(self) -> float:
+        return max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
 
 
 class JoinedLease:
