@@ -66,16 +66,22 @@ def needed(library: str) -> Iterator[str]:
             yield canonicalize_name(requirement.name)
 
 
+@cache
+def modules_of(file: Path) -> frozenset[str]:
+    """The modules that a file imports by their whole names."""
+    modules = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.add(node.module)
+    return frozenset(modules)
+
+
 def imported(files: Iterable[Path]) -> set[str]:
     """The libraries that `files` import: neither the standard library, nor the project, nor one another."""
     files = list(files)
-    modules = set()
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                modules |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                modules.add(node.module)
+    modules = {module for file in files for module in modules_of(file)}
     flat = [file for file in files if not file.is_relative_to(ROOT / "retake")]  # whose modules have no package's name
     ours = {file.stem for file in [*flat, *ROOT.glob("*.py")]} | {file.parent.name for file in flat}
     own = sys.stdlib_module_names | {"retake", "bench"} | ours

@@ -466,8 +466,7 @@ def test_a_thread_renews_it_with_a_client_of_its_own() -> None:
     lease.check()
     assert (made.is_set(), len(renewed) >= 4) == (True, True)
     lease.release()
-    lease._thread.join(60)
-    assert not lease._thread.is_alive()
+    assert lease._thread.stop(60)
 
 
 def test_the_kill_timer_is_set_at_each_renewal_and_cleared_at_the_end(world: World) -> None:

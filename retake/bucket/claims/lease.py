@@ -13,20 +13,19 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from retake.bucket import Handover, LeaseTerms
 from retake.bucket.claims.names import Stem, highest, last_end, parse
+from retake.bucket.claims.renewal import RenewalThread
 from retake.bucket.claims.store import Claims, ClaimStore
 from retake.clock import Clock, SystemClock
 from retake.errors import LeaseLost, RetakeError, StorageError
 
 _log = logging.getLogger(__name__)
 
-
-_QUIET_S = 0.1  # how long a thread may take to end for `ClaimLease.without_thread`
 
 KillTimer = Callable[[float], None]
 """Called with the seconds until the process is to end, which replace what was set before; 0 means never."""
@@ -114,10 +113,10 @@ class ClaimLease:
         self._lost = ""
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None  # renews the lease until `_stop` is set, through `_renewing`
-        self._stop = threading.Event()
-        self._renewing: ClaimStore | None = None
+        self._thread: RenewalThread | None = None
+        self.without_thread: Callable[[], AbstractContextManager[None]] = nullcontext  # see `RenewedLease`
         self._connect: Callable[[], ClaimStore] = lambda: store
+        self._renewing: ClaimStore | None = None  # the thread's own
         self._kill_timer: KillTimer = no_kill_timer
 
     def left(self) -> float:
@@ -197,12 +196,11 @@ class ClaimLease:
             if self._over.is_set():
                 return
             self._over.set()
-            self._stop.set()
             self._kill_timer(0.0)
         if self._thread:
-            self._thread.join(self._terms.ttl_s / 4)  # it may be waiting for the store
-        if self._end():
-            self._tidy()
+            self._thread.stop(self._terms.ttl_s / 4)
+        if self._end():  # what stays does no harm: the record of the end does too
+            self._store.withdraw_all([*self._ours, *self._lower])
 
     def _end(self) -> bool:
         """Record that the lease is over. Only then may our claims be deleted: the token must be remembered."""
@@ -215,54 +213,30 @@ class ClaimLease:
                 return True
         return False
 
-    def _tidy(self) -> None:
-        self._store.withdraw_all([*self._ours, *self._lower])  # what stays does no harm: the record of the end does too
-
     def keep(self, connect: Callable[[], ClaimStore]) -> None:
         """Renew the lease after each third of its term, in a daemon thread with a client of its own."""
         self._connect = connect
-        self._start_renewing()
+        self._thread = RenewalThread(self._due, self._renewed)
+        self.without_thread = self._thread.away
 
-    def _start_renewing(self) -> None:
-        self._stop = threading.Event()
-        arguments = (self._stop, self._thread)
-        self._thread = threading.Thread(target=self._keep_renewing, args=arguments, name="lease", daemon=True)
-        self._thread.start()
-
-    @contextmanager
-    def without_thread(self) -> Iterator[None]:
-        """See `RenewedLease.without_thread`. A thread that waits for the store at the moment is left to end by itself;
-        the one that is started afterwards waits for it."""
-        renewed = self._thread is not None
-        if self._thread:
-            self._stop.set()
-            self._thread.join(_QUIET_S)
-        try:
-            yield
-        finally:
-            if renewed and not self._lost and not self._over.is_set():
-                self._start_renewing()
-
-    def _keep_renewing(self, stop: threading.Event, before: threading.Thread | None) -> None:
-        if before:
-            before.join()
-        pause = self._until_renewal()
-        while not stop.wait(pause):
-            try:
-                self._renewing = self._renewing or self._connect()
-                self.renew(self._renewing)
-                pause = self._until_renewal()
-            except LeaseLost as error:
-                _log.error("%s", error)
-                return
-            except RetakeError as error:
-                _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
-                pause = self._terms.ttl_s / 24
-            if self.left() <= 0:
-                return
-
-    def _until_renewal(self) -> float:
+    def _due(self) -> float | None:
+        """Return the seconds until the next renewal; None if there will be none."""
+        if self._lost or self._over.is_set():
+            return None
         return max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
+
+    def _renewed(self) -> float | None:
+        """Renew the lease, and return the seconds until it is to be done again."""
+        try:
+            self._renewing = self._renewing or self._connect()
+            self.renew(self._renewing)
+            return self._due()
+        except LeaseLost as error:
+            _log.error("%s", error)
+            return None
+        except RetakeError as error:
+            _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
+            return self._terms.ttl_s / 24 if self.left() > 0 else None
 
 
 class JoinedLease:
