@@ -158,7 +158,7 @@ def test_output_is_bounded_and_the_last_of_it_kept(tmp_path: Path) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {paths!r}
 from test_up_children import *
 folder = Path({folder!r})
 supervisor = Supervisor(time.monotonic, time.sleep)
@@ -170,7 +170,7 @@ time.sleep(1000)
 
 
 def test_no_child_survives_sigkill_of_the_supervisor(tmp_path: Path) -> None:
-    script = PARENT.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    script = PARENT.format(paths=[str(it) for it in Path(__file__).parents[:2]], folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]

@@ -79,6 +79,7 @@ def test_it_says_where_it_listens_and_a_signal_ends_it(
     assert health(url) == {"ok": True}
     assert (folder / "music/audio/demo.wav").stat().st_size > 1000
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):  # a client that says nothing
+        assert health(url) == {"ok": True}, "the server has taken the connection before this one"
         began = time.monotonic()
         running.send_signal(number)
         out, log = running.communicate(timeout=60)
