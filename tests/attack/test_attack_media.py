@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -68,8 +69,13 @@ def webp(width: int, height: int) -> bytes:
     return bytes(data)
 
 
-TEXT = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(200 * 2**20), 9))
-PROFILE = chunk(b"iCCP", b"p\0\0" + zlib.compress(bytes(200 * 2**20), 9))
+@cache
+def zeros() -> bytes:
+    """200 MB of them, compressed a piece at a time: what made the bomb must not hide what unpacking it takes."""
+    packer = zlib.compressobj(9)
+    return b"".join([*(packer.compress(bytes(2**20)) for _ in range(200)), packer.flush()])
+
+
 BOMBS: dict[str, Callable[[], bytes]] = {
     "png of 100,000 by 100,000": lambda: png(100_000, 100_000, rows=0),
     "png a row above the limit": lambda: png(8000, MAX_PIXELS // 8000 + 1, rows=0),
@@ -79,8 +85,8 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "webp of 16,000 by 16,000": lambda: webp(16_000, 16_000),
 }
 HARMLESS = {
-    "png with 200 MB of comment": lambda: png(64, 36, TEXT),
-    "png with 200 MB of profile": lambda: png(64, 36, PROFILE),
+    "png with 200 MB of comment": lambda: png(64, 36, chunk(b"zTXt", b"Comment\0\0" + zeros())),
+    "png with 200 MB of profile": lambda: png(64, 36, chunk(b"iCCP", b"p\0\0" + zeros())),
 }
 PROGRAM = """
 import resource, sys
