@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from test_bucket_claims import TERMS, World
 
 from retake.bucket.claims.renewal import RenewalThread
 
@@ -75,3 +76,15 @@ def test_none_ends_it() -> None:
     again = RenewalThread(lambda: None, lambda: calls.append(2))
     again._thread.join(LONG_S)
     assert calls == [1]
+
+
+def test_a_lease_that_has_run_out_meanwhile_is_not_claimed_again() -> None:
+    world = World()
+    lease = world.take()
+    lease.keep(lambda: world.store)
+    world.let_pass(TERMS.ttl_s)
+    world.store.asked.clear()
+    with lease.without_thread():
+        pass
+    lease._thread._thread.join(LONG_S)
+    assert world.store.asked == []

@@ -221,7 +221,7 @@ class ClaimLease:
 
     def _due(self) -> float | None:
         """Return the seconds until the next renewal; None if there will be none."""
-        if self._lost or self._over.is_set():
+        if self._lost or self._over.is_set() or not self._counts():
             return None
         return max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
 
