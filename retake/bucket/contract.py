@@ -17,7 +17,7 @@ A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from enum import Enum
 from typing import BinaryIO, NamedTuple, Protocol, TypeGuard, runtime_checkable
@@ -194,13 +194,19 @@ class Lease(Protocol):
         ...
 
 
-class RenewedLease(Lease, Protocol):
-    """What a lease is, besides, that a thread of this process renews."""
+@runtime_checkable
+class RenewedLease(Protocol):
+    """What a lease offers besides the contract that a thread of this process renews."""
 
     def without_thread(self) -> AbstractContextManager[None]:
         """Renew nothing meanwhile, and have no thread if it can end at once, so that the process can be forked. Meant
         for milliseconds."""
         ...
+
+
+def without_thread(lease: Lease) -> AbstractContextManager[None]:
+    """Have no thread renew the lease meanwhile (see `RenewedLease`)."""
+    return lease.without_thread() if isinstance(lease, RenewedLease) else nullcontext()
 
 
 class Handover(NamedTuple):

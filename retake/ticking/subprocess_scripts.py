@@ -18,10 +18,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from retake.bucket import Lease
+from retake.bucket.contract import without_thread
 from retake.exit_codes import ExitCode
 from retake.logs import relay
 from retake.ticking.process import LEASE_VARIABLE
@@ -201,8 +202,7 @@ def _scratch() -> Iterator[str]:
 def _begun(start: ScriptStart, work: Work | None, output: int, lease: Lease) -> _ScriptProcess:
     if work is None or not _may_fork():
         return _spawned(start, output)
-    without_thread = getattr(lease, "without_thread", nullcontext)  # of a `RenewedLease`
-    with without_thread():
+    with without_thread(lease):
         return _forked(start, work, output) if _is_alone() else _spawned(start, output)
 
 

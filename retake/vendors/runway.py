@@ -127,9 +127,9 @@ class Runway:
         return NO_SUCH_TASK
 
     def _place(self, *names: str) -> str:
-        from urllib.parse import quote as escaped
+        from urllib.parse import quote as quote_path
 
-        return "/".join([self._url.rstrip("/"), "v1", *(escaped(name, safe="") for name in names)])
+        return "/".join([self._url.rstrip("/"), "v1", *(quote_path(name, safe="") for name in names)])
 
     def _check(self, image: str, prompt: str) -> None:
         """Refuse what Runway would refuse, without a call. Raises Refused."""

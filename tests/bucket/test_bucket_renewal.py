@@ -6,31 +6,51 @@ from collections.abc import Iterator
 import pytest
 from test_bucket_claims import TERMS, World
 
+from retake.bucket.claims import ClaimStore
 from retake.bucket.claims.renewal import RenewalThread
+from retake.errors import LeaseLost, StorageError
 
 LONG_S = 60.0
 
 
-class Renewals:
-    """Renews without a pause; a renewal lasts until `answer` is set."""
+class Term:
+    """A `Renewable`, due after `pause` seconds each time. A renewal lasts until `answer` is set, and ends as the next
+    of `ends` says."""
 
-    def __init__(self) -> None:
-        self.asked, self.answer, self.at_once, self.most = threading.Semaphore(0), threading.Event(), 0, 0
+    def __init__(self, pause: float | None, *ends: Exception) -> None:
+        self.pause, self.ends = pause, list(ends)
+        self.asked, self.answer = threading.Semaphore(0), threading.Event()
+        self.at_once = self.most = self.renewals = 0
 
-    def __call__(self) -> float:
+    def due(self) -> float | None:
+        return self.pause
+
+    def left(self) -> float:
+        return 1.0
+
+    def renew(self, store: ClaimStore) -> None:
         self.at_once += 1
         self.most = max(self.most, self.at_once)
+        self.renewals += 1
         self.asked.release()
-        self.answer.wait(LONG_S)
+        assert self.answer.wait(LONG_S)
         self.at_once -= 1
-        return 0.001
+        if self.ends:
+            raise self.ends.pop(0)
 
 
 @pytest.fixture
-def renewals() -> Iterator[Renewals]:
-    renewals = Renewals()
-    yield renewals
-    renewals.answer.set()
+def busy() -> Iterator[Term]:
+    """It is always due, and the store has not answered yet."""
+    term = Term(0.001)
+    yield term
+    term.pause = None
+    term.answer.set()
+
+
+def started(term: Term) -> RenewalThread:
+    store = World().store
+    return RenewalThread(term, lambda: store, retry_s=0.001)
 
 
 def living() -> int:
@@ -38,9 +58,8 @@ def living() -> int:
 
 
 def test_it_is_gone_during_the_block_and_goes_on_afterwards() -> None:
-    renewals = Renewals()
     before = living()
-    thread = RenewalThread(lambda: LONG_S, renewals)
+    thread = started(Term(LONG_S))
     with thread.away():
         assert living() == before
     assert living() == before + 1
@@ -48,34 +67,37 @@ def test_it_is_gone_during_the_block_and_goes_on_afterwards() -> None:
     assert living() == before
 
 
-def test_one_that_waits_for_the_store_ends_by_itself_and_the_next_waits_for_it(renewals: Renewals) -> None:
-    thread = RenewalThread(lambda: 0.0, renewals)
-    renewals.asked.acquire(timeout=LONG_S)
+def test_one_that_waits_for_the_store_ends_by_itself_and_the_next_waits_for_it(busy: Term) -> None:
+    thread = started(busy)
+    assert busy.asked.acquire(timeout=LONG_S)
     with thread.away():
-        assert not renewals.asked.acquire(blocking=False)
-    assert not renewals.asked.acquire(timeout=0.05), "two at once"
-    renewals.answer.set()
-    assert renewals.asked.acquire(timeout=LONG_S), "the next one has begun"
+        assert not busy.asked.acquire(blocking=False)
+    assert not busy.asked.acquire(timeout=0.05), "two at once"
+    busy.answer.set()
+    assert busy.asked.acquire(timeout=LONG_S), "the next one has begun"
     assert thread.stop(LONG_S)
-    assert renewals.most == 1
+    assert busy.most == 1
 
 
-def test_what_was_stopped_stays_so(renewals: Renewals) -> None:
-    thread = RenewalThread(lambda: LONG_S, renewals)
-    thread.stop(LONG_S)
+def test_one_that_was_stopped_stays_so() -> None:
+    thread = started(Term(LONG_S))
+    assert thread.stop(LONG_S)
     with thread.away():
         pass
-    assert thread.stop(0.0)
+    assert thread.join(0.0)
 
 
-def test_none_ends_it() -> None:
-    calls: list[int] = []
-    thread = RenewalThread(lambda: 0.0, lambda: calls.append(1))
-    thread._thread.join(LONG_S)
-    assert calls == [1]
-    again = RenewalThread(lambda: None, lambda: calls.append(2))
-    again._thread.join(LONG_S)
-    assert calls == [1]
+def test_a_renewal_that_failed_is_tried_again_until_the_lease_is_lost() -> None:
+    term = Term(0.001, StorageError("no answer"), StorageError("no answer"), LeaseLost("somebody took over"))
+    term.answer.set()
+    assert started(term).join(LONG_S)
+    assert term.renewals == 3
+
+
+def test_a_lease_that_is_not_due_any_more_is_not_renewed() -> None:
+    term = Term(None)
+    assert started(term).join(LONG_S)
+    assert term.renewals == 0
 
 
 def test_a_lease_that_has_run_out_meanwhile_is_not_claimed_again() -> None:
@@ -86,5 +108,5 @@ def test_a_lease_that_has_run_out_meanwhile_is_not_claimed_again() -> None:
     world.store.asked.clear()
     with lease.without_thread():
         pass
-    lease._thread._thread.join(LONG_S)
+    assert lease._thread.join(LONG_S)
     assert world.store.asked == []

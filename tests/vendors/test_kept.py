@@ -10,6 +10,8 @@ import pytest
 from loopback import LoopbackServer
 
 from retake.errors import Code
+from retake.story.clients import RealVendors
+from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.vendors.answers import NoReply, Reply
 from retake.vendors.kept import KeptConnections
 
@@ -60,6 +62,17 @@ def test_many_questions_go_by_one_connection(kept: KeptConnections) -> None:
         assert kept.reaches(vendor.url)
         assert {ask(kept, vendor).body for _ in range(20)} == {b'{"ok":true}'}
         assert (vendor.connections, vendor.questions) == (1, 20)
+
+
+def test_the_polls_of_all_channels_go_by_one_connection(kept: KeptConnections) -> None:
+    body = b'{"task_id": "t", "status": "PENDING"}'
+    with closing(Vendor(answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)))) as vendor:
+        settings = sandboxed(Settings(), vendor.url)
+        for _ in range(3):
+            vendors = RealVendors(settings, SANDBOX_KEYS, lambda: kept)
+            assert vendors.midjourney().fetch("t").running
+            assert vendors.video_generator().poll("t").running
+        assert (vendor.connections, vendor.questions) == (1, 6)
 
 
 def test_a_question_on_a_connection_that_was_closed_is_asked_again(kept: KeptConnections) -> None:

@@ -15,6 +15,7 @@ from retake.bucket.b2.marks import State, Version
 from retake.bucket.claims.lease import KillTimer, LeaseClock
 from retake.bucket.claims.leases import ClaimLeases
 from retake.bucket.claims.store import Claims, FarClaims, Stamped
+from retake.bucket.contract import without_thread
 from retake.bucket.scanning import DRAFT, Remnant
 from retake.errors import LeaseLost
 
@@ -89,9 +90,7 @@ class _FencedLease:
         return self._lease.handover()
 
     def without_thread(self) -> AbstractContextManager[None]:
-        inner = getattr(self._lease, "without_thread", nullcontext)  # of a `RenewedLease`
-        found: AbstractContextManager[None] = inner()
-        return found
+        return without_thread(self._lease)
 
     def release(self) -> None:
         self._ended(self.token)

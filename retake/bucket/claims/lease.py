@@ -22,7 +22,7 @@ from retake.bucket.claims.names import Stem, highest, last_end, parse
 from retake.bucket.claims.renewal import RenewalThread
 from retake.bucket.claims.store import Claims, ClaimStore
 from retake.clock import Clock, SystemClock
-from retake.errors import LeaseLost, RetakeError, StorageError
+from retake.errors import LeaseLost, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -114,9 +114,6 @@ class ClaimLease:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: RenewalThread | None = None
-        self.without_thread: Callable[[], AbstractContextManager[None]] = nullcontext  # see `RenewedLease`
-        self._connect: Callable[[], ClaimStore] = lambda: store
-        self._renewing: ClaimStore | None = None  # the thread's own
         self._kill_timer: KillTimer = no_kill_timer
 
     def left(self) -> float:
@@ -215,28 +212,17 @@ class ClaimLease:
 
     def keep(self, connect: Callable[[], ClaimStore]) -> None:
         """Renew the lease after each third of its term, in a daemon thread with a client of its own."""
-        self._connect = connect
-        self._thread = RenewalThread(self._due, self._renewed)
-        self.without_thread = self._thread.away
+        self._thread = RenewalThread(self, connect, retry_s=self._terms.ttl_s / 24)
 
-    def _due(self) -> float | None:
-        """Return the seconds until the next renewal; None if there will be none."""
-        if self._lost or self._over.is_set() or not self._counts():
+    def due(self) -> float | None:
+        """See `Renewable.due`."""
+        if self._lost or self._over.is_set() or self.left() <= 0:
             return None
         return max(0.0, self._terms.ttl_s / 3 - self._clock.at_most(self._sent))
 
-    def _renewed(self) -> float | None:
-        """Renew the lease, and return the seconds until it is to be done again."""
-        try:
-            self._renewing = self._renewing or self._connect()
-            self.renew(self._renewing)
-            return self._due()
-        except LeaseLost as error:
-            _log.error("%s", error)
-            return None
-        except RetakeError as error:
-            _log.warning("the lease is not renewed yet (%.0f s left): %s", self.left(), error)
-            return self._terms.ttl_s / 24 if self.left() > 0 else None
+    def without_thread(self) -> AbstractContextManager[None]:
+        """See `RenewedLease.without_thread`."""
+        return self._thread.away() if self._thread else nullcontext()
 
 
 class JoinedLease:

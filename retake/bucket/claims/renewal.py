@@ -1,20 +1,44 @@
 """The thread that renews a lease."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+from retake.bucket.claims.store import ClaimStore
+from retake.errors import LeaseLost, RetakeError
+
+_log = logging.getLogger(__name__)
 
 _ENDS_S = 0.1  # how long it may take to end for `RenewalThread.away`
 
 
-class RenewalThread:
-    """A daemon thread that calls `renew` when it is due, until it is stopped.
+class Renewable(Protocol):
+    """A lease that is held for a term at a time."""
 
-    `due` returns the seconds until the first call, `renew` those until the next one; None ends the thread.
+    def due(self) -> float | None:
+        """Return the seconds until the next renewal; None if there will be none."""
+        ...
+
+    def left(self) -> float:
+        """Return the seconds until the deadline."""
+        ...
+
+    def renew(self, store: ClaimStore) -> None:
+        """Hold the lease for another term. Raises LeaseLost; StorageError if it can be tried again."""
+        ...
+
+
+class RenewalThread:
+    """A daemon thread that renews `lease` whenever it is due, through a client of its own, which `connect` opens.
+
+    A renewal that failed is tried again after `retry_s` seconds.
     """
 
-    def __init__(self, due: Callable[[], float | None], renew: Callable[[], float | None]) -> None:
-        self._due, self._renew = due, renew
+    def __init__(self, lease: Renewable, connect: Callable[[], ClaimStore], *, retry_s: float) -> None:
+        self._lease, self._connect, self._retry_s = lease, connect, retry_s
+        self._store: ClaimStore | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._start()
@@ -23,9 +47,13 @@ class RenewalThread:
         """End the thread, and wait for that so long at most: it may be waiting for the store. Return whether it has
         ended."""
         self._stop.set()
-        if self._thread:
-            self._thread.join(seconds)
-        return not (self._thread and self._thread.is_alive())
+        return self.join(seconds)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread's end, so long at most. Return whether it has ended."""
+        assert self._thread is not None, "it was started when it was made"
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -47,6 +75,20 @@ class RenewalThread:
     def _run(self, stop: threading.Event, before: threading.Thread | None) -> None:
         if before:
             before.join()
-        pause = self._due()
+        pause = self._lease.due()
         while pause is not None and not stop.wait(pause):
-            pause = self._renew()
+            pause = self._renewed()
+
+    def _renewed(self) -> float | None:
+        """Renew the lease; return the seconds until that is to be done again, or None."""
+        try:
+            self._store = self._store or self._connect()
+            self._lease.renew(self._store)
+            return self._lease.due()
+        except LeaseLost as error:
+            _log.error("%s", error)
+            return None
+        except RetakeError as error:
+            left = self._lease.left()
+            _log.warning("the lease is not renewed yet (%.0f s left): %s", left, error)
+            return self._retry_s if left > 0 else None
