@@ -90,7 +90,7 @@ def changes(machine: BucketMachine) -> dict[str, Callable[[], None]]:
         "a file in 555": partial(machine.put, "555/note.txt", {}),
         "a file in 666": partial(machine.put, "666/note.txt", {}),
         "a file gone": partial(machine.store.delete, "666/extra.txt"),
-        "a key": partial(machine.env.__setitem__, "OPENAI_API_KEY", "another"),
+        "a key": partial(machine.env.update, OPENAI_API_KEY="another"),
         "alerts": partial(machine.put, "alerts/state.json", {"channels": {}}),
         "the mode": partial(machine.put, "alerts/state.json", by_hand),
     }
