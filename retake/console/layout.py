@@ -15,7 +15,7 @@ BRIEF = 60
 
 _LEAST = 14  # columns that a cell of words is folded to at most, unless it is shorter
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")
-_GLUE = "\ue000"  # stands for a space at which nothing is folded
+_GLUE = "\N{NO-BREAK SPACE}"  # stands for a space at which nothing is folded; a text may have some of its own
 
 
 def fold(text: str, width: int) -> list[str]:

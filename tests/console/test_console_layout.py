@@ -4,7 +4,7 @@ import re
 from io import StringIO
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from reading_world import ask, shown
 from test_console_runs import eventful
@@ -54,6 +54,8 @@ def test_no_time_is_broken_and_no_line_is_too_wide(width: int, monkeypatch: pyte
 
 
 @given(st.text(), st.integers(1, 60))
+@example("\ue000", 1)  # was taken for a space of a time, and lost
+@example("a\N{NO-BREAK SPACE}b 12:00:00", 1)
 def test_folding_loses_nothing_and_keeps_to_the_width(text: str, width: int) -> None:
     words = " ".join(text.split())
     lines = fold(words, width)
