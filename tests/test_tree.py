@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -129,24 +131,79 @@ def committed(folder: Path = ROOT) -> Iterator[Path]:
             yield path
 
 
-def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """The modules of the project that `path` imports, and when: «load», «call» (in a function), «types» (never)."""
+class Function(NamedTuple):
+    """A function or method. `self` is no parameter."""
 
-    def walk(node: ast.AST, when: str) -> Iterator[tuple[str, str]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Import):
-                yield from ((alias.name, when) for alias in child.names)
-            elif isinstance(child, ast.ImportFrom):
-                yield from ((f"{child.module}.{alias.name}", when) for alias in child.names)
-            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from walk(child, "call")
-            elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-                yield from walk(child, "types")
-            else:
-                yield from walk(child, when)
+    name: str
+    line: int
+    lines: int
+    parameters: int
+    positional: int  # of the parameters: those that can be given by position
 
+
+class Class(NamedTuple):
+    name: str
+    methods: int
+    constructors: list[Function]  # those of classes within it too
+
+
+class Module(NamedTuple):
+    """What these tests look at in a file of Python."""
+
+    has_docstring: bool
+    imports: list[tuple[str, str]]  # see `imports`
+    classes: list[Class]
+    functions: list[Function]
+
+
+@cache
+def module(path: Path) -> Module:
+    """Read a file, once in each test process: parsing the package takes seconds. The tree itself is not kept, it takes
+    far more memory than the text."""
     tree = ast.parse(path.read_text("utf-8"))
-    return ((module, when) for module, when in walk(tree, "load") if module.startswith("retake."))
+    found = [it for it in ast.walk(tree) if isinstance(it, ast.ClassDef)]
+    return Module(
+        ast.get_docstring(tree) is not None,
+        [(name, when) for name, when in _imports(tree, "load") if name.startswith("retake.")],
+        [Class(it.name, sum(map(_is_function, it.body)), _functions(it, "__init__")) for it in found],
+        _functions(tree),
+    )
+
+
+def _imports(node: ast.AST, when: str) -> Iterator[tuple[str, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, when) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from ((f"{child.module}.{alias.name}", when) for alias in child.names)
+        elif _is_function(child):
+            yield from _imports(child, "call")
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from _imports(child, "types")
+        else:
+            yield from _imports(child, when)
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _functions(node: ast.AST, name: str | None = None) -> list[Function]:
+    """Those within `node` (of that name)."""
+    found = (it for it in ast.walk(node) if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [_function(it) for it in found if name in (None, it.name)]
+
+
+def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
+    given = node.args
+    positional = len([it for it in (*given.posonlyargs, *given.args) if it.arg not in ("self", "cls")])
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    return Function(node.name, node.lineno, lines, positional + len(given.kwonlyargs), positional)
+
+
+def imports(path: Path) -> list[tuple[str, str]]:
+    """The modules of the project that `path` imports, and when: «load», «call» (in a function), «types» (never)."""
+    return module(path).imports
 
 
 def room(dotted: str) -> str:
@@ -160,7 +217,7 @@ def named(path: Path) -> str:
 
 @pytest.mark.parametrize("path", [*PACKAGE, *DOORS], ids=named)
 def test_a_module_says_at_its_top_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert module(path).has_docstring
 
 
 def test_no_file_is_longer_than_a_person_reads_in_one_sitting() -> None:
@@ -169,13 +226,13 @@ def test_no_file_is_longer_than_a_person_reads_in_one_sitting() -> None:
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
-    functions = [
-        (f"{named(path)}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
+    found = {
+        f"{named(path)}:{it.line} {it.name}": it.lines
         for path in [*PACKAGE, *DOORS]
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    assert {name: length for name, length in functions if length > 50} == {}
+        for it in module(path).functions
+        if it.lines > 50
+    }
+    assert found == {}
 
 
 def test_each_file_is_named_for_a_noun_of_the_field() -> None:
@@ -187,10 +244,10 @@ def test_each_file_is_named_for_a_noun_of_the_field() -> None:
 def test_imports_point_down_only(path: Path) -> None:
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts == ("retake", "__main__"):  # a door too
-        assert {(room(module), when) for module, when in imports(path)} == {("console", "call"), ("story", "call")}
+        assert {(room(name), when) for name, when in imports(path)} == {("console", "call"), ("story", "call")}
         return
     allowed = GROUND | ({parts[1]} | BELOW[parts[1]] if len(parts) > 2 else set())
-    assert {module for module, _ in imports(path) if room(module) not in allowed} == set()
+    assert {name for name, _ in imports(path) if room(name) not in allowed} == set()
 
 
 def test_the_story_reaches_the_sandbox_from_one_place_and_only_when_asked() -> None:
@@ -198,8 +255,8 @@ def test_the_story_reaches_the_sandbox_from_one_place_and_only_when_asked() -> N
         (path.name, when)
         for path in PACKAGE
         if path.parent.name == "story"
-        for module, when in imports(path)
-        if room(module) == "sandbox" and when != "types"
+        for name, when in imports(path)
+        if room(name) == "sandbox" and when != "types"
     }
     assert users == {("command.py", "call")}
 
@@ -207,7 +264,7 @@ def test_the_story_reaches_the_sandbox_from_one_place_and_only_when_asked() -> N
 @pytest.mark.parametrize("path", DOORS, ids=named)
 def test_a_door_opens_into_one_room(path: Path) -> None:
     wanted = "music" if path.stem == "music_service" else "story"
-    assert {room(module) for module, _ in imports(path)} - GROUND == {wanted}
+    assert {room(name) for name, _ in imports(path)} - GROUND == {wanted}
 
 
 def test_each_file_of_the_tests_has_a_name_of_its_own() -> None:
@@ -239,17 +296,17 @@ def test_operations_know_no_pipeline() -> None:
     """Whoever shows pipelines and takes orders for them reaches each through its port alone."""
     users = {path.name for path in PACKAGE if path.parent.name == "operations"}
     assert "port.py" in users
-    imported = {room(module) for path in PACKAGE if path.parent.name == "operations" for module, _ in imports(path)}
+    imported = {room(name) for path in PACKAGE if path.parent.name == "operations" for name, _ in imports(path)}
     assert imported & {"story", "robots", "sandbox", "console"} == set()
 
 
 def test_the_console_reaches_the_story_from_few_places() -> None:
     users = {
-        (path.name, module.rpartition(".")[0])
+        (path.name, name.rpartition(".")[0])
         for path in PACKAGE
         if path.parent.name == "console"
-        for module, _ in imports(path)
-        if room(module) == "story"
+        for name, _ in imports(path)
+        if room(name) == "story"
     }
     assert users == {
         ("command_context.py", "retake.story.settings"),
@@ -275,20 +332,8 @@ MANY_POSITIONAL = {"Execution"}
 """Constructors of more than six parameters that may be called without keywords."""
 
 
-def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
-    for path in PACKAGE:
-        yield from ((path, it) for it in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(it, ast.ClassDef))
-
-
-def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (it for it in ast.walk(node) if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
-    """How many parameters it has, and how many of them can be given by position. `self` does not count."""
-    given = function.args
-    positional = len([it for it in (*given.posonlyargs, *given.args) if it.arg not in ("self", "cls")])
-    return positional + len(given.kwonlyargs), positional
+def classes() -> Iterator[tuple[Path, Class]]:
+    return ((path, it) for path in PACKAGE for it in module(path).classes)
 
 
 def test_a_class_name_has_one_meaning() -> None:
@@ -299,19 +344,15 @@ def test_a_class_name_has_one_meaning() -> None:
 
 
 def test_no_class_does_everything() -> None:
-    counts = {
-        f"{named(path)} {it.name}": sum(isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) for child in it.body)
-        for path, it in classes()
-        if it.name not in MANY_METHODS
-    }
+    counts = {f"{named(path)} {it.name}": it.methods for path, it in classes() if it.name not in MANY_METHODS}
     assert {name: count for name, count in counts.items() if count > 15} == {}
 
 
 def test_no_function_has_more_than_six_parameters() -> None:
     found = {
-        f"{named(path)} {it.name}": parameters(it)[0]
+        f"{named(path)} {it.name}": it.parameters
         for path in PACKAGE
-        for it in functions(ast.parse(path.read_text("utf-8")))
+        for it in module(path).functions
         if it.name not in {"__init__", *MANY_PARAMETERS}
     }
     assert {name: count for name, count in found.items() if count > 6} == {}
@@ -319,9 +360,9 @@ def test_no_function_has_more_than_six_parameters() -> None:
 
 def test_a_constructor_of_many_parameters_is_called_by_keyword() -> None:
     found = {
-        f"{named(path)} {it.name}": parameters(function)[1]
+        f"{named(path)} {it.name}": constructor.positional
         for path, it in classes()
-        for function in functions(it)
-        if function.name == "__init__" and it.name not in MANY_POSITIONAL
+        for constructor in it.constructors
+        if it.name not in MANY_POSITIONAL
     }
     assert {name: count for name, count in found.items() if count > 6} == {}
