@@ -148,9 +148,9 @@ define lint
 @$(VENV) -m mypy --strict
 endef
 
-check: tools ## for each save: lint, format, types, unit tests, contracts in memory and on a directory
+check: tools ## for each save, within a minute: lint, format, types, unit tests, contracts in memory and on a directory
 	$(lint)
-	@echo "== pytest, without searches and processes"
+	@echo "== pytest, without what takes long"
 	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) --dist worksteal -m "not search and not process"
 
 test: tools servers ## lint, format, types, and every test

@@ -1,7 +1,7 @@
-"""What kind of test each is, for `make check` and `make soak`: markers by file, so that no test can forget its own.
+"""What holds for all tests.
 
-search     walks, sweeps, simulations, histories: many worlds each; RETAKE_SEEDS and RETAKE_PAIRS_EVERY say how many
-process    starts processes, servers or databases
+Each is marked by its file as a search or a process (kinds.py), so that none can forget its own mark; `make check`
+leaves these out, and what takes long.
 """
 
 import gc
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from kinds import LONG, PROCESS_FOLDERS, PROCESSES, SEARCHES
 
 os.environ["XDG_CACHE_HOME"] = os.devnull
 """No tick that a test starts leaves anything in the cache of whoever runs the tests, or rests by what is there."""
@@ -24,77 +25,11 @@ settings.load_profile("untimed")
 QUICK = "RETAKE_QUICK" in os.environ
 """Few examples of each property: `make check` runs on each save."""
 
-SEARCHES = {
-    "test_bucket_claims_sim",
-    "test_bucket_crash",
-    "test_bucket_lease_model",
-    "test_crash_sweep",
-    "test_images_chaos",
-    "test_ledger_bucket_crash",
-    "test_ledger_histories",
-    "test_robot_crashes",
-    "test_simulation",
-    "test_walk",
-}
 
-PROCESS_FOLDERS = {"attack", "cron", "images", "rabbit", "sandbox", "vendors", "web"}
-PROCESSES = {
-    "test_alert_s3",
-    "test_bucket_b2",
-    "test_bucket_b2_contract",
-    "test_bucket_b2_processes",
-    "test_bucket_b2_url",
-    "test_bucket_publisher",
-    "test_bucket_s3",
-    "test_bucket_s3_contract",
-    "test_bucket_s3_processes",
-    "test_breaker_b2",
-    "test_breaker_shared",
-    "test_cache",
-    "test_caps",
-    "test_channels_apprise",
-    "test_channels_email",
-    "test_channels_http",
-    "test_channels_sandbox",
-    "test_channels_wire",
-    "test_command",
-    "test_console_acting",
-    "test_console_alerts",
-    "test_console_doctor",
-    "test_console_process",
-    "test_cut_uploads",
-    "test_examples",
-    "test_extras",
-    "test_full_disk",
-    "test_fallback",
-    "test_ledger_clouds",
-    "test_ledger_contract",
-    "test_ledger_database",
-    "test_ledger_sql",
-    "test_ledger_tables",
-    "test_library",
-    "test_listing",
-    "test_locks",
-    "test_make",
-    "test_migrations",
-    "test_music_actions",
-    "test_music_messages",
-    "test_music_migrations",
-    "test_music_publish",
-    "test_music_secrets",
-    "test_music_steps",
-    "test_music_stuck",
-    "test_music_telegram",
-    "test_outbox",
-    "test_pages",
-    "test_postgres",
-    "test_saga",
-    "test_term",
-    "test_text_is_read_in_linear_time",
-    "test_time_limit",
-    "test_wheel",
-    "test_worker_processes",
-}
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """`make check` does not even load what it leaves out."""
+    left_out = collection_path.stem in SEARCHES | PROCESSES | LONG or collection_path.name in PROCESS_FOLDERS
+    return True if QUICK and left_out else None
 
 
 def pytest_collection() -> None:

@@ -16,8 +16,6 @@ from waiting import eventually
 
 from retake.sandbox import Pace, RecordedCall, Sandbox
 
-pytestmark = pytest.mark.process
-
 PATH = "/api/music/pipeline"
 
 

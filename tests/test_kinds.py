@@ -1,0 +1,18 @@
+"""A file of tests that was renamed does not slip into `make check`."""
+
+from pathlib import Path
+
+from kinds import LONG, PROCESS_FOLDERS, PROCESSES, SEARCHES
+
+TESTS = Path(__file__).parent
+
+
+def test_each_file_that_has_a_kind_is_there() -> None:
+    files = {path.stem for path in TESTS.rglob("test_*.py")}
+    assert (SEARCHES | PROCESSES | LONG) - files == set()
+    assert all((TESTS / folder).is_dir() for folder in PROCESS_FOLDERS)
+
+
+def test_a_file_has_one_kind() -> None:
+    assert not SEARCHES & PROCESSES
+    assert not LONG & (SEARCHES | PROCESSES)
