@@ -18,6 +18,7 @@ import httpx
 sys.path.append(str(Path(__file__).parent.parent / "console"))
 sys.path.append(str(Path(__file__).parent.parent / "story"))
 
+from dashboard import forgetful_shelf
 from story_world import KEYS, World
 
 from retake.bucket import Bucket
@@ -31,7 +32,6 @@ from retake.web.app import web_app
 from retake.web.desk import DONE_COOKIE, Desk
 from retake.web.live import Live
 from retake.web.sessions import COOKIE, Sessions
-from retake.web.shelf import Shelf
 
 TOKEN = "a-token-of-the-tests"
 PAGE = {"Accept": "text/html"}
@@ -111,7 +111,7 @@ def serving(
 ) -> Iterator[Site]:
     """Serve a dashboard on a free port; both users are signed in."""
     context = CommandContext({}, clock=clock, bucket=bucket, settings=settings, keys=KEYS, actor=WEB, music=music)
-    sessions, shelf = Sessions(TOKEN, lambda: clock.now().timestamp()), Shelf(0.0)
+    sessions, shelf = Sessions(TOKEN, lambda: clock.now().timestamp()), forgetful_shelf()
     desk = Desk(context.operations, sessions, shelf, read_only=read_only, policies=policies)
     app = web_app(desk, Live(dict, 1.0, shelf.forget), ())
     stopped, ready = threading.Event(), threading.Event()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from dashboard import forgetful_shelf
 
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
@@ -19,7 +20,6 @@ from retake.web.desk import Desk
 from retake.web.gate import host_name, own_path
 from retake.web.live import Live
 from retake.web.sessions import COOKIE, SESSION_S, Sessions, WrongTokens
-from retake.web.shelf import Shelf
 
 TOKEN = "a-token-of-the-tests"
 PAGE = {"Accept": "text/html"}
@@ -33,7 +33,7 @@ class Door:
         self.bucket = FailingBucket(MemoryBucket(), Fault(operation="find", number=2, times=100))
         operations = open_operations(Settings(), self.clock, channel=None, named=False, bucket=self.bucket)
         sessions = Sessions(TOKEN, lambda: self.clock.now().timestamp())
-        self.shelf = Shelf(0.0)
+        self.shelf = forgetful_shelf()
         live = Live(dict, 1.0, self.shelf.forget)
         desk = Desk(operations, sessions, self.shelf)
         self.app = web_app(desk, live, {"board.example.org"}, lambda: self.seconds)
