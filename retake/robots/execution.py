@@ -64,6 +64,7 @@ class Execution:
 
     def __init__(
         self,
+        *,
         policy: RobotPolicy,
         ports: Ports,
         correlation_id: str,
