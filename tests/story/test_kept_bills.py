@@ -125,16 +125,13 @@ def agree(bucket: Bucket, clock: FakeClock, *spans: int) -> None:
 # --- what it costs ---
 
 
-@pytest.mark.parametrize("days", [30, 3650])
-@pytest.mark.parametrize("kind", ["memory", "directory"])
-def test_spend_asks_the_same_however_many_records_there_are(
-    kind: str, days: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda file: None)
+@pytest.fixture(scope="module", params=["memory", "directory"])
+def few_and_many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Bucket]:
+    """Buckets with 200 and with 2000 records whose sums are kept, and 12 new ones in each. To look at."""
 
-    def costs(number: int) -> dict[str, int]:
+    def made(number: int) -> Bucket:
         clock = FakeClock(NOW)
-        into = None if kind == "memory" else DirectoryBucket(str(tmp_path_factory.mktemp("bucket")))
+        into = None if request.param == "memory" else DirectoryBucket(str(tmp_path_factory.mktemp("bucket")))
         bucket = filled(clock, number, into)
         if into:
             for entry in bucket.list(SPEND):
@@ -143,11 +140,28 @@ def test_spend_asks_the_same_however_many_records_there_are(
         told(bucket, clock, 3650)
         for n in range(12):  # what is new is read
             put(bucket, clock.moment, [call(clock.moment)], f"{clock.moment:%Y%m%d-%H}{n:02d}")
-        counting = CountingBucket(bucket)
-        told(counting, clock, days, 10)
+        return bucket
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        return [made(200), made(2000)]
+
+
+@pytest.mark.parametrize("days", [30, 3650])
+def test_spend_asks_the_same_however_many_records_there_are(few_and_many: list[Bucket], days: int) -> None:
+    class Untouched(CountingBucket):
+        def around(self, operation: str, key: str, call: Callable[[], Any]) -> Any:
+            return super().around(operation, key, refused if operation == "write" else call)
+
+    def refused() -> None:
+        raise StorageError("others look at it too")
+
+    def costs(bucket: Bucket) -> dict[str, int]:
+        counting = Untouched(bucket)
+        told(counting, FakeClock(NOW), days, 10)
         return dict(counting.counts)
 
-    few, many = costs(200), costs(2000)
+    few, many = map(costs, few_and_many)
     assert few == many
     assert few["list"] <= 4
     assert few["read"] <= 12 + 8
