@@ -7,11 +7,16 @@ leaves these out, and what takes long.
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from kinds import LONG, PROCESS_FOLDERS, PROCESSES, SEARCHES
+
+if TYPE_CHECKING:
+    from rabbit_server import RabbitServer
 
 os.environ["XDG_CACHE_HOME"] = os.devnull
 """No tick that a test starts leaves anything in the cache of whoever runs the tests, or rests by what is there."""
@@ -52,6 +57,15 @@ def pytest_collection_finish() -> None:
     if QUICK:  # only now have the folders loaded profiles of their own
         settings.register_profile("quick", settings.default, max_examples=5)
         settings.load_profile("quick")
+
+
+@pytest.fixture(scope="session")
+def shared_rabbit() -> Iterator["RabbitServer"]:
+    """A RabbitMQ for all tests of this process, of whichever folder: its start takes five seconds of CPU."""
+    from rabbit_server import running  # what hardly a test needs
+
+    with running() as server:
+        yield server
 
 
 @pytest.fixture

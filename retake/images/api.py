@@ -5,7 +5,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from logging import getLogger
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -25,11 +25,13 @@ from retake.images.intake import JobIntake, JobPicture, RateReached, random_seed
 from retake.images.objects import media_type_of, picture_of
 from retake.images.results import JobResults, UnknownJob
 from retake.images.settings import ImagesSettings
-from retake.images.table import JobTable
 from retake.images.uploads import Uploads
 from retake.logs import bind
 from retake.serving.answers import MOST_FAULTS, answer, fault, refused
 from retake.serving.application import described_app
+
+if TYPE_CHECKING:
+    from retake.images.table import JobTable
 
 THREADS = 32
 """Requests that are answered at the same time."""
@@ -52,7 +54,7 @@ class ApiParts(NamedTuple):
     uploads: Uploads
     dispatcher: Dispatcher
     health: ServiceHealth
-    table: JobTable | None
+    table: "JobTable | None"
 
 
 def images_app(parts: ApiParts) -> FastAPI:

@@ -1,10 +1,14 @@
 """Cleaning up: what a job has in PostgreSQL, in the bucket and in Redis goes."""
 
+from typing import TYPE_CHECKING
+
 from retake.bucket import Bucket
 from retake.images.jobs import ImageJob, JobStatus, is_job_id
 from retake.images.objects import remove_files
 from retake.images.store import JobStore
-from retake.images.table import JobTable
+
+if TYPE_CHECKING:
+    from retake.images.table import JobTable
 
 DELETED = "deleted by its user"
 
@@ -24,7 +28,7 @@ class CleanUp:
     Done again, or by several at once, it does the rest.
     """
 
-    def __init__(self, store: JobStore, bucket: Bucket, table: JobTable | None) -> None:
+    def __init__(self, store: JobStore, bucket: Bucket, table: "JobTable | None") -> None:
         self._store, self._bucket, self._table = store, bucket, table
 
     def clean(self, job_id: str) -> None:
@@ -46,7 +50,7 @@ class CleanUp:
             remove_files(self._bucket, job_id)
             self._store.remove(job_id)
 
-    def _end_row(self, table: JobTable, job: ImageJob) -> None:
+    def _end_row(self, table: "JobTable", job: ImageJob) -> None:
         if job.status == JobStatus.READY:
             table.completed(job.job_id, job.output_r2_key, job.executed_by)
         else:

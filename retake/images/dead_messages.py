@@ -1,14 +1,16 @@
 """Dead messages: those in DeadQueue, with the jobs that they are about, and what an operator can do with them."""
 
 from hashlib import sha256
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import DEAD_QUEUE, job_id_of, message_of, way_of
 from retake.images.store import JobStore
-from retake.images.table import JobTable
 from retake.operations.port import Refusal
 from retake.rabbit.broker import Broker
+
+if TYPE_CHECKING:
+    from retake.images.table import JobTable
 
 MOST = 1000
 """Dead messages that are looked through; further ones are looked at once these have gone."""
@@ -30,7 +32,7 @@ class DeadMessage(NamedTuple):
 class DeadMessages:
     """The messages in DeadQueue. Every method may raise BrokerAway, RedisAway, TableAway."""
 
-    def __init__(self, store: JobStore, broker: Broker, table: JobTable | None) -> None:
+    def __init__(self, store: JobStore, broker: Broker, table: "JobTable | None") -> None:
         self._store, self._broker, self._table = store, broker, table
 
     def all(self, limit: int = MOST) -> list[DeadMessage]:

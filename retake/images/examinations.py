@@ -20,9 +20,10 @@ from retake.images import scripts
 from retake.images.jobs import ImageJob, JobStatus, is_job_id, iso, job_of
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import open_redis
+from retake.images.rows import TableRow
 from retake.images.settings import ImageJobSettings, is_user, load_images_settings
 from retake.images.store import JobStore
-from retake.images.table import JobTable, TableRow
+from retake.images.table import JobTable
 from retake.logs import mask
 from retake.serving.environment import load_environment
 

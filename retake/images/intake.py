@@ -2,7 +2,7 @@
 
 from logging import getLogger
 from random import SystemRandom
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from retake.errors import RetakeError
@@ -11,12 +11,15 @@ from retake.images.jobs import LARGEST_SEED, ImageJob, JobStatus, JobType, TextR
 from retake.images.messages import message_of, way_of
 from retake.images.objects import PictureKind, input_key, remove_files, save
 from retake.images.redis_calls import RedisAway
+from retake.images.rows import TableAway
 from retake.images.start import ImageServices
-from retake.images.table import JobTable, TableAway
 from retake.images.unfinished import Unfinished
 from retake.logs import bind
 from retake.rabbit.broker import BrokerAway
 from retake.serving.bounded_calls import BoundedCalls
+
+if TYPE_CHECKING:
+    from retake.images.table import JobTable
 
 PUBLISH_S = 3.0
 UNDO_S = 2.0
@@ -83,7 +86,7 @@ class JobIntake:
 
     # --- jobs of jobs2 ----------------------------------------------------------------------------------------------
 
-    def in_table(self, table: JobTable, user_id: str, asked: TextRequest, key: str) -> str:
+    def in_table(self, table: "JobTable", user_id: str, asked: TextRequest, key: str) -> str:
         """Make a row of jobs2, then the job as `text` does. With Redis away the sweeper makes it. Raises TableAway."""
         try:
             if known := self._store.known(user_id, key):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from logging import getLogger
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
@@ -19,10 +19,12 @@ from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.settings import ImagesSettings, load_images_settings
 from retake.images.store import JobStore
-from retake.images.table import JobTable
 from retake.logs import mask
 from retake.rabbit.broker import Broker, BrokerAway, BrokerRefused
 from retake.serving.environment import load_environment
+
+if TYPE_CHECKING:
+    from retake.images.table import JobTable
 
 _PAUSE_S = 0.5  # between two attempts to reach a service
 _LAST_ANSWER_S = 8.0  # for an attempt that was begun in time
@@ -44,7 +46,7 @@ class ImageServices(NamedTuple):
     store: JobStore
     bucket: Bucket
     broker: Broker
-    table: JobTable | None
+    table: "JobTable | None"
 
     def close(self) -> None:
         """Close all connections."""
@@ -63,7 +65,11 @@ def open_services(
     """
     clock, places = clock or SystemClock(), settings.places
     mask([*places.passwords(), *(key for _, key in settings.keys)])
-    table = JobTable(places.database, clock) if with_table and places.database else None
+    table = None
+    if with_table and places.database:
+        from retake.images.table import JobTable  # SQLAlchemy, which a worker does without
+
+        table = JobTable(places.database, clock)
     services = ImageServices(
         settings=settings,
         store=JobStore(open_redis(places.redis), clock),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 from logging import getLogger
+from typing import TYPE_CHECKING
 
 from retake.bucket import Entry
 from retake.clock import Clock, parse_stamp
@@ -21,9 +22,12 @@ from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, is_job_id, iso
 from retake.images.messages import message_of, way_of
 from retake.images.objects import FOLDER, remove
 from retake.images.redis_calls import RedisAway
+from retake.images.rows import TableAway, TableRow
 from retake.images.start import ImageServices
-from retake.images.table import JobTable, TableAway, TableRow
 from retake.rabbit.broker import BrokerAway
+
+if TYPE_CHECKING:
+    from retake.images.table import JobTable
 
 MOST_SENT = 1000
 """Messages that one pass sends again at most."""
@@ -152,7 +156,7 @@ class Sweeper:
 
     # --- rows of jobs2 ----------------------------------------------------------------------------------------------
 
-    def _follow_rows(self, table: JobTable) -> None:
+    def _follow_rows(self, table: "JobTable") -> None:
         """Look at the next rows that have not ended: how do their jobs stand?"""
         before = _before(self._clock.now(), self._settings.resend_after_seconds)
         for _ in range(MOST_ROWS // _PAGE):
@@ -164,7 +168,7 @@ class Sweeper:
             if not self._behind:
                 return
 
-    def _follow(self, table: JobTable, row: TableRow, status: str | None) -> None:
+    def _follow(self, table: "JobTable", row: TableRow, status: str | None) -> None:
         if status is None:
             if row.old:
                 self._bring_in(table, row)
@@ -177,7 +181,7 @@ class Sweeper:
         elif job and job.status == JobStatus.FAILED:
             table.failed(job.job_id, job.error)
 
-    def _bring_in(self, table: JobTable, row: TableRow) -> None:
+    def _bring_in(self, table: "JobTable", row: TableRow) -> None:
         """Create the job that Redis does not have. Clean-up ends the row before it removes the job, so it never was
         there, or Redis has lost it."""
         if row.status == JobStatus.READY:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock, Timer
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     CheckConstraint,
@@ -29,9 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from retake.clock import Clock
-from retake.errors import RetakeError, StorageError
-from retake.exit_codes import ExitCode
+from retake.errors import StorageError
 from retake.images.jobs import ImageJob, TextRequest, iso, job_of
+from retake.images.rows import TableAway, TableRow
 from retake.images.store import IDEMPOTENCY_S, key_hash
 from retake.runs.database import Database, open_database
 from retake.runs.schema import TableSchema, bring_up_to_date
@@ -42,25 +42,6 @@ ANSWER_S = 3
 _CREATE_S = 10.0  # seconds that a job may take to be created in Redis, while its row is locked
 
 T = TypeVar("T")
-
-
-class TableAway(RetakeError):
-    """PostgreSQL did not answer as it should. Whether what was asked for was done is unknown; every call can be
-    repeated."""
-
-    exit_code = ExitCode.TRY_LATER
-
-
-class TableRow(NamedTuple):
-    """A row of jobs2, without the prompt and its parameters. Texts that are null are empty."""
-
-    job_id: str
-    user_id: str
-    status: str
-    error: str
-    output_r2_key: str
-    executed_by: str
-    old: bool = False  # whether it was last changed before the time that the caller asked about
 
 
 metadata = MetaData()

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 from cron_machine import CHECKOUT, KEYS, Machine
-
-sys.path += [folder for folder in [str(CHECKOUT / "tests" / "rabbit")] if folder not in sys.path]
-
-from rabbit_server import NoRabbit, RabbitServer, running
+from rabbit_server import RabbitServer
 from waiting import eventually
 
 from retake.rabbit.broker import Broker
@@ -23,15 +20,11 @@ from retake.sandbox import RecordedCall
 from retake.story.work import EXCHANGE, KEY, QUEUE, TOPOLOGY
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[RabbitServer]:
-    try:
-        with running() as server:
-            yield server
-    except NoRabbit as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+@pytest.fixture
+def rabbit(shared_rabbit: RabbitServer) -> RabbitServer:
+    """The server; it runs when the test begins."""
+    shared_rabbit.start()
+    return shared_rabbit
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import httpx
 import redis
+from local_servers import RunningServer
 from PIL import Image
-from servers import RunningServer, wait_for_queue
+from rabbit_server import RabbitServer
 from worker_world import picture
 
 from retake.bucket.directory import DirectoryBucket
@@ -73,7 +74,7 @@ class Wish(NamedTuple):
 class Ruin:
     """Processes that are killed and started again, the servers under them, and the clients."""
 
-    def __init__(self, folder: Path, redis_server: RunningServer, rabbit: RunningServer, database_url: str) -> None:
+    def __init__(self, folder: Path, redis_server: RunningServer, rabbit: RabbitServer, database_url: str) -> None:
         self.folder, self.redis, self.rabbit = folder, redis_server, rabbit
         self.stack = ExitStack()
         self.comfy = [self.stack.enter_context(ComfySandbox(pace=0.15)) for _ in range(2)]
@@ -82,7 +83,7 @@ class Ruin:
         self.stack.callback(self.broker.close)
         self.broker.connect(60)
         for queue in (TEXT_QUEUE, OUTFIT_QUEUE, DEAD_QUEUE):
-            wait_for_queue(rabbit, queue)
+            rabbit.wait_for_queue(queue)
         self.ports = [free_port(), free_port()]
         self.environ = self._environ(database_url)
         self.programs = [

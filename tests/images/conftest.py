@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from images_world import ApiBucket, ImagesWorld
-from servers import RunningServer, empty_rabbit, empty_redis, running
+from local_servers import RunningServer, running_redis
+from rabbit_server import RabbitServer
+from servers import empty_rabbit, empty_redis
 from service_world import ServiceWorld
 from worker_world import WorkerWorld
-
-from retake.images.up.rabbit_server import RabbitServer
-from retake.images.up.redis_server import RedisServer
 
 sys.path.append(str(Path(__file__).parents[1] / "runs"))  # the server of the ledger's tests
 
@@ -21,14 +20,7 @@ from postgres import FAST, new_database, or_skipped, server
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[RunningServer]:
     """A Redis for all tests of this process."""
-    with running(RedisServer) as started:
-        yield started
-
-
-@pytest.fixture(scope="session")
-def shared_rabbit() -> Iterator[RunningServer]:
-    """A RabbitMQ for all tests of this process: its start takes seconds."""
-    with running(RabbitServer) as started:
+    with running_redis() as started:
         yield started
 
 
@@ -48,7 +40,7 @@ def redis_server(shared_redis: RunningServer) -> RunningServer:
 
 
 @pytest.fixture
-def rabbit_server(shared_rabbit: RunningServer) -> RunningServer:
+def rabbit_server(shared_rabbit: RabbitServer) -> RabbitServer:
     """The RabbitMQ, without queues and exchanges of the service; it runs when the test begins."""
     shared_rabbit.start()
     empty_rabbit(shared_rabbit.url)
@@ -56,11 +48,10 @@ def rabbit_server(shared_rabbit: RunningServer) -> RunningServer:
 
 
 @pytest.fixture
-def new_rabbit(shared_rabbit: RunningServer) -> RunningServer:
+def new_rabbit(shared_rabbit: RabbitServer) -> RabbitServer:
     """The RabbitMQ without anything that it had, for tests that kill it: a queue that is declared again after it was
-    deleted does not always survive that."""
-    shared_rabbit.start()
-    shared_rabbit.renew()
+    deleted does not always survive that. Fixtures that are asked for later use it too."""
+    shared_rabbit.begin_anew()
     return shared_rabbit
 
 
@@ -71,7 +62,7 @@ def redis_url(redis_server: RunningServer) -> str:
 
 
 @pytest.fixture
-def rabbitmq_url(rabbit_server: RunningServer) -> str:
+def rabbitmq_url(rabbit_server: RabbitServer) -> str:
     """A RabbitMQ without queues and exchanges of the service."""
     return rabbit_server.url
 

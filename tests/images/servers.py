@@ -1,124 +1,12 @@
-"""Redis and RabbitMQ of the tests' own: the servers of `images up`, their data in a folder that is gone afterwards.
-
-Start them in the main thread: they die with the thread that started them (retake/images/up/children.py).
-"""
+"""What the tests of the service empty its servers of."""
 
 import asyncio
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import aio_pika
-import pytest
 import redis
-
-from retake.images.up.children import Child
-from retake.images.up.folder import DataFolder
-from retake.images.up.programs import MissingProgram, Programs
-from retake.images.up.rabbit_server import RabbitServer
-from retake.images.up.redis_server import RedisServer
-from retake.images.up.servers import LocalServer
-
-START_S = 60.0
-PIECE_S = 0.02
 
 QUEUES = ("TextQueue", "OutfitQueue", "DeadQueue", "ChannelQueue")
 EXCHANGES = ("TextExchange", "OutfitExchange", "DeadExchange", "ChannelExchange")
-
-
-class RunningServer:
-    """A server that runs once it is constructed. It can be killed, stopped and started again: same port, same data."""
-
-    def __init__(self, server: LocalServer, folder: Path) -> None:
-        self._server, self.folder = server, folder
-        server.prepare()
-        self._children = [Child(command) for command in server.commands()]
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    @property
-    def pid(self) -> int | None:
-        """The server's process, None while it does not run."""
-        return self._children[-1].pid
-
-    def start(self) -> None:
-        """Start what does not run, and wait until it is ready."""
-        self.start_unready()
-        end = time.monotonic() + START_S
-        while not self._children[-1].command.ready():
-            if not self._children[-1].running or time.monotonic() > end:
-                pytest.fail(f"{self._server.name} does not start: {self._children[-1].told(2000)}")
-            time.sleep(PIECE_S)
-
-    def start_unready(self) -> None:
-        """Start what does not run; it may not answer yet."""
-        end = time.monotonic() + START_S
-        for child in self._children:
-            if not child.running:
-                child.start()
-            while child is not self._children[-1] and not child.command.ready() and time.monotonic() < end:
-                time.sleep(PIECE_S)
-
-    def stop(self) -> None:
-        """Stop the server in good order, as an operator does."""
-        self._children[-1].stop(time.sleep)
-
-    def kill(self) -> None:
-        """Kill the server by SIGKILL; return when it is gone."""
-        self._children[-1].kill()
-
-    def renew(self) -> None:
-        """Kill the server and start it again on the same port, without anything that it had."""
-        self.kill()
-        shutil.rmtree(self.folder / self._server.name / "data")
-        self._server.prepare()
-        self.start()
-
-    def end(self) -> None:
-        """Kill the server and what it needs."""
-        for child in reversed(self._children):
-            child.kill()
-
-
-@contextmanager
-def running(kind: type[RedisServer] | type[RabbitServer]) -> Iterator[RunningServer]:
-    """A server that runs meanwhile. Without its programs the test is skipped; on a build machine it fails."""
-    with tempfile.TemporaryDirectory(prefix="retake-images-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        with or_skipped():
-            server = kind(DataFolder(Path(folder)), Programs(os.environ), os.environ)
-        started = RunningServer(server, Path(folder))
-        try:
-            yield started
-        finally:
-            started.end()
-
-
-@contextmanager
-def or_skipped() -> Iterator[None]:
-    """Where a server is not installed its tests are skipped, and say what to type; on a build machine they fail."""
-    try:
-        yield
-    except MissingProgram as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-
-
-def wait_for_queue(rabbit: RunningServer, queue: str) -> None:
-    """Wait until RabbitMQ has a new quorum queue on disk, which is up to a second after it was declared: killed
-    earlier, it knows the queue afterwards and never runs it. On disk may also be one of the same name that was deleted
-    before: ask for the fixture `new_rabbit`."""
-    end = time.monotonic() + START_S
-    while not any(queue.encode() in path.read_bytes() for path in rabbit.folder.glob("rabbitmq/data/**/names.dets")):
-        assert time.monotonic() < end, f"{queue} is not on disk"
-        time.sleep(PIECE_S)
 
 
 def empty_redis(url: str) -> None:

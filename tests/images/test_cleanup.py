@@ -14,7 +14,8 @@ from retake.errors import StorageError
 from retake.images.claims import Still
 from retake.images.cleanup import DELETED, CleanUp
 from retake.images.redis_calls import RedisAway
-from retake.images.table import JobTable, TableAway
+from retake.images.rows import TableAway
+from retake.images.table import JobTable
 
 
 class Mortal:

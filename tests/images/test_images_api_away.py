@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from images_world import ALICE, CALM, PNG, WITHIN_S, ImagesWorld, pictured, timed
-from servers import RunningServer, wait_for_queue
+from local_servers import RunningServer
+from rabbit_server import RabbitServer
 from together import at_once
 from waiting import eventually
 
@@ -128,7 +129,7 @@ def test_many_at_once_are_answered_in_time_while_redis_hangs(api: ImagesWorld, r
 
 @pytest.mark.parametrize("lost", LOSSES)
 def test_rabbitmq_is_away(
-    new_rabbit: RunningServer,  # before the instances connect
+    new_rabbit: RabbitServer,  # before the instances connect
     instances: Callable[..., ImagesWorld],
     lost: Callable[..., Any],
 ) -> None:
@@ -136,7 +137,7 @@ def test_rabbitmq_is_away(
     api.job()
     eventually(lambda: api.depth(TEXT_QUEUE) == 1)
     for queue in (TEXT_QUEUE, OUTFIT_QUEUE, DEAD_QUEUE):
-        wait_for_queue(new_rabbit, queue)
+        new_rabbit.wait_for_queue(queue)
     with lost(new_rabbit):
         with timed():
             job_id = api.job()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from images_world import ALICE, PNG, pictured
-from servers import RunningServer
+from local_servers import RunningServer
 from waiting import eventually
 
 from retake.bucket import ANY, open_bucket

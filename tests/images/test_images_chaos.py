@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 
 from chaos import Ruin, Wish
-from servers import RunningServer
+from local_servers import RunningServer
+from rabbit_server import RabbitServer
 
 from retake.clock import SystemClock
 from retake.images.examinations import check_images_of_operator
@@ -20,7 +21,7 @@ PATHS = ("/jobsRedis", "/jobsRedis", "/jobs", "/jobChangeOutfit")
 
 
 def test_nothing_is_lost_doubled_or_left_behind(
-    tmp_path: Path, redis_server: RunningServer, new_rabbit: RunningServer, database_url: str
+    tmp_path: Path, redis_server: RunningServer, new_rabbit: RabbitServer, database_url: str
 ) -> None:
     seed = int(os.environ.get("RETAKE_SEED", "") or time.time_ns() % 10**6)
     ruin = Ruin(tmp_path, redis_server, new_rabbit, database_url)

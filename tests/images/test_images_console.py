@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from local_servers import RunningServer
 from schemas import check_answer
-from servers import RunningServer
 from service_world import NOWHERE, ServiceWorld
 from worker_world import eventually
 

@@ -1,18 +1,15 @@
 """A worker in this process: which messages it takes, which jobs it executes, and how often."""
 
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import RunningServer, wait_for_queue
-from servers import running as alone
+from local_servers import RunningServer
+from rabbit_server import RabbitServer
 from worker_world import WorkerWorld, eventually, picture
 
 from retake.images.execution import JobExecution
 from retake.images.jobs import JobStatus
 from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE
-from retake.images.up.rabbit_server import RabbitServer
 from retake.rabbit.broker import Delivery
 from retake.vendors.comfyui import prompt_id_of
 
@@ -216,24 +213,22 @@ def test_a_redis_that_is_restarted_is_waited_for(world: WorkerWorld, redis_serve
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
 
 
-def test_a_rabbitmq_that_is_killed_costs_no_second_execution(redis_url: str, tmp_path: Path) -> None:
-    """On a RabbitMQ of its own: one whose queues have just been deleted and made again may lose them by SIGKILL."""
-    with alone(RabbitServer) as rabbit, closing(WorkerWorld(redis_url, rabbit.url, tmp_path)) as world:
-        for queue in (TEXT_QUEUE, OUTFIT_QUEUE, DEAD_QUEUE):
-            wait_for_queue(rabbit, queue)
-        comfy = world.comfyui(pace=1.0)
-        job_id = world.job()
-        with world.running():
-            eventually(comfy.executions)
-            rabbit.kill()
-            assert world.ended(job_id).status == JobStatus.READY
-            rabbit.start()
-            eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
-            after = world.job(send=0)
-            job = world.store.get(after)
-            assert job
-            eventually(lambda: world.sent(job))
-            assert world.ended(after).status == JobStatus.READY
-            eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
-        assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in (job_id, after)}
-        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)  # and none is given back at the end
+def test_a_rabbitmq_that_is_killed_costs_no_second_execution(new_rabbit: RabbitServer, world: WorkerWorld) -> None:
+    for queue in (TEXT_QUEUE, OUTFIT_QUEUE, DEAD_QUEUE):
+        new_rabbit.wait_for_queue(queue)
+    comfy = world.comfyui(pace=1.0)
+    job_id = world.job()
+    with world.running():
+        eventually(comfy.executions)
+        new_rabbit.kill()
+        assert world.ended(job_id).status == JobStatus.READY
+        new_rabbit.start()
+        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
+        after = world.job(send=0)
+        job = world.store.get(after)
+        assert job
+        eventually(lambda: world.sent(job))
+        assert world.ended(after).status == JobStatus.READY
+        eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
+    assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in (job_id, after)}
+    eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)  # and none is given back at the end

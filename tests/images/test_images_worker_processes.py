@@ -1,8 +1,13 @@
 """Real processes of a worker, killed, stopped and frozen while they execute jobs."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
+from local_servers import RunningServer
+from rabbit_server import RabbitServer
+from servers import empty_rabbit, empty_redis
 from worker_program import WorkerProgram
 from worker_world import SMALL, WorkerWorld, eventually
 
@@ -97,6 +102,22 @@ def test_jobs_by_http_have_their_turn_without_a_message(world: WorkerWorld) -> N
     assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in (job_id, known[0])}
 
 
+@pytest.fixture(scope="module")
+def idle_worker(
+    shared_redis: RunningServer, shared_rabbit: RabbitServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProgram]:
+    """A worker without jobs, for the tests whose requests leave nothing behind. They come last: what empties the
+    servers for the others takes them from this one."""
+    for server in (shared_redis, shared_rabbit):
+        server.start()
+    empty_redis(shared_redis.url)
+    empty_rabbit(shared_rabbit.url)
+    with closing(WorkerWorld(shared_redis.url, shared_rabbit.url, tmp_path_factory.mktemp("idle"))) as world:
+        world.comfyui()
+        yield WorkerProgram(world).start()
+        assert world.store.counts()["jobs:status:pending"] == 0
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "key", "status"),
     [
@@ -107,7 +128,7 @@ def test_jobs_by_http_have_their_turn_without_a_message(world: WorkerWorld) -> N
         ("GET", "/status/nonsense", None, "alices-key", 422),
     ],
 )
-def test_what_is_refused(world: WorkerWorld, method: str, path: str, body: object, key: str, status: int) -> None:
-    world.comfyui()
-    worker = WorkerProgram(world).start()
-    assert worker.ask(method, path, body, key)[0] == status
+def test_what_is_refused(
+    idle_worker: WorkerProgram, method: str, path: str, body: object, key: str, status: int
+) -> None:
+    assert idle_worker.ask(method, path, body, key)[0] == status

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import RunningServer
+from local_servers import RunningServer
 from service_world import NOWHERE, ServiceWorld
 
 from retake.bucket.failing import FailingBucket, Fault

@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from servers import RunningServer
+from local_servers import RunningServer
 from service_world import NOWHERE, SETTINGS, ServiceWorld
 
 from retake.bucket import ANY

@@ -24,8 +24,9 @@ from retake.clock import FakeClock
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
 from retake.images.jobs import ImageJob, TextRequest, iso
+from retake.images.rows import TableAway, TableRow
 from retake.images.store import key_hash
-from retake.images.table import SCHEMA, JobTable, TableAway, TableRow
+from retake.images.table import SCHEMA, JobTable
 from retake.runs.database import open_database
 from retake.runs.schema import bring_up_to_date, version
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from servers import or_skipped
+from local_servers import or_skipped
 from test_up_children import alive
 from waiting import eventually
 

@@ -12,7 +12,8 @@ import aio_pika
 import psycopg
 import pytest
 import redis
-from servers import RunningServer, or_skipped, wait_for_queue
+from local_servers import RunningServer, or_skipped
+from rabbit_server import RabbitServer
 from test_up_children import alive
 from waiting import eventually
 
@@ -43,7 +44,7 @@ def test_redis_refuses_who_lacks_the_password(redis_server: RunningServer) -> No
         client.ping()
 
 
-def test_rabbitmq_keeps_a_confirmed_message_through_sigkill(new_rabbit: RunningServer) -> None:
+def test_rabbitmq_keeps_a_confirmed_message_through_sigkill(new_rabbit: RabbitServer) -> None:
     async def send() -> None:
         async with await aio_pika.connect(new_rabbit.url) as connection, connection.channel() as channel:
             await channel.declare_queue("TextQueue", durable=True, arguments=QUORUM)
@@ -59,7 +60,7 @@ def test_rabbitmq_keeps_a_confirmed_message_through_sigkill(new_rabbit: RunningS
             return message.body
 
     asyncio.run(send())
-    wait_for_queue(new_rabbit, "TextQueue")
+    new_rabbit.wait_for_queue("TextQueue")
     new_rabbit.kill()
     new_rabbit.start()
     assert once_recovered(receive) == b"kept"

@@ -1,54 +1,31 @@
-"""One RabbitMQ server for all tests of a process; each test has an exchange and queues of its own."""
+"""The one RabbitMQ of this process; each test has an exchange and queues of its own."""
 
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
-
-sys.path += [folder for folder in [str(Path(__file__).parent.parent / "alerts")] if folder not in sys.path]
-
-from notices import make_certificate
-from rabbit_place import Began, Place, Tls, raw
-from rabbit_server import NoRabbit, RabbitServer, running
+from rabbit_place import Began, Place, raw
+from rabbit_server import RabbitServer, Tls
 from waiting import eventually
 
-from retake.images.up.folder import free_port
 from retake.rabbit.broker import Broker
 from retake.rabbit.topology import Topology
 
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    return Tls(free_port(), make_certificate(tmp_path_factory.mktemp("tls"))[0])
-
-
-@pytest.fixture(scope="session")
-def only_server(tls: Tls) -> Iterator[RabbitServer]:
-    settings = f"""\
-listeners.ssl.1 = 127.0.0.1:{tls.port}
-ssl_options.certfile = {tls.certificate}
-ssl_options.keyfile = {tls.certificate.with_name("key.pem")}
-"""
-    try:
-        with running(settings) as server:
-            yield server
-    except NoRabbit as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+@pytest.fixture
+def server(shared_rabbit: RabbitServer) -> Iterator[RabbitServer]:
+    """The server, which a test may freeze, stop or kill."""
+    shared_rabbit.start()
+    yield shared_rabbit
+    shared_rabbit.thaw() if shared_rabbit.runs else shared_rabbit.start()
 
 
 @pytest.fixture
-def server(only_server: RabbitServer) -> Iterator[RabbitServer]:
-    """The server, which a test may freeze, stop or kill."""
-    yield only_server
-    only_server.thaw() if only_server.runs else only_server.start()
+def tls(server: RabbitServer) -> Tls:
+    return server.tls
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import aio_pika
@@ -38,13 +37,6 @@ class Began(Protocol):
     """Makes a broker that is connected, and is closed after the test."""
 
     def __call__(self, topology: Topology | None = None, *, timeout_s: float = 10.0) -> Broker: ...
-
-
-class Tls(NamedTuple):
-    """The port where the server speaks TLS, and the certificate to trust for 127.0.0.1."""
-
-    port: int
-    certificate: Path
 
 
 def raw(url: str, work: Callable[[AbstractChannel], Awaitable[Any]]) -> Any:

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import LoopbackServer
-from rabbit_place import Began, Place, Tls, logged
-from rabbit_server import RabbitServer
+from rabbit_place import Began, Place, logged
+from rabbit_server import RabbitServer, Tls
 from waiting import eventually
 
 from retake.exit_codes import ExitCode

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import closing, suppress
-from urllib.parse import urlsplit
 
 import pytest
 from loopback import LoopbackServer
@@ -59,8 +58,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def through(swallower: Swallower, server: RabbitServer, place: Place, *, timeout_s: float = 1.0) -> Broker:
-    user = urlsplit(server.url).netloc.partition("@")[0]
-    broker = Broker(f"amqp://{user}@127.0.0.1:{swallower.port}/", place.topology, name="test", timeout_s=20.0)
+    url = server.url.replace(f":{server.port}/", f":{swallower.port}/")
+    broker = Broker(url, place.topology, name="test", timeout_s=20.0)
     broker.start()
     broker.connect(60)
     broker._timeout_s = broker._open().timeout_s = timeout_s  # what follows may time out, the connecting must not

@@ -1,0 +1,25 @@
+"""What jobs2 tells and how it fails, apart from `table`: a process without PostgreSQL need not load SQLAlchemy."""
+
+from typing import NamedTuple
+
+from retake.errors import RetakeError
+from retake.exit_codes import ExitCode
+
+
+class TableAway(RetakeError):
+    """PostgreSQL did not answer as it should. Whether what was asked for was done is unknown; every call can be
+    repeated."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class TableRow(NamedTuple):
+    """A row of jobs2, without the prompt and its parameters. Texts that are null are empty."""
+
+    job_id: str
+    user_id: str
+    status: str
+    error: str
+    output_r2_key: str
+    executed_by: str
+    old: bool = False  # whether it was last changed before the time that the caller asked about

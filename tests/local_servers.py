@@ -1,0 +1,119 @@
+"""Servers of the tests' own: those of `images up`, their data in a folder that is gone afterwards.
+
+Start them in the main thread: they die with the thread that started them (retake/images/up/children.py).
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from retake.images.up.children import Child
+from retake.images.up.folder import DataFolder
+from retake.images.up.programs import MissingProgram, Programs
+from retake.images.up.redis_server import RedisServer
+from retake.images.up.servers import LocalServer
+
+START_S = 60.0
+PIECE_S = 0.02
+
+
+class RunningServer:
+    """A server that runs once it is constructed. It can be killed, stopped and started again: same port, same data."""
+
+    def __init__(self, server: LocalServer, folder: Path) -> None:
+        self._server, self.folder = server, folder
+        self._prepare()
+        self._children = [Child(command) for command in server.commands()]
+        self.start()
+
+    def _prepare(self) -> None:
+        self._server.prepare()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, None while it does not run."""
+        return self._children[-1].pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and has not ended since."""
+        return self._children[-1].running
+
+    def start(self) -> None:
+        """Start what does not run, and wait until it is ready."""
+        self.start_unready()
+        end = time.monotonic() + START_S
+        while not self._children[-1].command.ready():
+            if not self._children[-1].running or time.monotonic() > end:
+                pytest.fail(f"{self._server.name} does not start: {self._children[-1].told(2000)}")
+            time.sleep(PIECE_S)
+
+    def start_unready(self) -> None:
+        """Start what does not run; it may not answer yet."""
+        end = time.monotonic() + START_S
+        for child in self._children:
+            if not child.running:
+                child.start()
+            while child is not self._children[-1] and not child.command.ready() and time.monotonic() < end:
+                time.sleep(PIECE_S)
+
+    def stop(self) -> None:
+        """Stop the server in good order, as an operator does."""
+        self._children[-1].stop(time.sleep)
+
+    def kill(self) -> None:
+        """Kill the server by SIGKILL; return when it is gone."""
+        self._children[-1].kill()
+
+    def renew(self) -> None:
+        """Kill the server and start it again on the same port, without anything that it had."""
+        self.kill()
+        shutil.rmtree(self.folder / self._server.name / "data")
+        self._prepare()
+        self.start()
+
+    def end(self) -> None:
+        """Kill the server and what it needs."""
+        for child in reversed(self._children):
+            child.kill()
+
+
+@contextmanager
+def running_redis() -> Iterator[RunningServer]:
+    """A Redis that runs meanwhile. Without its programs the test is skipped; on a build machine it fails."""
+    with server_folder() as folder:
+        with or_skipped():
+            server = RedisServer(DataFolder(folder), Programs(os.environ), os.environ)
+        started = RunningServer(server, folder)
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+@contextmanager
+def server_folder() -> Iterator[Path]:
+    """A folder for the data of a server that has ended when it is left."""
+    with tempfile.TemporaryDirectory(prefix="retake-server-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def or_skipped() -> Iterator[None]:
+    """Where a server is not installed its tests are skipped, and say what to type; on a build machine they fail."""
+    try:
+        yield
+    except MissingProgram as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
