@@ -151,7 +151,7 @@ endef
 check: tools ## for each save, within a minute: lint, format, types, unit tests, contracts in memory and on a directory
 	$(lint)
 	@echo "== pytest, without what takes long"
-	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) --dist worksteal -m "not search and not process"
+	@RETAKE_QUICK=1 $(VENV) -m pytest -q -n $(CORES) --dist worksteal -p no:schemathesis -m "not search and not process and not slow"
 
 test: tools servers ## lint, format, types, and every test
 	$(lint)

@@ -134,6 +134,7 @@ NAMES = "task_id task_type task_result image_url picked step attempt price_usd o
 OBJECTS = st.dictionaries(st.sampled_from(NAMES.split()), VALUES, max_size=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATE)
 @given(st.data())
 def test_what_is_accepted_is_valid_for_others_too_and_what_is_refused_differs_in_numbers_and_times_alone(

@@ -447,6 +447,7 @@ settings_like = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(documents | settings_like)
 def test_any_json_gives_settings_or_a_settings_error(load: Load, document: Any) -> None:

@@ -1,8 +1,5 @@
 """The lease by claims, case by case: what people are told, clocks that lie, stores that lie."""
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +9,6 @@ import pytest
 
 from retake.bucket import LeaseTerms
 from retake.bucket.claims import Claims, LeaseClock, Stamped, break_lease, join, take
-from retake.bucket.claims.lease import set_kill_timer
 from retake.bucket.claims.names import nonce_of, owner_of, place_of
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
@@ -447,6 +443,7 @@ def test_an_operator_can_end_a_lease_and_its_holder_notices(world: World) -> Non
 # --- threads and signals ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_thread_renews_it_with_a_client_of_its_own() -> None:
     store, made = Store(FakeClock()), threading.Event()
     store.__class__ = type("Live", (Store,), {"now": property(lambda self: time.time())})
@@ -478,22 +475,3 @@ def test_the_kill_timer_is_set_at_each_renewal_and_cleared_at_the_end(world: Wor
     lease.release()
     lease.release()
     assert timer == [117.5, 117.5, 0.0]
-
-
-def test_the_kill_timer_ends_a_process_that_was_frozen_before_its_next_instruction() -> None:
-    code = "from retake.bucket.claims.lease import *; set_kill_timer(1.0); print('set', flush=True)\nwhile True: pass"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"set\n"
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(1.2)
-    process.send_signal(signal.SIGCONT)
-    assert process.wait(60) == -signal.SIGALRM
-    process.stdout.close()
-
-
-def test_a_kill_timer_that_was_cleared_ends_nobody() -> None:
-    set_kill_timer(600.0)  # not a short one: whatever goes wrong, it is the process of the tests that it would end
-    assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600.0
-    set_kill_timer(0.0)
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

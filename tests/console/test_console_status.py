@@ -270,6 +270,7 @@ def test_one_channel_can_be_looked_at_alone() -> None:
     assert [it["channel"] for it in answer.document["pipelines"]] == [names[1]]
 
 
+@pytest.mark.slow
 def test_a_thousand_channels_cost_a_few_operations_each() -> None:
     world = World()
     channels(world, 1000)

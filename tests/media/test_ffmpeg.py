@@ -50,6 +50,7 @@ def test_an_end_without_a_word_has_its_exit_code_told(stand_in: Path) -> None:
         ffmpeg.run([], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="children are found through /proc")
 def test_when_time_is_up_ffmpeg_and_what_it_started_are_killed(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {tmp_path}/child\nwait\n")

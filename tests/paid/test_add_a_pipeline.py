@@ -140,6 +140,7 @@ def operations(song: ModuleType, *plan: str) -> int:
 PLANS = [(), ("refused",), ("cut",), ("ok", "cut"), ("wasted",), ("ok", "refused", "cut")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_a_death_at_any_operation_pays_for_nothing_twice(song: ModuleType, plan: tuple[str, ...]) -> None:
     for number in range(1, operations(song, *plan) + 1):

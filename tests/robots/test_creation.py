@@ -171,6 +171,7 @@ def test_data_that_have_no_key_are_refused_before_anything_is_asked(scene: Scene
 PLANS = st.lists(st.sampled_from(["", CONFLICT, f"made, then {CONFLICT}", DUPLICATE]), max_size=6)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 3), PLANS), max_size=12))
 def test_however_calls_fail_nothing_is_made_twice_and_what_is_returned_is_there(
     asked: list[tuple[int, list[str | Exception]]],

@@ -60,6 +60,7 @@ def test_what_the_protocol_excepts_is_not_repeated(robot: str, code: str) -> Non
     assert shop.clock.now() == shop.began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("robot", "code"), ENDING)
 def test_each_wait_stays_within_the_jitter_and_uses_all_of_it(robot: str, code: str) -> None:
     spread = PROTOCOL[robot].jitter_percent / 100
@@ -164,6 +165,7 @@ def test_robot_8_does_not_begin_without_a_validation() -> None:
         Workshop("NR.NSI.8").robot.run(lambda call: None, correlation_id="x")
 
 
+@pytest.mark.slow
 def test_robot_9_goes_on_for_ever_never_waiting_longer_than_ten_minutes() -> None:
     shop = Workshop("NR.NSI.9")
     work = shop.failing("ERR_TEMPORARY_METRICS_STORAGE_UNAVAILABLE", times=2000)
@@ -194,6 +196,7 @@ def test_robot_9_has_no_last_failure_so_what_follows_follows_once_on_the_first()
     assert result.failures[0].follow_ups == ()
 
 
+@pytest.mark.slow
 def test_a_call_of_robot_3_that_takes_longer_is_1c_that_does_not_answer_and_is_asked_again() -> None:
     """A timeout of 15 seconds for a request to each catalogue; here half a second."""
     policy = POLICIES["NR.NSI.3"]

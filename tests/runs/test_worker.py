@@ -109,6 +109,7 @@ def test_a_failure_is_repeated_as_the_policy_says_and_then_no_more(world: World)
     assert errors[0]["details"]["input_data"] == {"task_id": "t", "attempt": 1, "idempotency_key": "t#1"}
 
 
+@pytest.mark.slow
 def test_however_many_repeats_there_may_be_there_are_no_more(world: World) -> None:
     """More than the run's document keeps events of: repeats are counted on the run, not by its events."""
     run, calls = world.queue(), []

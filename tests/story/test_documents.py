@@ -395,6 +395,7 @@ def test_any_json_is_a_document_or_refused(value: object) -> None:
     check_any(encoded(value))
 
 
+@pytest.mark.slow
 @given(DOCUMENT)
 def test_anything_under_the_known_keys_is_a_document_or_refused(value: object) -> None:
     check_any(encoded(value))

@@ -181,6 +181,7 @@ def test_a_script_that_dies_in_a_paid_call_is_found_out_about_before_anything_is
     assert world.vendors.asked[kind] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["imagine", "upscale", "create"])
 def test_a_death_at_any_touch_of_the_bucket_pays_at_most_once_unseen(kind: str) -> None:
     """After the crash the next ticks go on; whatever was billed twice is on record as a possible duplicate."""

@@ -78,6 +78,7 @@ def test_the_generation_under_way_is_not_pushed_aside() -> None:
     assert world.keys_of(f"dead_letters/{generation_id}")
 
 
+@pytest.mark.slow
 def test_a_death_at_any_point_of_taking_up_loses_nothing() -> None:
     world = MortalWorld(max_retries=0)
     generation_id = failed_at("upscale", "refused", world)

@@ -436,6 +436,7 @@ def test_what_was_displaced_and_makes_no_sense_is_kept_among_the_unreadable() ->
     assert ours.public.whole
 
 
+@pytest.mark.slow
 def test_a_publisher_that_never_stops_writing_does_not_keep_us_for_ever() -> None:
     store, publisher = prepared()
     busy = MemoryBucket(store, meanwhile=lambda step, key: step == "exchange" and publisher.append("b"))

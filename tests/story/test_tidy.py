@@ -290,6 +290,7 @@ def homes(bucket: Bucket, name: str) -> list[str]:
     return [folder for folder in FOLDERS if name in groups(keys(bucket), folder)]
 
 
+@pytest.mark.slow
 @given(LAYOUT, PUBLISHED, st.sets(st.sampled_from(NAMES)))
 def test_from_any_layout_tidying_up_comes_to_rest_with_every_file_and_each_whole_group_in_one_place(
     layout: Layout, published: list[str], known: set[str]
@@ -315,6 +316,7 @@ def test_from_any_layout_tidying_up_comes_to_rest_with_every_file_and_each_whole
     assert plan_at_rest.room == (FOLDERS.entrance not in ready)
 
 
+@pytest.mark.slow
 @given(LAYOUT, PUBLISHED)
 def test_a_plan_sorts_every_published_id_into_one_of_three(layout: Layout, published: list[str]) -> None:
     found = planned(bucket_of(layout), published)

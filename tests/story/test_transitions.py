@@ -124,11 +124,13 @@ def check_every_transition(before: Doc) -> None:
     assert before.encode() == encoded
 
 
+@pytest.mark.slow
 def test_every_transition_of_every_shape_can_be_saved_and_read() -> None:
     for keys in SHAPES[::13]:
         check_every_transition(doc(**keys, note={"kept": [1, None]}))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SHAPES), COUNTERS, UNKNOWN_KEYS)
 def test_every_transition_keeps_the_keys_that_nobody_here_knows(
     keys: dict[str, Any], retries: dict[str, int], unknown: dict[str, Any]

@@ -105,6 +105,7 @@ def test_what_is_written_is_read_again(it: RememberedLook) -> None:
     assert fields(parse(b"".join(encoded(it)))) == fields(it)
 
 
+@pytest.mark.slow
 @given(LOOKS, st.data())
 def test_whatever_was_cut_or_changed_is_no_look(it: RememberedLook, data: st.DataObject) -> None:
     whole = b"".join(encoded(it))
