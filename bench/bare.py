@@ -58,7 +58,7 @@ def b2_recorded(noted: Calls) -> Iterator[None]:
 
 @contextmanager
 def s3_recorded(noted: Calls) -> Iterator[None]:
-    """Notes what is asked of boto3's clients inside the `with`."""
+    """Notes what is asked of botocore's clients inside the `with`."""
     from botocore import xform_name
     from botocore.client import BaseClient
 
@@ -131,11 +131,11 @@ def b2_again(realm: str, noted: Calls) -> Callable[[], None]:
 
 
 def s3_again(endpoint: str, noted: Calls) -> Callable[[], None]:
-    """The same calls by one client of boto3's own."""
-    import boto3
+    """The same calls by one client of botocore's own."""
     from botocore.exceptions import ClientError
+    from botocore.session import Session
 
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    client = Session().create_client("s3", endpoint_url=endpoint, region_name="us-east-1")
 
     def again() -> None:
         for name, _, named in noted:

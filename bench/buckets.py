@@ -85,8 +85,8 @@ def laid_out(folder: Path, vendors: Sandbox) -> dict[str, Path]:
 def speed_table(rows: Sequence[Sequence[str]]) -> str:
     title = (
         "Idle ticks in one process, one after the other, the lease taken and given back in each; and the calls that "
-        "they make of their store, made by the bare client: system calls, b2sdk, boto3. The stand-ins run in processes "
-        f"of their own. Medians of {ROUNDS} rounds, in turn."
+        "they make of their store, made by the bare client: system calls, b2sdk, botocore. The stand-ins run in "
+        f"processes of their own. Medians of {ROUNDS} rounds, in turn."
     )
     head = ("bucket", "calls a tick", "ticks/s", "bare/s", "ticks/s ÷ bare", "CPU ms a tick", "× bare CPU")
     return markdown(title, head, rows)

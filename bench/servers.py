@@ -111,7 +111,7 @@ def noted(application: Any, delay_s: float) -> Callable[[dict[str, Any], Any], A
 
 
 def s3_name(environ: Mapping[str, Any]) -> str:
-    """The call that the request is, as boto3 has it."""
+    """The call that the request is, as botocore has it."""
     method, query = str(environ["REQUEST_METHOD"]), environ["QUERY_STRING"]
     if method == "GET":
         return "list_objects_v2" if "list-type=2" in query else "get_object"

@@ -5,7 +5,7 @@
     python examples/paid_call.py --name fair --plan ok,cut   # the second answer is lost: was it paid for? (exit 75)
     python examples/paid_call.py --name fair --resolve retry # you have decided: order it again (or drop: give it up)
     python examples/paid_call.py --name expo --cap 0.05      # the day's cap is reached (exit 75)
-    python examples/paid_call.py --bucket 's3://BUCKET/shop?region=NAME'   # with the keys where boto3 looks for them
+    python examples/paid_call.py --bucket 's3://BUCKET/shop?region=NAME'   # with the keys of the AWS command line
 
 The intent is saved before each call, so it may be killed at any moment: the next start knows that a call was begun.
 """

@@ -7,7 +7,7 @@ from retake.errors import SettingsError
 
 EXTRAS = {
     "b2": "b2sdk",
-    "s3": "boto3",
+    "s3": "botocore",
     "postgres": "psycopg",
     "apprise": "apprise",
     "music": "fastapi",

@@ -39,8 +39,8 @@ _TAKEN = _RECORD | {"timestamp", "level", "logger"}
 """Names that a record or a line has already: a field with such a name gets a trailing underscore."""
 
 _CHATTY = (
-    *("asyncio", "b2sdk", "boto3", "botocore", "google", "googleapiclient", "httpcore", "httpx"),
-    *("PIL", "redis", "runwayml", "s3transfer", "telegram", "urllib3", "uvicorn"),
+    *("asyncio", "b2sdk", "botocore", "google", "googleapiclient", "httpcore", "httpx"),
+    *("PIL", "redis", "runwayml", "telegram", "urllib3", "uvicorn"),
 )
 """Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
 

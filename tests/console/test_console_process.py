@@ -210,7 +210,7 @@ def test_a_bucket_that_is_not_there_is_told(machine: Machine, tmp_path: Path) ->
 def test_help_is_quick(machine: Machine) -> None:
     """It loads neither rich nor a database: what it takes is bounded by a Python that starts."""
     code = "import sys; from retake.console.command import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-    code += "print([m for m in ('rich', 'sqlalchemy', 'runwayml', 'requests', 'boto3') if m in sys.modules])"
+    code += "print([m for m in ('rich', 'sqlalchemy', 'runwayml', 'requests', 'botocore') if m in sys.modules])"
     run = subprocess.run(
         [*command_line()[:1], "-c", code], env=machine.env, cwd=CHECKOUT, capture_output=True, check=True
     )

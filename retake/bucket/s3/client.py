@@ -88,9 +88,9 @@ _SHAPE = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
 def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
-    """Return a boto3 client that makes one attempt per request. Raises SettingsError.
+    """Return a botocore client that makes one attempt per request. Raises SettingsError.
 
-    boto3 looks for the keys in the environment, in its files, and in roles.
+    botocore looks for the keys in the environment, in the files of the AWS command line, and in roles.
     """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -107,8 +107,8 @@ def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
     try:
         with _making:
             session = _session()
-            region = place.region or session.region_name or "us-east-1"
-            client = session.client("s3", endpoint_url=place.endpoint, region_name=region, config=config)
+            region = place.region or session.get_config_variable("region") or "us-east-1"
+            client = session.create_client("s3", endpoint_url=place.endpoint, region_name=region, config=config)
             keys = session.get_credentials()
         if keys is None:
             raise SettingsError("no key for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
@@ -119,14 +119,17 @@ def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
 
 @cache
 def _session() -> Any:
-    """Return the session of this process: making one takes twenty times as long as a client. Not thread safe."""
-    from boto3.session import Session
+    """Return the session of this process: making one takes twenty times as long as a client. Not thread safe.
+
+    It is not boto3's, which loads its resources and transfers on top: a fifth more for each process.
+    """
+    from botocore.session import Session
 
     return Session()
 
 
 class S3Client:
-    """Requests to one bucket, repeated for `patience_s` seconds. Thread safe, as boto3's clients are."""
+    """Requests to one bucket, repeated for `patience_s` seconds. Thread safe, as botocore's clients are."""
 
     def __init__(self, client: Any, place: S3Place, clock: Clock, patience_s: float) -> None:
         self._client = client
