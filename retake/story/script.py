@@ -201,9 +201,12 @@ class StoryJournal:
         self._store.save_midjourney(transitions.call_held(self._doc, record))
 
     def find(self) -> str | None:
-        if self._call.step in (Step.IMAGINE, Step.UPSCALE):
-            return self._vendors.midjourney().find(self._call.raw)
-        return None
+        """See `retake.paid.guard.Journal`. A task that is on record was made by an earlier call: the vendor looks for
+        tasks of the minute before too, as clocks may differ, and an upscale is ordered again in the same words."""
+        if self._call.step not in (Step.IMAGINE, Step.UPSCALE):
+            return None
+        found = self._vendors.midjourney().find(self._call.raw)
+        return None if found in [call.get("task_id") for call in self._doc.paid_calls] else found
 
     def disproved(self) -> Refused | None:
         """Compare the vendor's counts with those saved before a held call: where they are equal, the call was not

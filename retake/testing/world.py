@@ -125,7 +125,7 @@ class World(BucketView):
             self.media,
             self.clock,
             process=Process(self.clock, stopping=lambda: self.stopping()),
-            nonce=lambda: 7,
+            nonce=lambda: 7 + self.vendors.last_id,  # no two orders that were carried out have the same
             spending=self.spending,
         )
 

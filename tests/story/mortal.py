@@ -11,6 +11,7 @@ from retake.bucket.failing import Crash
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.wrappers import Wrapper
 from retake.clock import parse_stamp
+from retake.vendors.piapi import BEFORE
 
 T = TypeVar("T")
 
@@ -75,6 +76,15 @@ class RenamingBucket(MemoryBucket):
         self.store.put(target, self.store.objects.pop(source).data)
 
 
+class Order(NamedTuple):
+    """What a vendor has carried out."""
+
+    step: str
+    wanted: str  # by what Midjourney can be asked for it
+    at: datetime
+    task_id: str
+
+
 class MortalVendors(FakeVendors):
     """Vendors who outlive the machine, and know what they were asked for: Midjourney can be asked for a lost order."""
 
@@ -82,7 +92,16 @@ class MortalVendors(FakeVendors):
         super().__init__()
         self._fate = fate
         self._now = now
-        self.made: list[tuple[str, datetime, str]] = []
+        self._order = ""
+        self.made: list[Order] = []
+
+    def imagine(self, prompt: str, nonce: int) -> str:
+        self._order = str(nonce)
+        return super().imagine(prompt, nonce)
+
+    def upscale(self, task_id: str, index: int) -> str:
+        self._order = f"{task_id} {index}"
+        return super().upscale(task_id, index)
 
     def pay(self, kind: str) -> str:
         return self._fate.around(f"pay {kind}", lambda: self._noted(kind))
@@ -91,13 +110,14 @@ class MortalVendors(FakeVendors):
         return self._fate.around(f"ask {kind}", lambda: super(MortalVendors, self).look(kind, result))
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        since = parse_stamp(asked["requested_at_utc"])
-        found = [it for step, at, it in self.made if step == asked["step"] and at >= since]
+        step, since = asked["step"], parse_stamp(asked["requested_at_utc"]) - BEFORE
+        wanted = str(asked["nonce"]) if step == "imagine" else f"{asked['origin_task_id']} {asked['index']}"
+        found = [it.task_id for it in self.made if (it.step, it.wanted) == (step, wanted) and it.at >= since]
         return self._fate.around("find", lambda: found[-1] if found else None)
 
     def _noted(self, kind: str) -> str:
         task_id = super().pay(kind)
-        self.made.append((kind, self._now(), task_id))
+        self.made.append(Order(kind, self._order, self._now(), task_id))
         return task_id
 
 
@@ -109,7 +129,7 @@ class Moment(NamedTuple):
     plans: Mapping[str, Sequence[str]]
     billed: Mapping[str, int]
     asked: Mapping[str, int]
-    made: Sequence[tuple[str, datetime, str]]
+    made: Sequence[Order]
     ended: Sequence[str]
 
 

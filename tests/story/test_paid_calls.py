@@ -1,5 +1,6 @@
 """Nothing is paid for twice: intents, answers that got lost, a bucket that is away just then, and the operator."""
 
+from collections import deque
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -149,6 +150,21 @@ def test_the_vendor_is_asked_with_everything_that_was_on_record() -> None:
     world.tick()
     wanted = {"step": "upscale", "attempt": 1, "requested_at_utc": "2026-01-01T00:00:00Z"}
     assert [{**known, **wanted, "origin_task_id": "imagine-1", "index": 1} for known in asked] == asked != []
+
+
+def test_a_task_of_an_earlier_attempt_is_not_taken_for_a_call_that_was_lost() -> None:
+    """The vendor looks for tasks of the minute before too, and the same upscale had been ordered."""
+    world = before("upscale", on_unknown_outcome="retry")
+    world.interval_s = 1
+    world.vendors.plan("upscale", "ok", "lost")
+    world.vendors.plans["fetch"] = deque(["failed", *["running"] * 9])
+    world.vendors.find = lambda asked: "upscale-1"
+    world.ticks(6)
+    assert [(call["outcome"], call.get("task_id")) for call in world.doc.paid_calls] == [
+        ("accepted", "upscale-1"),
+        ("unknown", None),
+        ("accepted", "upscale-2"),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["write", "create"])
