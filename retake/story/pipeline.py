@@ -8,6 +8,7 @@ Below the pipeline are how a script's end is understood (`ScriptRun`), and what 
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Lease
 from retake.clock import Clock, stamp
 from retake.degraded.mode import Mode
-from retake.errors import Code, ErrorRecord, PollFailed, StateError, escalate
+from retake.errors import Code, ErrorRecord, PollFailed, RetakeError, StateError, escalate
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, diagnosing
@@ -203,6 +204,7 @@ class StoryPipeline:
             self._mirror.flush()
 
     def close(self) -> None:
+        self._scripts.settle_after_error()
         self._flag.lower()
 
     def facts(self) -> PipelineFacts | None:
@@ -327,15 +329,17 @@ class ScriptRun:
 
     def run(self, action: Action) -> Tick | None:
         """Run the script that carries the action out; return the tick's result, or None to go on."""
-        before = self._store.documents
+        before, pays = self._store.documents, paid_step(action) is not None or action.act is Act.RECONCILE
         script, arguments = _command(action, before.gen.generation_id or "")
         _log.info("%s: %s", action.act, action.why, extra={"attempt": before.midjourney.retries_of(action.step) + 1})
+        self._unsettled |= pays
         ended = self._scripts.run(script, arguments, self._lease)
         self._lease.check()
         doc = self._store.read().midjourney
-        if ended.exit_code and (paid_step(action) or action.act is Act.RECONCILE):
+        if pays and ended.exit_code:
+            self._unsettled = False
             self._spending.heal(known(doc))
-        elif paid_step(action) or action.act is Act.RECONCILE:
+        elif pays:
             self._settle(known(doc))
         if ended.stopped:
             return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick goes on")
@@ -356,6 +360,14 @@ class ScriptRun:
         self._unsettled = reserved.fate is Fate.BILLED
         if not self._unsettled:
             self._spending.settle(reserved)
+
+    def settle_after_error(self) -> None:
+        """`settle` in a tick that an error has ended, if the store allows it. The next payment does it else."""
+        if self._unsettled:
+            with suppress(RetakeError):
+                self._lease.check()
+                self._store.read()
+                self.settle()
 
     def settle(self) -> None:
         """Bring the book of the day in line with the last call, if it is not. After a crash the next tick does."""

@@ -103,6 +103,24 @@ def test_a_book_that_could_not_be_written_is_told_by_the_next_tick_that_pays() -
     assert (sums(world).settled, sums(world).open) == (ALL, {})
 
 
+def test_a_tick_that_a_read_has_ended_has_told_the_book_all_the_same() -> None:
+    """Nothing has to be paid first, and no further tick has to come."""
+    undisturbed, paid = World(), 0
+    undisturbed.bucket = counting = FailingBucket(undisturbed.bucket)  # type: ignore[assignment]
+    undisturbed.tick()
+    reads = [key for operation, key in counting.operations if operation == "read"]
+    for number, key in enumerate(reads, 1):
+        world = World()
+        world.bucket = FailingBucket(world.bucket, Fault(operation="read", number=number))  # type: ignore[assignment]
+        with suppress(StorageError):
+            world.tick()
+        if world.vendors.billed and not key.startswith("caps/"):
+            paid += 1
+            told = world.doc.spend
+            assert sums(world).spent == pytest.approx(told.settled + told.reserved), f"read {number}, of {key}"
+    assert paid > 10
+
+
 def test_each_day_has_the_calls_that_were_made_on_it() -> None:
     world = waiting(mj_timeout_seconds=10**6)
     world.later(days=1)
