@@ -212,8 +212,10 @@ class EndedIndex:
     def _heal(self, bucket: Bucket, tally: Tally | None) -> None:
         """Bring the names in line with the documents after a crash.
 
-        A run that has ended and still has an open marker ended while the present segment was open.
+        A run that has ended and still has an open marker ended while the present segment was open. Where there is none
+        yet, it begins today's, whenever it ended: a name of another day would call for a tally.
         """
+        segment = tally.open_segment if tally else segment_of(self._clock.now())
         filed = {it.run_id for it in uncounted(bucket, tally)}
         for it in opened(bucket.list(OPEN)):
             try:
@@ -225,7 +227,7 @@ class EndedIndex:
                 bucket.delete(it.key)
             if found and (run := found[0].run).ended:
                 if run.run_id not in filed:
-                    bucket.write(ended_key(run, tally.open_segment if tally else segment_of(run.updated_at)), b"", ANY)
+                    bucket.write(ended_key(run, segment), b"", ANY)
                 bucket.delete(it.key)
 
 

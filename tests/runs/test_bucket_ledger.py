@@ -462,6 +462,16 @@ def test_a_tally_without_sense_is_counted_anew(bucket: MemoryBucket, clock: Fake
     assert ledger.counts()[RunStatus.SUCCEEDED] == 4
 
 
+def test_a_first_end_that_a_crash_left_unnamed_needs_no_tally_later(bucket: MemoryBucket, clock: FakeClock) -> None:
+    ledger = BucketLedger(bucket, clock)
+    run = run_to_end(ledger, "t")
+    bucket.delete(bucket.list(ENDED)[0].key)
+    bucket.write(f"{OPEN}story.{run.run_id}", b"", ANY)
+    clock.sleep(24 * 3600)
+    assert [run_to_end(ledger, "t2"), run] == ledger.runs()
+    assert len({entry.key.split("/")[3] for entry in bucket.list(ENDED)}) == 1
+
+
 def test_names_of_others_are_passed_over(bucket: MemoryBucket, ledger: BucketLedger) -> None:
     for key in (f"{OPEN}.keep", f"{OPEN}a.b", f"{ENDED}2026-01-01/README", f"{ENDED}x", "runs/index/tasks/a/b"):
         bucket.write(key, b"", ANY)
