@@ -202,6 +202,9 @@ class BillExamination:
         record = self.places.record_of(generation_id)
         if generation_id != key.split("/")[-2] or (there := self._recorded(part, record)) == _texts(calls):
             return
+        finished = (_object_or_none(part, record) or {}).get("outcome") == "done"
+        if there and finished and there[: len(calls)] == _texts(calls):
+            return  # an order to requeue it died before it removed the letter ("letter-outlived")
         if self.places.under_way(part) == generation_id:
             return  # requeued: the letter is about to be removed, or written anew
         if there is not None:

@@ -13,7 +13,7 @@ from reading_world import clear
 from story_world import World
 from test_spend import Channel
 
-from retake.bucket import ABSENT
+from retake.bucket import ABSENT, ANY
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
@@ -185,6 +185,23 @@ def test_a_generation_under_way_that_was_requeued_is_whole() -> None:
     site.context().operations.pipelines[0].carry_out(ItemOrder(Verb.REQUEUE, name))
     assert [it.code for it in trouble(site.check())] == []
     world.tick()
+    assert [it.code for it in trouble(site.check())] == []
+
+
+def test_a_letter_that_an_order_to_requeue_left_behind_agrees_with_what_was_paid_since() -> None:
+    world = paid_world()
+    site = Site(world)
+    name = letter(site)
+    while world.generation_id:
+        world.tick()
+    world.vendors.plans.clear()
+    kept = {entry.key: site.bucket.read(entry.key)[0] for entry in site.bucket.list(f"dead_letters/{name}/")}
+    site.context().operations.pipelines[0].carry_out(ItemOrder(Verb.REQUEUE, name))
+    for key, data in kept.items():  # the order died before it removed them
+        site.bucket.write(key, data, ANY)
+    while world.generation_id:
+        world.tick()
+    assert read(site, f"spend/{name}.json")["outcome"] == "done"
     assert [it.code for it in trouble(site.check())] == []
 
 
