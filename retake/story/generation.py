@@ -4,20 +4,24 @@ from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from retake.bucket import ABSENT
+from retake.bucket import ABSENT, Bucket
 from retake.bucket.contract import make_folders
 from retake.clock import stamp
 from retake.errors import ErrorRecord, StateError
 from retake.story import transitions
-from retake.story.documents import GROUP, MidjourneyDocument, Status, safe_id
+from retake.story.documents import GROUP, MidjourneyDocument, Status, Step, safe_id
+from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 from retake.strict_json import encode
 
 if TYPE_CHECKING:
-    from retake.retrying.dead_letters import DeadLetters
+    from retake.retrying.dead_letters import DeadLetter, DeadLetters
 
 DEAD_LETTERS = "dead_letters/"
 """Where failed generations are kept, a folder each (`retake.retrying.dead_letters`)."""
+
+ROLLBACK = "rollback"
+"""The kind of the letters that hold what a rollback gave up."""
 
 SPEND = "spend/"
 """Which paid calls a generation made, a document each."""
@@ -126,6 +130,9 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     kept = kept_document(store, generation_id)
     if kept is None:
         raise StateError(f"there is no dead letter {DEAD_LETTERS}{generation_id}/. Nothing was changed")
+    letter = _letters(store).show(generation_id)
+    if why := why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id):
+        raise StateError(f"{why}. Nothing was changed")
     for entry in store.bucket.list(f"{DEAD_LETTERS}{generation_id}/{generation_id}."):
         store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
@@ -133,6 +140,44 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
     store.save_gen(gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
     _letters(store).remove(generation_id, REQUEUED)
+
+
+def why_not_requeuable(letter: "DeadLetter") -> str:
+    """Return why a dead letter can never be requeued, whatever is under way; "" for one of a generation."""
+    name = letter.id
+    if of_a_rollback(letter):
+        return (
+            f"{name} is what a rollback gave up, and no generation: it cannot be requeued. Save what you need of "
+            f"{DEAD_LETTERS}{name}/, and drop it"
+        )
+    if name.startswith("before-"):
+        return f"{name} is paid work that belonged to no generation: there is nothing to go on with; {_look(name)}"
+    if letter.kind not in ("", "generation"):
+        return f"{name} is a letter of kind {letter.kind}, which is no generation; {_look(name)}"
+    return f"{name} was {letter.ended} before, and these are the remains; {_look(name)}" if letter.ended else ""
+
+
+def why_finished(bucket: Bucket, paths: FilePaths, generation_id: str) -> str:
+    """Return where all files of a generation lie whose dead letter was left behind; "" for one that is not finished."""
+    for folder in (paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder):
+        prefix = f"{folder}{generation_id}."
+        if {entry.key.removeprefix(prefix) for entry in bucket.list(prefix)}.issuperset(GROUP):
+            place = f"{generation_id} is finished, its files lie in {folder}"
+            return f"{place}; these are the remains: {_look(generation_id)}"
+    return ""
+
+
+def of_a_rollback(letter: "DeadLetter") -> bool:
+    """Return whether a letter is that of a rollback; of one that a crash left without its report, the name tells."""
+    if letter.report:
+        return letter.kind == ROLLBACK
+    head, _, digest = letter.id.rpartition("-")
+    generation_id, _, step = head.rpartition("-")
+    return bool(generation_id) and step in list(Step) and len(digest) == 8 and set(digest) <= set("0123456789abcdef")
+
+
+def _look(name: str) -> str:
+    return f"look at it (dead-letters show {name}), save what you need, and drop it"
 
 
 def kept_document(store: DocumentStore, generation_id: str) -> MidjourneyDocument | None:

@@ -1,6 +1,5 @@
 """What must hold of a story's dead letters: a valid report, the files that it names, and that they can be requeued."""
 
-import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -15,12 +14,9 @@ from retake.story import transitions
 from retake.story.checked_part import CheckedPart
 from retake.story.document_examination import implied_files
 from retake.story.documents import GROUP, MidjourneyDocument, parse_midjourney
-from retake.story.generation import DEAD_LETTERS
-from retake.story.operator_actions import why_not_requeuable
-from retake.story.rollback import STEPS
+from retake.story.generation import DEAD_LETTERS, of_a_rollback, why_not_requeuable
 
 _MOST_FILES = 1_000  # of one letter; ours have five
-_OF_A_ROLLBACK = re.compile(rf".+-({'|'.join(STEPS)})-[0-9a-f]{{8}}")
 
 Files = dict[str, Entry]  # the files of one letter, by their names in its folder
 
@@ -92,7 +88,7 @@ class StoryLetters(CheckedPart):
 
     def _without_report(self, part: CheckView, name: str, folder: str) -> Iterator[CheckFinding]:
         present = self.loaded(part).documents.gen.generation_id
-        unfinished = present == name or _OF_A_ROLLBACK.fullmatch(name)
+        unfinished = present == name or of_a_rollback(DeadLetter(name, {}, ()))
         code = "letter-unfinished" if unfinished else "letter-without-report"
         yield found(code, part.where(folder), f"it has no {REPORT}")
 

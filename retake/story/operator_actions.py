@@ -16,9 +16,17 @@ from retake.operations.port import Refusal, Verb
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
-from retake.story.generation import DEAD_LETTERS, dead_letter, kept_document, requeue
+from retake.story.generation import (
+    DEAD_LETTERS,
+    dead_letter,
+    kept_document,
+    of_a_rollback,
+    requeue,
+    why_finished,
+    why_not_requeuable,
+)
 from retake.story.operator_rules import GenerationPlan, plan
-from retake.story.rollback import ROLLBACK, keep_rolled_back, plan_rollback
+from retake.story.rollback import keep_rolled_back, plan_rollback
 from retake.story.run_mirror import RunMirror, task_of
 from retake.story.settings import LEASE, Settings
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -82,7 +90,7 @@ class OperatorActions:
     def check_requeue(self, generation_id: str, documents: Documents) -> None:
         """Raise Refusal if the generation cannot be requeued now."""
         letter = letter_of(self._bucket, self._clock, generation_id)
-        if letter and letter.kind == ROLLBACK:
+        if letter and of_a_rollback(letter):
             raise Refusal(why_not_requeuable(letter))
         present = documents.gen.generation_id
         if present == generation_id:
@@ -96,10 +104,8 @@ class OperatorActions:
             raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
         if why := why_not_requeuable(letter):
             raise Refusal(why)
-        if place := self._finished_in(generation_id):
-            raise Refusal(
-                f"{generation_id} is finished, its files lie in {place}; these are the remains: {_look(generation_id)}"
-            )
+        if why := why_finished(self._bucket, self._settings.paths, generation_id):
+            raise Refusal(why)
 
     def requeued(self, generation_id: str) -> Documents | None:
         """Return the documents as they would be after a requeue; None if the letter has none. Raises StateError."""
@@ -158,15 +164,6 @@ class OperatorActions:
             note = {"code": "drop", "text": text, "at_utc": stamp(self._clock.now())}
             ledger.note(runs[-1], REMARK, note, actor=self._actor)
 
-    def _finished_in(self, generation_id: str) -> str:
-        """The folder in which all files of a generation lie; "" if there is none."""
-        paths = self._settings.paths
-        for folder in (paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder):
-            prefix = f"{folder}{generation_id}."
-            if {entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)}.issuperset(GROUP):
-                return folder
-        return ""
-
     def _plan(self, verb: Verb, generation_id: str, documents: Documents, step: str | None) -> GenerationPlan:
         present = documents.gen.generation_id
         if present != generation_id:
@@ -185,25 +182,6 @@ class OperatorActions:
             yield store, lease
         finally:
             lease.release()
-
-
-def why_not_requeuable(letter: DeadLetter) -> str:
-    """Return why a dead letter can never be requeued, whatever is under way; "" for one of a generation."""
-    name = letter.id
-    if letter.kind == ROLLBACK:
-        return (
-            f"{name} is what a rollback gave up, and no generation: it cannot be requeued. Save what you need of "
-            f"dead_letters/{name}/, and drop it"
-        )
-    if name.startswith("before-"):
-        return f"{name} is paid work that belonged to no generation: there is nothing to go on with; {_look(name)}"
-    if letter.kind not in ("", "generation"):
-        return f"{name} is a letter of kind {letter.kind}, which is no generation; {_look(name)}"
-    return f"{name} was {letter.ended} before, and these are the remains; {_look(name)}" if letter.ended else ""
-
-
-def _look(name: str) -> str:
-    return f"look at it (dead-letters show {name}), save what you need, and drop it"
 
 
 class _LedgerNotes(NamedTuple):

@@ -21,15 +21,12 @@ from retake.retrying.dead_letters import DeadLetters
 from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.documents import GROUP, IMAGINE, UPSCALE, Documents, MidjourneyDocument, Status, Step
-from retake.story.generation import in_flight
+from retake.story.generation import ROLLBACK, in_flight
 from retake.story.operator_rules import GenerationPlan, Situation, situation
 from retake.story.store import DocumentStore
 
 STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 """The steps that can be rolled back to, in their order."""
-
-ROLLBACK = "rollback"
-"""The kind of the dead letters."""
 
 _MAKES: Mapping[str, Step] = {"json": Step.CONTENT, "png": Step.UPSCALE, "mp4": Step.RUNWAY}
 """The step that makes each file."""

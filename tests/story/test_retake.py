@@ -4,9 +4,11 @@ import pytest
 from mortal import MortalWorld
 from story_world import World
 
-from retake.bucket import NotFound
+from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash
 from retake.errors import StateError
+from retake.operations.port import Refusal, Verb
+from retake.story.operator_actions import OperatorActions
 from retake.ticking.tick import Orders
 
 
@@ -66,6 +68,43 @@ def test_a_dead_letter_that_is_not_there_is_said_and_nothing_changes() -> None:
     with pytest.raises(StateError, match="no dead letter"):
         world.tick(Orders(retake="20200101-0000"))
     assert world.generation_id is None
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off before its report"])
+def test_what_a_rollback_gave_up_is_no_generation(cut: bool) -> None:
+    """Whoever asks, and also where a crash left the letter without the report that says what it is."""
+    world = World()
+    world.vendors.plan("poll", *["running"] * 99)
+    world.tick()
+    operator = OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk")
+    present = str(world.generation_id)
+    operator.carry_out(Verb.ROLLBACK, present, operator.planned(Verb.ROLLBACK, present, "upscale").lost, "upscale")
+    operator.carry_out(Verb.CANCEL, present, operator.planned(Verb.CANCEL, present).lost)
+    [letter] = {key.split("/")[1] for key in world.keys_of("dead_letters/")} - {present}
+    if cut:
+        world.bucket.delete(f"dead_letters/{letter}/report.json")
+    with pytest.raises(Refusal, match="is what a rollback gave up"):
+        operator.requeue(letter)
+    with pytest.raises(StateError, match=r"is what a rollback gave up.* Nothing was changed"):
+        world.tick(Orders(retake=letter))
+    assert world.generation_id is None
+    world.tick(Orders(retake=present))
+    assert world.generation_id == present
+
+
+def test_what_is_finished_is_not_made_again_from_the_remains_of_its_letter() -> None:
+    """As an order to requeue leaves it that died before it removed the letter."""
+    world = World()
+    generation_id = failed_at("upscale", "refused", world)
+    kept = {key: data for key, data in world.everything().items() if key.startswith("dead_letters/")}
+    world.tick(Orders(retake=generation_id))
+    assert world.ended == ["failed", "done"]
+    for key, data in kept.items():
+        world.bucket.write(key, data, ANY)
+    billed = world.vendors.billed.copy()
+    with pytest.raises(StateError, match=r"is finished, its files lie in 666/; .* Nothing was changed"):
+        world.tick(Orders(retake=generation_id))
+    assert world.vendors.billed == billed
 
 
 def test_the_generation_under_way_is_not_pushed_aside() -> None:
