@@ -28,6 +28,7 @@ from retake.operations.port import (
     Verb,
 )
 from retake.paid.caps import Today
+from retake.paid.spending import Spending
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
 from retake.story.decision import uncapped, under_mode
@@ -137,6 +138,10 @@ class _StoryPlace:
     def leasable(self) -> Bucket:
         return part_of(self._leasable(), self._settings, self.channel)
 
+    @property
+    def _spending(self) -> Spending:
+        return story_spending(self._settings, self._whole, self._clock, self.name)
+
     def has_setting(self, name: str) -> bool:
         section, _, field = name.rpartition(".")
         return section in SECTIONS and field in SECTIONS[section].fields
@@ -212,6 +217,7 @@ class StoryOperations(_StoryPlace):
             pipeline=self.name,
             ledgers=ledgers,
             actor=self._actor,
+            spending=self._spending,
         )
 
     def plan(self, order: ItemOrder) -> OrderPlan:
@@ -249,7 +255,7 @@ class StoryOperations(_StoryPlace):
 
     def _next_tick(self, documents: Documents) -> str:
         """What the next tick does; without the caps where there are none, or the day's book cannot be read."""
-        spending = story_spending(self._settings, self._whole, self._clock, self.name)
+        spending = self._spending
         try:
             today = spending.today(known(documents.midjourney)) if spending.capped else None
         except RetakeError:

@@ -13,6 +13,7 @@ from retake.clock import Clock, stamp
 from retake.operations.events import OPERATOR, REMARK
 from retake.operations.letters import letter_of, no_letter
 from retake.operations.port import Refusal, Verb
+from retake.paid.spending import Spending
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import GROUP, Documents
@@ -29,13 +30,15 @@ from retake.story.operator_rules import GenerationPlan, plan
 from retake.story.rollback import keep_rolled_back, plan_rollback
 from retake.story.run_mirror import RunMirror, task_of
 from retake.story.settings import LEASE, Settings
+from retake.story.spending import known
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.transitions import requeued
 from retake.ticking.tick import Ledgers
 
 
 class OperatorActions:
-    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease, `actor` is who did it.
+    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease, `actor` is who did it;
+    `spending` has the books of the days, where they are to be told what a crash kept from them.
 
     Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it does
     not fit the state by then, StateError, StorageError.
@@ -51,9 +54,11 @@ class OperatorActions:
         pipeline: str = "story",
         ledgers: Ledgers | None = None,
         actor: str = OPERATOR,
+        spending: Spending | None = None,
     ) -> None:
         self._settings, self._bucket, self._clock = settings, bucket, clock
         self._owner, self._pipeline, self._actor = owner, pipeline, actor
+        self._spending = spending
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
 
     def look(self) -> Documents:
@@ -142,12 +147,14 @@ class OperatorActions:
 
     def lower_flag(self) -> bool:
         """Lower a `processing_lock` that a crash left; whether it was up. The next tick will not learn of the crash by
-        it any more, so it is put on record here."""
+        it any more, so it is put on record here, and in the day's book what was paid."""
         with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
                 record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
                 record.of_what_was_found(store.documents, interrupted=True)
+                if self._spending:
+                    self._spending.heal(known(store.documents.midjourney))
                 store.public.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from story_world import Channel, World
 
-from retake.bucket.failing import FailingBucket, Fault
+from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.errors import StorageError
@@ -16,6 +16,7 @@ from retake.paid.caps import Caps
 from retake.paid.day_book import Limits, Sums, decoded
 from retake.retrying.state_store import Raw
 from retake.story.documents import Step
+from retake.story.operations import open_operations
 from retake.story.settings import Settings
 from retake.story.spending import prices
 
@@ -119,6 +120,22 @@ def test_a_tick_that_a_read_has_ended_has_told_the_book_all_the_same() -> None:
             told = world.doc.spend
             assert sums(world).spent == pytest.approx(told.settled + told.reserved), f"read {number}, of {key}"
     assert paid > 10
+
+
+def test_a_flag_that_is_lowered_by_hand_has_told_the_book_too() -> None:
+    """The next tick does so where it finds the flag of one that died."""
+    world = World()
+    store = world.bucket
+    world.bucket = dying = FailingBucket(store, Fault(Crash, operation="read", key=f"caps/{TODAY}.json"))  # type: ignore[assignment]
+    with pytest.raises(Crash):
+        world.tick()
+    dying.end_leases()
+    world.bucket = store
+    assert world.documents.public.processing_lock
+    assert world.doc.spend.settled
+    assert not world.keys_of("caps/")
+    assert open_operations(world.settings, world.clock, bucket=store).pipelines[0].lower_flag()
+    assert sums(world).settled == pytest.approx(world.doc.spend.settled)
 
 
 def test_each_day_has_the_calls_that_were_made_on_it() -> None:
