@@ -16,7 +16,7 @@ from retake.operations.port import Refusal, Verb
 from retake.paid.spending import Spending
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
-from retake.story.documents import GROUP, Documents
+from retake.story.documents import GROUP, Documents, Status
 from retake.story.generation import (
     DEAD_LETTERS,
     dead_letter,
@@ -34,6 +34,8 @@ from retake.story.spending import known
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.transitions import requeued
 from retake.ticking.tick import Ledgers
+
+_ENDING = Status.TASK_FAILED_MAX_RETRIES
 
 
 class OperatorActions:
@@ -141,6 +143,12 @@ class OperatorActions:
             letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:
                 raise Refusal(no_letter(generation_id))
+            documents = store.documents
+            if documents.gen.generation_id == generation_id and documents.midjourney.status is _ENDING:
+                raise Refusal(
+                    f"{generation_id} is just being moved there: its files may be in the letter alone. The next tick "
+                    "finishes that; drop it then"
+                )
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
             self._record_drop(lease, generation_id)
             return letter

@@ -5,7 +5,7 @@ from mortal import MortalWorld
 from story_world import World
 
 from retake.bucket import ANY, NotFound
-from retake.bucket.failing import Crash
+from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import StateError
 from retake.operations.port import Refusal, Verb
 from retake.story.operator_actions import OperatorActions
@@ -105,6 +105,26 @@ def test_what_is_finished_is_not_made_again_from_the_remains_of_its_letter() -> 
     with pytest.raises(StateError, match=r"is finished, its files lie in 666/; .* Nothing was changed"):
         world.tick(Orders(retake=generation_id))
     assert world.vendors.billed == billed
+
+
+def test_a_letter_that_is_not_written_to_its_end_is_not_dropped() -> None:
+    """Its text may be in the letter alone: dropped, it would be missing in the one that the next tick writes."""
+    world = World(max_retries=0)
+    world.vendors.plan("imagine", "refused")
+    store = world.bucket
+    moved = Fault(Crash, operation="delete", key="666/20260101-0000.json", after=True)
+    world.bucket = dying = FailingBucket(store, moved)  # type: ignore[assignment]
+    with pytest.raises(Crash):
+        world.ticks(3)
+    dying.end_leases()
+    world.bucket = store
+    present = str(world.generation_id)
+    operator = OperatorActions(world.settings, store, world.clock, owner="operator@desk")
+    with pytest.raises(Refusal, match="is just being moved there"):
+        operator.drop(present)
+    world.tick()
+    assert f"dead_letters/{present}/{present}.json" in world.keys_of("dead_letters/")
+    assert operator.drop(present).id == present
 
 
 def test_the_generation_under_way_is_not_pushed_aside() -> None:
