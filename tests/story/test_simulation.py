@@ -1,8 +1,10 @@
 """A seeded simulation: one bucket, vendors who fail at will, managers, a publisher without a lock, and an operator.
 
 At every operation on the world something may happen: the machine dies, the store fails before or after the effect, the
-publisher writes, a rival manager ticks, time passes. A seed decides all of it; a failure names its seed, and
-`RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays more of them (`make soak`).
+publisher writes, a rival manager ticks, time passes. In every other world an operator gives orders too, at random.
+
+A seed decides all of it; a failure names its seed, and `RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays
+more of them (`make soak`).
 """
 
 import json
@@ -20,8 +22,11 @@ from test_crash_sweep import STEP_OF_KIND, booked
 from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash
 from retake.errors import RetakeError, StorageError
+from retake.operations.port import Refusal, Verb
 from retake.story.documents import GROUP, Step
-from retake.story.spending import prices
+from retake.story.operator_actions import OperatorActions
+from retake.story.rollback import STEPS
+from retake.story.spending import prices, story_spending
 from retake.ticking.tick import Orders
 
 T = TypeVar("T")
@@ -35,6 +40,7 @@ OUTCOMES = {
 }
 SEEDS = int(os.environ.get("RETAKE_SEEDS", "600"))
 BLOCKS = 20
+VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL, Verb.ROLLBACK)
 
 
 class Chance(Fate):
@@ -95,6 +101,7 @@ class Simulation(MortalWorld):
         chance.happens = [(0.01, self.publish), (0.005, self.rival), (0.01, lambda: self.clock.sleep(7))]
         self.fate = self.vendors._fate = self.bucket._fate = chance  # type: ignore[attr-defined]
         self.chance = chance
+        self.ordered = seed % 2 == 1  # in every other world an operator gives orders at random
         self.vendors.choose_next = lambda kind: self.random.choice(OUTCOMES[kind])
         self.appended: list[str] = []
 
@@ -125,10 +132,34 @@ class Simulation(MortalWorld):
             return Orders(resolve=self.random.choice(["retry", "skip"]))
         return Orders(resume=self.random.random() < 0.2)
 
+    def give_orders(self) -> None:
+        """Whatever the console can do, whether it makes sense or not; the machine may die of that too."""
+        spending = story_spending(self.settings, self.bucket, self.clock)
+        desk = OperatorActions(self.settings, self.bucket, self.clock, owner="operator@desk", spending=spending)
+        letters = sorted({key.split("/")[1] for key in self.keys_of("dead_letters/")})
+        order = self.random.choice(["nothing", "nothing", *VERBS, *VERBS, "requeue", "requeue", "drop", "unlock"])
+        if order in VERBS and (present := self.generation_id):
+            step = self.random.choice(STEPS) if order is Verb.ROLLBACK else None
+            desk.carry_out(order, present, desk.planned(order, present, step).lost, step)
+        elif order == "requeue" and letters:
+            desk.requeue(self.random.choice(letters))
+        elif order == "drop" and letters and self.random.random() < 0.3:
+            desk.drop(self.random.choice(letters))
+        elif order == "unlock":
+            desk.lower_flag()
+
     # --- time ---
 
     def play(self, ticks: int) -> None:
         for _ in range(ticks):
+            try:
+                if self.ordered and self.random.random() < 0.5:
+                    self.give_orders()
+            except Crash:
+                self.memory.store.end_leases()
+                self.fate.dead = False
+            except (RetakeError, Refusal):
+                pass
             try:
                 self.tick(self.operate())
             except Crash:
@@ -151,7 +182,7 @@ class Simulation(MortalWorld):
             self.later(hours=2)
             if self.generation_id is None and tick.resting:
                 return None
-            if tick.ended and self.random.random() < 0.3:
+            if tick.ended and not self.ordered and self.random.random() < 0.3:
                 return self.rest()
         raise AssertionError(f"it does not come to rest: {tick}, {self.documents}")
 
@@ -172,6 +203,8 @@ def check(world: Simulation) -> None:
         for key in world.keys_of(folder):
             places.setdefault(key.removeprefix(folder).split(".")[0], []).append(key)
     for name, keys in places.items():
+        if world.ordered and world.keys_of(f"dead_letters/{name}/"):
+            continue  # an order to requeue it died half-way: its letter is whole, and can be requeued again
         assert len(keys) == len(GROUP), f"{name}: {keys}"
         assert len({key.split("/")[0] for key in keys}) == 1, f"{name} lies in two places: {keys}"
     archived = {key.removeprefix("archive/").split(".")[0] for key in world.keys_of("archive/")}
