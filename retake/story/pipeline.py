@@ -362,7 +362,7 @@ class ScriptRun:
             self._spending.settle(reserved)
 
     def settle_after_error(self) -> None:
-        """`settle` in a tick that an error has ended, if the store allows it. The next payment does it else."""
+        """`settle` in a tick that an error has ended. Where the store does not allow it, the next payment does it."""
         if self._unsettled:
             with suppress(RetakeError):
                 self._lease.check()
