@@ -10,6 +10,7 @@ a paid call whose outcome is not looked up yet     refused: a tick asks       re
 the mock is to be made                            refused: a tick makes it   refused: it is the mock     ends it
 it goes on by itself                              refused: nothing failed    refused: nothing failed     ends it
 it failed for good, or was cancelled              refused: a tick ends it    refused                     refused
+it is finished, but for its id (a crash)          refused: a tick ends it    refused                     refused
 
 ¹ of a picture or a video, where there is a text; the text itself cannot be done without.
 
@@ -35,6 +36,7 @@ class Situation(StrEnum):
     """The state of the generation under way, as an operator sees it."""
 
     OVER = "it failed or was cancelled, and is not among the dead letters yet"
+    FINISHED = "what it cost is on record, and only its id is left: whoever finished it died"
     HELD = "a paid call of unknown outcome is held for the operator"
     UNASKED = "the outcome of a paid call has not been looked up yet"
     FAILED = "a step failed, and attempts are left"
@@ -67,7 +69,7 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
     if doc.status in FAILED_STEP:
         return Situation.FAILED if _without_waits(documents, limits, now).act is Act.RETRY else Situation.EXHAUSTED
     if documents.complete and doc.status is not Status.TIMED_OUT_MOCK_NEEDED:
-        return Situation.GOING
+        return Situation.GOING if doc.status or doc.paid_calls or not doc.blank else Situation.FINISHED
     if _critical(doc):
         return Situation.CRITICAL
     return Situation.MOCK_NEXT if doc.status is Status.TIMED_OUT_MOCK_NEEDED else Situation.GOING
@@ -149,7 +151,7 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
 def _cancel(documents: Documents, limits: Workflow, now: datetime, by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
     stands = situation(documents, limits, now)
-    if stands is Situation.OVER:
+    if stands in (Situation.OVER, Situation.FINISHED):
         raise _not_failed(documents, stands, limits, now)
     done = f"{name} is cancelled: everything is kept in dead_letters/{name}/"
     return GenerationPlan(name, transitions.cancelled(doc, by, now), done, ends=True, lost=paid_for(doc))
@@ -173,6 +175,11 @@ def paid_for(doc: MidjourneyDocument) -> str:
     return " and ".join(words)
 
 
+def finished(name: str) -> str:
+    """Return why nothing can be done to a generation that is finished, but for its id."""
+    return f"{name} is finished and what it cost is on record; the next tick lets go of it"
+
+
 def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: datetime) -> Refusal:
     """Why there is nothing to retry or to skip."""
     name, doc = _name(documents), documents.midjourney
@@ -184,6 +191,8 @@ def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: 
                 f"{name} {how}, and the next tick moves it to the dead letters; after that, "
                 f"dead-letters requeue {name} resumes it"
             )
+        case Situation.FINISHED:
+            return Refusal(finished(name))
         case Situation.UNASKED:
             return Refusal(
                 f"{name}: what became of the {doc.present_step} call is not known yet; the next tick finds out. "

@@ -22,7 +22,7 @@ from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.documents import GROUP, IMAGINE, UPSCALE, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import ROLLBACK, in_flight
-from retake.story.operator_rules import GenerationPlan, Situation, situation
+from retake.story.operator_rules import GenerationPlan, Situation, finished, situation
 from retake.story.store import DocumentStore
 
 STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
@@ -84,6 +84,8 @@ def _check(step: Step, documents: Documents, limits: Workflow, now: datetime) ->
             f"{name} {how}, and the next tick moves it to the dead letters; after that, dead-letters requeue {name} "
             "resumes it, and it can be rolled back"
         )
+    if stands is Situation.FINISHED:
+        raise Refusal(finished(str(name)))
     if doc.pending and stands is Situation.HELD:
         raise Refusal(
             f"{name}: nobody can tell whether the {doc.pending.step} call was carried out. Resolve it first: "

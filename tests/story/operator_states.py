@@ -119,6 +119,7 @@ STATES: dict[str, Callable[[], Scripted]] = {
     "mock next": state(status="timed_out_mock_needed", paid_calls=CALLS),
     "mock failed": state(status="timed_out_mock_needed", retries={"mock": 2}, paid_calls=CALLS),
     "all files there": state("json png mp4", paid_calls=CALLS),
+    "finished, but for its id": state("json png mp4"),
     "failed for good": state(
         midjourney_results=PICTURES,
         failed_step="upscale",
@@ -141,6 +142,7 @@ WAITS = r"goes on by itself\. Wait for it, or cancel"
 ASKS = r"not known yet; the next tick finds out\. Wait for it, or cancel"
 MOCKS = r"the next tick makes the mock\. Wait for it, or cancel"
 DEAD_LETTERS_IT = r"the next tick moves it to the dead letters; after that, dead-letters requeue"
+FINISHED = r"is finished and what it cost is on record; the next tick lets go of it"
 NO_TEXT = r"the text cannot be done without"
 USED = r"no attempt is left .* retries used\)"
 
@@ -181,6 +183,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "mock next": (MOCKS, MOCKS, ALLOWED),
     "mock failed": (MOCKS, MOCKS, ALLOWED),
     "all files there": (WAITS, WAITS, ALLOWED),
+    "finished, but for its id": (FINISHED,) * 3,
     "failed for good": (DEAD_LETTERS_IT, DEAD_LETTERS_IT, DEAD_LETTERS_IT),
     "cancelled, not dead_lettered": (DEAD_LETTERS_IT, DEAD_LETTERS_IT, DEAD_LETTERS_IT),
 }

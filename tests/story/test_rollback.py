@@ -1,6 +1,7 @@
 """A rollback gives up what a step and later ones made, keeps it, and has the step taken again: in every state."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,13 +10,17 @@ from story_ticks import PUBLIC, UPSCALED, Scripted
 from story_world import World
 from test_operator import operator, runs, to_its_end
 
+from retake.bucket import Bucket
 from retake.errors import LeaseHeld
 from retake.operations.events import REMARK, STEP_DONE
 from retake.operations.port import Refusal, Verb
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import FINAL
 from retake.story.documents import Status
+from retake.story.generation import finish
 from retake.story.rollback import STEPS
+from retake.story.settings import LEASE
+from retake.story.store import DocumentStore
 from retake.strict_json import parse
 
 UPSCALE_CALL = {"step": "upscale", "attempt": 1, "price_usd": 0.01, "outcome": "accepted", "task_id": "upscale-1"}
@@ -62,6 +67,7 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
     "poll of the video failed": ("", "", "", ""),
     "mock next": ("", "", GONE, GONE),
     "all files there": ("", "", GONE, GONE),
+    "finished, but for its id": ("is finished and what it cost is on record",) * 4,
     "failed for good": ("dead-letters requeue .* resumes it, and it can be rolled back",) * 4,
     "cancelled, not dead_lettered": ("was cancelled, and the next tick moves it",) * 4,
     **dict.fromkeys(ENOUGH, ("",) * 4),
@@ -189,6 +195,25 @@ def test_a_dry_run_after_a_death_knows_of_the_files_that_are_given_up() -> None:
     for where, world in each_death_rolling_back("video there", "runway"):
         if world.doc.rolled_back:
             assert "order the video" in world.manager().dry_run()[0], where
+
+
+def test_what_a_finish_that_died_has_put_on_record_is_not_replaced() -> None:
+    refused = 0
+    for where, world in each_death(WORLDS["video there"], finish_in):
+        with suppress(Refusal):
+            rolled_back(world, "runway")
+            continue
+        refused += 1
+        to_its_end(world)
+        assert world.json(f"spend/{ID}.json")["paid_calls"] == ALL_CALLS, where
+    assert refused
+
+
+def finish_in(world: World, bucket: Bucket) -> None:
+    lease = bucket.lease(LEASE, "host-a:17")
+    store = DocumentStore(bucket, world.settings.paths, lease, world.clock)
+    store.read()
+    finish(store, world.clock.now())
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------

@@ -160,6 +160,7 @@ class Simulation(MortalWorld):
                 self.fate.dead = False
             except (RetakeError, Refusal):
                 pass
+            self.clock.sleep(1)  # no step is taken again in the second in which it was rolled back
             try:
                 self.tick(self.operate())
             except Crash:
