@@ -14,8 +14,8 @@ STILL_CHANGING = "still-changing"
 CODES: dict[str, FindingCode] = {
     NOTHING_HERE: FindingCode(
         Severity.ERROR,
-        "The bucket holds nothing of Retake: no document, no run, no group. The URL names another one, or nothing has "
-        "run yet.",
+        "The bucket holds nothing of Retake: no document, no run, no group, and no database has rows. "
+        "The URL names another one, or nothing has run yet.",
         "compare STORAGE.url and --channel with what runs the ticks; a new bucket is filled by the first tick",
     ),
     UNREADABLE: FindingCode(

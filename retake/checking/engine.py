@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from retake.checking.codes import NOTHING_HERE, STILL_CHANGING, UNKNOWN_OBJECT, UNREADABLE
-from retake.checking.examination import CheckFinding, Examination, found
+from retake.checking.examination import CheckFinding, Examination, LockFree, found
 from retake.checking.finding_code import Severity
 from retake.checking.view import CheckView, Inventory, LiveListing, Scope, listed
 from retake.errors import RetakeError, in_words
@@ -190,10 +190,14 @@ class Check:
                 known = True
             elif len(strangers) < MOST:
                 strangers.append(found(UNKNOWN_OBJECT, entry.key, f"{entry.size} bytes"))
-        if known:
+        if known or self._found_outside():
             return strangers
         place = self._scope.prefix or self._scope.bucket.url
         return [found(NOTHING_HERE, place, "no document, no run and no group is there"), *strangers]
+
+    def _found_outside(self) -> bool:
+        """Return whether rows were looked at, in a database: they need not have files yet."""
+        return any(isinstance(it, LockFree) and self._looked_at[it.outside] for it in self._examinations)
 
 
 def _changing(suspect: Suspect) -> Suspect:

@@ -71,6 +71,7 @@ class LockFree:
     """What examinations of a service have in common whose changes are one step each, without a lease."""
 
     apart_s = 1.0  # a file and the row that names it are not written in one step
+    outside = ""  # the name in `looked_at` of what is not in the bucket: where there is any, the bucket may be empty
 
     def busy(self, view: "CheckView") -> bool:
         return False

@@ -85,7 +85,7 @@ def check_images_of_operator(
 class JobHashes(LockFree):
     """Each job in Redis: it is in the set of its status and in no other, and its files are there."""
 
-    title = "jobs in Redis"
+    title, outside = "jobs in Redis", "jobs"
 
     def __init__(self, store: JobStore, settings: ImageJobSettings, clock: Clock, table: JobTable | None) -> None:
         self._store, self._settings, self._clock, self._table = store, settings, clock, table
@@ -201,7 +201,7 @@ class JobFolders(LockFree):
 class JobRows(LockFree):
     """The rows of jobs2 that have not ended: Redis has their jobs."""
 
-    title = "rows of jobs2"
+    title, outside = "rows of jobs2", "rows"
 
     def __init__(self, table: JobTable, store: JobStore, settings: ImageJobSettings, clock: Clock) -> None:
         self._table, self._store, self._settings, self._clock = table, store, settings, clock

@@ -58,7 +58,7 @@ class _MusicExamination(LockFree):
 class MusicRows(_MusicExamination):
     """Each pipeline: its state, files and documents, its attempts, its paid calls, its run."""
 
-    title = "music pipelines"
+    title, outside = "music pipelines", "music_pipelines"
 
     def subjects(self, view: CheckView) -> Iterator[str]:
         last = -1

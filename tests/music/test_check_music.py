@@ -45,6 +45,15 @@ def filled(rows: Rows) -> PipelineRow:
     return rows.actions.get(with_cover.id)
 
 
+def test_pipelines_need_no_files_yet(rows: Rows) -> None:
+    assert [it.code for it in checked(rows).findings] == ["nothing-here"]
+    rows.create("at work")
+    report = checked(rows)
+    assert report.whole
+    assert not report.findings
+    assert report.looked_at["music_pipelines"] == 1
+
+
 def change(rows: Rows, statement: Any) -> None:
     """Change something as a program outside would: on a connection that keeps no constraint."""
     engine = rows.database.database.engine
