@@ -31,7 +31,8 @@ class Fate:
     def reset(self, *plan: int) -> None:
         self.count, self.plan, self.deaths = 0, frozenset(plan), 0
 
-    def point(self) -> None:
+    def point(self, *, inside: bool = False) -> None:
+        """Die here, if that is planned. `inside` is of a transaction that is not committed yet."""
         self.count += 1
         if self.count - 1 in self.plan:
             self.deaths += 1
@@ -60,7 +61,7 @@ def make_mortal(database: Database, fate: Fate, monkeypatch: pytest.MonkeyPatch)
     def mortal_transaction() -> Iterator[Any]:
         with transaction() as cursor:
             yield cursor
-            fate.point()
+            fate.point(inside=True)
         fate.point()
 
     @contextmanager
