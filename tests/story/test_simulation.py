@@ -1,7 +1,8 @@
 """A seeded simulation: one bucket, vendors who fail at will, managers, a publisher without a lock, and an operator.
 
 At every operation on the world something may happen: the machine dies, the store fails before or after the effect, the
-publisher writes, a rival manager ticks, time passes. In every other world an operator gives orders too, at random.
+publisher writes, a rival manager ticks, time passes. In every other world an operator gives orders too, at random. In
+half of the worlds files move by renaming, as on a directory, and by copying in the others.
 
 A seed decides all of it; a failure names its seed, and `RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays
 more of them (`make soak`).
@@ -21,11 +22,13 @@ from test_crash_sweep import STEP_OF_KIND, booked
 
 from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash
+from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.errors import RetakeError, StorageError
 from retake.operations.port import Refusal, Verb
 from retake.story.documents import GROUP, Step
 from retake.story.operator_actions import OperatorActions
 from retake.story.rollback import STEPS
+from retake.story.runner import StoryRunner
 from retake.story.spending import prices, story_spending
 from retake.ticking.tick import Orders
 
@@ -101,9 +104,18 @@ class Simulation(MortalWorld):
         chance.happens = [(0.01, self.publish), (0.005, self.rival), (0.01, lambda: self.clock.sleep(7))]
         self.fate = self.vendors._fate = self.bucket._fate = chance  # type: ignore[attr-defined]
         self.chance = chance
+        if seed % 4 > 1:
+            self.rename_on_moves()
         self.ordered = seed % 2 == 1  # in every other world an operator gives orders at random
+        self.mode = Mode()
+        self.settings = self.settings._replace(modes=self.settings.modes._replace(video_mock=seed % 8 > 3))
         self.vendors.choose_next = lambda kind: self.random.choice(OUTCOMES[kind])
         self.appended: list[str] = []
+
+    def manager(self) -> StoryRunner:
+        return StoryRunner(
+            self.settings, self.bucket, self, self.keys, self.clock, owner="test", mode=lambda: self.mode
+        )
 
     # --- actors ---
 
@@ -137,7 +149,9 @@ class Simulation(MortalWorld):
         spending = story_spending(self.settings, self.bucket, self.clock)
         desk = OperatorActions(self.settings, self.bucket, self.clock, owner="operator@desk", spending=spending)
         letters = sorted({key.split("/")[1] for key in self.keys_of("dead_letters/")})
-        order = self.random.choice(["nothing", "nothing", *VERBS, *VERBS, "requeue", "requeue", "drop", "unlock"])
+        order = self.random.choice(
+            ["nothing", "nothing", *VERBS, *VERBS, "requeue", "requeue", "drop", "unlock", "mode"]
+        )
         if order in VERBS and (present := self.generation_id):
             step = self.random.choice(STEPS) if order is Verb.ROLLBACK else None
             desk.carry_out(order, present, desk.planned(order, present, step).lost, step)
@@ -147,6 +161,8 @@ class Simulation(MortalWorld):
             desk.drop(self.random.choice(letters))
         elif order == "unlock":
             desk.lower_flag()
+        elif order == "mode":
+            self.mode = Mode(self.random.choice([FULL, FULL, REDUCED, MINIMAL, EMERGENCY]))
 
     # --- time ---
 
@@ -172,7 +188,7 @@ class Simulation(MortalWorld):
 
     def settle_down(self) -> None:
         """Nothing fails any more: whatever is under way comes to an end, and what can be tidied up is."""
-        self.chance.calm = True
+        self.chance.calm, self.mode = True, Mode()
         self.vendors.choose_next = None
         check_cap(self)
         self.settings = self.settings._replace(workflow=self.settings.workflow._replace(daily_cap_usd=None))
