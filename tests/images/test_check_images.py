@@ -53,6 +53,13 @@ def test_a_whole_service_has_no_finding(table_world: ServiceWorld) -> None:
     assert (report.whole, report.looked_at["jobs"], report.looked_at["rows"]) == (True, 5, 1)
 
 
+def test_jobs_need_no_files_yet(table_world: ServiceWorld) -> None:
+    assert checked(table_world).findings == []
+    table_world.job()
+    report = checked(table_world)
+    assert (report.findings, report.looked_at["jobs"], report.looked_at["objects"]) == ([], 1, 0)
+
+
 class Planted(NamedTuple):
     """Damage, its code, and whether a repair mends it. `plant` gets a ready job."""
 

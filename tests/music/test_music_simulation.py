@@ -227,7 +227,7 @@ class Simulation:
         assert not report.open, report.open
 
     def check_bills(self, rows: list[PipelineRow]) -> None:
-        """Each call that a vendor has carried out is on record, and none is made twice by one attempt."""
+        """Each call that a vendor has carried out is on record, and none is made whose answer was on record."""
         calls = [call for row in rows for call in self.two.calls.of_pipeline(row.id) if call.outcome != "refused"]
         nonces = Counter(json.loads(call.facts)["nonce"] for call in calls if call.step == "cover")
         ordered = Counter(nonce_of(call) for call in self.sandbox.calls("imagine") if call.carried_out)
