@@ -83,10 +83,15 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
 
 @console_command("retry")
 @click.argument("pipeline_id", metavar="ID")
-def retry_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
-    """Do the failed step again, with everything before it kept. Nothing that was paid for is paid for again."""
-    row = _write(context, pipeline_id).retry(_number(pipeline_id))
-    return _done("retry", row, f"{row.task_id} does {row.step} again", _GOES_ON)
+@click.option("--again", is_flag=True, help="Make the step's paid call anew: for a picture task that never ends.")
+def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = False) -> Answer:
+    """Do the failed step again, with everything before it kept.
+
+    Nothing that was paid for is paid for again: a picture task is polled again. With --again it is given up and another
+    one is ordered.
+    """
+    row = _write(context, pipeline_id).retry(_number(pipeline_id), again=again)
+    return _done("retry", row, f"{row.task_id} does {row.step} {'anew' if again else 'again'}", _GOES_ON)
 
 
 @console_command("cancel")

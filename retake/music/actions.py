@@ -44,13 +44,18 @@ class PipelineActions(PipelineStore):
         """Begin to publish what has been reviewed."""
         return self.act(pipeline_id, self._starting(states.publishable))
 
-    def retry(self, pipeline_id: int) -> PipelineRow:
-        """Do the failed step again, with everything before it kept."""
-        return self.act(pipeline_id, self.retrying())
+    def retry(self, pipeline_id: int, *, again: bool = False) -> PipelineRow:
+        """Do the failed step again, with everything before it kept.
+
+        With `again` what its paid call made is given up, and the call is made and paid for once more: for a task that
+        its vendor has accepted and never ends.
+        """
+        return self.act(pipeline_id, self.retrying(again=again))
 
     def again(self, pipeline_id: int) -> PipelineRow:
         """Do the step anew that waits for a person's decision: whatever became of the last call, it is made again."""
-        return self.act(pipeline_id, self._starting(states.resolvable, upload_session=None, last_chunk_begun=False))
+        anew = self._starting(states.resolvable, same_note=True, upload_session=None, last_chunk_begun=False)
+        return self.act(pipeline_id, anew)
 
     def resolve(self, pipeline_id: int, video_id: str) -> PipelineRow:
         """Take it that the upload that nobody could tell of has made this video."""
@@ -74,9 +79,9 @@ class PipelineActions(PipelineStore):
         """Return the action of `feedback`. `job` is as in `approving`."""
         return self._starting(lambda now: states.sent_back(now, step), job=job, note=note)
 
-    def retrying(self) -> PipelineAction:
+    def retrying(self, *, again: bool = False) -> PipelineAction:
         """Return the action of `retry`."""
-        return self._starting(states.retried, same_take=True)
+        return self._starting(lambda now: states.retried(now, again=again), same_take=not again, same_note=True)
 
     def cancelling(self, *, job: int | None = None) -> PipelineAction:
         """Return the action of `cancel`. `job` is as in `approving`."""
@@ -96,6 +101,7 @@ class PipelineActions(PipelineStore):
         job: int | None = None,
         note: str | None = None,
         same_take: bool = False,
+        same_note: bool = False,
         **values: Any,
     ) -> PipelineAction:
         """Return the action that starts the step which the rule allows: the row, and then its run."""
@@ -110,7 +116,7 @@ class PipelineActions(PipelineStore):
                 "state": states.running(step),
                 "run_number": row.run_number + 1,
                 "take": row.take + (not same_take),
-                "note": row.note if same_take else note,
+                "note": row.note if same_note else note,
                 "failed_reason": None,
                 **values,
             }

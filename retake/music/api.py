@@ -192,9 +192,9 @@ def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], N
         return _done(store.cancel(_number(pipeline_id)))
 
     @router.post("/{pipeline_id}/retry", response_model=schema.RetryAnswer, responses=_REFUSED)
-    def retry(pipeline_id: schema.Id) -> Response:
+    def retry(pipeline_id: schema.Id, body: schema.RetryBody | None = None) -> Response:
         """Do the failed step again, with everything before it kept."""
-        row = store.retry(_number(pipeline_id))
+        row = store.retry(_number(pipeline_id), again=body is not None and body.again)
         wake()
         return answer({"ok": True, "retrying_step": step_of(row.state)})
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
 from retake.music.states import STATES, MusicStep
 
@@ -78,6 +78,12 @@ class FeedbackBody(StepBody):
     """What is to be different."""
 
     feedback: Note
+
+
+class RetryBody(BaseModel):
+    """Whether the paid call of the step is made anew, though its vendor may still carry out the last one."""
+
+    again: StrictBool = False
 
 
 class ResolvedBody(BaseModel):

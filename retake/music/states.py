@@ -83,8 +83,11 @@ def cancellable(now: Standing) -> None:
         raise Refusal(f"it can no longer be cancelled (state={now.state})")
 
 
-def retried(now: Standing) -> MusicStep:
-    """Return the failed step, which is to be done again with everything before it kept. Raises Refusal."""
+def retried(now: Standing, *, again: bool = False) -> MusicStep:
+    """Return the failed step, which is to be done again with everything before it kept.
+
+    With `again` its paid call is made anew. Raises Refusal, of publishing too then: an upload is only ever continued.
+    """
     if now.state != FAILED:
         raise Refusal(f"only a failed pipeline can be retried (state={now.state})")
     named = now.failed_step or (now.failed_reason or "").partition(":")[0].strip()
@@ -93,6 +96,8 @@ def retried(now: Standing) -> MusicStep:
     if named == MusicStep.PUBLISH and now.youtube_video_id:
         twice = f"it is uploaded already as {now.youtube_video_id}, and would be published twice"
         raise Refusal(f"{twice} (state={now.state})")
+    if named == MusicStep.PUBLISH and again:
+        raise Refusal(f"an upload is not begun anew: retry goes on with it (state={now.state})")
     return MusicStep(named)
 
 

@@ -105,7 +105,7 @@ pipelines = Table(
     # What only the service reads:
     _text("idempotency_key", None),
     _number("run_number"),  # rises with each start of a step: a run with another number has lost the row
-    _number("take"),  # rises with each start of a step but a retry: paid calls and file names belong to a take
+    _number("take"),  # rises with each start of a step but a plain retry: paid calls and file names belong to a take
     _text("note", None),  # a person's, to the take
     Column("current_job", Integer),  # the attempt that may write; 0 or null: none
     _text("nonce", None),  # the last line of the video's description

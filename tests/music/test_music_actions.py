@@ -83,6 +83,7 @@ ACTIONS: dict[str, Callable[[Rig, int], Any]] = {
     "publish": lambda rig, number: rig.actions.publish(number),
     "cancel": lambda rig, number: rig.actions.cancel(number),
     "retry": lambda rig, number: rig.actions.retry(number),
+    "retry_again": lambda rig, number: rig.actions.retry(number, again=True),
     "resolve": lambda rig, number: rig.actions.resolve(number, "abcdefghijk"),
     "again": lambda rig, number: rig.actions.again(number),
 }
@@ -99,6 +100,7 @@ def _expected(state: str, action: str) -> str | None:
         "publish": "publish_running" if state == "review_pending" else None,
         "cancel": None if final or state == "publish_running" else "cancelled",
         "retry": "publish_running" if state == "failed" else None,
+        "retry_again": None,  # an upload is only ever continued
         "resolve": "published" if state == "awaiting_manual" else None,
         "again": "publish_running" if state == "awaiting_manual" else None,
     }[action]

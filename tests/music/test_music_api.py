@@ -289,6 +289,14 @@ def test_the_failed_step_is_retried(each_api: ApiWorld, step: str) -> None:
     assert each_api.woken == 1
 
 
+def test_a_retry_can_make_a_paid_call_anew_but_an_upload_never(api: ApiWorld) -> None:
+    cover, upload = (api.put("failed", failed_reason=f"{it}: it broke") for it in ("cover", "publish"))
+    assert api.post(f"{cover}/retry", {"again": True}).json() == {"ok": True, "retrying_step": "cover"}
+    assert "not begun anew" in refused(api.post(f"{upload}/retry", {"again": True}), 409)
+    refused(api.post(f"{upload}/retry", {"again": "yes"}), 422)
+    assert api.post(f"{upload}/retry", {"again": False}).json() == {"ok": True, "retrying_step": "publish"}
+
+
 def test_a_decision_ends_the_waiting(api: ApiWorld) -> None:
     first, second, third = (
         api.put("awaiting_manual", failed_reason=f"{it}: ?") for it in ("publish", "publish", "cover")

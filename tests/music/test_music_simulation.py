@@ -54,7 +54,7 @@ FAULTS = {
 }
 """By kind of call, what can happen to it."""
 
-ORDERS = ("approve", "publish", "feedback", "retry", "cancel", "again", "resolve", "cancel_run")
+ORDERS = ("approve", "publish", "feedback", "retry", "retry_again", "cancel", "again", "resolve", "cancel_run")
 DEATH, HAPPENING = 0.015, 0.05
 """The chance of each at each point where a process can die."""
 
@@ -151,6 +151,8 @@ class Simulation:
                 case "resolve":
                     for video_id in self.videos_of(row)[:1]:
                         rig.actions.resolve(row.id, video_id)
+                case "retry_again":
+                    rig.actions.retry(row.id, again=True)
                 case "again":
                     self.make_again(row, rig)
                 case "cancel_run":  # as somebody with access to the ledger may
@@ -206,8 +208,8 @@ class Simulation:
         if row.state == states.AWAITING_MANUAL:
             videos = self.videos_of(row)
             actions.resolve(row.id, videos[0]) if videos else self.make_again(row, rig)
-        elif row.state == states.FAILED:  # a task that never ends is polled, and never ordered again
-            actions.cancel(row.id) if "it is polled again" in reason else actions.retry(row.id)
+        elif row.state == states.FAILED:
+            actions.retry(row.id, again="it is polled again" in reason)  # a task that never ends is given up
         else:
             actions.approve(row.id)
 

@@ -1,5 +1,6 @@
 """The steps: what is repeated and when, what fails at once, and what is never paid for twice."""
 
+import json
 import subprocess
 from collections.abc import Callable
 from datetime import timedelta
@@ -221,6 +222,19 @@ def test_where_the_history_has_none_hold_waits_for_a_person(rigs: Rigs) -> None:
     assert rig.billed("imagine") - before == 2
 
 
+def test_an_order_that_a_person_has_made_anew_keeps_the_note(rigs: Rigs) -> None:
+    rig = rigs(provider="legnext", workflow={"on_unknown_outcome": "hold"})
+    row = rig.create()
+    rig.settle()
+    rig.sandbox.order("imagine#1=cut-after")
+    rig.actions.feedback(row.id, "more blue")
+    rig.settle()
+    assert rig.actions.again(row.id).note == "more blue"
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+    assert "more blue" in json.dumps(rig.sandbox.calls("imagine")[-1].request)
+
+
 def test_a_task_that_takes_too_long_is_polled_by_every_later_attempt(rigs: Rigs) -> None:
     rig = rigs(image_timeout_seconds=32)
     before = rig.billed("imagine")
@@ -237,6 +251,25 @@ def test_a_task_that_takes_too_long_is_polled_by_every_later_attempt(rigs: Rigs)
     rig.work()
     assert rig.get(row).state == "cover_running"
     assert rig.billed("imagine") - before == 1
+
+
+def test_a_task_that_never_ends_is_given_up_by_a_person_alone_and_another_is_ordered(rigs: Rigs) -> None:
+    rig = rigs(image_timeout_seconds=32, step_max_retries=0)
+    row = rig.create()
+    rig.settle()
+    rig.sandbox.order("imagine#1=never-ends")
+    rig.actions.feedback(row.id, "more blue")
+    rig.settle()
+    late = rig.get(row)
+    assert late.state == "failed"
+    assert f"retake music retry {row.id} --again" in str(late.failed_reason)
+    before = rig.billed("imagine")
+    assert rig.actions.retry(row.id, again=True).state == "cover_running"
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+    assert rig.billed("imagine") - before == 1
+    assert [call.outcome for call in rig.calls.of_pipeline(row.id)] == ["accepted"] * 3
+    assert "more blue" in json.dumps(rig.sandbox.calls("imagine")[-1].request), "the note still holds"
 
 
 def test_a_task_that_ended_as_failed_is_ordered_anew(rig: Rig) -> None:

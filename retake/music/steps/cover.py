@@ -1,7 +1,7 @@
 """The cover: one imagine, polled until its picture is there; the picture is saved as soon as it is.
 
-A task that the vendor has accepted is never ordered again, unless it ended as failed: whatever happens, the next
-attempt polls it.
+A task that the vendor has accepted is polled by every later attempt. Another one is ordered only once it ended as
+failed, or a person gave it up.
 """
 
 from collections.abc import Mapping
@@ -107,7 +107,8 @@ def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
             return state.result
         if context.now >= end:
             late = f"task {task_id} has no picture after {music.image_timeout_seconds:g} s; it is polled again"
-            raise PollFailed(Code.POLL_TIMEOUT, late)
+            give_up = f"to give it up and order another: retake music retry {context.row.id} --again"
+            raise PollFailed(Code.POLL_TIMEOUT, f"{late} ({give_up})")
         context.pause(min(music.poll_seconds, max(0.05, (end - context.now).total_seconds())))
 
 
