@@ -31,7 +31,7 @@ def evaluated(board: Board, looks: Sequence[Findings], settings: AlertSettings, 
 def acknowledged(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
     """Return the board with an active alert acknowledged: it is not told again unless it grows worse."""
     step = _Evaluation(board, settings, now)
-    step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by), AlertEvent.ACKNOWLEDGE)
+    step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by, tell_at=None), AlertEvent.ACKNOWLEDGE)
     return step.board()
 
 

@@ -91,6 +91,18 @@ def test_what_is_acknowledged_is_not_told_again_unless_it_grows_worse() -> None:
     assert (world.sent(), world.alert.level) == ([], "warning")
 
 
+def test_what_is_acknowledged_before_it_is_told_again_is_not_told() -> None:
+    world = AlertWorld().look(condition())
+    world.after(60).look()
+    assert world.sent() == ["trigger", "resolve"]
+    world.after(60).look(condition(occurrence="2"))
+    world.acknowledge()
+    world.after(3600).look(condition(occurrence="2"))
+    assert (world.sent(), world.alert.state) == ([], "acknowledged")
+    world.after(60).look(condition(occurrence="3", level="critical"))
+    assert world.sent() == ["trigger"]
+
+
 def test_raised_again_within_five_minutes_it_is_the_same_and_is_told_when_they_are_over() -> None:
     world = AlertWorld().look(FAILING)
     name = world.alert.id
