@@ -148,10 +148,11 @@ class _Evaluation:
         """Keep the alert, and queue the event where it goes."""
         if event:
             names = recipients(event, alert, self._settings, self._now)
+            before = alert
             if event in (AlertEvent.TRIGGER, AlertEvent.REPEAT):
                 told = (*alert.told, *(it for it in names if it not in alert.told))
                 alert = alert._replace(told=told, told_at=stamp(self._now), tell_at=None)
-            self._channels = queued(self._channels, event, alert, names, self._settings.web_url, self._now)
+            self._channels = queued(self._channels, event, before, names, self._settings.web_url, self._now)
             if event is AlertEvent.RESOLVE:
                 alert = alert._replace(told=())
         self.alerts[alert.key] = alert

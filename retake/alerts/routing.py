@@ -60,7 +60,8 @@ def queued(
     web_url: str | None,
     now: datetime,
 ) -> dict[str, ChannelQueue]:
-    """Return the channels with a message about the alert in the queues of `names`."""
+    """Return the channels with a message about the alert in the queues of `names`. `alert.told` are the channels that
+    were told before."""
     told, at = fields(alert, web_url), stamp(now)
     message = QueuedMessage(
         "",
@@ -73,7 +74,8 @@ def queued(
         told,
         link=link(alert.id, web_url),
     )
-    return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), message, name) for name in names}}
+    made = {name: message._replace(again=name in alert.told) for name in names}
+    return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), it, name) for name, it in made.items()}}
 
 
 def queued_report(
@@ -95,8 +97,9 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
     a channel that is away for days must not make the document grow."""
     outbox = _without_superseded(outbox, message)
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
-    begins = message.event is AlertEvent.TRIGGER
-    if begins and any(it.event is AlertEvent.TRIGGER for it in waiting):  # told of nothing since: its end never was
+    begun = [it for it in waiting if it.event is AlertEvent.TRIGGER]
+    if begun and message.event is AlertEvent.TRIGGER:  # told of nothing since: its end never was
+        message = message._replace(again=any(it.again for it in begun))
         stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
     else:
         stale = {message.event}
@@ -117,10 +120,7 @@ def _without_superseded(outbox: ChannelQueue, message: QueuedMessage) -> Channel
         return outbox
     being_sent = outbox.queue[:1] if outbox.sending_until else ()
     cause = message.fields.get("key")
-    earlier = {
-        it.subject_id
-        for it in outbox.queue
-        if it.event is AlertEvent.TRIGGER and it.fields.get("key") == cause and it.subject_id != message.subject_id
-    }
-    kept = tuple(it for it in outbox.queue if it.subject_id not in earlier or it in being_sent)
-    return outbox._replace(queue=kept)
+    begun = [it for it in outbox.queue if it.event is AlertEvent.TRIGGER and it.fields.get("key") == cause]
+    told = {it.subject_id for it in begun if it.again or it in being_sent}
+    earlier = {it.subject_id for it in begun} - told - {message.subject_id}
+    return outbox._replace(queue=tuple(it for it in outbox.queue if it.subject_id not in earlier))

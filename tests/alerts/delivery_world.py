@@ -30,6 +30,7 @@ class Service:
     def __init__(self) -> None:
         self.plans: dict[str, deque[Sent | Callable[[], Sent]]] = {}
         self.taken: list[tuple[str, str, str]] = []  # (channel, event, title), in the order of their arrival
+        self.subjects: list[tuple[str, str, str]] = []  # (channel, event, id of the alert), in the same order
         self.tries: list[tuple[float, str]] = []  # (seconds since START, channel)
         self.clock: FakeClock | None = None
         self._lock = Lock()
@@ -47,6 +48,7 @@ class Service:
         if result.how is Ending.DELIVERED:
             with self._lock:
                 self.taken.append((channel.name, message.event.value, message.title))
+                self.subjects.append((channel.name, message.event.value, message.subject_id))
         return result
 
     def events(self, channel: str = "all") -> list[str]:

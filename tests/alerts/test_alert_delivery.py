@@ -270,6 +270,37 @@ def test_the_end_of_an_alert_that_was_told_is_told_whatever_comes_after_it() -> 
     assert world.service.events()[:3] == ["trigger", "resolve", "trigger"]
 
 
+def test_the_end_of_an_alert_that_was_told_is_told_although_it_grew_worse_while_the_channel_was_away() -> None:
+    world = DeliveryWorld(channels={"all": {"kind": "pagerduty", "levels": ["warning", "error"], "hours": "any"}})
+    world.tick(failing(1))
+    first = world.board.alerts["step_failing/imagine"].id
+    world.service.plan("all", *[FAILED] * 3)
+    world.later(60)
+    world.tick(failing(2)._replace(level="error"))
+    world.later(60)
+    world.tick()
+    world.later(1000)
+    world.tick(failing(3))  # another one of the same cause
+    for _ in range(2):
+        world.later(1000)
+        world.tick(failing(3))
+    assert ("all", "resolve", first) in world.service.subjects
+
+
+def test_the_end_of_an_alert_is_told_although_nobody_knows_whether_its_beginning_was(hang: Hang) -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", hang)
+    world.look(failing(1))
+    world.deliver(wait_s=0)
+    assert hang.begins()
+    world.later(60)
+    world.look()
+    world.later(1000)
+    world.look(failing(2))  # another one of the same cause
+    world.deliver()
+    assert world.service.events() == ["trigger", "resolve", "trigger"]
+
+
 # --- several machines -------------------------------------------------------------------------------------------------
 
 
