@@ -84,14 +84,15 @@ def zone_of(name: str) -> tzinfo:
 
 
 def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = None) -> datetime:
-    """Return the last time, not after `now`, at which the zone's clock showed `minute` (on that day of the week)."""
-    local = now.astimezone(zone)
-    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    """Return the last time, not after `now`, at which the zone's clock showed `minute` (on that day of the week).
+
+    Times are compared in UTC: on the day on which clocks are set back an hour of theirs comes twice."""
+    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     for back in range(9):
         day = midnight - timedelta(days=back)
-        due = day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)
-        if due <= local and (weekday is None or day.weekday() == weekday):
-            return due.astimezone(UTC)
+        due = (day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)).astimezone(UTC)
+        if due <= now and (weekday is None or day.weekday() == weekday):
+            return due
     raise AssertionError("a week has seven days")
 
 

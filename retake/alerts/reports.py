@@ -18,7 +18,13 @@ WINDOWS = {"daily": timedelta(days=1), "weekly": timedelta(days=7)}
 def due_reports(wanted: Collection[str], done: Mapping[str, str], settings: AlertSettings, now: datetime) -> list[str]:
     """Return which of the reports are due: those not made since their last time. `done` has the time for which each was
     made last."""
-    return [kind for kind in sorted(wanted) if done.get(kind) != stamp(due_at(kind, settings, now))]
+    return [kind for kind in sorted(wanted) if not _is_made(done.get(kind), due_at(kind, settings, now), now)]
+
+
+def _is_made(made_for: object, due: datetime, now: datetime) -> bool:
+    """Return whether the report that was due last is made. One made for a time to come was made before the clock was
+    set back; what is more than a day ahead is of a clock that was wrong."""
+    return isinstance(made_for, str) and stamp(due) <= made_for <= stamp(now + timedelta(days=1))
 
 
 def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
@@ -48,9 +54,10 @@ def with_report(
     from retake.alerts.routing import queued_report
 
     kind, words, figures = report
-    due = stamp(due_at(kind, settings, now))
-    if board.reports.get(kind) == due and not again:
+    due_since = due_at(kind, settings, now)
+    if _is_made(board.reports.get(kind), due_since, now) and not again:
         return board
+    due = stamp(due_since)
     names = [it.name for it in settings.channels if kind in it.reports]
     channels = queued_report(board.channels, f"{kind}-{due[:10]}", words, figures, names, stamp(now))
     return board._replace(channels=channels, reports={**board.reports, kind: due})
