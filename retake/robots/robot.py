@@ -240,6 +240,8 @@ class Robot:
             with execution.run.ending():
                 created = creator.create(data, key)
             execution.run.done()
+            if created.how is not creation.How.FOUND:  # what was there already says nothing about creating
+                tell_recovery(self._ports.sink, self.policy.id)
             return Result(created, (), execution.attempts)
         except ReadOnly as error:  # the sink was told when it began
             return Result(None, (execution.failed(error, follows=()),), execution.attempts)
@@ -283,6 +285,8 @@ class Robot:
             execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
             failures.append(execution.failed(error))
         run.done()
+        if report.statistics.created and not failures:
+            tell_recovery(self._ports.sink, self.policy.id)
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
     def _check_mode(self) -> None:

@@ -10,10 +10,12 @@ from retake.alerts.store import BoardStore
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import RobotError
-from retake.robots import Ports, Robot, load_policies
+from retake.robots import Made, Ports, Robot, batch, creation, key_of, load_policies
 from retake.robots.action_sink import RecordingSink
 from retake.robots.alert_sink import AlertPlace, AlertSink
-from retake.robots.follow_ups import Do
+from retake.robots.batch_plan import Answer
+from retake.robots.follow_ups import Do, FollowUp
+from retake.robots.sections import LastFailure
 from retake.settings.schema import read_table
 
 
@@ -96,3 +98,47 @@ def test_every_robot_whose_policy_tells_anybody_raises_an_alert(robot_id: str) -
     told = {Do.NOTIFY, Do.TELL, Do.ESCALATE, Do.INCIDENT, Do.TICKET}
     assert not told.intersection(it.do for it, _ in world.others.recorded)
     assert set(world.alerts) <= {f"robot_failed/{robot_id}"}
+
+
+class Erp:
+    """What items are created in: it refuses everything until it is `mended`."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, str] = {}
+        self.mended = False
+
+    def make(self, key: str) -> str:
+        if not self.mended:
+            raise RobotError("ERR_CRITICAL_MEMORY_OVERFLOW", "the ERP refuses it")
+        return self.items.setdefault(key, key)
+
+    def send(self, call: batch.BatchCall) -> dict[str, Answer[str]]:
+        return {it.key: Made(self.make(it.key)) for it in call.items}
+
+
+def test_a_robot_that_creates_items_ends_its_alert_when_it_creates_one_again() -> None:
+    world, erp = World(), Erp()
+    robot = Robot(load_policies()["NR.NSI.4"], Ports(world.clock, lambda: 0.5, world.sink))
+    parts = creation.Parts(lambda key, data: erp.items.get(key), lambda key, data, call: erp.make(key))
+    erp.items[key_of({"length": 1})] = "made by somebody else"
+    assert not robot.create(parts, {"length": 2}, correlation_id="2").done
+    assert robot.create(parts, {"length": 1}, correlation_id="1").done  # it was there already
+    assert world.alerts["robot_failed/NR.NSI.4"][1] == "open"
+    erp.mended = True
+    assert robot.create(parts, {"length": 2}, correlation_id="2").done
+    assert world.alerts["robot_failed/NR.NSI.4"][1] == "resolved"
+    assert world.sink.wait(60)
+
+
+def test_a_robot_that_creates_batches_ends_its_alert_with_a_batch_without_failures() -> None:
+    world, erp = World(), Erp()
+    policy = load_policies()["NR.NSI.5"]._replace(last_failure=LastFailure((FollowUp(Do.INCIDENT),)))
+    robot = Robot(policy, Ports(world.clock, lambda: 0.5, world.sink))
+    parts = batch.Parts(lambda item: erp.items.get(item.key), erp.send, lambda item, made: None)
+    assert not robot.create_all(parts, [batch.Item("1", {})], correlation_id="1").done
+    assert robot.create_all(parts, [], correlation_id="nothing").done
+    assert world.alerts["robot_failed/NR.NSI.5"][1] == "open"
+    erp.mended = True
+    assert robot.create_all(parts, [batch.Item("1", {})], correlation_id="1").done
+    assert world.alerts["robot_failed/NR.NSI.5"][1] == "resolved"
+    assert world.sink.wait(60)
