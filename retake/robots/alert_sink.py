@@ -56,8 +56,9 @@ class AlertSink:
             self._others.carry_out(action, record)
             return
         robot = str(record["robot_id"])
+        if self._failing is not None:  # else the board is asked, which knows of the alerts of all robots
+            self._failing.add(robot)
         self._evaluate(robot, self._condition(robot, action, ErrorRecord(record)))
-        self._failing = {*(self._failing or ()), robot}
 
     def recovered(self, robot_id: str) -> None:
         """Close the robot's alert: its work has succeeded. The bucket is read only where there may be one. Raises

@@ -90,6 +90,18 @@ def test_another_process_closes_it_too_and_reads_the_bucket_once() -> None:
     assert world.alerts["robot_failed/NR.NSI.1"][1] == "resolved"
 
 
+def test_another_process_closes_it_too_after_another_robot_has_failed_there() -> None:
+    world = World()
+    world.run("NR.NSI.1", FAILURE)
+    world.sink = world.opened()
+    world.run("NR.NSI.2", RobotError("ERR_TEMPORARY_API_TIMEOUT", "no answer"))
+    world.run("NR.NSI.1", None)
+    assert {key: state for key, (_, state, _) in world.alerts.items()} == {
+        "robot_failed/NR.NSI.1": "resolved",
+        "robot_failed/NR.NSI.2": "open",
+    }
+
+
 @pytest.mark.parametrize("robot_id", sorted(load_policies()))
 def test_every_robot_whose_policy_tells_anybody_raises_an_alert(robot_id: str) -> None:
     world, policy = World(), load_policies()[robot_id]
