@@ -88,6 +88,7 @@ class Creator(Generic[T]):
         states = states or MemoryStateStore()
         self.name = name
         self.policy = policy
+        self.read_only_began = False  # with the last failure of this creator
         self.unconfirmed = Unconfirmed(states, f"{name}.unconfirmed", clock, policy.confirm_within_s)
         self._mode = StateCell(states, name, decoded, encoded)
         self._parts, self._guard, self._clock = parts, guard, clock
@@ -110,7 +111,7 @@ class Creator(Generic[T]):
             raise  # nothing was tried
         except CodedError as error:
             code, now, limit = str(error.code), self._clock.now(), self.policy.read_only_after
-            self._note(lambda mode: mode.after_failure(limit, code, now))
+            self.read_only_began = self._note(lambda mode: mode.after_failure(limit, code, now))
             work.give_up(error)
             raise
         if created.how is not How.FOUND:
@@ -146,12 +147,19 @@ class Creator(Generic[T]):
                 "fix the cause, then order a probe or a reset"
             )
 
-    def _note(self, step: Callable[[CreationMode], CreationMode]) -> None:
-        """Save a change. A failure here is only logged: the result of the creation matters more."""
+    def _note(self, step: Callable[[CreationMode], CreationMode]) -> bool:
+        """Save a change, and return whether the read-only mode began with it. A failure here is only logged: the result
+        of the creation matters more."""
+
+        def change(mode: CreationMode) -> tuple[CreationMode, bool]:
+            new = step(mode)
+            return new, mode.read_only_since is None and new.read_only_since is not None
+
         try:
-            self._mode.change(lambda mode: (step(mode), None))
+            return self._mode.change(change)
         except RetakeError as error:
             _log.warning("%s: how a creation ended could not be noted: %s", self.name, error)
+            return False
 
 
 class _Work(Generic[T]):

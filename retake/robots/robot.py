@@ -246,7 +246,7 @@ class Robot:
         except ReadOnly as error:  # the sink was told when it began
             return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
-            begins = _failed_in_a_row(creator) == creator.policy.read_only_after
+            begins = creator.read_only_began
             return Result(None, (execution.failed(error, read_only_begins=begins),), execution.attempts)
 
     def creator(
@@ -321,11 +321,3 @@ class Robot:
 
     def _run(self, correlation_id: str) -> RobotRun:
         return RobotRun(self._ports.ledger, self.policy.id, correlation_id, self._ports.owner)
-
-
-def _failed_in_a_row(creator: creation.Creator[Any]) -> int | None:
-    """Return the number of failures in a row, or None where it cannot be read."""
-    try:
-        return creator.mode().failed_in_a_row
-    except RetakeError:
-        return None

@@ -132,6 +132,19 @@ def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_sink_i
     assert shop.sink.recorded[-1].action.as_recovery_action() == {"action": "READ_ONLY", "failures_in_a_row": 5}
 
 
+def test_that_nothing_is_created_any_more_is_not_told_again_where_an_item_cannot_be_looked_for() -> None:
+    shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
+    for number in range(5):
+        shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
+
+    def find(key: str, data: Mapping[str, Any]) -> None:
+        raise RobotError(CONFLICT, "nothing can be looked for")
+
+    assert not shop.robot.create(erp.parts._replace(find=find), {"length": 5}, correlation_id="5").done
+    assert shop.sink.done.count(Do.READ_ONLY) == 1
+    assert shop.sink.done[-2:] == [Do.TICKET, Do.TELL]
+
+
 def test_a_success_between_failures_begins_the_row_anew() -> None:
     shop, erp = Workshop("NR.NSI.4"), Erp()
     for number in range(12):
