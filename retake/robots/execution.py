@@ -78,7 +78,7 @@ class Execution:
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
         self._done_already = done_already  # actions that the work itself does, and the sink need not
         self.run = run or RobotRun(None, policy.id, correlation_id, ports.owner)
-        self._told = False
+        self._told: tuple[FollowUp, ...] | None = None  # what followed the first of failures without end
         self.attempts = 0
 
     def tell(self, **context: Any) -> None:
@@ -97,14 +97,15 @@ class Execution:
         self.attempts = tried.attempt
         if tried.error is None or not isinstance(tried.decision, Retry):
             return
-        endless = self._policy.retry.max_retries is None and not self._told
+        endless = self._policy.retry.max_retries is None and self._told is None
         follows = self._follow_ups(tried.error, read_only_begins=False) if endless else ()
         actions = [retry_in(round(tried.decision.after_s, 3)), *(it.as_recovery_action() for it in follows)]
         record = self._record(tried.error, actions)
         self._ports.noted(record)
         self.run.tried(record)
         self._hand_in(follows, record)
-        self._told = self._told or endless
+        if endless:
+            self._told = follows
 
     def failed(
         self,
@@ -116,7 +117,8 @@ class Execution:
     ) -> Failure:
         """Hand in `first`, and then the actions that follow the last failure."""
         if follows is None:
-            follows = () if self._told else self._follow_ups(error, read_only_begins=read_only_begins)
+            found = self._follow_ups(error, read_only_begins=read_only_begins)
+            follows = tuple(action for action in found if action not in (self._told or ()))
         follows = (*first, *follows)
         record = self._record(error, [action.as_recovery_action() for action in follows])
         self.run.failed(record)

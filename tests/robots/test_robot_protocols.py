@@ -7,9 +7,11 @@ import pytest
 from protocol_robots import POLICIES, PROTOCOL, RobotProtocol, Workshop, seeds
 
 from retake.clock import stamp
-from retake.errors import CodedError, RobotError
+from retake.errors import CodedError, ErrorClass, RobotError
 from retake.retrying.guard import Call
+from retake.robots.follow_ups import Do, FollowUp, When
 from retake.robots.policies import ROBOTS
+from retake.robots.sections import LastFailure
 
 CODES = [(robot, code) for robot, protocol in PROTOCOL.items() for code in protocol.errors]
 REPEATED = [(robot, code) for robot, code in CODES if code in PROTOCOL[robot].repeated]
@@ -194,6 +196,19 @@ def test_robot_9_has_no_last_failure_so_what_follows_follows_once_on_the_first()
     ]
     assert isinstance(result.failures[0].error, CodedError)
     assert result.failures[0].follow_ups == ()
+
+
+def test_what_ends_repeats_without_end_is_followed_by_what_did_not_follow_the_first_failure() -> None:
+    critical = FollowUp(Do.INCIDENT, When(frozenset({ErrorClass.CRITICAL})))
+    actions = (*POLICIES["NR.NSI.9"].last_failure.actions, critical)
+    shop = Workshop(POLICIES["NR.NSI.9"]._replace(last_failure=LastFailure(actions)))
+
+    def work(call: Call) -> None:
+        raise RobotError("ERR_TEMPORARY_LATE" if call.attempt < 4 else "ERR_CRITICAL_DATA_LOSS", "")
+
+    result = shop.robot.run(work, correlation_id="metrics")
+    assert shop.sink.done == [Do.DEGRADE, Do.BUFFER, Do.FLUSH_TO_DISK, Do.INCIDENT]
+    assert result.failures[0].follow_ups == (critical,)
 
 
 @pytest.mark.slow
