@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from logging import getLogger
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from retake import strict_json
 from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetters
 from retake.robots.follow_ups import Do, FollowUp
+from retake.runs.validation import mended_record
 
 _log = getLogger(__name__)
 
@@ -88,6 +90,10 @@ class DeadLetterSink:
         if action.do is not Do.DEAD_LETTER:
             self._others.carry_out(action, record)
             return
+        try:
+            strict_json.encode(record)
+        except (TypeError, ValueError, RecursionError):  # what is not JSON must not cost the rest of the work
+            record = mended_record(record)
         self._letters.put(record["error_id"], record["robot_id"], record["details"]["input_data"], record)
 
     def recovered(self, robot_id: str) -> None:
