@@ -4,9 +4,10 @@ An alert is open while one of its pipelines has its condition. One that is raise
 one, and is told once that time is over, if it is still open: what comes and goes is told once, not each time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from types import MappingProxyType
 
 from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED, Alert, Board
 from retake.alerts.conditions import Condition, Findings, channel_refused
@@ -101,10 +102,10 @@ class _Evaluation:
         else:
             self._more(alert, condition, pipeline)
 
-    def _new(self, condition: Condition, pipeline: str) -> None:
+    def _new(self, condition: Condition, pipeline: str, seen: Mapping[str, str] = MappingProxyType({})) -> None:
         at = stamp(self._now)
         name = sha256(f"{condition.key} {at}".encode()).hexdigest()[:12]
-        about = Alert(name, condition.key, condition.code, condition.level, condition.title, 1, {}, at, at)
+        about = Alert(name, condition.key, condition.code, condition.level, condition.title, 1, seen, at, at)
         self.put(_about(about, condition, pipeline), AlertEvent.TRIGGER)
 
     def _again(self, alert: Alert, condition: Condition, pipeline: str) -> None:
@@ -112,11 +113,11 @@ class _Evaluation:
             return  # the operator has seen this one
         if not self._recent(alert):
             self._ended.append(alert)
-            self._new(condition, pipeline)
+            self._new(condition, pipeline, alert.seen)  # of the others an operator has seen what they have
             return
         quiet_until = stamp(self._closed_at(alert) + timedelta(seconds=self._settings.group_seconds))
         opened = alert._replace(
-            state=OPEN, closed_at=None, closed_by=None, acknowledged_by=None, tell_at=quiet_until, seen={}, had=()
+            state=OPEN, closed_at=None, closed_by=None, acknowledged_by=None, tell_at=quiet_until, had=()
         )
         self._more(opened, condition, pipeline)
 

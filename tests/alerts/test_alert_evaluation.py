@@ -147,6 +147,17 @@ def test_one_that_is_closed_by_hand_stays_closed_until_its_cause_occurs_again() 
     assert (world.alert.state, world.sent()) == (OPEN, ["trigger"])
 
 
+@pytest.mark.parametrize("seconds", [60, 3600])
+def test_closed_by_hand_what_its_pipelines_have_does_not_count_again_when_another_has_it(seconds: int) -> None:
+    world = AlertWorld().look(FAILING, pipeline="one").look(FAILING, pipeline="two")
+    world.close()
+    world.after(seconds).look(condition(occurrence="2", message="the new error"), pipeline="three")
+    count = world.alert.occurrences
+    world.after(1).look(FAILING, pipeline="one").look(FAILING, pipeline="two")
+    assert (world.alert.occurrences, world.alert.message) == (count, "the new error")
+    assert world.alert.pipelines == ["one", "three", "two"]
+
+
 def test_one_that_is_over_leaves_the_board_for_the_document_of_its_day() -> None:
     world = AlertWorld().look(FAILING)
     world.after(10).look()
