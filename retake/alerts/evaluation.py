@@ -54,11 +54,13 @@ def _channels(board: Board, settings: AlertSettings) -> Findings:
 
 
 class _Evaluation:
-    """A board that is being changed."""
+    """A board that is being changed. A time that is further ahead than it can be is of a clock that was set back since:
+    it holds nothing up."""
 
     def __init__(self, board: Board, settings: AlertSettings, now: datetime) -> None:
         names = {it.name for it in settings.channels}
         self._board, self._settings, self._now = board, settings, now
+        self._group = timedelta(seconds=settings.group_seconds)
         self.alerts = dict(board.alerts)
         self._channels = {name: it for name, it in board.channels.items() if name in names}
         self._ended = list(board.ended)
@@ -115,7 +117,7 @@ class _Evaluation:
             self._ended.append(alert)
             self._new(condition, pipeline, alert.seen)  # of the others an operator has seen what they have
             return
-        quiet_until = stamp(self._closed_at(alert) + timedelta(seconds=self._settings.group_seconds))
+        quiet_until = stamp(self._closed_at(alert) + self._group)
         opened = alert._replace(
             state=OPEN, closed_at=None, closed_by=None, acknowledged_by=None, tell_at=quiet_until, had=()
         )
@@ -138,11 +140,12 @@ class _Evaluation:
     def tell_if_due(self, alert: Alert) -> None:
         """Tell what was raised again and stayed open, and tell again what nobody acknowledged."""
         if alert.tell_at:
-            if self._now >= parse_stamp(alert.tell_at):
+            left = parse_stamp(alert.tell_at) - self._now
+            if left <= timedelta(0) or left > 2 * self._group:
                 self.put(alert, AlertEvent.TRIGGER)
         elif alert.state == OPEN and alert.told_at:
-            again = parse_stamp(alert.told_at) + timedelta(seconds=self._settings.repeat_seconds)
-            if self._now >= again:
+            since = abs(self._now - parse_stamp(alert.told_at))
+            if since >= timedelta(seconds=self._settings.repeat_seconds):
                 self.put(alert, AlertEvent.REPEAT)
 
     def put(self, alert: Alert, event: AlertEvent | None) -> None:
@@ -159,7 +162,7 @@ class _Evaluation:
         self.alerts[alert.key] = alert
 
     def _recent(self, alert: Alert) -> bool:
-        return self._now < self._closed_at(alert) + timedelta(seconds=self._settings.group_seconds)
+        return abs(self._now - self._closed_at(alert)) < self._group
 
     def _closed_at(self, alert: Alert) -> datetime:
         return parse_stamp(alert.closed_at or alert.last_at)

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+LONGEST_WAIT_S = 3600.0
+"""A service that asks for more time than this is asked again all the same."""
+
 
 class AlertEvent(StrEnum):
     """What a message tells of an alert."""

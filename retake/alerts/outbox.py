@@ -12,7 +12,7 @@ from math import ceil
 from typing import NamedTuple
 
 from retake.alerts.board import Board, ChannelQueue, QueuedMessage
-from retake.alerts.message import Ending, Sent
+from retake.alerts.message import LONGEST_WAIT_S, Ending, Sent
 from retake.alerts.settings import AlertSettings
 from retake.clock import parse_stamp, stamp
 
@@ -36,10 +36,13 @@ class SendClaims(NamedTuple):
     dropped: tuple[QueuedMessage, ...]  # too old to be of use
 
 
-def due(outbox: ChannelQueue, now: datetime) -> bool:
-    """Return whether a channel has something to send that may be sent now."""
+def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
+    """Return whether a channel has something to send that may be sent now. A time that is further ahead than it can be
+    is of a clock that was set back since."""
+    longest_s = max(LONGEST_WAIT_S, settings.retry_seconds, settings.timeout_seconds)
+    latest = now + timedelta(seconds=2 * longest_s)
     times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
-    return bool(outbox.queue) and all(now >= it for it in times)
+    return bool(outbox.queue) and not any(now < it <= latest for it in times)
 
 
 def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
@@ -52,7 +55,7 @@ def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
         young = tuple(it for it in outbox.queue if now - parse_stamp(it.at) < _KEPT)
         dropped += [it for it in outbox.queue if it not in young]
         outbox = channels[name] = outbox._replace(queue=young)
-        if due(outbox, now):
+        if due(outbox, settings, now):
             claims.append(SendClaim(name, young))
             until = _stamp_after(now, settings.timeout_seconds)
             channels[name] = _claimed(outbox, until)

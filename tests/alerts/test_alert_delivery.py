@@ -125,6 +125,19 @@ def test_a_channel_that_hangs_is_tried_as_rarely_as_one_that_fails(hang: Hang) -
     assert [at for at, _ in world.service.tries] == [0, 60, 120, 240, 480, 960]
 
 
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_clock_that_was_a_year_ahead_keeps_no_channel_waiting(hangs: bool, hang: Hang) -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", hang if hangs else FAILED)
+    world.later(365 * 24 * 3600)
+    world.look(failing())
+    world.deliver(wait_s=0 if hangs else 20)
+    assert world.deliver() == []
+    world.later(-365 * 24 * 3600)
+    assert world.deliver() == ["all"]
+    assert world.service.events() == ["trigger"]
+
+
 def test_what_the_service_asks_for_is_waited_for() -> None:
     for asked in (5.0, 1800.0):
         world = DeliveryWorld()

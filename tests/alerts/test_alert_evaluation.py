@@ -136,6 +136,32 @@ def test_raised_again_later_it_is_another_one() -> None:
     assert [it.id for it in world.board.ended] == [name]
 
 
+YEAR_S = 365 * 24 * 3600
+
+
+def test_a_clock_that_was_a_year_ahead_keeps_nothing_from_being_told() -> None:
+    world = AlertWorld()
+    ahead = world.after(YEAR_S).look(FAILING)
+    assert ahead.sent() == ["trigger"]
+    assert world.after(-YEAR_S).look(FAILING).sent() == ["repeat"]
+    assert world.after(60).look(FAILING).sent() == []
+    world.after(YEAR_S).look()
+    assert world.sent() == ["resolve"]
+    assert world.after(-YEAR_S).look(condition(occurrence="2")).sent() == ["trigger"]
+    world.after(YEAR_S).look()
+    world.after(60).look(condition(occurrence="3"))
+    assert world.sent() == ["resolve"]  # and the alert that came back waits
+    assert world.after(-YEAR_S).look(condition(occurrence="3")).sent() == ["trigger"]
+
+
+def test_a_clock_of_another_machine_that_is_a_little_ahead_changes_nothing() -> None:
+    world = AlertWorld()
+    assert world.after(30).look(FAILING).sent() == ["trigger"]
+    assert world.after(-30).look(FAILING).sent() == []
+    assert world.after(30).look().sent() == ["resolve"]
+    assert world.after(-30).look(condition(occurrence="2")).sent() == []
+
+
 def test_one_that_is_closed_by_hand_stays_closed_until_its_cause_occurs_again() -> None:
     world = AlertWorld().look(FAILING)
     world.close()

@@ -16,8 +16,8 @@ import pytest
 from notices import MESSAGE, REPORT, channel, make_certificate, server_tls
 from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, hang, page, says
 
-from retake.alerts.channels.sending import LONGEST_WAIT_S, WHY_LIMIT, send
-from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.channels.sending import WHY_LIMIT, send
+from retake.alerts.message import LONGEST_WAIT_S, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
 
 TOKEN = "7001:AAE-s3cr3t_Tok3n"

@@ -8,13 +8,10 @@ from typing import NamedTuple
 from urllib.parse import quote as percent_encoded
 from urllib.parse import unquote
 
-from retake.alerts.message import Ending, Message, Sent
+from retake.alerts.message import LONGEST_WAIT_S, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
 from retake.foreign_text import one_line, several_lines
 from retake.vendors.answers import SECRET_LENGTH, quote
-
-LONGEST_WAIT_S = 3600.0
-"""A service that asks for more time than this is asked again all the same."""
 
 WHY_LIMIT = 200  # characters
 _MODULES = {"apprise": "apprise_urls"}  # a module "apprise" beside the library of that name would mislead readers
