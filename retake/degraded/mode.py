@@ -113,8 +113,8 @@ def auto_after(auto: Auto, failed: int, tries: int, settings: ModeSettings, now:
     enough = tries >= settings.min_tries
     share = failed / tries if enough else None
     seen = auto._replace(error_share=share, tries=tries)
-    held = auto.since and now < parse_stamp(auto.since) + timedelta(seconds=settings.hold_seconds)
-    if held:
+    hold = timedelta(seconds=settings.hold_seconds)
+    if auto.since and abs(now - parse_stamp(auto.since)) < hold:  # further ahead: the clock was set back since
         return seen
     mode = auto.mode
     if share is not None and share > settings.error_share:

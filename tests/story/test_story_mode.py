@@ -137,6 +137,14 @@ def test_it_holds_for_hold_seconds_after_each_change() -> None:
         assert auto_after(first, 10, 10, ModeSettings(), now + timedelta(seconds=seconds)).mode == mode
 
 
+def test_a_clock_that_was_a_year_ahead_holds_it_no_longer() -> None:
+    now = FakeClock().now()
+    ahead = auto_after(Auto(), 9, 10, ModeSettings(), now + timedelta(days=365))
+    assert auto_after(ahead, 0, 10, ModeSettings(), now).mode == 0
+    a_little_ahead = auto_after(Auto(), 9, 10, ModeSettings(), now + timedelta(seconds=30))
+    assert auto_after(a_little_ahead, 0, 10, ModeSettings(), now).mode == 1
+
+
 def test_failed_tries_raise_it_and_idle_ticks_bring_it_down_again() -> None:
     world = WatchedWorld(modes={"auto": True, "min_tries": 3, "hold_seconds": 300, "window_seconds": 1200})
     world.vendors.plan("imagine", *["refused"] * 4)
