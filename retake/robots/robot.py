@@ -13,7 +13,7 @@ from functools import partial
 from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from retake.errors import CodedError, RetakeError, RobotError, Stopped
+from retake.errors import CodedError, ErrorClass, RetakeError, RobotError, Stopped
 from retake.retrying.breaker import Breaker
 from retake.retrying.guard import Call, End, Guard, GuardResult, Tried
 from retake.retrying.state_store import MemoryStateStore
@@ -280,7 +280,8 @@ class Robot:
                 failed.setdefault(ended.error.code, (ended.error, []))[1].append(key)
         figures = {**report.statistics._asdict(), "tally": report.statistics.tally._asdict()}
         failures = []
-        for error, keys in failed.values():
+        # A critical one first: the run ends with the first, and figures count class C.
+        for error, keys in sorted(failed.values(), key=lambda it: it[0].error_class is not ErrorClass.CRITICAL):
             given, context = {"items": keys}, {"statistics": figures}
             execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
             failures.append(execution.failed(error))

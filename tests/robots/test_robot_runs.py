@@ -113,6 +113,19 @@ def test_batches_are_one_run_that_fails_where_any_item_failed() -> None:
         assert [it[1] for it in shop.told()] == [status]
 
 
+def test_a_batch_that_failed_in_several_ways_ends_with_a_critical_error() -> None:
+    shop = Shop("NR.NSI.5")
+    codes = {"a": "ERR_BUSINESS_INVALID_SCRAP_TYPE", "b": "ERR_CRITICAL_DISK_FULL"}
+
+    def send(sending: Any) -> dict[str, Any]:
+        return {it.key: RobotError(codes[it.key], "it is refused") for it in sending.items}
+
+    parts = BatchParts(find=lambda item: None, send=send, undo=lambda item, made: None)
+    result = shop.robot.create_all(parts, [BatchItem(key, {"n": key}) for key in "ab"], correlation_id="c")
+    assert shop.told() == [("NR.NSI.5/c", RunStatus.FAILED, ["ERR_CRITICAL_DISK_FULL"])]
+    assert [str(it.error.code) for it in result.failures] == [codes["b"], codes["a"]]
+
+
 def test_a_ledger_that_is_away_stops_no_robot() -> None:
     class Away(Wrapper):
         def write(self, key, data, expect):  # type: ignore[no-untyped-def]
