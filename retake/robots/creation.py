@@ -19,6 +19,7 @@ from retake.retrying.breaker import BreakerOpen
 from retake.retrying.guard import Call, Guard
 from retake.retrying.state_store import MemoryStateStore, StateCell, StateStore
 from retake.robots.compensation import Unconfirmed
+from retake.robots.follow_ups import When
 from retake.robots.idempotency import key_of
 from retake.robots.read_only import CreationMode, ReadOnly, decoded, encoded
 
@@ -49,6 +50,7 @@ class CreationPolicy(NamedTuple):
 
     duplicate_codes: frozenset[str] = frozenset({"ERR_BUSINESS_DUPLICATE_ITEM"})
     read_only_after: int | None = 5  # failed creations in a row; None: never
+    read_only_if: When = When()  # the errors that count for it
     confirm_within_s: float = 24 * 3600.0  # an unfinished item is rolled back after this time
     check_before_retry: bool = True  # look for it before each repeat; before the first attempt always
     if_none_match: bool = False  # ask the other side to create it only if it does not exist
@@ -111,7 +113,8 @@ class Creator(Generic[T]):
             raise  # nothing was tried
         except CodedError as error:
             code, now, limit = str(error.code), self._clock.now(), self.policy.read_only_after
-            self.read_only_began = self._note(lambda mode: mode.after_failure(limit, code, now))
+            counts = self.policy.read_only_if.holds_for(error)
+            self.read_only_began = counts and self._note(lambda mode: mode.after_failure(limit, code, now))
             work.give_up(error)
             raise
         if created.how is not How.FOUND:

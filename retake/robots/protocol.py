@@ -15,9 +15,11 @@ def creation_policy(policy: RobotPolicy) -> CreationPolicy:
     if policy.idempotency is None or not policy.idempotency.check_before_create:
         raise ValueError(f"{policy.id} does not look before it creates: its policy has no [idempotency] that says so")
     existing = [action.when.codes for action in _named(policy, Do.RETURN_EXISTING)]
-    read_only = [action.failures_in_a_row for action in _named(policy, Do.READ_ONLY)]
+    read_only = _named(policy, Do.READ_ONLY)
     undone = [action.after_s for action in _named(policy, Do.ROLL_BACK)]
-    created = CreationPolicy(frozenset().union(*existing), read_only[0] if read_only else None)
+    created = CreationPolicy(frozenset().union(*existing), read_only_after=None)
+    if read_only:
+        created = created._replace(read_only_after=read_only[0].failures_in_a_row, read_only_if=read_only[0].when)
     created = created._replace(
         check_before_retry=policy.idempotency.check_before_retry,
         if_none_match=policy.idempotency.if_none_match,

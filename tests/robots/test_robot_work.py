@@ -132,6 +132,22 @@ def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_sink_i
     assert shop.sink.recorded[-1].action.as_recovery_action() == {"action": "READ_ONLY", "failures_in_a_row": 5}
 
 
+def test_an_error_that_the_action_leaves_out_does_not_end_creation_either() -> None:
+    """Read-only mode comes with the action that tells of it, whose except_codes name duplicates."""
+    shop, erp = Workshop("NR.NSI.4"), Erp(*[DUPLICATE] * 6)
+    for number in range(6):  # each is refused as a duplicate, and cannot be found
+        assert not shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number)).done
+    assert shop.robot.create(erp.parts, {"length": 0}, correlation_id="0").done
+    erp.errors = [CONFLICT] * 4 * 5
+    for number in range(1, 5):
+        shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
+    erp.errors = [DUPLICATE, *[CONFLICT] * 5]
+    shop.robot.create(erp.parts, {"length": 5}, correlation_id="5")
+    assert Do.READ_ONLY not in shop.sink.done
+    shop.robot.create(erp.parts, {"length": 6}, correlation_id="6")
+    assert shop.sink.done[-1] is Do.READ_ONLY
+
+
 def test_that_nothing_is_created_any_more_is_not_told_again_where_an_item_cannot_be_looked_for() -> None:
     shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
     for number in range(5):
