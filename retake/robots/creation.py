@@ -14,7 +14,7 @@ from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from retake.clock import Clock
-from retake.errors import Code, CodedError, RetakeError
+from retake.errors import Code, CodedError, RetakeError, Stopped
 from retake.retrying.breaker import BreakerOpen
 from retake.retrying.guard import Call, Guard
 from retake.retrying.state_store import MemoryStateStore, StateCell, StateStore
@@ -102,15 +102,17 @@ class Creator(Generic[T]):
         the guard has given up, ReadOnly, BreakerOpen, Stopped, StorageError, and ValueError for data without a key.
         """
         key = self._key(data, key)
-        if self.mode().read_only_since:
+        if probing := self.mode().read_only_since is not None:
             if (found := self._parts.find(key, data)) is not None:
                 return Created(key, found, How.FOUND)
             self._let_probe_through()
         work = _Work(key, data, self._parts, self.policy, self.unconfirmed)
         try:
             created = self._guard.call(work.attempt)
-        except BreakerOpen:
-            raise  # nothing was tried
+        except (BreakerOpen, Stopped):
+            if probing and not work.begun:
+                self._note(lambda mode: mode._replace(probe_ordered=mode.read_only_since is not None))
+            raise
         except CodedError as error:
             code, now, limit = str(error.code), self._clock.now(), self.policy.read_only_after
             counts = self.policy.read_only_if.holds_for(error)
@@ -175,6 +177,11 @@ class _Work(Generic[T]):
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
         self._item: T | None = None  # once it is created
         self._under_way = 0  # the number of the attempt that is being waited for
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was an attempt."""
+        return self._under_way > 0
 
     def attempt(self, call: Call) -> Created[T]:
         self._under_way = call.attempt

@@ -262,6 +262,17 @@ def test_a_probe_is_not_used_up_by_what_is_there_already(scene: Scene) -> None:
     assert scene.creator.mode().probe_ordered
 
 
+def test_a_probe_is_not_used_up_by_what_a_breaker_refuses(scene: Scene) -> None:
+    scene.fail(5)
+    scene.creator.probe()
+    scene.breaker = Breaker("1C", MemoryStateStore(), BreakerPolicy(1, open_s=900), clock=scene.clock, owner="here:1")
+    scene.breaker.failed(scene.breaker.allow(), RobotError(CONFLICT, "1C is away"))
+    with pytest.raises(BreakerOpen):
+        scene.creator.create(DATA)
+    scene.clock.sleep(900)
+    assert scene.creator.create(DATA).how is How.MADE
+
+
 def test_a_probe_of_what_still_makes_things_is_nothing(scene: Scene) -> None:
     assert scene.creator.probe() == CreationMode()
 
