@@ -109,8 +109,9 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
     )
     if message.event is AlertEvent.REPEAT and any(it.event is AlertEvent.TRIGGER for it in kept if it in waiting):
         return outbox
-    source = f"{channel} {message.subject_id} {message.event} {message.at}"
-    return outbox._replace(queue=(*kept, message._replace(id=sha256(source.encode()).hexdigest()[:16])))
+    source = f"{channel} {message.subject_id} {message.event} {message.at} {message.level} {message.text}"
+    name = sha256(source.encode("utf-8", "replace")).hexdigest()[:16]
+    return outbox._replace(queue=(*kept, message._replace(id=name)))
 
 
 def _without_superseded(outbox: ChannelQueue, message: QueuedMessage) -> ChannelQueue:

@@ -70,6 +70,24 @@ def test_messages_of_a_channel_arrive_in_their_order() -> None:
     assert [event for _, event, _ in world.service.taken[5:]] == ["resolve"] * 5
 
 
+def test_what_grows_worse_within_the_second_in_which_it_is_being_sent_is_told() -> None:
+    world, grown = DeliveryWorld(), threading.Event()
+
+    def slowly() -> Sent:
+        assert grown.wait(LONG_S)
+        return DELIVERED
+
+    world.service.plan("all", slowly)
+    world.look(failing(1))
+    sender = world.sender()
+    sender.start()
+    world.look(failing(1)._replace(level="critical"))
+    grown.set()
+    assert sender.wait(LONG_S)
+    world.deliver()
+    assert world.service.events() == ["trigger", "trigger"]
+
+
 def test_what_fails_keeps_what_comes_after_it_waiting() -> None:
     world = DeliveryWorld()
     world.service.plan("all", DELIVERED, FAILED)
