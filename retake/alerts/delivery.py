@@ -6,6 +6,7 @@ from functools import partial
 from logging import getLogger
 from threading import Thread
 from threading import enumerate as enumerate_threads
+from typing import TypeVar
 
 from retake.alerts.board import Board, QueuedMessage
 from retake.alerts.message import Ending, Message, Sent
@@ -16,6 +17,8 @@ from retake.clock import Clock
 from retake.errors import RetakeError
 
 _log = getLogger(__name__)
+
+T = TypeVar("T")
 
 Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], Sent]
 """Sends one message: channel, secret, message, the longest time in seconds, the recipients that have it already."""
@@ -57,9 +60,7 @@ class Sender:
             return made.board, made
 
         made = self._store.change(claim)
-        for delivery in made.dropped:
-            _log.error("an alert could not be delivered for 7 days and was dropped: %s", delivery.title)
-        for it in made.claims:
+        for it in _logged(made).claims:
             thread = Thread(target=self._work, args=(it,), name=f"{_THREAD}{it.channel}", daemon=True)
             thread.start()
             self._threads[it.channel] = thread
@@ -77,16 +78,35 @@ class Sender:
         return not self._threads
 
     def _work(self, claim: SendClaim) -> None:
-        results = self._results(claim)
-        self._save(
-            claim.channel, lambda board: released(board, claim.channel, results, self._settings, self._clock.now())
-        )
+        """Send what is claimed, and then what has joined the queue meanwhile."""
+        claims: tuple[SendClaim, ...] = (claim,)
+        while claims:
+            ends = time.monotonic() + self._settings.timeout_seconds
+            results = self._results(claims[0])
+            claims = self._released(claim.channel, results, again=time.monotonic() < ends)
+
+    def _released(self, channel: str, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
+        """Release a channel; with `again`, claim it again where there is more to send now. A claim whose time is over
+        may be another sender's by now."""
+
+        def step(board: Board) -> tuple[Board, SendClaims]:
+            now = self._clock.now()
+            free = released(board, channel, results, self._settings, now)
+            made = claimed(free, self._settings, now, only=channel) if again else SendClaims(free, (), ())
+            return made.board, made
+
+        made = self._tried(channel, step)
+        return _logged(made).claims if made else ()
 
     def _save(self, channel: str, step: Callable[[Board], Board]) -> None:
+        self._tried(channel, lambda board: (step(board), None))
+
+    def _tried(self, channel: str, step: Callable[[Board], tuple[Board, T]]) -> T | None:
         try:
-            self._store.change(lambda board: (step(board), None))
+            return self._store.change(step)
         except RetakeError as error:
             _log.warning("it could not be saved what the channel %s was sent; it may be sent again: %s", channel, error)
+            return None
 
     def _results(self, claim: SendClaim) -> dict[str, Sent]:
         """Send the messages of a claim in their order, until one fails or the time of the claim is over; return how the
@@ -124,6 +144,12 @@ class Sender:
 
             self._send = send
         return self._send
+
+
+def _logged(made: SendClaims) -> SendClaims:
+    for delivery in made.dropped:
+        _log.error("an alert could not be delivered for 7 days and was dropped: %s", delivery.title)
+    return made
 
 
 def message_of(delivery: QueuedMessage) -> Message:

@@ -45,9 +45,9 @@ def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
     return bool(outbox.queue) and not any(now < it <= latest for it in times)
 
 
-def claimed(board: Board, settings: AlertSettings, now: datetime) -> SendClaims:
-    """Claim each channel that is due."""
-    names = {it.name for it in settings.channels}
+def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str | None = None) -> SendClaims:
+    """Claim each channel that is due, or that one alone."""
+    names = {it.name for it in settings.channels if only in (None, it.name)}
     channels, claims, dropped = dict(board.channels), [], []
     for name, outbox in board.channels.items():
         if name not in names:

@@ -1,5 +1,6 @@
 """What the policies of robots ask for becomes alerts, which close when the robot works again."""
 
+import threading
 from collections.abc import Mapping
 
 import pytest
@@ -100,6 +101,27 @@ def test_another_process_closes_it_too_after_another_robot_has_failed_there() ->
         "robot_failed/NR.NSI.1": "resolved",
         "robot_failed/NR.NSI.2": "open",
     }
+
+
+def test_what_is_asked_for_while_a_channel_is_being_told_is_sent_too() -> None:
+    world, all_asked = World(), threading.Event()
+    at_once = world.service.send
+
+    def slowly(channel: AlertChannel, secret: str, message: Message, seconds: float, done: tuple[str, ...]) -> Sent:
+        assert all_asked.wait(60)
+        return at_once(channel, secret, message, seconds, done)
+
+    world.service.send = slowly  # type: ignore[method-assign]
+    sink = world.opened()
+    robot = Robot(load_policies()["NR.NSI.3"], Ports(world.clock, lambda: 0.5, sink))
+
+    def fail(call: object) -> None:
+        raise RobotError("ERR_BUSINESS_CATEGORY_MISSING", "it is missing")
+
+    robot.run(fail, correlation_id="c-1")
+    all_asked.set()
+    assert sink.wait(60)
+    assert [it.level for it in world.service.sent] == ["warning", "error"]
 
 
 @pytest.mark.parametrize("robot_id", sorted(load_policies()))
