@@ -85,6 +85,14 @@ class RobotPolicy(NamedTuple):
 _TEXTS = ("id", "name", "role")
 _TABLES: Mapping[str, Schema | SchemaChoice] = {"retry": REPEATS, "item_retry": REPEATS, **SECTIONS}
 _REQUIRED = ("retry", "last_failure")
+_NEEDED = {
+    Do.AUTO_CORRECT: "validation",
+    Do.SUGGEST_NEAREST: "validation",
+    Do.SPLIT_BATCH: "batch",
+    Do.READ_ONLY: "idempotency",
+    Do.RETURN_EXISTING: "idempotency",
+}
+"""The table without which an action is never carried out."""
 
 
 def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
@@ -268,9 +276,13 @@ def _contradictions(filled: Mapping[str, Any]) -> Iterator[str]:
     if locks and locks.break_after_s < locks.wait_s:
         yield f"locks.break_after_s: found {locks.break_after_s}, allowed: no less than locks.wait_s, {locks.wait_s}"
     actions = [it.do for it in filled["last_failure"].actions]
-    for do, needed in ((Do.AUTO_CORRECT, "validation"), (Do.SUGGEST_NEAREST, "validation"), (Do.SPLIT_BATCH, "batch")):
+    for do, needed in _NEEDED.items():
         if do in actions and needed not in filled:
             yield f"{needed}: missing, allowed: a table, since last_failure.actions has {do}"
+    for number, action in enumerate(filled["last_failure"].actions, 1):
+        if action.do is Do.RETURN_EXISTING and not action.when.codes:
+            field = f"last_failure.actions[{number}].codes"
+            yield f"{field}: found none, allowed: the codes by which a duplicate is refused"
 
 
 def _shared_breakers(policies: Mapping[str, RobotPolicy]) -> Iterator[tuple[str, str]]:

@@ -246,6 +246,7 @@ def test_a_misspelt_code_is_named_with_the_one_that_was_meant() -> None:
         ("NR.NSI.5", "item_retry", "since there is [batch]"),
         ("NR.NSI.5", "batch", "since there is [item_retry]"),
         ("NR.NSI.7", "validation", "since last_failure.actions has auto_correct"),
+        ("NR.NSI.4", "idempotency", "since last_failure.actions has read_only"),
     ],
 )
 def test_a_section_that_another_one_needs_is_missed(robot: str, lacking: str, why: str) -> None:
@@ -254,6 +255,13 @@ def test_a_section_that_another_one_needs_is_missed(robot: str, lacking: str, wh
     (line, *_) = faults(document, robot)
     assert line.startswith(f"{lacking}: missing, allowed: ")
     assert why in line or lacking == "validation"
+
+
+def test_a_duplicate_is_known_by_its_codes_alone() -> None:
+    document = document_of("NR.NSI.4")
+    document["last_failure"]["actions"][0] = {"do": "return_existing", "classes": ["B"]}
+    (line,) = faults(document, "NR.NSI.4")
+    assert line == "last_failure.actions[1].codes: found none, allowed: the codes by which a duplicate is refused"
 
 
 SCALARS = st.one_of(
