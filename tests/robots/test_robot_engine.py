@@ -2,6 +2,7 @@
 corrected, and creation goes by the keys and conditions of [idempotency]."""
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,17 @@ def test_what_a_process_died_at_is_due_again_an_hour_later(fetcher: Callable[[],
     clock.sleep(TAKEN_S - 1)
     assert fetcher().robot.due() == []
     clock.sleep(1)
+    assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
+
+
+def test_what_a_process_died_at_whose_clock_was_ahead_is_due_too(
+    fetcher: Callable[[], Workshop], clock: FakeClock
+) -> None:
+    fail(fetcher())
+    clock.sleep(365 * 24 * 3600)
+    robot = fetcher().robot
+    assert robot.deferrals.take(robot.due()[0].key)
+    clock.moment -= timedelta(days=364)
     assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
 
 
