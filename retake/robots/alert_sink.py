@@ -13,7 +13,7 @@ from retake.alerts.store import BoardStore
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import ErrorRecord
-from retake.robots.action_sink import ActionSink, Record
+from retake.robots.action_sink import ActionSink, Record, tell_recovery
 from retake.robots.follow_ups import Do, FollowUp
 
 _log = getLogger(__name__)
@@ -61,8 +61,9 @@ class AlertSink:
         self._evaluate(robot, self._condition(robot, action, ErrorRecord(record)))
 
     def recovered(self, robot_id: str) -> None:
-        """Close the robot's alert: its work has succeeded. The bucket is read only where there may be one. Raises
-        StateError, StorageError."""
+        """Close the robot's alert: its work has succeeded. The bucket is read only where there may be one. The sink
+        behind is told too. Raises StateError, StorageError."""
+        tell_recovery(self._others, robot_id)
         if self._failing is None:
             active = (it for it in self._store.read().alerts.values() if it.active and it.code == _CODE)
             self._failing = {name.removeprefix("robot/") for it in active for name in it.seen}

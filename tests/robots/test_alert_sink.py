@@ -103,6 +103,21 @@ def test_another_process_closes_it_too_after_another_robot_has_failed_there() ->
     }
 
 
+def test_the_sink_behind_is_told_of_a_success_too() -> None:
+    class Desk(RecordingSink):
+        recovered_robots: tuple[str, ...] = ()
+
+        def recovered(self, robot_id: str) -> None:
+            self.recovered_robots += (robot_id,)
+
+    world, desk = World(), Desk()
+    world.others = desk
+    world.sink = world.opened()
+    world.run("NR.NSI.1", FAILURE)
+    world.run("NR.NSI.1", None)
+    assert desk.recovered_robots == ("NR.NSI.1",)
+
+
 def test_what_is_asked_for_while_a_channel_is_being_told_is_sent_too() -> None:
     world, all_asked = World(), threading.Event()
     at_once = world.service.send
