@@ -132,11 +132,11 @@ class Sender:
         """Send one message now, for `seconds` at most. Never raises."""
         secret = self._environ.get(channel.env, "").strip()
         if not secret and channel.needs_secret:
-            return Sent(Ending.FAILED, f"{channel.env} is not set")
+            return Sent(Ending.FAILED, f"{channel.env} is not set", done=done)
         try:
             return self._sending()(channel, secret, message, seconds, done)
         except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not keep the others from telling
-            return Sent(Ending.FAILED, f"a bug in Retake: {type(error).__name__}")
+            return Sent(Ending.FAILED, f"a bug in Retake: {type(error).__name__}", done=done)
 
     def _sending(self) -> Send:
         if self._send is None:
