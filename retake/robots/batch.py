@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from retake.clock import Clock
 from retake.errors import Code, CodedError, Stopped
+from retake.retrying.breaker import Breaker, BreakerOpen
 from retake.retrying.guard import Guard, sleep
 from retake.retrying.policy import RetryPolicy
 from retake.retrying.time_limit import OutOfTime, within
@@ -26,6 +27,7 @@ from retake.robots.batch_plan import (
     answered,
     begun,
     found,
+    held,
     in_batches,
     looked,
     next_step,
@@ -35,6 +37,7 @@ from retake.robots.batch_plan import (
 
 _log = getLogger(__name__)
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class BatchItem(NamedTuple):
@@ -96,6 +99,7 @@ class Batches(Generic[T]):
     """Creates items in batches.
 
     `random()` returns 0 to 1, for the jitter. `stop()` is asked before each call and every second of a wait.
+    While the `breaker` refuses, items wait, and no attempt is used up.
     """
 
     def __init__(
@@ -106,10 +110,11 @@ class Batches(Generic[T]):
         random: Callable[[], float],
         *,
         stop: Callable[[], bool] | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self._parts, self._policy = parts, policy
         self._clock, self._random = clock, random
-        self._stop = stop
+        self._stop, self._breaker = stop, breaker
         self._guard = Guard(policy.item, clock, random)
 
     def run(self, items: Iterable[BatchItem]) -> BatchReport[T]:
@@ -149,8 +154,10 @@ class Batches(Generic[T]):
         policy = self._policy.item if load.alone else self._policy.batch
         try:
             for key in self._in_question(plan, load):
-                if (item := _timed(policy, Code.TIMEOUT, partial(self._parts.find, items[key]))) is not None:
+                if (item := self._timed(policy, Code.TIMEOUT, partial(self._parts.find, items[key]))) is not None:
                     there[key] = item
+        except BreakerOpen as refusal:
+            return held(plan, load, self._clock.now(), refusal.retry_after_s)
         except CodedError as error:
             return refused(plan, load, error, self._clock.now(), self._random, sent=False)
         plan = found(plan, load, there)
@@ -159,10 +166,16 @@ class Batches(Generic[T]):
             return plan
         sending = BatchCall(tuple(items[key] for key in rest.keys), load.attempt, policy.timeout_s)
         try:
-            answers = _timed(policy, None, lambda: self._parts.send(sending))
+            answers = self._timed(policy, None, lambda: self._parts.send(sending))
+        except BreakerOpen as refusal:
+            return held(plan, rest, self._clock.now(), refusal.retry_after_s)
         except CodedError as error:
             return refused(plan, rest, error, self._clock.now(), self._random)
         return answered(plan, rest, answers, self._clock.now(), self._random)
+
+    def _timed(self, policy: RetryPolicy, code: str | None, call: Callable[[], A]) -> A:
+        """Return what `call` returns within the policy's time. Raises BreakerOpen without calling it."""
+        return self._breaker.call(lambda: _timed(policy, code, call)) if self._breaker else _timed(policy, code, call)
 
     def _in_question(self, plan: BatchPlan[T], load: BatchLoad) -> tuple[str, ...]:
         """Return the keys to look for before the call.

@@ -180,6 +180,11 @@ def answered(
     return _called(_with(plan, load, loads, ended), load)
 
 
+def held(plan: BatchPlan[T], load: BatchLoad, now: datetime, wait_s: float) -> BatchPlan[T]:
+    """Return the plan after a breaker refused the call: it was not made, and comes so many seconds later."""
+    return _with(plan, load, (load._replace(due=now + timedelta(seconds=wait_s)),), {})
+
+
 def refused(
     plan: BatchPlan[T],
     load: BatchLoad,

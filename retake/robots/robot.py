@@ -270,7 +270,8 @@ class Robot:
         """
         self._check_mode()
         ports = self._ports
-        batches = batch.Batches(parts, batch_policy(self.policy), ports.clock, ports.random, stop=ports.stop)
+        policy, breaker = batch_policy(self.policy), self._breaker
+        batches = batch.Batches(parts, policy, ports.clock, ports.random, stop=ports.stop, breaker=breaker)
         run = self._run(correlation_id)
         with run.ending():
             report = batches.run(keyed(self.policy, items))

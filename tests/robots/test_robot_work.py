@@ -274,6 +274,24 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     assert shop.sink.recorded == []
 
 
+def test_batches_wait_while_the_breaker_is_open() -> None:
+    breaker = POLICIES["NR.NSI.1"].breaker
+    assert breaker
+    policy = breaker.policy._replace(failures=2)
+    shop = Workshop(POLICIES["NR.NSI.5"]._replace(breaker=breaker._replace(policy=policy)))
+    calls: list[float] = []
+
+    def send(sending: batch.BatchCall) -> dict[str, Answer[str]]:
+        calls.append((shop.clock.now() - shop.began).total_seconds())
+        if len(calls) < 4:
+            raise RobotError(AWAY, "it is away")
+        return {item.key: Made(item.key) for item in sending.items}
+
+    parts = batch.Parts(lambda item: None, send, lambda item, made: None)
+    assert shop.robot.create_all(parts, items(3), correlation_id="scrap").done
+    assert calls == [0, 5, 65, 190]  # it opens at 5 s for 60 s, and would have been called again at 30 s
+
+
 def test_a_robot_without_batches_makes_none() -> None:
     with pytest.raises(ValueError, match=r"NR\.NSI\.4 makes no batches"):
         Workshop("NR.NSI.4").robot.create_all(Sink({}).parts, [], correlation_id="scrap")
