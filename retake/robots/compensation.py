@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, parse_stamp, stamp
+from retake.errors import CodedError
 from retake.retrying.state_store import Raw, StateCell, StateStore
 
 
@@ -63,12 +64,22 @@ class Unconfirmed:
     def roll_back_due(self, undo: Callable[[str], None]) -> list[Doubt]:
         """Roll back those whose time is over, and return them.
 
-        `undo(key)` may be called for an item that was never created, or is rolled back already.
+        `undo(key)` may be called for an item that was never created, or is rolled back already. One that cannot be
+        rolled back keeps no other from it: the first CodedError of `undo` is raised at the end, and the item stays due.
         """
-        done = self.due()
-        for doubt in done:
-            undo(doubt.key)
+        done, errors = list[Doubt](), list[CodedError]()
+        for doubt in self.due():
+            if not self.has(doubt.key):
+                continue  # confirmed meanwhile
+            try:
+                undo(doubt.key)
+            except CodedError as error:
+                errors.append(error)
+                continue
             self.confirm(doubt.key)
+            done.append(doubt)
+        if errors:
+            raise errors[0]
         return done
 
 

@@ -18,6 +18,7 @@ from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy
 from retake.retrying.guard import Call, Guard
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
+from retake.robots.compensation import Unconfirmed
 from retake.robots.creation import Created, CreationPolicy, Creator, How, Parts
 from retake.robots.idempotency import key_of
 from retake.robots.read_only import CreationMode, ReadOnly, decoded, encoded
@@ -418,6 +419,27 @@ def test_what_could_not_be_rolled_back_is_due_again(finishing: Scene) -> None:
     with pytest.raises(RobotError):
         finishing.creator.unconfirmed.roll_back_due(fails)
     assert [doubt.key for doubt in finishing.creator.unconfirmed.due()] == [KEY]
+
+
+def test_what_cannot_be_rolled_back_keeps_no_other_from_it_and_what_is_confirmed_meanwhile_stays() -> None:
+    clock = FakeClock()
+    unconfirmed = Unconfirmed(MemoryStateStore(), "items", clock, 60)
+    for key in "abcd":
+        unconfirmed.begun(key)
+        clock.sleep(1)
+    clock.sleep(60)
+    undone: list[str] = []
+
+    def undo(key: str) -> None:
+        if key == "a":
+            raise RobotError(CONFLICT, "locked")
+        undone.append(key)
+        unconfirmed.confirm("c")
+
+    with pytest.raises(RobotError, match="locked"):
+        unconfirmed.roll_back_due(undo)
+    assert undone == ["b", "d"]
+    assert [doubt.key for doubt in unconfirmed.due()] == ["a"]
 
 
 def test_a_duplicate_of_somebody_elses_is_in_no_doubt(finishing: Scene) -> None:
