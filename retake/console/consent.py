@@ -12,10 +12,15 @@ option = click.option("--yes", is_flag=True, help="Do it without asking, also if
 
 def obtain(what: str, *, yes: bool) -> None:
     """Return if the operator agrees to `what`, a sentence of what would be done and lost. On a terminal they are asked,
-    elsewhere they must have said `--yes`. Raises Refusal if not; nothing has been changed then."""
+    elsewhere they must have said `--yes`. Raises Refusal if not, and KeyboardInterrupt where they end the question;
+    nothing has been changed then."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Refusal(f"{what}. Say --yes if that is meant. Nothing was changed")
-    if not click.confirm(f"{what[0].upper()}{what[1:]}. Go on?", err=True):
+    try:
+        agreed = click.confirm(f"{what[0].upper()}{what[1:]}. Go on?", err=True)
+    except click.Abort:  # Ctrl-C, or the end of the input
+        raise KeyboardInterrupt from None
+    if not agreed:
         raise Refusal("not done, as you wished. Nothing was changed")

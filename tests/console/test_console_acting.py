@@ -235,7 +235,9 @@ def test_without_a_terminal_nobody_is_asked(machine: BucketMachine) -> None:
 
 
 @on_a_directory
-@pytest.mark.parametrize(("answer", "exit_code"), [("y", 0), ("n", 65), ("", 65)])
+@pytest.mark.parametrize(
+    ("answer", "exit_code"), [("y\n", 0), ("n\n", 65), ("\n", 65), ("\x04", 130), ("ctrl-c", 130)]
+)
 def test_on_a_terminal_the_operator_is_asked(machine: BucketMachine, answer: str, exit_code: int) -> None:
     failed_for_good(machine)
     ours, theirs = pty.openpty()
@@ -251,7 +253,10 @@ def test_on_a_terminal_the_operator_is_asked(machine: BucketMachine, answer: str
     asked = b""
     while b"Go on? [y/N]" not in asked:
         asked += os.read(ours, 1000)
-    os.write(ours, f"{answer}\n".encode())
+    if answer == "ctrl-c":
+        process.send_signal(signal.SIGINT)
+    else:
+        os.write(ours, answer.encode())
     out, _ = process.communicate(timeout=60)
     os.close(ours)
     assert process.returncode == exit_code
