@@ -4,7 +4,7 @@ The row names the attempt that may write to it (`current_job`), a fencing token:
 run was given to another one, finds a later attempt there, and nothing that it does is saved.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, select, update
@@ -99,23 +99,24 @@ class AttemptStore:
         """Save the result of the step, which waits for a person's yes; or, of the last step, is published."""
         last = attempt.step is MusicStep.PUBLISH
         state = states.PUBLISHED if last else states.pending(attempt.step)
-        return self._end(attempt, "succeeded", {**values, "state": state, "failed_reason": None})
+        return self._end(attempt, "succeeded", lambda row: {**values, "state": state, "failed_reason": None})
 
     def fail(self, attempt: JobAttempt, error: str, code: str, *, again: bool) -> PipelineRow:
-        """Save that the attempt failed, and without `again` that the pipeline did."""
+        """Save that the attempt failed, and without `again` that the pipeline did; what is uploaded is published."""
         error = shown_reason(error)
-        gone = {"state": states.FAILED, "failed_reason": f"{attempt.step}: {error}"}
-        return self._end(attempt, "failed", {} if again else gone, error, code)
+        return self._end(
+            attempt, "failed", lambda row: {} if again else _given_up(row, attempt.step, error), error, code
+        )
 
     def await_person(self, attempt: JobAttempt, error: str, code: str) -> PipelineRow:
         """Save that a person has to decide: nobody can tell what became of a call."""
         error = shown_reason(error)
         values = {"state": states.AWAITING_MANUAL, "failed_reason": f"{attempt.step}: {error}"}
-        return self._end(attempt, "failed", values, error, code)
+        return self._end(attempt, "failed", lambda row: values, error, code)
 
     def interrupt(self, attempt: JobAttempt, error: str | None = None, code: str | None = None) -> PipelineRow:
         """Save that the attempt ended without a result, and is continued under the same number."""
-        return self._end(attempt, "interrupted", {}, error, code)
+        return self._end(attempt, "interrupted", lambda row: {}, error, code)
 
     def strand(self, row: PipelineRow, error: str, code: str) -> None:
         """Let a pipeline fail whose run has failed without it: its workers died of it, again and again."""
@@ -126,9 +127,7 @@ class AttemptStore:
             ended = {"error": shown_reason(error), "error_code": code}
             if not end_jobs(cursor, row.id, "failed", self.clock.now(), **ended):  # each died before it began
                 self._insert(cursor, now, {**ended, "status": "failed", "finished_at": self.clock.now()})
-            values: dict[str, Any] = {"state": states.FAILED, "failed_reason": f"{row.step}: {shown_reason(error)}"}
-            if row.step is MusicStep.PUBLISH and now.youtube_video_id:  # only its thumbnail is missing
-                values = {"state": states.PUBLISHED, "warning": shown_reason(error)}
+            values = _given_up(now, row.step, shown_reason(error))
             saved = self._store.set(cursor, now, {**values, "current_job": 0})
             self._tell(cursor, saved, now.current_job or 0)
 
@@ -150,7 +149,7 @@ class AttemptStore:
         self,
         attempt: JobAttempt,
         status: str,
-        values: Mapping[str, Any],
+        values: Callable[[PipelineRow], Mapping[str, Any]],
         error: str | None = None,
         code: str | None = None,
     ) -> PipelineRow:
@@ -158,7 +157,7 @@ class AttemptStore:
             row = locked(cursor, attempt)
             ended = {"status": status, "finished_at": self.clock.now(), "error": error, "error_code": code}
             cursor.change(update(pipeline_jobs).where(pipeline_jobs.c.id == attempt.job.id).values(ended))
-            saved = self._store.set(cursor, row, values)
+            saved = self._store.set(cursor, row, values(row))
             if saved.state != row.state:
                 self._tell(cursor, saved, attempt.job.id)
             return saved
@@ -177,6 +176,13 @@ def locked(cursor: Cursor, attempt: JobAttempt) -> PipelineRow:
 def shown_reason(error: str) -> str:
     """Return an error as rows and people may have it: on one line, without secrets, of bounded length."""
     return one_line(redact(error))[:LONGEST_REASON]
+
+
+def _given_up(row: PipelineRow, step: MusicStep | None, error: str) -> dict[str, Any]:
+    """Return the columns of a pipeline whose step has failed for good."""
+    if step is MusicStep.PUBLISH and row.youtube_video_id:  # only its thumbnail is missing
+        return {"state": states.PUBLISHED, "warning": error}
+    return {"state": states.FAILED, "failed_reason": f"{step}: {error}"}
 
 
 def _checked(row: PipelineRow, attempt: JobAttempt) -> PipelineRow:

@@ -12,6 +12,7 @@ from rig import VIDEO, Rig
 
 from retake.errors import StorageError
 from retake.music.attempts import AttemptStore
+from retake.music.context import JobContext
 from retake.music.rows import PipelineRow
 from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK
@@ -267,6 +268,21 @@ def test_whatever_happens_to_the_thumbnail_it_is_published(
     row = rig.begun("publish")
     rig.settle()
     assert str(error) in (checked_published(rig, row, tally).warning or "")
+
+
+def test_a_database_that_is_away_once_the_video_is_there_leaves_it_published(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally(rig)
+
+    def check(context: JobContext) -> None:
+        if context.present().youtube_video_id:
+            raise StorageError("the database is away")
+
+    monkeypatch.setattr(JobContext, "check", check)
+    row = rig.begun("publish")
+    rig.settle()
+    assert "the database is away" in (checked_published(rig, row, tally).warning or "")
 
 
 # --- the day's limit ------------------------------------------------------------------------------------------------
