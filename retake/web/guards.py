@@ -68,6 +68,7 @@ def mode_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "tone_of_mode": MODE_TONES[document["mode"]],
         "words": WORDS[document["mode"]],
         "set_by": SET_BY[document["by"]],
+        "by_hand": document["by"] == "operator",
         "why": one_line(document["why"] or "", 300),
         "choices": [(number, words) for number, words in enumerate(WORDS)],
     }

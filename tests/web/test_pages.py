@@ -174,7 +174,9 @@ def test_buttons_are_those_that_make_sense(board: Board) -> None:
     (choice,) = [it for it in Elements(board.page("/dead-letters").text).of("input") if it.get("name") == "id"]
     assert choice["value"] == "20260101-0002"
     assert buttons(board.page("/mode").text) == {"Set"}
-    assert [it["value"] for it in Elements(board.page("/mode").text).of("input") if it["name"] == "id"] == [*"0123"]
+    modes = [it for it in Elements(board.page("/mode").text).of("input") if it["name"] == "id"]
+    assert [it["value"] for it in modes] == [*"0123", "auto"]
+    assert [it["value"] for it in modes if "checked" in it] == ["auto"]
 
 
 def test_what_failed_for_good_can_be_retried_once_nothing_is_under_way() -> None:
