@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from retake.alerts.board import ACKNOWLEDGED, Alert
 from retake.alerts.wording import lines
 from retake.operations.alerts import AlertPanel
+from retake.operations.pipelines import Operations
 from retake.operations.port import Refusal
 from retake.operations.words import one_line
 from retake.web.desk import Desk, Seen
@@ -54,7 +55,7 @@ def alerts_routes(desk: Desk) -> APIRouter:
                 found = panel().find(alert_id)
             except Refusal as unknown:
                 raise HTTPException(404, one_line(unknown, 300)) from None
-            return Seen(panel().document(found, whole=True), alert_view(found))
+            return Seen(panel().document(found, whole=True), alert_view(found, desk.operations))
 
         return desk.show(request, "alert.html", alert_id, read)
 
@@ -88,9 +89,10 @@ def row_of(it: Alert) -> AlertRow:
     )
 
 
-def alert_view(it: Alert) -> Mapping[str, Any]:
+def alert_view(it: Alert, operations: Operations) -> Mapping[str, Any]:
     """Return what the page of one alert needs."""
     return {
+        "channel": next((of.channel or "" for of in operations.pipelines if [*it.pipelines] == [of.name]), ""),
         "row": row_of(it),
         "facts": [(name, one_line(value, 1000)) for name, value in lines(it, None)],
         "pipelines": it.pipelines[:50],

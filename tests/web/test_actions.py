@@ -13,6 +13,7 @@ from acting import PAGE, dashboard, done, serving, told
 from acting_world import ID, PUBLIC, STATES, World, failed_run, runs
 from schemas import check_answer
 from test_console_breaker import breaker, closed, opened
+from test_console_ledgers import of, with_channels
 from test_console_unlock import claimed
 
 sys.path.append(str(Path(__file__).parents[1] / "music"))
@@ -24,6 +25,7 @@ from retake.alerts.store import BoardStore
 from retake.bucket import ABSENT
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import stamp
+from retake.runs.bucket_ledger import BucketLedger
 
 ALERT = "a-1"
 
@@ -295,6 +297,21 @@ def test_letters_of_several_channels_come_in_one_form() -> None:
         assert "CHANNELS (cats, dogs)" in site.order("unlock").json()["error"]
         assert "nothing to unlock" in site.order("unlock", channel="cats").json()["error"]
     assert world.keys_of("cats/dead_letters/") == world.keys_of("dogs/dead_letters/") == []
+
+
+def test_a_generation_of_one_of_several_channels_is_found_from_the_overview_and_its_alert() -> None:
+    world = with_channels("cats", "dogs")
+    for channel in ("cats", "dogs"):
+        ledger = BucketLedger(of(world, channel).bucket, world.clock)
+        ledger.create_for_task(f"{channel}/{ID}", "key", actor="cron", pipeline=f"story/{channel}")
+    at = stamp(world.clock.now())
+    alert = Alert(ALERT, "key", "step_failing", "error", "x", 1, {"story/dogs": at}, at, at, generation_id=ID)
+    BoardStore(world.bucket, world.clock).change(lambda board: (board._replace(alerts={alert.key: alert}), None))
+    with dashboard(world, channels=("cats", "dogs")) as site:
+        pages = [site.browser.get(path, headers=PAGE).text for path in ("/", f"/alerts/{ALERT}")]
+        links = [found for page in pages for found in re.findall(rf'href="(/runs/[^"]*{ID})"', page)]
+        assert [it.split("/")[2] for it in links] == ["cats", "dogs", "dogs"]
+        assert [site.browser.get(it, headers=PAGE).status_code for it in links] == [200] * 3
 
 
 # --- two taps -----------------------------------------------------------------------------------------------------
