@@ -241,8 +241,9 @@ def caps_document(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
 
 
 def day_of(seen: Sequence[PipelineStatus]) -> Today | None:
-    """Return the day as one of the pipelines sees it."""
-    return next((it.today for it in seen if it.today), None)
+    """Return the day as one of the pipelines sees it that share its book, or where there are none, the first."""
+    shared = [it for it in seen if not it.state.own_book]
+    return next((it.today for it in shared or seen if it.today), None)
 
 
 def run_document(run: Run) -> dict[str, Any]:

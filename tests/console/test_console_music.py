@@ -11,6 +11,7 @@ import click
 import pytest
 from reading_world import CHECKOUT, KEYS, World, ask, shown
 
+from retake.bucket import ANY
 from retake.console import command_context, doctor, kpi, music, retry, runs, show, spend, status, unlock
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
@@ -147,6 +148,16 @@ def test_status_shows_both_and_what_a_person_has_to_do(both: Both) -> None:
     alone = both.ask(status.command, "music")
     assert [it["pipeline"] for it in alone.document["pipelines"]] == ["music"]
     assert "lease" not in shown(alone)
+
+
+def test_what_music_has_spent_is_not_taken_for_the_book_of_the_day(both: Both) -> None:
+    both.rows.create()
+    both.rows.pay(both.rows.begin(), "accepted")
+    both.world.bucket.write("caps/2026-11-22.json", b"no document", ANY)
+    answer = both.ask(status.command)
+    assert answer.document["caps"] is None
+    assert "by all channels" not in shown(answer)
+    assert both.ask(status.command, "music").document["caps"]["spent_usd"] == 0.045
 
 
 def test_runs_show_spend_and_kpi_cover_both(both: Both) -> None:
