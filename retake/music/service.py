@@ -121,7 +121,7 @@ def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
     assert music.telegram_chat_id is not None, "the settings were checked"
     call_s = settings.workflow.call_timeout_seconds
     bot = TelegramBot(parts.keys.telegram or "", settings.telegram.endpoint, call_s)
-    inbox = TelegramInbox(parts.store, bot, music.telegram_allowed_users)
+    inbox = TelegramInbox(parts.store, bot, music.telegram_allowed_users, music.telegram_chat_id)
     outbox = TelegramOutbox(parts.database, bot, music.telegram_chat_id, owner())
     told = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
     if music.telegram == "poll":

@@ -22,7 +22,7 @@ from retake.music.store import PipelineAction, UnknownPipeline, read_pipeline
 from retake.music.tables import LARGEST_ID, messages, updates
 from retake.operations.port import Refusal
 from retake.runs.statements import Row
-from retake.vendors.telegram import TelegramBot, TelegramUpdate, parsed
+from retake.vendors.telegram import TelegramBot, TelegramUpdate, TextReply, parsed
 
 KEPT = timedelta(days=5)
 """How long updates are remembered. After a week without any, Telegram counts from another number."""
@@ -55,10 +55,13 @@ class Acted(NamedTuple):
 
 
 class TelegramInbox:
-    """Takes updates. Thread safe; several processes may take the same one."""
+    """Takes updates. Thread safe; several processes may take the same one. `chat_id` is the chat that is told."""
 
-    def __init__(self, actions: PipelineActions, bot: TelegramBot, allowed: Collection[int]) -> None:
+    def __init__(
+        self, actions: PipelineActions, bot: TelegramBot, allowed: Collection[int], chat_id: int | str | None = None
+    ) -> None:
         self._actions, self._bot, self._allowed = actions, bot, frozenset(allowed)
+        self._chat_id = chat_id
         self.database = actions.database
 
     @property
@@ -151,7 +154,7 @@ class TelegramInbox:
         if found.tap:
             return self._of_tap(found.tap.data)
         assert found.reply
-        return self._of_reply(cursor, found.reply.to_message_id, found.reply.text)
+        return self._of_reply(cursor, found.reply)
 
     def _of_tap(self, data: str) -> Wish | None:
         tap = _TAP.fullmatch(data)
@@ -164,10 +167,14 @@ class TelegramInbox:
             return Wish(pipeline_id, self._actions.approving(job=job), verb)
         return Wish(pipeline_id, self._actions.cancelling(job=job), verb)
 
-    def _of_reply(self, cursor: Cursor, message_id: int, text: str) -> Wish | None:
-        about = (messages.c.message_id == message_id) & (messages.c.event == PENDING)
-        row = cursor.row(select(messages.c.pipeline_id, messages.c.job_id).where(about))
-        note = several_lines(text).strip()[:LONGEST_NOTE]
+    def _of_reply(self, cursor: Cursor, reply: TextReply) -> Wish | None:
+        numbered = self._chat_id is not None and not str(self._chat_id).startswith("@")
+        if numbered and str(reply.chat_id) != str(self._chat_id):  # each chat may have a message of that number
+            return None
+        about = (messages.c.message_id == reply.to_message_id) & (messages.c.event == PENDING)
+        last = messages.c.id.desc()  # a group that became a supergroup counts anew
+        row = cursor.row(select(messages.c.pipeline_id, messages.c.job_id).where(about).order_by(last).limit(1))
+        note = several_lines(reply.text).strip()[:LONGEST_NOTE]
         if row is None or not note:
             return None
         return Wish(row[0], self._actions.sending_back(note, job=row[1]), "feedback")

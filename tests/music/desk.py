@@ -29,7 +29,7 @@ class Desk:
     def begin(self) -> None:
         """Start the process anew."""
         self.rig.begin()
-        self.inbox = TelegramInbox(self.rig.actions, self.bot, [ME])
+        self.inbox = TelegramInbox(self.rig.actions, self.bot, [ME], 42)
         self.polling = poll_loop(self.bot, self.inbox, "me", 0)
 
     def poll(self) -> float:

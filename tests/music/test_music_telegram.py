@@ -11,12 +11,12 @@ import pytest
 import requests
 from deaths import Fate, make_mortal
 from desk import ME, STRANGER, Desk, buttons, turn_of
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from retake.errors import StorageError
 from retake.music.api import Webhook, music_app
 from retake.music.background import poll_loop, webhook_loop
-from retake.music.tables import pipeline_jobs, updates
+from retake.music.tables import messages, pipeline_jobs, updates
 from retake.music.telegram import TelegramInbox
 from retake.operations.port import Refusal
 from retake.serving.server import ApiServer, address_of, listen
@@ -216,8 +216,8 @@ def test_what_cannot_be_read_is_stepped_over(
 ) -> None:
     desk = desks(request.getfixturevalue("postgres_url") if kind == "postgresql" else "")
     row = desk.failed()
-    for update in NONSENSE:
-        desk.phone.push(update)
+    for nonsense in NONSENSE:
+        desk.phone.push(nonsense)
     desk.phone.tap(f"ytpub_retry_{row.id}")
     desk.poll()
     assert desk.state(row) == "video_running"
@@ -259,6 +259,25 @@ def test_a_reply_to_an_earlier_message_changes_nothing(desk: Desk) -> None:
     desk.phone.reply(" \n ", to=old)
     desk.poll()
     assert desk.rig.get(row) == now
+
+
+def test_a_reply_in_another_chat_is_about_none_of_its_messages(desk: Desk) -> None:
+    row, message = desk.pending()
+    elsewhere = {"message_id": message, "date": 0, "chat": {"id": 7, "type": "private"}}
+    text = {"message_id": 9, "date": 0, "chat": {"id": 7, "type": "private"}, "from": {"id": ME}, "text": "no"}
+    desk.phone.push({"message": {**text, "reply_to_message": elsewhere}})
+    desk.poll()
+    assert desk.rig.get(row) == row
+
+
+def test_in_a_chat_that_counts_its_messages_anew_a_reply_is_about_the_latest(desk: Desk) -> None:
+    old, _ = desk.pending()
+    row, message = desk.pending()
+    with desk.rig.database.transaction() as cursor:
+        cursor.change(update(messages).where(messages.c.pipeline_id == old.id).values(message_id=message))
+    desk.phone.reply("shorter", to=message)
+    desk.poll()
+    assert (desk.state(old), desk.state(row)) == ("meta_pending", "meta_running")
 
 
 # --- poll and webhook -----------------------------------------------------------------------------------------------
