@@ -35,12 +35,13 @@ BOARD_EVERY_S = 60.0
 
 def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findings:
     """Return what is wrong with the music pipelines. `vendors` has the vendor that each step calls."""
+    capped = [it for it in found.capped if it.at.date() == now.date()]  # of an earlier day they are tried again
     wrong = [
         *(_failed(step, several) for step, several in _by_step(found.failed).items()),
         *(_refused(vendor, several) for vendor, several in _refusals(found.failed, vendors).items()),
         *(_undecided(step, several) for step, several in _by_step(found.awaiting).items()),
         *_made_again(found),
-        *([_capped(found.capped, now)] if found.capped else []),
+        *([_capped(capped, now)] if capped else []),
     ]
     return Findings(NAME, OF_A_PIPELINE, tuple(wrong))
 

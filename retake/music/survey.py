@@ -174,7 +174,7 @@ _LOST = (
 
 _CAPPED = (
     select(
-        pipelines.c.id, pipelines.c.track_title, pipeline_jobs.c.step, pipeline_jobs.c.id, pipeline_jobs.c.started_at,
+        pipelines.c.id, pipelines.c.track_title, pipeline_jobs.c.step, pipeline_jobs.c.id, pipeline_jobs.c.finished_at,
         pipeline_jobs.c.error, pipeline_jobs.c.error_code,
     )
     .select_from(_PRESENT_JOB)

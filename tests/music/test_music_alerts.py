@@ -11,6 +11,7 @@ from rows_world import START, Rows
 from retake.alerts.conditions import Condition
 from retake.alerts.store import BoardStore
 from retake.music.alerts import BOARD_EVERY_S, MusicWatch, findings
+from retake.music.attempts import CAP_REACHED
 from retake.music.background import alerts_loop
 from retake.music.operations import vendors_of
 from retake.music.states import MusicStep
@@ -108,6 +109,10 @@ def test_a_step_that_the_cap_holds_back_is_told_once_a_day(rows: Rows) -> None:
     assert (key, it.code, it.occurrence) == ("cap_reached/music", "cap_reached", "2026-11-22")
     assert "1.000 of 1.000 USD" in it.message
     rows.clock.moment += timedelta(days=1)
+    assert found(rows) == {}, "it is tried again, and nobody knows yet what comes of it"
+    again = rows.attempts.begin(rows.database.ledger.runs()[0])
+    assert again
+    rows.attempts.interrupt(again, it.message, CAP_REACHED)
     assert found(rows)[key].occurrence == "2026-11-23"
 
 
