@@ -254,8 +254,8 @@ def vendors_of(settings: MusicSettings) -> dict[str, str]:
 
 def call_documents(calls: list[tuple[PaidCall, int]]) -> list[dict[str, Any]]:
     """Return paid calls as bills have them: docs/documents.md, "Paid call". A refused one is not billed."""
-    later = {(call.pipeline_id, call.step, call.take): call.id for call, _ in calls}  # the last one wins
-    return [_document(call, attempt, later[call.pipeline_id, call.step, call.take]) for call, attempt in calls]
+    later = {(call.pipeline_id, call.step): call.id for call, _ in calls}  # the last one wins
+    return [_document(call, attempt, later[call.pipeline_id, call.step]) for call, attempt in calls]
 
 
 def _document(call: PaidCall, attempt: int, last: int) -> dict[str, Any]:

@@ -114,6 +114,18 @@ def test_what_an_item_has_is_its_files_and_its_paid_calls(rows: Rows) -> None:
     assert rows.operations.evidence("music-2") == rows.operations.evidence("a generation")
 
 
+def test_a_call_that_a_person_has_made_anew_may_have_been_paid_for_twice(rows: Rows) -> None:
+    pipeline = rows.create()
+    held = rows.begin()
+    rows.pay(held, "held")
+    rows.attempts.await_person(held, "nobody can tell", "ERR_TEMPORARY_NETWORK")
+    assert [it.get("possible_duplicate") for it in rows.operations.evidence("music-1").calls] == [None]
+    rows.actions.again(pipeline.id)
+    rows.pay(rows.begin(), "accepted")
+    told = [(it["outcome"], it.get("possible_duplicate")) for it in rows.operations.evidence("music-1").calls]
+    assert told == [("unknown", True), ("accepted", None)]
+
+
 def test_what_was_paid_counts_in_a_book_of_its_own(rows: Rows) -> None:
     rows.create()
     attempt = rows.begin()
