@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import bindparam, exists, func, or_, select
+from sqlalchemy import Update, bindparam, exists, func, or_, select, update
 
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
 from retake.music.rows import PipelineRow
 from retake.music.states import MusicStep, Standing
 from retake.music.store import PipelineAction, PipelineStore, begin_run, cancel_run, end_jobs
-from retake.music.tables import pipeline_jobs, pipelines
+from retake.music.tables import paid_calls, pipeline_jobs, pipelines
 from retake.operations.port import Refusal
 
 
@@ -112,6 +112,8 @@ class PipelineActions(PipelineStore):
             goes_on = same_take and row.upload_session is not None
             if step is MusicStep.PUBLISH and not goes_on:
                 self._check_uploads(cursor, row, counted=not same_take)
+            if same_note and not same_take:  # what the last call made is given up
+                cursor.change(_accepted(row, step).values(outcome="wasted"))
             return {
                 "state": states.running(step),
                 "run_number": row.run_number + 1,
@@ -154,6 +156,12 @@ _TO_BEGIN = select(func.count()).where(  # those that no worker has taken up
         or_(_TODAY, pipeline_jobs.c.run_number == pipelines.c.run_number),
     ),
 )
+
+
+def _accepted(row: PipelineRow, step: MusicStep) -> Update:
+    """Return the change of the calls of the present take that a vendor has accepted."""
+    of_take = (paid_calls.c.pipeline_id == row.id) & (paid_calls.c.step == step.value) & (paid_calls.c.take == row.take)
+    return update(paid_calls).where(of_take, paid_calls.c.outcome == "accepted")
 
 
 _LAST_FAILED = (
