@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sentence, Table, Tone, done_lines
-from retake.console.command_context import CommandContext
+from retake.console.command_context import MUSIC, CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.foreign_text import json_lines
@@ -159,10 +159,13 @@ def _operations(context: CommandContext) -> "MusicOperations":
 
 
 def _read(context: CommandContext) -> "PipelineStore":
-    """Open the pipelines for reading: without a database there are none."""
+    """Open the pipelines for reading: without a database there are none. Raises Refusal for one of the CHANNELS."""
     from retake.music.database import open_music_database
     from retake.music.store import PipelineStore
 
+    if context.channel not in (None, MUSIC):
+        which = "the pipelines of music are in none of the CHANNELS; leave it out, or say --channel music"
+        raise Refusal(f"--channel {context.channel[:80]}: {which}")
     return PipelineStore(open_music_database(context.music.music.database, context.clock, read_only=True))
 
 

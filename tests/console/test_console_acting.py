@@ -235,9 +235,7 @@ def test_without_a_terminal_nobody_is_asked(machine: BucketMachine) -> None:
 
 
 @on_a_directory
-@pytest.mark.parametrize(
-    ("answer", "exit_code"), [("y\n", 0), ("n\n", 65), ("\n", 65), ("\x04", 130), ("ctrl-c", 130)]
-)
+@pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 65), ("\n", 65), ("\x04", 130), ("ctrl-c", 130)])
 def test_on_a_terminal_the_operator_is_asked(machine: BucketMachine, answer: str, exit_code: int) -> None:
     failed_for_good(machine)
     ours, theirs = pty.openpty()

@@ -133,6 +133,16 @@ def test_an_unknown_id_makes_no_database(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
+def test_a_channel_that_has_no_music_is_refused(both: Both) -> None:
+    both.rows.create()
+    assert both.ask(music.list_pipelines, "music").document["pipelines"]
+    for command, options in ((music.list_pipelines, {}), (music.show_pipeline, {"pipeline_id": "1"}),
+                             (music.cancel_pipeline, {"pipeline_id": "1"})):  # fmt: skip
+        with pytest.raises(Refusal, match=r"--channel en: .* say --channel music"):
+            both.ask(command, "en", **options)
+    assert both.rows.actions.get(1).state == "cover_running"
+
+
 # --- beside the story -------------------------------------------------------------------------------------------------
 
 
