@@ -70,6 +70,7 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     told = _messages(store, number)
     document = {
         **row.shown(),
+        "note": row.note,
         "jobs": [job.shown() for job in jobs],
         "paid_calls": evidence.calls,
         "messages": told,

@@ -87,6 +87,10 @@ def test_a_pipeline_is_shown_with_all_that_is_known_of_it(both: Both, name: str)
     assert [it["event"] for it in document["messages"]] == ["pending"]
     assert "upload_session" not in document
     assert "Paid: 0.045 USD for 1 call" in shown(answer)
+    both.rows.actions.feedback(1, "more blue")
+    answer = both.ask(music.show_pipeline, pipeline_id=name)
+    assert "more blue" in shown(answer)
+    assert answer.document["note"] == "more blue"
 
 
 def test_what_failed_is_retried_and_what_is_not_wanted_cancelled(both: Both) -> None:
