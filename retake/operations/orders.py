@@ -15,6 +15,9 @@ from retake.operations.status import run_document
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
 
+_OF_ITEMS = ("story", "music")
+"""What the names of pipelines begin with whose runs are about items, wherever several share a ledger."""
+
 
 class Target(NamedTuple):
     """What was named: an item of a pipeline, or else a worker's run on the same ledger."""
@@ -29,7 +32,7 @@ class Target(NamedTuple):
 
 def target(operations: Operations, text: str) -> Target:
     """Return what `text` names: a run's id or the beginning of it, or an item's. Raises UnknownRun, RunError if it may
-    mean several, Refusal for a run that is not its item's last."""
+    mean several, Refusal for a run that is not its item's last, or of another pipeline than the one that was named."""
     try:
         found = find(operations, text)
     except UnknownRun as unknown:
@@ -39,6 +42,9 @@ def target(operations: Operations, text: str) -> Target:
         return Target(pipeline, text, None)
     run = found.runs[-1]
     if run.pipeline not in ("", found.pipeline.name):
+        if operations.named and run.pipeline.partition("/")[0] in _OF_ITEMS:
+            named = found.pipeline.channel or found.pipeline.name
+            raise Refusal(f"{run.run_id} is a run of {run.pipeline}, and the channel that is named is {named}")
         return Target(found.pipeline, None, run)
     _refuse_former(found, run)
     return Target(found.pipeline, found.item_id, run)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from acting_world import ID, STATES, World, act
+from click import Command
 
 from retake.bucket.wrappers import PrefixedBucket
 from retake.console.cancel import command as cancel
@@ -14,7 +15,7 @@ from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
 from retake.operations.port import Refusal
 from retake.runs import Ledger, open_ledger
-from retake.runs.states import RunStatus
+from retake.runs.states import RunStatus, Trigger
 
 
 def on_sqlite(name: str, folder: Path) -> World:
@@ -81,6 +82,24 @@ def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation()
     assert (run.pipeline, run.status) == ("story/b", RunStatus.RETRY_SCHEDULED)
     with pytest.raises(Refusal, match="nothing of it has failed"):
         work(context(world), run=run.run_id)  # its id says whose it is
+
+
+@pytest.mark.parametrize("command", [retry, cancel])
+def test_a_generation_of_another_channel_than_the_named_one_is_left_alone(tmp_path: Path, command: Command) -> None:
+    world = with_channels("a", "b")
+    storage = world.settings.storage._replace(ledger=f"sqlite:{tmp_path / 'runs.db'}")
+    world.settings = world.settings._replace(storage=storage)
+    run = ledger(world).create_for_task(f"b/{ID}", "key", actor="cron", pipeline="story/b")
+    if command is retry:
+        claimed = ledger(world).claim("w")
+        assert claimed
+        ledger(world).move(claimed, Trigger.NON_RETRYABLE_ERROR, actor="worker", error_code="ERR_BUSINESS_X")
+    before = ledger(world).of_task(f"b/{ID}")
+    options = {"yes": True} if command is cancel else {}
+    for name in (run.run_id, run.run_id[:12], f"b/{ID}"):
+        with pytest.raises(Refusal, match="of story/b, and the channel that is named is a"):
+            command.callback.__wrapped__(context(world, "a"), run=name, **options)  # type: ignore[union-attr]
+    assert ledger(world).of_task(f"b/{ID}") == before
 
 
 def test_dead_letters_of_all_channels_are_in_one_list() -> None:
