@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, redact
+from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, StorageError, redact
 from retake.media import MediaError
 from retake.music.attempts import CAP_REACHED, JobAttempt
 from retake.music.context import JobContext, Workshop
@@ -50,7 +50,7 @@ class StepJob:
         _log.info("%s: %s, attempt %s", handle.run.task_id, attempt.step, attempt.job.attempt, extra=_about(attempt))
         context = JobContext(self._shop, attempt, handle)
         try:
-            values = STEP_WORK[attempt.step](context)
+            saved = self._shop.attempts.succeed(attempt, STEP_WORK[attempt.step](context))
         except Stopped:
             self._shop.attempts.interrupt(attempt)
             raise
@@ -62,7 +62,6 @@ class StepJob:
             raise self._held(attempt, error) from error
         except Exception as error:
             raise self._failed(attempt, as_coded(error)) from error
-        saved = self._shop.attempts.succeed(attempt, values)
         _log.info("%s: %s", handle.run.task_id, saved.state, extra=_about(attempt))
         text = f"{attempt.step} is done"
         return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt, "text": text}
@@ -72,7 +71,10 @@ class StepJob:
         policy = policy_of(attempt.step, self._shop.settings.music)
         decision = policy.decide(error, attempt.job.attempt, self._shop.random.random)
         again = isinstance(decision, Retry)
-        self._shop.attempts.fail(attempt, str(error), error.code, again=again)
+        try:
+            self._shop.attempts.fail(attempt, str(error), error.code, again=again)
+        except StorageError as away:  # the next attempt tells the row, or upkeep does
+            _log.warning("%s: its failure is not in its row yet: %s", attempt.run.task_id, away)
         return _decided(attempt, error, decision)
 
     def _held(self, attempt: JobAttempt, error: AwaitsPerson) -> Decided:

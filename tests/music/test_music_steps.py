@@ -12,7 +12,10 @@ import pytest
 from PIL import Image
 from rig import Rig
 
+from retake.errors import StorageError
 from retake.media import MediaError
+from retake.music.attempts import AttemptStore
+from retake.music.rows import PipelineRow
 from retake.music.settings import MusicSettings
 from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK, video
@@ -372,6 +375,27 @@ def test_at_the_cap_steps_wait_for_the_next_day_in_every_process(rigs: Rigs, url
 
 
 # --- what people say ------------------------------------------------------------------------------------------------
+
+
+def test_waiting_for_the_next_day_uses_up_no_attempt(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rigs(daily_cap_usd=0.01)
+    row = rig.create()
+    rig.settle(hours=4)
+    rig.settings = rig.settings._replace(music=rig.settings.music._replace(daily_cap_usd=None))
+    rig.begin()
+    away = [StorageError("the database is away")] * 2  # when the result is saved, and when the failure is
+
+    def end(*arguments: Any) -> PipelineRow:
+        if away:
+            raise away.pop()
+        return whole(*arguments)
+
+    whole = AttemptStore._end
+    monkeypatch.setattr(AttemptStore, "_end", end)
+    rig.later(hours=1)
+    rig.settle()
+    assert not away
+    assert rig.get(row).state == "cover_pending", rig.get(row).failed_reason
 
 
 def test_feedback_reaches_the_prompts_and_a_redo_has_a_name_of_its_own(rig: Rig) -> None:
