@@ -9,7 +9,7 @@ from retake.errors import ErrorRecord
 from retake.operations.attempts import of_failure
 from retake.operations.events import BY_HAND, STEP_DONE
 from retake.operations.words import code_of, one_line, read_moment
-from retake.runs.run import CHANGED, ERROR, Event
+from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
 
 
@@ -106,6 +106,11 @@ _HANDLED: Mapping[tuple[str | None, str], str] = {
 }
 """What the operator's hand makes of a run: nothing failed, and nothing is worked on yet."""
 
+_PUT_OFF: Mapping[tuple[str | None, str], str] = {
+    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "put off, to be taken up again"
+}
+"""What a worker makes of a run without an error: the cap holds it back."""
+
 _ENDS: Mapping[str, str] = {
     RunStatus.SUCCEEDED: "done",
     RunStatus.FAILED: "failed for good",
@@ -115,15 +120,17 @@ _ENDS: Mapping[str, str] = {
 
 def _of_change(event: Event) -> TimelineEntry:
     previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
-    by_hand = event.payload.get("actor") in BY_HAND and not event.payload.get("error_code")
-    what = (_HANDLED.get((previous, status)) if by_hand else None) or _CHANGES.get((previous, status))
+    actor = str(event.payload.get("actor") or "")
+    unfailed = _HANDLED if actor in BY_HAND else _PUT_OFF if actor == BY_WORKER else {}
+    what = None if event.payload.get("error_code") else unfailed.get((previous, status))
+    what = what or _CHANGES.get((previous, status))
     what = what or _ENDS.get(status) or f"{previous} → {status}"
     attempt = event.payload.get("attempt")
     return TimelineEntry(
         event.at,
         event.run_id,
         what,
-        str(event.payload.get("actor") or ""),
+        actor,
         attempt if isinstance(attempt, int) else None,
         event.kind,
         status,

@@ -19,6 +19,7 @@ from retake.operations.lookup import find
 from retake.operations.port import ItemOrder, Refusal, Verb
 from retake.operations.report import as_document, history, incident_report
 from retake.operations.runs import RunFilter, list_runs
+from retake.runs.states import Trigger
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -189,6 +190,15 @@ def test_figures_count_its_steps(rows: Rows) -> None:
     [figures] = KpiReader(open_operations(rows.settings, rows.clock, rows.bucket)).report().figures.pipelines
     [cover] = figures.steps
     assert (figures.pipeline, cover.step, cover.done, cover.failed_tries, cover.given_up) == ("music", "cover", 1, 1, 1)
+
+
+def test_what_the_cap_puts_off_has_not_failed(rows: Rows) -> None:
+    rows.create()
+    attempt = rows.begin()
+    due = rows.clock.now() + timedelta(hours=1)
+    rows.database.ledger.move(attempt.run, Trigger.RETRYABLE_ERROR, actor="worker", next_retry_at=due)
+    told = [it.told for it in history(open_operations(rows.settings, rows.clock, rows.bucket), "music-1").entries]
+    assert told == ["created", "work began", "put off, to be taken up again"]
 
 
 # --- orders -----------------------------------------------------------------------------------------------------------
