@@ -8,12 +8,13 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
+from logging import getLogger
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, func, not_, or_, select, update
 
 from retake.clock import Clock
-from retake.errors import RetakeError
+from retake.errors import RetakeError, StorageError
 from retake.exit_codes import ExitCode
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
@@ -30,6 +31,8 @@ NAME = "music"
 """The pipeline's name on the ledger."""
 
 MOST_LISTED = 1000
+
+_log = getLogger(__name__)
 
 
 class UnknownPipeline(RetakeError):
@@ -120,14 +123,22 @@ class PipelineStore:
                 assert known, "nothing else can be in conflict"
                 return Started(PipelineRow(*known), new=False)
             started = PipelineRow(*row)
-        begin_run(self.database, started)
+        self._follow(begin_run, started)
         return Started(started)
 
     def act(self, pipeline_id: int, action: PipelineAction) -> PipelineRow:
         """Carry out an action and return the pipeline. Raises UnknownPipeline, Refusal."""
         changed = self.change(pipeline_id, action.change)
-        action.after(self.database, changed)
+        self._follow(action.after, changed)
         return changed
+
+    def _follow(self, after: Callable[[MusicDatabase, PipelineRow], None], row: PipelineRow) -> None:
+        """Do what follows a change that is saved. Whoever asked for it would repeat it after an error: upkeep does this
+        instead."""
+        try:
+            after(self.database, row)
+        except StorageError as error:
+            _log.warning("%s is %s, and its run follows later: %s", row.task_id, row.state, error)
 
     def abandon(self, row: PipelineRow) -> None:
         """Cancel a pipeline whose present run was cancelled on the ledger; nothing if it has moved on."""

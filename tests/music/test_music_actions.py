@@ -8,10 +8,12 @@ import pytest
 from rig import FOLLOWING, Rig
 from sqlalchemy import insert
 
+from retake.errors import StorageError
 from retake.music.states import STATES, MusicStep
 from retake.music.steps import STEP_WORK
 from retake.music.tables import pipeline_jobs
 from retake.operations.port import Refusal
+from retake.runs.sql_ledger import SqlLedger
 from retake.testing.vendors import Died
 
 
@@ -40,6 +42,22 @@ def test_a_row_that_another_program_has_inserted_is_worked_on(rig: Rig) -> None:
     row = rig.insert(track_title="Paper Boats", audio="demo.wav")
     rig.settle()
     assert rig.get(row).state == "cover_pending"
+
+
+def test_what_is_saved_is_done_though_its_run_is_created_only_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any, **named: Any) -> Any:
+        raise StorageError("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlLedger, "create_for_task", away)
+        row = rig.create()  # an error would have it created again, and paid for twice
+    rig.settle()
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlLedger, "create_for_task", away)
+        assert rig.actions.feedback(row.id, "more blue").state == "cover_running"
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlLedger, "find", away)
+        assert rig.actions.cancel(row.id).state == "cancelled"
 
 
 @pytest.mark.parametrize("began", [True, False])
