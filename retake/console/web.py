@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from retake.console.group import AS_JSON, CHANNEL
 from retake.console.invocation import CONTEXT
 
 
@@ -19,6 +20,9 @@ def command(**options: Any) -> None:
 
     RETAKE_WEB_TOKEN signs people and programs in. SIGTERM ends it. docs/web.md explains it.
     """
+    context = click.get_current_context()
+    if context.meta.get(CHANNEL) or context.meta.get(AS_JSON):
+        context.fail("web serves all channels, and has no --json")
     from retake.logs import setup_logging
     from retake.ticking.process import exit_code_of, is_terminal
 

@@ -75,6 +75,12 @@ def test_options_may_stand_before_the_command(tmp_path: Path) -> None:
     assert "CHANNELS" in json.loads(result.stdout)["error"]
 
 
+@pytest.mark.parametrize("words", [["--channel", "en", "web"], ["--json", "web"]])
+def test_what_the_dashboard_has_no_use_for_is_refused(words: list[str]) -> None:
+    result = call(*words)
+    assert (result.exit_code, "web serves all channels, and has no --json" in result.stderr) == (2, True)
+
+
 def test_the_version_is_told() -> None:
     assert call("--version").output == f"retake {__version__}\n"
 
