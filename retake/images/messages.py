@@ -10,7 +10,8 @@ from retake.images.jobs import ImageJob, JobType, is_job_id
 from retake.rabbit.topology import Binding, Exchange, Queue, Topology
 from retake.strict_json import parse
 
-LARGEST_MESSAGE = 65_536  # bytes
+LARGEST_MESSAGE = 262_144
+"""Bytes of a message: the longest prompts and styles of a job, written in ASCII with 12 bytes for a character."""
 
 _QUORUM = {"x-queue-type": "quorum"}
 _DEAD_LETTERED = {**_QUORUM, "x-dead-letter-exchange": "DeadExchange"}

@@ -10,6 +10,7 @@ import pytest
 from images_world import ALICE, CALM, JPEG, PNG, WEBP, ImagesWorld
 
 from retake.images.access import LARGEST_BODY
+from retake.images.messages import TEXT_QUEUE, job_id_of
 
 BODY: dict[str, Any] = {"userId": "alice", "prompt": "a fox"}
 INVALID: list[dict[str, Any]] = [
@@ -90,6 +91,20 @@ def test_the_bounds_themselves_are_allowed(api: ImagesWorld) -> None:
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_longest_texts_fit_into_the_message_of_a_job(api: ImagesWorld) -> None:
+    body = {
+        "userId": "alice",
+        "prompt": "\U0001f98a" * 4000,
+        "negativePrompt": "狐" * 4000,
+        "styles": ["狐" * 200] * 50,
+    }
+    sent = json.dumps(body, ensure_ascii=False).encode()
+    answer = api.alice.post("/jobsRedis", content=sent, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 201, answer.text
+    (message,) = api.services.broker.browse(TEXT_QUEUE, 10)
+    assert job_id_of(message.body) == answer.json()["jobId"], "a worker would refuse it"
 
 
 def test_a_body_has_64_kib(api: ImagesWorld) -> None:
