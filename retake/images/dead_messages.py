@@ -3,6 +3,7 @@
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
+from retake.images.cleanup import DELETED
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import DEAD_QUEUE, job_id_of, message_of, way_of
 from retake.images.store import JobStore
@@ -61,10 +62,18 @@ class DeadMessages:
         if job is None or job.status == JobStatus.READY:
             what = "has no job any more" if job is None else "is of a job that is ready"
             raise Refusal(f"the message {message.name} {what}: nothing is left to do. Drop it with images dead drop")
-        if job.in_table and self._table is not None:
-            self._table.again(job.job_id)
+        table = self._table if job.in_table else None
+        if table is not None:
+            table.ping()  # nothing is begun without it
+        changed = Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
         if not self._store.requeue(job.job_id):
-            raise Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
+            raise changed
+        if table is not None:
+            # Not before: a sweeper would fail the row again, or bring in a job that was cleaned up.
+            table.again(job.job_id)
+            if self._store.get(job.job_id) is None:  # its user has deleted it in this moment
+                table.failed(job.job_id, DELETED)
+                raise changed
         way, left = way_of(job.type), [message_of(job)]
 
         def send(_body: bytes) -> None:

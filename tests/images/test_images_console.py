@@ -13,8 +13,11 @@ from worker_world import eventually
 
 from retake.console.command import main
 from retake.images import scripts
+from retake.images.cleanup import CleanUp
+from retake.images.dead_messages import DeadMessages
 from retake.images.messages import DEAD_QUEUE, message_of
 from retake.images.presence import Presence, WorkerPresence
+from retake.operations.port import Refusal
 from retake.sandbox.comfyui import ComfySandbox
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +166,64 @@ def test_a_requeued_job_begins_anew(table_world: ServiceWorld) -> None:
     assert world.row_status(job_id) == "pending"
     world.ready(job_id)
     assert world.status(job_id) == "ready"
+
+
+def failed_of_table(world: ServiceWorld) -> str:
+    """Make a job of jobs2 that has failed, with its message in DeadQueue."""
+    job_id = world.row()
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    world.sent()
+    world.claim(job_id)
+    world.store.end_failed(job_id, f"token {job_id}", "it broke")
+    dead(world, job_id)
+    world.sweeper().sweep()
+    assert world.row_status(job_id) == "failed"
+    return job_id
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_job_that_is_cleaned_up_while_it_is_requeued_is_not_done_again(
+    table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    world, requeue = table_world, table_world.store.requeue
+    clean = CleanUp(world.store, world.bucket, world.table).clean
+    job_id = failed_of_table(world)
+
+    def cut(it: str) -> bool:
+        done = requeue(it)
+        clean(it)
+        return done
+
+    letters = DeadMessages(world.store, world.broker, world.table)
+    message = letters.find(job_id)
+    if when == "before":
+        clean(job_id)
+    else:
+        monkeypatch.setattr(world.store, "requeue", cut)
+    with pytest.raises(Refusal):
+        letters.requeue(message)
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    assert (world.status(job_id), world.row_status(job_id), world.sent()) == ("", "failed", [])
+
+
+def test_a_row_follows_its_requeued_job_though_a_sweeper_is_at_work(
+    table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, requeue = table_world, table_world.store.requeue
+    job_id = failed_of_table(world)
+
+    def late(it: str) -> bool:
+        world.sweeper().sweep()
+        return requeue(it)
+
+    monkeypatch.setattr(world.store, "requeue", late)
+    letters = DeadMessages(world.store, world.broker, world.table)
+    letters.requeue(letters.find(job_id))
+    world.ready(job_id)
+    world.sweeper().sweep()
+    assert world.row_status(job_id) == "ready"
 
 
 def test_what_cannot_be_requeued_is_refused(service_world: ServiceWorld) -> None:
