@@ -31,8 +31,9 @@ class CleanUp:
     def __init__(self, store: JobStore, bucket: Bucket, table: "JobTable | None") -> None:
         self._store, self._bucket, self._table = store, bucket, table
 
-    def clean(self, job_id: str) -> None:
-        """Remove the job at once, whatever its status; nothing happens if there is none.
+    def clean(self, job_id: str, *, ended: bool = False) -> bool:
+        """Remove the job at once, whatever its status; nothing happens if there is none. With `ended` a job that an
+        operator has let begin anew in this moment stays. Return whether there is none any more.
 
         Raises RedisAway, StorageError, TableAway: then a part of it may be there still, and is removed later.
         """
@@ -40,7 +41,9 @@ class CleanUp:
         if job is None:
             if is_job_id(job_id):
                 self._store.settle(job_id)
-            return
+            return True
+        if ended and not job.ended:
+            return False
         if job.in_table and self._table is not None:
             self._end_row(self._table, job)
         if job.under_way:
@@ -48,7 +51,9 @@ class CleanUp:
             remove_files(self._bucket, job_id)
         else:
             remove_files(self._bucket, job_id)
-            self._store.remove(job_id)
+            if not self._store.remove(job_id, ended=ended):
+                return self._store.get(job_id) is None
+        return True
 
     def _end_row(self, table: "JobTable", job: ImageJob) -> None:
         if job.status == JobStatus.READY:

@@ -235,7 +235,9 @@ return redis.call('HSETNX', KEYS[1], 'delivered_at', ARGV[1])
 """
 
 REMOVE = """
--- KEYS: job. ARGV: job id.
+-- KEYS: job. ARGV: job id, '1' if it stays unless it is ready or failed.
+local status = redis.call('HGET', KEYS[1], 'status')
+if ARGV[2] == '1' and status ~= 'ready' and status ~= 'failed' then return 0 end
 redis.call('SREM', 'jobs:status:pending', ARGV[1])
 redis.call('SREM', 'jobs:status:ready', ARGV[1])
 redis.call('SREM', 'jobs:status:dispatcher_cache_processing', ARGV[1])

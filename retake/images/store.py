@@ -59,9 +59,10 @@ class JobStore(JobSets):
         keys = [job.job_id, _idempotency(job.user_id, idempotency_key)]
         return bool(self.run(scripts.WITHDRAW, keys, [job.job_id]) == 1)
 
-    def remove(self, job_id: str) -> bool:
-        """Remove the job from Redis, whatever its status, and return whether it was there."""
-        return bool(self.run(scripts.REMOVE, [job_id], [job_id]) == 1)
+    def remove(self, job_id: str, *, ended: bool = False) -> bool:
+        """Remove the job from Redis, whatever its status, or with `ended` only if it is ready or failed; return whether
+        it was removed."""
+        return bool(self.run(scripts.REMOVE, [job_id], [job_id, "1" if ended else ""]) == 1)
 
     # --- for requests -----------------------------------------------------------------------------------------------
 

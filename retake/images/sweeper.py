@@ -122,8 +122,8 @@ class Sweeper:
             if glance.in_table and self._outages.has(TableAway):
                 continue
             with self._outages.noted(StorageError):
-                self._cleanup.clean(glance.job_id)
-                _log.info("cleaned up: its result is not needed any more", extra={"job_id": glance.job_id})
+                if self._cleanup.clean(glance.job_id, ended=True):
+                    _log.info("cleaned up: its result is not needed any more", extra={"job_id": glance.job_id})
             if self._outages.has(StorageError) or self._outages.has(RedisAway):
                 return
 

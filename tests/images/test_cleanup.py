@@ -150,6 +150,17 @@ def test_a_job_that_becomes_ready_while_it_is_deleted_goes_all_the_same(world: S
         assert (world.files(), world.keys()) == ([], []), number
 
 
+def test_a_failed_job_that_begins_anew_while_it_is_cleaned_up_stays(world: ServiceWorld) -> None:
+    """An operator requeues it between any two steps of the clean-up."""
+    for number in range(1, 7):
+        job_id, begun = make(world, "failed"), list[bool]()
+        steps = Between(number, lambda it=job_id, into=begun: into.append(world.store.requeue(it)))
+        cleanup = CleanUp(Mortal(world.store, steps), Mortal(world.bucket, steps), Mortal(world.table, steps))  # type: ignore[arg-type]
+        stays = not cleanup.clean(job_id, ended=True)
+        assert stays == (begun == [True]), number
+        assert (world.status(job_id) == "pending") == stays, number
+
+
 class Between(Steps):
     """Does something else before one of the steps."""
 

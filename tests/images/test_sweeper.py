@@ -216,6 +216,23 @@ def test_a_job_under_way_is_never_cleaned_up(service_world: ServiceWorld) -> Non
     assert world.status(job_id) == "pending"
 
 
+def test_a_job_that_begins_anew_during_a_pass_is_not_cleaned_up(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, delete = service_world, service_world.bucket.delete
+    jobs, begun = {world.failed(), world.failed()}, set[str]()
+
+    def slow(key: str) -> None:
+        begun.update(it for it in jobs if it not in key and world.store.requeue(it))
+        delete(key)
+
+    monkeypatch.setattr(world.bucket, "delete", slow)
+    world.clock.sleep(1000)
+    world.sweeper().sweep()
+    assert len(begun) == 1
+    assert [world.status(it) for it in begun] == ["pending"]
+
+
 def test_several_sweepers_clean_up_together(service_world: ServiceWorld) -> None:
     world = service_world
     for _ in range(30):
