@@ -60,7 +60,7 @@ class JobResults:
             return JobState(202, {"status": job.status, "message": _WORDS.get(job.status, "a worker is at work")})
         if job.status == JobStatus.FAILED:
             body = {"status": "failed", "jobId": job_id, "error": job.error or "no reason is known"}
-            return JobState(200, body, self._delivered(job_id))
+            return JobState(200, body, self._delivered(job_id, JobStatus.FAILED))
         if job.status != JobStatus.READY:
             return JobState(200, {"status": job.status})
         if not job.output_r2_key:
@@ -122,15 +122,15 @@ class JobResults:
             "image_data_base64": b64encode(data).decode(),
             "image_type": image_type or (kind.media_type if kind else media_type_of(key)),
         }
-        return JobState(200, body, self._delivered(job_id))
+        return JobState(200, body, self._delivered(job_id, JobStatus.READY))
 
-    def _delivered(self, job_id: str) -> Callable[[], None]:
+    def _delivered(self, job_id: str, status: JobStatus) -> Callable[[], None]:
         """Return what is to be done once the result was sent: its grace begins, or without one it goes."""
 
         def note() -> None:
-            self._store.delivered(job_id, at[0])
+            self._store.delivered(job_id, at[0], status)
             if not self._grace_s:
-                self._clean(job_id)
+                self._clean(job_id, ended=True)
 
         def after() -> None:
             at.append(self._store.now())
@@ -147,10 +147,10 @@ class JobResults:
 
         self._unfinished.attempt(f"clean {job_id}", clean)
 
-    def _clean(self, job_id: str) -> None:
+    def _clean(self, job_id: str, *, ended: bool = False) -> None:
         if self._table is not None and self._store.get(job_id) is None:
             row = self._table.get(job_id)
             if row is not None and row.status == JobStatus.PENDING:
                 self._table.failed(job_id, DELETED)  # it is not brought in any more
-        self._cleanup.clean(job_id)
+        self._cleanup.clean(job_id, ended=ended)
         self._dispatcher.forget(job_id)

@@ -229,8 +229,9 @@ return found[1]
 )
 
 DELIVERED = """
--- KEYS: job. ARGV: when. Only the first time counts.
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+-- KEYS: job. ARGV: when, the status that was answered. Only the first time counts; none does once an operator has let
+-- the job begin anew.
+if redis.call('HGET', KEYS[1], 'status') ~= ARGV[2] then return 0 end
 return redis.call('HSETNX', KEYS[1], 'delivered_at', ARGV[1])
 """
 

@@ -66,9 +66,9 @@ class JobStore(JobSets):
 
     # --- for requests -----------------------------------------------------------------------------------------------
 
-    def delivered(self, job_id: str, at: str) -> bool:
-        """Record when the result was answered; only the first time counts."""
-        return bool(self.run(scripts.DELIVERED, [job_id], [at]) == 1)
+    def delivered(self, job_id: str, at: str, status: str) -> bool:
+        """Record when the result was answered, if `status` is still the job's; only the first time counts."""
+        return bool(self.run(scripts.DELIVERED, [job_id], [at, status]) == 1)
 
     def allow(self, user_id: str, per_minute: int) -> float:
         """Count a request of the user; return 0, or the seconds until the next one is allowed."""

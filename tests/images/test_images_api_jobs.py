@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from images_world import JPEG, PNG, WEBP, ImagesWorld, pictured
+from images_world import CALM, JPEG, PNG, WEBP, ImagesWorld, pictured
 from together import at_once
 from waiting import eventually
 
@@ -129,6 +129,22 @@ def test_without_a_grace_a_result_goes_with_its_first_answer(instances: Callable
     eventually(lambda: api.kept(ready) is None and api.kept(failed) is None)
     assert api.result(ready).status_code == api.result(failed).status_code == 404
     assert api.bucket.kept == set()
+
+
+@pytest.mark.parametrize("grace_s", [0, 60])
+def test_a_failure_that_is_answered_while_the_job_is_requeued_is_forgotten(
+    instances: Callable[..., ImagesWorld], grace_s: int
+) -> None:
+    api = instances(images=CALM._replace(result_grace_seconds=grace_s))
+    job_id = api.job()
+    api.fail(job_id)
+    found = api.parts.results.state(job_id, "alice")
+    assert found.after
+    assert api.store.requeue(job_id)
+    found.after()
+    assert api.kept(job_id), "it was removed"
+    api.finish(job_id)
+    assert "delivered_at" not in api.store.fields(job_id), "its picture would go before anybody had it"
 
 
 # --- deleting -------------------------------------------------------------------------------------------------------

@@ -293,10 +293,13 @@ def test_alone_is_one_of_many_for_a_while(store: JobStore) -> None:
 
 def test_only_the_first_delivery_counts(store: JobStore) -> None:
     job_id = made(store)
-    assert store.delivered(job_id, "2026-01-01T00:00:00+00:00")
-    assert not store.delivered(job_id, "2026-01-02T00:00:00+00:00")
+    store.claim(job_id, "t", 60, 5)
+    store.end_failed(job_id, "t", "x")
+    assert not store.delivered(job_id, "2026-01-01T00:00:00+00:00", "ready")
+    assert store.delivered(job_id, "2026-01-01T00:00:00+00:00", "failed")
+    assert not store.delivered(job_id, "2026-01-02T00:00:00+00:00", "failed")
     store.remove(job_id)
-    assert not store.delivered(job_id, "x")
+    assert not store.delivered(job_id, "x", "failed")
     assert store.client.dbsize() == 0
 
 

@@ -179,7 +179,7 @@ def test_a_job_in_the_memory_of_a_dead_dispatcher_is_ready_again(service_world: 
 def test_a_result_goes_when_its_grace_is_over(service_world: ServiceWorld) -> None:
     world, sweeper = service_world, service_world.sweeper()
     for job_id in (world.ready(), world.failed()):
-        world.store.delivered(job_id, world.store.now())
+        world.store.delivered(job_id, world.store.now(), world.status(job_id))
     kept = world.ready()
     world.clock.sleep(59)
     sweeper.sweep()
