@@ -14,7 +14,8 @@ class Taken(StrEnum):
 
     CLAIMED = "claimed"
     HELD = "held"  # another worker has it
-    DONE = "done"  # it is ready or failed
+    DONE = "done"  # it is ready
+    FAILED = "failed"
     GONE = "gone"  # there is no such job
     EXHAUSTED = "exhausted"  # claimed, but so many workers died of it that it must be failed
 

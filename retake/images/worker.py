@@ -55,6 +55,9 @@ class JobMessage(Protocol):
     @property
     def lost(self) -> bool: ...
 
+    @property
+    def redelivered(self) -> bool: ...
+
     def ack(self) -> object: ...
 
     def nack(self, *, requeue: bool) -> object: ...
@@ -166,13 +169,17 @@ class QueueWorker:
 
     def _ended(self, job_id: str, message: JobMessage) -> JobEnd:
         """Execute the job unless another worker does; return when it has ended. Raises JobInterrupted."""
+        begun = False
         while True:
             token = f"{self.room.worker}:{uuid4().hex}"
             taken = self._claim(job_id, token, message)
             if taken is None:
                 return JobEnd.LOST
-            if taken in (Taken.DONE, Taken.GONE):
+            if taken is Taken.FAILED and (begun or message.redelivered):
+                return JobEnd.FAILED  # who failed it may have died, or lost RabbitMQ, before it was dead-lettered
+            if taken in (Taken.DONE, Taken.FAILED, Taken.GONE):
                 return JobEnd.DONE
+            begun = True
             try:
                 return self._execute(HeldJob(self._store, job_id, token, self._silence_s), taken)
             except JobLost as lost:
@@ -249,7 +256,7 @@ class QueueWorker:
 class _NoMessage:
     """In place of a message: the job came by HTTP."""
 
-    lost = False
+    lost = redelivered = False
 
     def ack(self) -> None:
         """There is nothing to settle."""

@@ -123,6 +123,19 @@ def test_a_job_whose_workers_die_again_and_again_is_failed(world: WorkerWorld) -
     assert world.store.counts()["jobs:status:failed"] == 1
 
 
+def test_a_failed_job_whose_worker_died_before_it_settled_the_message_is_dead_lettered(world: WorkerWorld) -> None:
+    world.comfyui()
+    job_id = world.job()
+    consumer = world.broker.consume(TEXT_QUEUE)
+    assert consumer.take(30)
+    world.store.claim(job_id, "dying", 60, 5)
+    world.store.end_failed(job_id, "dying", "it broke")
+    consumer.close()
+    with world.running():
+        eventually(lambda: world.dead() == 1)
+    assert world.stands(job_id) == JobStatus.FAILED
+
+
 def test_while_no_comfyui_answers_nothing_is_consumed(world: WorkerWorld) -> None:
     comfy = world.comfyui()
     comfy.order("comfy.stats=503")
