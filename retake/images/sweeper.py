@@ -115,17 +115,22 @@ class Sweeper:
     # --- jobs that nobody needs any more ----------------------------------------------------------------------------
 
     def _clean_up(self) -> None:
-        begun = self._clock.now()
+        """Clean up what is over. A job with a file that cannot be deleted holds up no other one."""
+        begun, cleaned = self._clock.now(), False
         for glance in islice(self._over(begun), MOST_CLEANED):
             if (self._clock.now() - begun).total_seconds() > _LONGEST_S:
-                return
+                break
             if glance.in_table and self._outages.has(TableAway):
                 continue
-            with self._outages.noted(StorageError):
+            with self._outages.noted():
                 if self._cleanup.clean(glance.job_id, ended=True):
+                    cleaned = True
                     _log.info("cleaned up: its result is not needed any more", extra={"job_id": glance.job_id})
-            if self._outages.has(StorageError) or self._outages.has(RedisAway):
-                return
+            if self._outages.has(RedisAway):
+                break
+        if cleaned:
+            with self._outages.noted(StorageError):
+                pass
 
     def _over(self, now: datetime) -> Iterator[JobGlance]:
         """Yield the jobs that are to be cleaned up. What is in a wrong set is put right on the way."""

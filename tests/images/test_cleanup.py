@@ -186,6 +186,19 @@ def test_many_at_once(world: ServiceWorld) -> None:
     assert {world.row_status(it) for it in jobs} == {"completed"}
 
 
+def test_a_file_that_cannot_be_deleted_keeps_no_other_job(world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, delete = [world.ready() for _ in range(8)], world.bucket.delete
+
+    def guarded(key: str) -> None:
+        if jobs[0] in key:
+            raise StorageError("it may not be deleted")
+        delete(key)
+
+    monkeypatch.setattr(world.bucket, "delete", guarded)
+    swept(world)
+    assert [it for it in jobs if world.status(it)] == jobs[:1]
+
+
 def test_what_is_no_job(world: ServiceWorld) -> None:
     clean = CleanUp(world.store, world.bucket, world.table).clean
     for it in ("", "x", "../../etc", "jobs:status:pending", str(uuid4())):
