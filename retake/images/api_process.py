@@ -8,7 +8,7 @@ from typing import NamedTuple, TextIO
 from uuid import uuid4
 
 from retake.clock import Clock, SystemClock
-from retake.errors import RetakeError
+from retake.errors import RetakeError, StorageError
 from retake.exit_codes import ExitCode
 from retake.images.api import ApiParts, images_app
 from retake.images.cleanup import CleanUp
@@ -22,7 +22,7 @@ from retake.images.start import ImageServices, check_services, open_services
 from retake.images.sweeper import Sweeper
 from retake.images.unfinished import Unfinished
 from retake.images.uploads import Uploads
-from retake.serving.bounded_calls import BoundedCalls, NotInTime
+from retake.serving.bounded_calls import BoundedCalls
 from retake.serving.server import ApiServer, address_of, listen
 from retake.ticking.process import owner
 
@@ -57,13 +57,19 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
     cleanup = CleanUp(services.store, services.bucket, services.table)
     uploads = Uploads(services.store, services.bucket, files, unfinished, settings.result_grace_seconds)
     sweep = sweep or Sweeper(services, cleanup, clock).sweep
+    told = ""
 
     def sweep_all() -> None:
+        nonlocal told
         sweep()
+        trouble = ""
         try:
             uploads.sweep()
-        except (RedisAway, NotInTime) as error:
-            _log.info("uploads that were answered go later: %s", error)
+        except (RedisAway, StorageError) as error:
+            trouble = str(error)
+        if trouble and trouble != told:  # once, as long as it lasts
+            _log.info("uploads that were answered go later: %s", trouble)
+        told = trouble
 
     name = f"{owner()}:{uuid4().hex}"
     dispatcher = Dispatcher(settings, services.store, name, unfinished=unfinished, sweep=sweep_all)

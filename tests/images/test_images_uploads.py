@@ -13,6 +13,7 @@ from waiting import eventually
 from retake.bucket import ANY
 from retake.errors import StorageError
 from retake.images import uploads as module
+from retake.testing.logs import CapturedLogs
 
 NO_GRACE = CALM._replace(result_grace_seconds=0)
 SHORT = CALM._replace(result_grace_seconds=0.05)
@@ -68,6 +69,20 @@ def test_within_the_grace_it_is_answered_again_and_the_first_answer_counts(
     assert api.redis.hget("uploads:answered:alice", "a.png") == first
     api.parts.uploads.sweep()
     assert api.bucket.kept == {"alice/a.png"}
+
+
+def test_a_bucket_that_is_away_is_told_once(instances: Callable[..., ImagesWorld]) -> None:
+    api = instances(images=SHORT)
+    api.parts.uploads.answered("alice", {"a.png": api.bucket.write("alice/a.png", PNG, ANY)})
+    time.sleep(0.1)
+    api.bucket.away = True
+    with CapturedLogs() as log:
+        for _ in range(3):
+            api.dispatcher._sweep()
+    assert len([it for it in log.records if "the bucket is away" in it.getMessage()]) == 1
+    api.bucket.away = False
+    api.dispatcher._sweep()
+    assert api.bucket.kept == set()
 
 
 def test_what_was_uploaded_again_stays(instances: Callable[..., ImagesWorld]) -> None:
