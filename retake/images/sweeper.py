@@ -208,10 +208,13 @@ class Sweeper:
         with self._outages.noted(StorageError):
             now = (self._bucket.now() or self._clock.now().astimezone(UTC)).timestamp()
             entries = [it for it in self._bucket.list(FOLDER) if now - it.modified >= old]
-            removed = 0
+            begun, removed = self._clock.now(), 0
             for orphans in self._without_job(entries):
-                remove(self._bucket, [it.key for it in orphans])
-                removed += len(orphans)
+                with self._outages.noted():  # one that cannot be deleted holds up no other
+                    remove(self._bucket, [it.key for it in orphans])
+                    removed += len(orphans)
+                if self._outages.has(StorageError) and (self._clock.now() - begun).total_seconds() > _LONGEST_S:
+                    break
                 if removed >= MOST_CLEANED:
                     self._store.not_alone(_ORPHANS)  # the next pass goes on
                     break

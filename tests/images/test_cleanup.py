@@ -190,13 +190,16 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other_job(world: ServiceWorld, m
     jobs, delete = [world.ready() for _ in range(8)], world.bucket.delete
 
     def guarded(key: str) -> None:
-        if jobs[0] in key:
+        if jobs[0] in key or key == "jobs/1/x.png":
             raise StorageError("it may not be deleted")
         delete(key)
 
+    for number in "123":
+        world.bucket.write(f"jobs/{number}/x.png", b"without a job", ANY)
     monkeypatch.setattr(world.bucket, "delete", guarded)
     swept(world)
     assert [it for it in jobs if world.status(it)] == jobs[:1]
+    assert set(world.files()) == {f"jobs/{jobs[0]}/output.png", "jobs/1/x.png"}
 
 
 def test_what_is_no_job(world: ServiceWorld) -> None:
