@@ -82,8 +82,8 @@ SERVICE_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "A job that is ready has no picture, or one that is under way lacks a picture that came with it. The file was "
         "deleted, or the bucket is another one.",
-        "compare IMAGES_STORAGE_URL with what the service runs with; else delete the job (DELETE /jobs/ID) and make it "
-        "again",
+        "compare IMAGES_STORAGE_URL with what the service runs with; else delete the job (DELETE /jobResult?jobId=ID) "
+        "and make it again",
     ),
     "job-files-without-job": FindingCode(
         Severity.WARNING,

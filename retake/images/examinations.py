@@ -68,7 +68,7 @@ def check_images_of_operator(
     environ: Mapping[str, str], clock: Clock, *, repair: bool = False, progress: Progress = lambda title, number: None
 ) -> CheckReport:
     """Check the image-job service that `environ` and .env name. Raises SettingsError, RedisAway, StorageError."""
-    settings = load_images_settings({**load_environment(), **environ}, ("REDIS_URL",))
+    settings = load_images_settings({**load_environment(), **environ}, ("REDIS_URL", "IMAGES_STORAGE_URL"))
     mask([*settings.places.passwords(), *(key for _, key in settings.keys)])
     store = JobStore(open_redis(settings.places.redis), clock)
     table = JobTable(settings.places.database, clock) if settings.places.database else None

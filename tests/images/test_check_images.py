@@ -208,6 +208,15 @@ def test_the_command_checks_image_jobs(table_world: ServiceWorld, tmp_path: Any,
     assert {it["code"] for it in document["findings"]} == {"set-member-without-job"}
 
 
+def test_without_its_bucket_nothing_is_compared(table_world: ServiceWorld, tmp_path: Any, monkeypatch: Any) -> None:
+    """The bucket of the pipelines has none of its files."""
+    monkeypatch.chdir(tmp_path)
+    filled(table_world)
+    result = call_check(table_world)
+    assert result.exit_code == 78, result.output
+    assert "IMAGES_STORAGE_URL is not set" in result.output
+
+
 def test_redis_that_is_away_is_told(table_world: ServiceWorld, tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     away = {"REDIS_URL": "redis://:hunter2hunter2@127.0.0.1:1/0", "IMAGES_STORAGE_URL": f"file:{tmp_path}/pictures"}
