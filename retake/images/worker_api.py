@@ -108,6 +108,8 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
         check_acts_for(acting, body.userId)
         key = idempotency_key or ""
         job_id = store.known(body.userId, key)
+        if job_id is not None and not store.sent(job_id):  # from now on it is not withdrawn any more
+            job_id = store.known(body.userId, key)
         if job_id is None:
             if wait_s := store.allow(body.userId, per_minute):
                 raise RateReached(wait_s)
@@ -124,8 +126,9 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
         try:
             worker.add(job.job_id)  # if this process dies, a sweeper sends the job to its queue
         except LineFull:
-            store.withdraw(job, key)
-            raise
+            # Another request with the same key may have been answered with it: then it stays, and a sweeper sends it.
+            if store.withdraw(job, key) or store.get(job.job_id) is None:
+                raise
 
     @router.get("/status/{job_id}", response_model=JobStatusAnswer, responses=_LOOKING)
     def status(job_id: schema.JobId, acting: Acting) -> Response:

@@ -1,7 +1,9 @@
 """A worker in this process: which messages it takes, which jobs it executes, and how often."""
 
+import asyncio
 from typing import Any
 
+import httpx
 import pytest
 from local_servers import RunningServer
 from rabbit_server import RabbitServer
@@ -10,6 +12,9 @@ from worker_world import WorkerWorld, eventually, picture
 from retake.images.execution import JobExecution
 from retake.images.jobs import JobStatus
 from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.settings import AccessKeys, ImagesSettings
+from retake.images.worker import LineFull
+from retake.images.worker_api import worker_app
 from retake.rabbit.broker import Delivery
 from retake.vendors.comfyui import prompt_id_of
 
@@ -197,6 +202,30 @@ def test_a_job_by_http_that_waits_when_the_worker_stops_is_sent_to_its_queue(wor
     with world.running("Worker-B"):
         assert world.ended(second).executed_by.startswith("Worker-B")
     assert set(world.executions().values()) == {1}
+
+
+def test_a_job_that_another_request_was_promised_stays_though_the_line_is_full(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.comfyui()
+    worker, promised = world.worker(), list[str]()
+    settings = ImagesSettings(images=world.room().settings, keys=AccessKeys({"alice": "alices-key"}))
+    headers = {"Authorization": "Bearer alices-key", "Idempotency-Key": "k"}
+    app = httpx.ASGITransport(worker_app(settings, world.store, worker))
+
+    async def asking() -> httpx.Response:
+        async with httpx.AsyncClient(transport=app, base_url="http://worker", headers=headers) as client:
+            return await client.post("/CreateImageFromPrompt", json={"userId": "alice", "prompt": "a red fox"})
+
+    def full(job_id: str) -> None:
+        if not promised:  # another request with the same key, in this moment
+            promised.append(asyncio.run(asking()).json()["job_id"])
+        raise LineFull("full")
+
+    monkeypatch.setattr(worker, "add", full)
+    first = asyncio.run(asking())
+    assert world.stands(promised[0]) == JobStatus.PENDING
+    assert first.json() == {"status": "accepted", "job_id": promised[0]}
 
 
 def test_a_bug_ends_no_worker_and_no_job(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
