@@ -15,6 +15,7 @@ from threading import Condition
 from typing import TypeVar
 
 from aio_pika import DeliveryMode, Message
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from retake.rabbit.address import BrokerAway as BrokerAway
 from retake.rabbit.address import BrokerRefused as BrokerRefused
@@ -130,7 +131,7 @@ class Broker:
 
         RabbitMQ marks them as redelivered, and meanwhile a consumer does not get them.
         """
-        channel, messages = self._ask(lambda: held(self._open(), queue, limit))
+        channel, messages = self._held(queue, limit)
         self._ask(lambda: channel.close())
         return [browsed(message) for message in messages]
 
@@ -142,7 +143,7 @@ class Broker:
         Each is passed to `then` and leaves the queue when that has returned; if it raises, the message and all others
         stay. Raises BrokerAway.
         """
-        channel, messages = self._ask(lambda: held(self._open(), queue, limit))
+        channel, messages = self._held(queue, limit)
         done: list[bytes] = []
         try:
             for message in messages:
@@ -153,6 +154,9 @@ class Broker:
         finally:
             self._ask(lambda: channel.close())
         return done
+
+    def _held(self, queue: str, limit: int) -> tuple[AbstractChannel, list[AbstractIncomingMessage]]:
+        return self._ask(lambda: held(self._open(), queue, limit), self._timeout_s * (limit + 3))
 
     def _note(self, trouble: BrokerAway | None) -> None:
         """Take note of what the connection tells. The log has each change once, however long it lasts."""

@@ -1,11 +1,13 @@
 """What an operator looks at: the messages of a queue, without taking them away."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from retake.foreign_text import one_line
+from retake.rabbit.address import BrokerAway
 from retake.rabbit.connection import RabbitConnection
 
 
@@ -22,15 +24,22 @@ class BrowsedMessage(NamedTuple):
 async def held(
     connection: RabbitConnection, queue: str, limit: int
 ) -> tuple[AbstractChannel, list[AbstractIncomingMessage]]:
-    """Return the first messages of the queue, and the channel that holds them: closing it gives them back."""
-    channel = await connection.channel()
-    place = await channel.get_queue(queue, ensure=False)
+    """Return the first messages of the queue, and the channel that holds them: closing it gives them back. Each may
+    take as long as a call. Raises BrokerAway, with all given back."""
+    within, timeout_s = connection.within, connection.timeout_s
+    channel = await within(timeout_s, connection.channel)
     messages: list[AbstractIncomingMessage] = []
-    while len(messages) < limit:
-        message = await place.get(fail=False, timeout=None)
-        if message is None:
-            break
-        messages.append(message)
+    try:
+        place = await channel.get_queue(queue, ensure=False)
+        while len(messages) < limit:
+            message = await within(timeout_s, lambda: place.get(fail=False, timeout=None))
+            if message is None:
+                break
+            messages.append(message)
+    except BrokerAway:
+        with suppress(BrokerAway):
+            await within(timeout_s, channel.close)
+        raise
     return channel, messages
 
 

@@ -1,5 +1,9 @@
 """What an operator sees of queues, and what is declared."""
 
+import asyncio
+from typing import Any
+
+import aio_pika
 import pytest
 from rabbit_place import QUORUM, Began, Place
 from rabbit_server import RabbitServer
@@ -34,6 +38,22 @@ def test_dead_letters_are_looked_at_and_stay(begun: Began, place: Place) -> None
         (b"two", "rejected", place.queue),
     ]
     eventually(lambda: broker.depth(place.dead) == 3)
+
+
+def test_many_are_looked_at_over_a_slow_connection(begun: Began, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = aio_pika.Queue.get
+
+    async def slow(*given: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await get(*given, **named)
+
+    broker = begun(timeout_s=2.0)
+    for n in range(8):
+        broker.publish(place.exchange, "key", b"%d" % n)
+    monkeypatch.setattr(aio_pika.Queue, "get", slow)
+    assert len(broker.browse(place.queue, 10)) == 8
+    eventually(lambda: broker.depth(place.queue) == 8)
+    assert len(broker.pull(place.queue, lambda _: True, 10)) == 8
 
 
 def test_those_that_are_wanted_are_pulled_out_of_the_queue(begun: Began, place: Place) -> None:
