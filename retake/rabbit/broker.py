@@ -15,13 +15,12 @@ from threading import Condition
 from typing import TypeVar
 
 from aio_pika import DeliveryMode, Message
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from retake.rabbit.address import BrokerAway as BrokerAway
 from retake.rabbit.address import BrokerRefused as BrokerRefused
 from retake.rabbit.address import address_of
 from retake.rabbit.browsing import BrowsedMessage as BrowsedMessage
-from retake.rabbit.browsing import browsed, held
+from retake.rabbit.browsing import browsed, give_back, held
 from retake.rabbit.connection import RabbitConnection
 from retake.rabbit.consumer import Consumer as Consumer
 from retake.rabbit.consumer import Delivery as Delivery
@@ -129,10 +128,12 @@ class Broker:
     def browse(self, queue: str, limit: int) -> list[BrowsedMessage]:
         """Return the first messages of the queue, at most `limit`; they stay in it. Raises BrokerAway.
 
-        RabbitMQ marks them as redelivered, and meanwhile a consumer does not get them.
+        RabbitMQ marks them as redelivered, and meanwhile a consumer does not get them. One that was looked at often
+        goes to the end of the queue.
         """
-        channel, messages = self._held(queue, limit)
-        self._ask(lambda: channel.close())
+        long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
+        channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
+        self._ask(lambda: give_back(self._open(), queue, channel, messages), long_s)
         return [browsed(message) for message in messages]
 
     def pull(
@@ -143,20 +144,19 @@ class Broker:
         Each is passed to `then` and leaves the queue when that has returned; if it raises, the message and all others
         stay. Raises BrokerAway.
         """
-        channel, messages = self._held(queue, limit)
+        long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
+        channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
         done: list[bytes] = []
         try:
-            for message in messages:
+            for message in [*messages]:
                 if wanted(message.body):
                     then(message.body)
                     self._ask(message.ack)
+                    messages.remove(message)
                     done.append(message.body)
         finally:
-            self._ask(lambda: channel.close())
+            self._ask(lambda: give_back(self._open(), queue, channel, messages), long_s)
         return done
-
-    def _held(self, queue: str, limit: int) -> tuple[AbstractChannel, list[AbstractIncomingMessage]]:
-        return self._ask(lambda: held(self._open(), queue, limit), self._timeout_s * (limit + 3))
 
     def _note(self, trouble: BrokerAway | None) -> None:
         """Take note of what the connection tells. The log has each change once, however long it lasts."""

@@ -1,14 +1,18 @@
 """What an operator looks at: the messages of a queue, without taking them away."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
+from aio_pika import DeliveryMode, Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from retake.foreign_text import one_line
 from retake.rabbit.address import BrokerAway
 from retake.rabbit.connection import RabbitConnection
+
+_GIVEN_BACK, _MOST_GIVEN_BACK = "x-delivery-count", 10
 
 
 class BrowsedMessage(NamedTuple):
@@ -41,6 +45,35 @@ async def held(
             await within(timeout_s, channel.close)
         raise
     return channel, messages
+
+
+async def give_back(
+    connection: RabbitConnection, queue: str, channel: AbstractChannel, messages: Sequence[AbstractIncomingMessage]
+) -> None:
+    """Give back messages that are held, and close their channel. Raises BrokerAway.
+
+    One that was given back often is renewed: RabbitMQ 4 drops what was given back 20 times to a quorum queue, unless
+    the queue says otherwise.
+    """
+    within, timeout_s = connection.within, connection.timeout_s
+    with suppress(BrokerAway):
+        for message in messages:
+            if _times_given_back(message) >= _MOST_GIVEN_BACK:
+                await within(timeout_s, partial(_renew, connection, queue, message))
+    await within(timeout_s, channel.close)
+
+
+async def _renew(connection: RabbitConnection, queue: str, message: AbstractIncomingMessage) -> None:
+    """Put a copy of the message, which counts from 0, at the end of its queue, and take the message out. Who dies in
+    between leaves it there twice."""
+    headers = {name: it for name, it in message.headers.items() if name != _GIVEN_BACK}
+    await connection.publish("", queue, Message(message.body, headers=headers, delivery_mode=DeliveryMode.PERSISTENT))
+    await message.ack()
+
+
+def _times_given_back(message: AbstractIncomingMessage) -> int:
+    count = message.headers.get(_GIVEN_BACK)
+    return count if isinstance(count, int) else 0
 
 
 def browsed(message: AbstractIncomingMessage) -> BrowsedMessage:

@@ -40,6 +40,23 @@ def test_dead_letters_are_looked_at_and_stay(begun: Began, place: Place) -> None
     eventually(lambda: broker.depth(place.dead) == 3)
 
 
+def test_looking_at_a_message_does_not_wear_it_out(begun: Began, place: Place) -> None:
+    """RabbitMQ 4 drops what was given back 20 times, unless the queue says otherwise; here the queue says so."""
+    topology = place.topology
+    limited = Queue(place.dead, {**QUORUM, "x-delivery-limit": 20})
+    broker = begun(topology._replace(queues=(topology.queues[0], limited)))
+    broker.publish(place.exchange, "key", b"one")
+    delivery = broker.consume(place.queue).take(20)
+    assert delivery
+    assert delivery.nack(requeue=False)
+    for _ in range(15):
+        eventually(lambda: broker.depth(place.dead) == 1)
+        assert broker.pull(place.dead, lambda _: False, 10) == []
+        eventually(lambda: broker.depth(place.dead) == 1)
+        (found,) = broker.browse(place.dead, 10)
+        assert (found.body, found.reason, found.origin) == (b"one", "rejected", place.queue)
+
+
 def test_many_are_looked_at_over_a_slow_connection(begun: Began, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     get = aio_pika.Queue.get
 
