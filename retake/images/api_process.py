@@ -1,14 +1,13 @@
 """The API as a process: routes, dispatcher and sweeper on the same services."""
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from typing import NamedTuple, TextIO
 from uuid import uuid4
 
 from retake.clock import Clock, SystemClock
-from retake.errors import RetakeError, StorageError
+from retake.errors import StorageError
 from retake.exit_codes import ExitCode
 from retake.images.api import ApiParts, images_app
 from retake.images.cleanup import CleanUp
@@ -18,7 +17,7 @@ from retake.images.intake import JobIntake
 from retake.images.redis_calls import RedisAway
 from retake.images.results import JobResults
 from retake.images.settings import ImagesSettings, load_images_settings
-from retake.images.start import ImageServices, check_services, open_services
+from retake.images.start import ImageServices, check_unless_stopped, open_services
 from retake.images.sweeper import Sweeper
 from retake.images.unfinished import Unfinished
 from retake.images.uploads import Uploads
@@ -35,8 +34,6 @@ FILE_S = 8.0
 MOST_FILE_CALLS = 64
 GRACE_S = 15
 """Seconds that requests under way may take to end after a signal: longer than any waits for a service."""
-
-_PIECE_S = 0.1
 
 _log = getLogger(__name__)
 
@@ -100,7 +97,7 @@ def run_api(
         clock = SystemClock()
         services = open_services(settings, "retake images api", with_table=True, clock=clock)
         try:
-            if not _check(services, signals):
+            if not check_unless_stopped(services, signals):
                 return ExitCode.OK
             parts = api_parts(services, clock)
 
@@ -122,29 +119,8 @@ def run_api(
 def _checked(settings: ImagesSettings, signals: Callable[[], int]) -> int:
     services = open_services(settings, "retake images api --check", with_table=True)
     try:
-        if _check(services, signals):
+        if check_unless_stopped(services, signals):
             _log.info("Redis, RabbitMQ, the bucket%s: all is well", " and PostgreSQL" if services.table else "")
     finally:
         services.close()
     return ExitCode.OK
-
-
-def _check(services: ImageServices, signals: Callable[[], int]) -> bool:
-    """Wait for the services; return False if a signal came first. Raises ServicesAway, SettingsError, StateError."""
-    failed: list[RetakeError] = []
-
-    def check() -> None:
-        try:
-            check_services(services)
-        except RetakeError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=check, name="check", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_PIECE_S)
-        if signals():
-            return False
-    if failed:
-        raise failed[0]
-    return True

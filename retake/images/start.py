@@ -26,6 +26,7 @@ from retake.serving.environment import load_environment
 if TYPE_CHECKING:
     from retake.images.table import JobTable
 
+_PIECE_S = 0.1  # from one look for signals to the next
 _PAUSE_S = 0.5  # between two attempts to reach a service
 _LAST_ANSWER_S = 8.0  # for an attempt that was begun in time
 _KEEPING = "noeviction"
@@ -114,6 +115,27 @@ def check_services(services: ImageServices, clock: Clock | None = None) -> None:
         raise away
     for warning in memory_warnings(services.store):
         _log.warning("%s", warning)
+
+
+def check_unless_stopped(services: ImageServices, signals: Callable[[], int]) -> bool:
+    """Do `check_services`, and return True; False as soon as `signals()`, the number of signals so far, is not 0."""
+    failed: list[RetakeError] = []
+
+    def check() -> None:
+        try:
+            check_services(services)
+        except RetakeError as error:
+            failed.append(error)
+
+    thread = Thread(target=check, name="check", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_PIECE_S)
+        if signals():
+            return False
+    if failed:
+        raise failed[0]
+    return True
 
 
 def memory_warnings(store: JobStore) -> list[str]:

@@ -16,7 +16,7 @@ from retake.images.execution import ExecutionRoom
 from retake.images.graphs import Graphs, load_graphs
 from retake.images.presence import Presence, WorkerPresence
 from retake.images.settings import load_images_settings
-from retake.images.start import ImageServices, check_services, open_services
+from retake.images.start import ImageServices, check_unless_stopped, open_services
 from retake.images.worker import QueueWorker
 from retake.images.worker_api import worker_app
 from retake.images.worker_command import WorkerOptions
@@ -49,7 +49,8 @@ def run_worker(
         )
     services = open_services(settings, f"worker {options.name}")
     try:
-        check_services(services)
+        if not check_unless_stopped(services, signals):
+            return ExitCode.OK
         with listen(options.host, options.port, settings=("--host", "--port")) as listener:
             return WorkerProcess(options, services, graphs).serve(listener, signals, out)
     finally:

@@ -8,11 +8,14 @@ import pytest
 from local_servers import RunningServer
 from rabbit_server import RabbitServer
 from servers import empty_rabbit, empty_redis
+from service_world import NOWHERE
 from worker_program import WorkerProgram
 from worker_world import SMALL, WorkerWorld, eventually
 
 from retake.images.jobs import JobStatus
 from retake.images.messages import TEXT_QUEUE
+from retake.images.worker_command import WorkerOptions
+from retake.images.worker_process import run_worker
 from retake.vendors.comfyui import prompt_id_of
 
 
@@ -32,6 +35,12 @@ def test_a_worker_executes_and_ends_by_a_signal(world: WorkerWorld) -> None:
     }
     assert worker.stop() == 0
     assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in jobs}
+
+
+def test_a_signal_ends_a_worker_that_waits_for_its_services(world: WorkerWorld) -> None:
+    environ = WorkerProgram(world, comfyui_urls=["http://127.0.0.1:1"], start_seconds=1).environ
+    environ["REDIS_URL"] = NOWHERE.redis
+    assert run_worker(WorkerOptions(TEXT_QUEUE, "Worker-A", port=0), environ, signals=lambda: 1) == 0
 
 
 def test_a_killed_worker_costs_no_second_execution(world: WorkerWorld) -> None:
