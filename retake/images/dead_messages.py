@@ -63,6 +63,8 @@ class DeadMessages:
             what = "has no job any more" if job is None else "is of a job that is ready"
             raise Refusal(f"the message {message.name} {what}: nothing is left to do. Drop it with images dead drop")
         table = self._table if job.in_table else None
+        if job.in_table and table is None:
+            raise Refusal(f"the job {job.job_id} has a row in jobs2, which would stay failed: set DATABASE_URL")
         if table is not None:
             table.ping()  # nothing is begun without it
         changed = Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")

@@ -208,6 +208,14 @@ def test_a_job_that_is_cleaned_up_while_it_is_requeued_is_not_done_again(
     assert (world.status(job_id), world.row_status(job_id), world.sent()) == ("", "failed", [])
 
 
+def test_a_job_of_jobs2_is_not_requeued_without_jobs2(table_world: ServiceWorld) -> None:
+    world = table_world
+    job_id = failed_of_table(world)
+    assert "DATABASE_URL" in asked(world, "dead", "requeue", job_id, code=65, DATABASE_URL="")["error"]
+    assert (world.status(job_id), world.row_status(job_id), world.sent()) == ("failed", "failed", [])
+    wait_for_dead(world, 1)
+
+
 def test_a_row_follows_its_requeued_job_though_a_sweeper_is_at_work(
     table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
