@@ -119,7 +119,7 @@ def run_api(
 def _checked(settings: ImagesSettings, signals: Callable[[], int]) -> int:
     services = open_services(settings, "retake images api --check", with_table=True)
     try:
-        if check_unless_stopped(services, signals):
+        if check_unless_stopped(services, signals, look_only=True):
             _log.info("Redis, RabbitMQ, the bucket%s: all is well", " and PostgreSQL" if services.table else "")
     finally:
         services.close()

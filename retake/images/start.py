@@ -93,8 +93,9 @@ def services_of_operator(environ: Mapping[str, str], clock: Clock) -> Iterator[I
         services.close()
 
 
-def check_services(services: ImageServices, clock: Clock | None = None) -> None:
+def check_services(services: ImageServices, clock: Clock | None = None, *, look_only: bool = False) -> None:
     """Return once every service answers and jobs2 has its tables; log a warning of a Redis that may forget jobs.
+    With `look_only` tables are neither made nor migrated.
 
     Each service is tried for IMAGES.start_seconds, all side by side. Raises ServicesAway with a line for each that is
     missing. Its exit code is that of wrong settings if one of them refuses the user, the password or the key.
@@ -107,7 +108,7 @@ def check_services(services: ImageServices, clock: Clock | None = None) -> None:
         "bucket": lambda: patience.wait(lambda: _look_into(services.bucket)),
     }
     if (table := services.table) is not None:
-        checks["PostgreSQL"] = lambda: patience.wait(table.prepare)
+        checks["PostgreSQL"] = lambda: patience.wait(lambda: table.prepare(look_only=look_only))
     missing = _failed(checks, patience.seconds)
     if missing:
         away = ServicesAway("\n".join(in_words(error) for error in missing))
@@ -117,13 +118,13 @@ def check_services(services: ImageServices, clock: Clock | None = None) -> None:
         _log.warning("%s", warning)
 
 
-def check_unless_stopped(services: ImageServices, signals: Callable[[], int]) -> bool:
+def check_unless_stopped(services: ImageServices, signals: Callable[[], int], *, look_only: bool = False) -> bool:
     """Do `check_services`, and return True; False as soon as `signals()`, the number of signals so far, is not 0."""
     failed: list[RetakeError] = []
 
     def check() -> None:
         try:
-            check_services(services)
+            check_services(services, look_only=look_only)
         except RetakeError as error:
             failed.append(error)
 

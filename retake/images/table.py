@@ -34,7 +34,7 @@ from retake.images.jobs import ImageJob, TextRequest, iso, job_of
 from retake.images.rows import TableAway, TableRow
 from retake.images.store import IDEMPOTENCY_S, key_hash
 from retake.runs.database import Database, open_database
-from retake.runs.schema import TableSchema, bring_up_to_date
+from retake.runs.schema import TableSchema, bring_up_to_date, version
 
 ANSWER_S = 3
 """Seconds within which PostgreSQL connects, and within which it does what it is asked."""
@@ -145,10 +145,14 @@ class JobTable:
         """Close the idle connections."""
         self._database.close()
 
-    def prepare(self) -> None:
-        """Create the tables, or migrate them to the newest version. Raises StateError for those of a newer Retake."""
+    def prepare(self, *, look_only: bool = False) -> None:
+        """Create the tables, or migrate them to the newest version; with `look_only` change nothing. Raises StateError
+        for those of a newer Retake."""
         with _table_errors():
-            bring_up_to_date(self._database, SCHEMA)
+            if look_only:
+                version(self._database, SCHEMA)
+            else:
+                bring_up_to_date(self._database, SCHEMA)
 
     def ping(self) -> None:
         """Return if PostgreSQL answers."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from images_world import ALICE, PNG, pictured
 from local_servers import RunningServer
@@ -132,6 +133,13 @@ def test_a_check_and_what_is_missing(environ: dict[str, str], start: Callable[..
         for name in ("Redis", "RabbitMQ", "pg_isready"):
             assert name in err
         assert "secret-password" not in err
+
+
+def test_a_check_makes_no_tables(environ: dict[str, str], start: Callable[..., ApiProcess], database_url: str) -> None:
+    code, _, err = start({**environ, "DATABASE_URL": database_url}, "--check").end()
+    assert code == 0, err
+    with psycopg.connect(database_url) as database:
+        assert database.execute("SELECT to_regclass('jobs2')").fetchone() == (None,)
 
 
 def test_a_second_one_has_a_port_of_its_own(environ: dict[str, str], start: Callable[..., ApiProcess]) -> None:
