@@ -73,7 +73,7 @@ class QueuedMessage(NamedTuple):
     fields: Mapping[str, Any]
     done: tuple[str, ...] = ()  # recipients that have it already
     link: str | None = None  # to the alert on the dashboard
-    again: bool = False  # the channel was told of this alert before, and has to be told of its end
+    again: bool = False  # the channel was told of this alert before, or may have this message: it is told of its end
 
 
 class ChannelQueue(NamedTuple):

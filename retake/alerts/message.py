@@ -52,3 +52,4 @@ class Sent(NamedTuple):
     why: str = ""
     retry_after_s: float | None = None  # what the channel asked for
     done: tuple[str, ...] = ()  # the recipients that have it already, where each is sent one of its own
+    maybe: bool = False  # it failed without an answer: the channel may have it

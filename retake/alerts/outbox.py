@@ -56,6 +56,9 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str |
         dropped += [it for it in outbox.queue if it not in young]
         outbox = channels[name] = outbox._replace(queue=young)
         if due(outbox, settings, now):
+            if outbox.sending_until:  # its sender died, or was left behind: the first message may have been sent
+                young = (young[0]._replace(again=True), *young[1:])
+                outbox = outbox._replace(queue=young)
             claims.append(SendClaim(name, young))
             until = _stamp_after(now, settings.timeout_seconds)
             channels[name] = _claimed(outbox, until)
@@ -124,7 +127,9 @@ def _ended(
         case Ending.REFUSED:
             return outbox._replace(queue=rest, failures=0, last_error=outcome.why, refused_at=stamp(now))
         case Ending.FAILED:
-            queue = tuple(it._replace(done=outcome.done) if it.id == delivery.id else it for it in outbox.queue)
+            told = delivery.again or outcome.maybe or bool(outcome.done)
+            tried = delivery._replace(done=outcome.done, again=told)
+            queue = tuple(tried if it.id == delivery.id else it for it in outbox.queue)
             return _failed(outbox._replace(queue=queue), settings, now, outcome.why, outcome.retry_after_s)
 
 

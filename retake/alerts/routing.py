@@ -98,12 +98,13 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
     outbox = _without_superseded(outbox, message)
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
     begun = [it for it in waiting if it.event is AlertEvent.TRIGGER]
-    if begun and message.event is AlertEvent.TRIGGER:  # told of nothing since: its end never was
-        message = message._replace(again=any(it.again for it in begun))
-        stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
-    else:
-        stale = {message.event}
     being_sent = outbox.queue[:1] if outbox.sending_until else ()
+    stale = {message.event}
+    if message.event is AlertEvent.TRIGGER and waiting:
+        # The channel has its beginning where that is not among what waits, and may have it where that is being sent.
+        message = message._replace(again=not begun or any(it.again or it in being_sent for it in begun))
+        if begun:  # told of nothing since: its end never was
+            stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
     kept = tuple(
         it for it in outbox.queue if it in being_sent or it.subject_id != message.subject_id or it.event not in stale
     )

@@ -1,8 +1,9 @@
-"""Channels with several recipients: who has a message is not sent it again."""
+"""Who has a message is not sent it again, and is told of the end of what it tells of."""
 
-from delivery_world import DELIVERED, DeliveryWorld, failing
+from delivery_world import DELIVERED, FAILED, DeliveryWorld, failing
 
 from retake.alerts.message import Ending, Sent
+from retake.alerts.outbox import claimed
 
 
 def test_a_process_without_the_secret_does_not_forget_who_has_the_message() -> None:
@@ -23,3 +24,50 @@ def test_a_process_without_the_secret_does_not_forget_who_has_the_message() -> N
     world.later(600)
     world.deliver()
     assert [it.done for it in world.queue("sms").queue] == [("2",)]
+
+
+# --- who may have been told of the beginning is told of the end -------------------------------------------------------
+
+
+def ended(world: DeliveryWorld, alert_id: str) -> bool:
+    """Return whether the channel was told of the alert's end, once another alert of its cause has been told."""
+    for _ in range(3):
+        world.later(1000)
+        world.tick(failing(9))
+    assert world.service.events()[-1] in ("trigger", "repeat")
+    return ("all", "resolve", alert_id) in world.service.subjects
+
+
+def test_the_end_of_an_alert_is_told_where_the_beginning_had_no_answer() -> None:
+    world = DeliveryWorld()
+    world.service.plan("all", FAILED._replace(maybe=True))
+    world.tick(failing(1))
+    first = world.board.alerts["step_failing/imagine"].id
+    world.look()
+    assert ended(world, first)
+
+
+def test_the_end_of_an_alert_is_told_where_the_sender_of_the_beginning_died() -> None:
+    world = DeliveryWorld()
+    world.look(failing(1))
+    first = world.board.alerts["step_failing/imagine"].id
+    world.store.change(lambda board: (claimed(board, world.settings, world.clock.now()).board, None))
+    world.later(60)
+    world.look()
+    world.service.plan("all", FAILED)
+    world.deliver()
+    assert ended(world, first)
+
+
+def test_the_end_of_an_alert_is_told_where_it_came_back_before_its_first_end_was_told() -> None:
+    world = DeliveryWorld()
+    world.tick(failing(1))
+    first = world.board.alerts["step_failing/imagine"].id
+    world.service.plan("all", *[FAILED] * 3)
+    world.tick()
+    world.tick(failing(2))
+    world.later(400)
+    world.tick(failing(2))  # told again, but for the channel
+    world.later(60)
+    world.tick()
+    assert ended(world, first)

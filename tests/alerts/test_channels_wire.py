@@ -255,7 +255,7 @@ def test_who_has_an_sms_is_not_sent_it_again(service: ScriptedVendor) -> None:
     assert first == Sent(Ending.FAILED, "1 of 3 recipients: 500", None, (ANN, CAT))
     service.script = [cut]
     second = send(found, "t0k3n", MESSAGE, 10.0, first.done)
-    assert second == Sent(Ending.FAILED, "1 of 3 recipients: the connection was cut", None, (ANN, CAT))
+    assert second == Sent(Ending.FAILED, "1 of 3 recipients: the connection was cut", None, (ANN, CAT), maybe=True)
     service.script = [says(201, {"sid": "SM2"})]
     assert send(found, "t0k3n", MESSAGE, 10.0, second.done) == Sent(Ending.DELIVERED)
     assert recipients(service) == [ANN, BEN, CAT, BEN, BEN]

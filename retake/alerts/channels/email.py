@@ -162,7 +162,7 @@ def _outcome(error: Exception, sending: Sending) -> Sent:
     if isinstance(error, smtplib.SMTPResponseException):
         return Sent(_how(error.smtp_code), _reply(error.smtp_code, error.smtp_error))
     if isinstance(error, smtplib.SMTPServerDisconnected):
-        return Sent(Ending.FAILED, "the connection was cut")
+        return Sent(Ending.FAILED, "the connection was cut", maybe=True)
     if isinstance(error, smtplib.SMTPException):  # no STARTTLS, no signing in, no addresses beyond ASCII
         return Sent(Ending.REFUSED, "the server lacks what the channel's settings need (security, user, to)")
     if isinstance(error, UnicodeError):
@@ -175,7 +175,7 @@ def _outcome(error: Exception, sending: Sending) -> Sent:
 
 
 def _late(sending: Sending) -> Sent:
-    return Sent(Ending.FAILED, f"no answer within {sending.timeout_s:g} s")
+    return Sent(Ending.FAILED, f"no answer within {sending.timeout_s:g} s", maybe=True)
 
 
 def _for_good(code: int) -> bool:

@@ -51,7 +51,7 @@ def post(
             return _no_url(sending)
         if trouble.head is not None:
             return judge(trouble.head)
-        return Sent(Ending.FAILED, str(trouble).replace(f" to {bare(url)}", ""))
+        return Sent(Ending.FAILED, str(trouble).replace(f" to {bare(url)}", ""), maybe=trouble.sent)
     except ValueError:
         return _no_url(sending)
     return judge(reply)

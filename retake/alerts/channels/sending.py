@@ -60,6 +60,7 @@ def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float,
         quote(without_secret(outcome.why, secret), limit=WHY_LIMIT),
         None if wait_s is None else min(max(wait_s, 0.0), LONGEST_WAIT_S),
         (outcome.done or done) if failed else (),
+        failed and outcome.maybe,
     )
 
 
@@ -103,5 +104,5 @@ def combined(outcomes: Mapping[str, Sent], done: tuple[str, ...]) -> Sent:
         why = f"{len(troubles)} of {len(outcomes) + len(done)} recipients: {why}"
     if failed:
         waits = [it.retry_after_s for it in failed if it.retry_after_s is not None]
-        return Sent(Ending.FAILED, why, max(waits, default=None), have)
+        return Sent(Ending.FAILED, why, max(waits, default=None), have, any(it.maybe for it in failed))
     return Sent(Ending.REFUSED if refused and not have else Ending.DELIVERED, why)
