@@ -1,6 +1,7 @@
 """The acting commands as an operator runs them: processes of `python -m retake`, on a folder, on B2 and on S3, beside
 the real manager and its scripts."""
 
+import contextlib
 import json
 import os
 import pty
@@ -234,6 +235,16 @@ def test_without_a_terminal_nobody_is_asked(machine: BucketMachine) -> None:
     assert not machine.files("dead_letters")
 
 
+def _interrupted(process: subprocess.Popen[bytes]) -> bytes:
+    """Press Ctrl-C, and again where the first one fell between the question and the wait for its answer: CPython looks
+    for signals before it reads, and the kernel interrupts nothing but a read under way."""
+    for _ in range(6):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=10)[0]
+    raise AssertionError("Ctrl-C did not end the question")
+
+
 @on_a_directory
 @pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 65), ("\n", 65), ("\x04", 130), ("ctrl-c", 130)])
 def test_on_a_terminal_the_operator_is_asked(machine: BucketMachine, answer: str, exit_code: int) -> None:
@@ -251,11 +262,12 @@ def test_on_a_terminal_the_operator_is_asked(machine: BucketMachine, answer: str
     asked = b""
     while b"Go on? [y/N]" not in asked:
         asked += os.read(ours, 1000)
-    if answer == "ctrl-c":
-        process.send_signal(signal.SIGINT)
-    else:
+    if answer != "ctrl-c":
         os.write(ours, answer.encode())
-    out, _ = process.communicate(timeout=60)
+    try:
+        out = _interrupted(process) if answer == "ctrl-c" else process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
     os.close(ours)
     assert process.returncode == exit_code
     assert (b"is dropped" in out) == (exit_code == 0)

@@ -77,7 +77,7 @@ def test_health_description_and_pages_are_open_and_need_nothing_from_elsewhere(a
 
 def test_a_body_of_the_largest_size_is_read(api: ApiWorld) -> None:
     number = api.put("failed", failed_reason="video: x")
-    assert api.post(f"{number}/retry", content=b" " * LARGEST_BODY).status_code == 200
+    assert api.post(f"{number}/retry", content=b"{}".ljust(LARGEST_BODY)).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["", "/1/retry", "/1/approve", "/1", "/none"])
