@@ -348,7 +348,7 @@ class ScriptRun:
         if ended.exit_code == 0 and self._store.documents != before:
             return None
         told = ended.exit_code in _TOLD and not ended.timed_out
-        if told and doc == before.midjourney and action.act is not Act.MAKE_MOCK:
+        if told and _nothing_failed(doc, before.midjourney) and action.act is not Act.MAKE_MOCK:
             return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         return self._failed(action, ended, doc, before)
 
@@ -421,6 +421,13 @@ class ScriptRun:
         why = f"finding out what became of the call failed {times} times"
         alert("outcome_unknown", f"{doc.present_step}: {why}: {ASK_TO_RESOLVE}", step=doc.present_step.value)
         return doc
+
+
+def _nothing_failed(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
+    """Return whether no failure was put on record and no call was begun whose end is not: a script that a cap has
+    stopped between two calls has changed the document, and has used up no attempt."""
+    begun = doc.pending is not None and doc.pending != before.pending
+    return not begun and doc.status == before.status and doc.error.id in (None, before.error.id)
 
 
 def _same_task(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:

@@ -86,6 +86,24 @@ def test_the_cap_stops_the_next_paid_call_and_tomorrow_goes_on() -> None:
     assert world.vendors.billed == {"write": 1, "imagine": 1, "upscale": 1}, "the video costs more than a day allows"
 
 
+@pytest.mark.parametrize("step", [Step.CONTENT, Step.UPSCALE])
+def test_a_cap_that_is_reached_between_two_calls_of_a_script_uses_up_no_attempt(step: Step) -> None:
+    """The first of two texts, and the choice of a picture before its upscale, are paid for with what was left."""
+    of_upscale = PRICE[Step.IMAGINE] + PRICE[Step.UPSCALE] if step is Step.UPSCALE else 0.005
+    world = capped(PRICE[Step.CONTENT] + of_upscale)
+    if step is Step.CONTENT:
+        [whole] = world.prompts
+        world.prompts = [whole._replace(name="first", keys=whole.keys[:1]), whole]
+    world.settings = world.settings._replace(image=world.settings.image._replace(pick="vision"))
+    for tick in world.ticks(3):
+        assert (tick.exit_code, world.status, world.doc.retries) == (75, None, {})
+        assert not world.doc.error
+    assert world.vendors.billed == Counter(["write"] if step is Step.CONTENT else ["write", "imagine", "choose"])
+    world.later(days=1)
+    world.ticks(2)
+    assert world.vendors.billed["upscale" if step is Step.UPSCALE else "write"] == (1 if step is Step.UPSCALE else 2)
+
+
 def test_a_paid_video_is_polled_however_much_is_spent() -> None:
     world = capped(sum(PRICE.values()))
     world.vendors.plan("poll", "error")
