@@ -250,6 +250,8 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
 
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
     clock, stopping = SystemClock(), tick.scripts.stopping()
+    workflow = tick.settings.workflow._replace(max_tasks_per_run=1)  # it ends with the generation, before another begins
+    tick = tick._replace(settings=tick.settings._replace(workflow=workflow))
     with Watch(tick.settings, tick.part, clock, terminal=is_terminal()) as watch:
         runner = tick.runner(watch.observe)
 

@@ -71,6 +71,15 @@ def test_until_done_ends_with_the_generation(machine: Machine) -> None:
         assert what in run.out
 
 
+def test_until_done_begins_no_other_generation_however_many_tasks_a_tick_may_do(machine: Machine) -> None:
+    machine.set(WORKFLOW={"max_tasks_per_run": 2})
+    machine.order("upscale#1=500")
+    run = machine.until_done()
+    assert run.exit_code == 0, run.err
+    assert {kind: machine.billed(kind) for kind in PAID} == PAID
+    assert machine.generation_id is None
+
+
 def test_the_three_scripts_by_hand_each_take_the_lease_themselves(machine: Machine) -> None:
     steps = [
         ("generate_content.py", "--generation_id", ID),
