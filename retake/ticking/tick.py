@@ -164,10 +164,13 @@ class TickRunner(Generic[A]):
         self._breakers = breakers
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
-        """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again."""
+        """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again. Raises
+        LeaseHeld where there are orders: nothing of them is done."""
         try:
             lease = self._take(self._lease_name, self._owner)
         except LeaseHeld as held:
+            if orders != NO_ORDERS:
+                raise LeaseHeld(f"{held}. Nothing of what was ordered is done: give the order again") from held
             _log.info("%s", held)
             return Tick(ExitCode.OK, str(held))
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from logging import getLogger
 
 from retake.clock import Clock
-from retake.errors import StorageError
+from retake.errors import LeaseHeld, StorageError
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -19,8 +19,7 @@ def until_done(
 ) -> int:
     """Run ticks until the generation under way has ended; return the exit code of the last one: 0 done (or nothing to
     do), 69 failed, 75 stopped or held, 65, 78."""
-    tick = run_tick(orders)
-    away = 0
+    tick, away = _first(run_tick, orders, interval_s, clock, stopping), 0
     while not (tick.ended or tick.resting or stopping() or tick.exit_code in _FINAL):
         until_due = (tick.until - clock.now()).total_seconds() if tick.until else 0.0
         _wait(clock, max(interval_s, until_due), stopping)
@@ -36,6 +35,21 @@ def until_done(
             tick = Tick(ExitCode.TRY_LATER, str(error))
     over = tick.ended or tick.resting or tick.exit_code
     return tick.exit_code if over else ExitCode.TRY_LATER  # stopped by a signal, with work left to do
+
+
+def _first(
+    run_tick: Callable[[Orders], Tick], orders: Orders, interval_s: float, clock: Clock, stopping: Callable[[], bool]
+) -> Tick:
+    """Run the tick that carries the orders out, once nobody else is at work. Raises LeaseHeld where a signal came
+    before that."""
+    while True:
+        try:
+            return run_tick(orders)
+        except LeaseHeld as held:
+            _log.info("%s", held.__cause__ or held)
+            _wait(clock, interval_s, stopping)
+            if stopping():
+                raise
 
 
 def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import Mode, ModeState, decoded, may_change_at, mode_at
 from retake.degraded.settings import ModeSettings
-from retake.errors import RetakeError, SettingsError, StateError, redact
+from retake.errors import LeaseHeld, RetakeError, SettingsError, StateError, redact
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -215,8 +215,9 @@ class TickWatch:
                 self._look.ticked(tick, worked=runner.worked)
         except RetakeError as error:
             usable = not isinstance(error, SettingsError)
-            misspelt = isinstance(error, StateError) and orders != NO_ORDERS  # the order made no sense, not the state
-            exit_code, why = ExitCode.OK if misspelt else error.exit_code, _without_quotes(str(error))
+            # The order made no sense, not the state; or somebody else is at work.
+            of_the_order = isinstance(error, (StateError, LeaseHeld)) and orders != NO_ORDERS
+            exit_code, why = ExitCode.OK if of_the_order else error.exit_code, _without_quotes(str(error))
             raise
         except KeyboardInterrupt:
             exit_code = ExitCode.INTERRUPTED

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from story_ticks import DOCUMENT, FOUR, GEN, ID, PICTURES, PUBLIC, WHOLE, Scripted, at, group
 from story_world import CONTENT, PAID, Heard
+from watched_world import WatchedWorld
 
 from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
-from retake.errors import StateError
+from retake.errors import LeaseHeld, StateError
 from retake.keys import Keys
 from retake.story.decision import Act
 from retake.story.runner import StoryRunner
@@ -137,6 +138,20 @@ def test_failures_of_one_generation_do_not_count_before_it_ends() -> None:
 
 
 # --- the operator ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orders", [Orders(resume=True), Orders(resolve="skip"), Orders(retake=ID)])
+def test_an_order_while_another_tick_is_at_work_is_told_not_to_be_done(orders: Orders) -> None:
+    world = WatchedWorld()
+    world.put(GEN, {"failed_in_a_row": 3})
+    lease = world.bucket.lease("story", "host-a:17")
+    before = world.everything()
+    with pytest.raises(LeaseHeld, match=r"host-a:17.*give the order again") as error:
+        world.tick(orders)
+    assert error.value.exit_code == 75
+    assert world.everything() == before
+    assert not world.alerts(), "nothing is wrong"
+    lease.release()
 
 
 def test_to_resume_where_nothing_is_held_is_just_a_tick() -> None:

@@ -7,7 +7,7 @@ from story_world import World
 
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
-from retake.errors import StateError, StorageError
+from retake.errors import LeaseHeld, StateError, StorageError
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.ticking.until_done import until_done
 
@@ -115,8 +115,8 @@ def test_orders_are_given_once() -> None:
     assert told.orders == [orders, NO_ORDERS, NO_ORDERS]
 
 
-def test_a_lease_held_elsewhere_is_waited_for() -> None:
-    world = World()
+def hold_for_a_minute(world: World) -> None:
+    """Somebody else is at work."""
     lease = world.bucket.lease("story", "other")
     sleep = world.clock.sleep
 
@@ -126,8 +126,30 @@ def test_a_lease_held_elsewhere_is_waited_for() -> None:
             lease.release()
 
     world.clock.sleep = release_later  # type: ignore[method-assign]
+
+
+def test_a_lease_held_elsewhere_is_waited_for() -> None:
+    world = World()
+    hold_for_a_minute(world)
     assert run(world) == 0
     assert world.vendors.billed["create"] == 1
+
+
+def test_an_order_is_carried_out_once_nobody_else_holds_the_lease() -> None:
+    world = World()
+    world.put("config/config_gen.json", {"failed_in_a_row": 3})
+    hold_for_a_minute(world)
+    assert run(world, orders=Orders(resume=True)) == 0
+    assert world.vendors.billed["create"] == 1
+
+
+def test_a_signal_while_the_lease_is_waited_for_leaves_the_order_undone_and_says_so() -> None:
+    world = World()
+    world.put("config/config_gen.json", {"failed_in_a_row": 3})
+    hold_for_a_minute(world)
+    with pytest.raises(LeaseHeld, match="give the order again"):
+        run(world, stopping=lambda: elapsed(world) >= 1, orders=Orders(resume=True))
+    assert world.documents.gen.failed_in_a_row == 3
 
 
 def test_a_bucket_that_is_away_for_a_while_is_waited_for() -> None:
