@@ -124,22 +124,30 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     document, then the id, and the letter goes last: a crash in between leaves it whole. Raises StateError."""
     from retake.retrying.dead_letters import REQUEUED
 
-    gen = store.documents.gen
-    if gen.generation_id:
-        raise StateError(f"generation {gen.generation_id} is under way; requeue {generation_id} when it has ended")
-    kept = kept_document(store, generation_id)
-    if kept is None:
-        raise StateError(f"there is no dead letter {DEAD_LETTERS}{generation_id}/. Nothing was changed")
-    letter = _letters(store).show(generation_id)
-    if why := why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id):
-        raise StateError(f"{why}. Nothing was changed")
+    kept = requeuable(store, generation_id)
     for entry in store.bucket.list(f"{DEAD_LETTERS}{generation_id}/{generation_id}."):
         store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     _keep_orphaned_work(store, generation_id)
     store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
-    store.save_gen(gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
+    store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
     _letters(store).remove(generation_id, REQUEUED)
+
+
+def requeuable(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
+    """Return the document of a generation that can be requeued now, as its dead letter has it. Raises StateError for
+    any other."""
+    from retake.retrying.dead_letters import DeadLetters
+
+    if present := store.documents.gen.generation_id:
+        raise StateError(f"generation {present} is under way; requeue {generation_id} when it has ended")
+    kept = kept_document(store, generation_id)
+    if kept is None:
+        raise StateError(f"there is no dead letter {DEAD_LETTERS}{generation_id}/. Nothing was changed")
+    letter = DeadLetters(store.bucket, store.clock).show(generation_id)
+    if why := why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id):
+        raise StateError(f"{why}. Nothing was changed")
+    return kept
 
 
 def why_not_requeuable(letter: "DeadLetter") -> str:

@@ -40,7 +40,7 @@ from retake.story.decision import (
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
 from retake.story.facts import story_facts, tellable
-from retake.story.generation import begin, dead_letter, finish, new_id, prepare, requeue, taken_ids
+from retake.story.generation import begin, dead_letter, finish, new_id, prepare, requeuable, requeue, taken_ids
 from retake.story.settings import Settings
 from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -448,6 +448,8 @@ def check(orders: Orders, store: DocumentStore) -> None:
     """Raises StateError for orders that make no sense as things stand, before anything is changed."""
     if orders.resolve and store.documents.midjourney.pending is None:
         raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+    if orders.retake:
+        requeuable(store, orders.retake)
 
 
 def carry_out(

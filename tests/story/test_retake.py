@@ -70,6 +70,15 @@ def test_a_dead_letter_that_is_not_there_is_said_and_nothing_changes() -> None:
     assert world.generation_id is None
 
 
+@pytest.mark.parametrize("present", [None, "20260101-0000"])
+def test_of_two_orders_none_is_carried_out_where_one_makes_no_sense(present: str | None) -> None:
+    world = World()
+    world.put("config/config_gen.json", {"failed_in_a_row": 3, "generation_id": present})
+    with pytest.raises(StateError, match="no dead letter|is under way"):
+        world.tick(Orders(resume=True, retake="20200101-0000"))
+    assert world.documents.gen.failed_in_a_row == 3
+
+
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off before its report"])
 def test_what_a_rollback_gave_up_is_no_generation(cut: bool) -> None:
     """Whoever asks, and also where a crash left the letter without the report that says what it is."""
