@@ -129,7 +129,7 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
         return _until_done(options, tick, sandbox)
     if options.dry_run:
         watch.begin(send=False)
-        print("\n".join(map(one_line, tick.runner().dry_run())))  # noqa: T201 (what was asked for)
+        print("\n".join(map(one_line, tick.runner().dry_run(options.orders))))  # noqa: T201 (what was asked for)
         return ExitCode.OK
     return tick.run(options.orders).exit_code
 
@@ -250,7 +250,7 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
 
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
     clock, stopping = SystemClock(), tick.scripts.stopping()
-    workflow = tick.settings.workflow._replace(max_tasks_per_run=1)  # it ends with the generation, before another begins
+    workflow = tick.settings.workflow._replace(max_tasks_per_run=1)  # it ends before another begins
     tick = tick._replace(settings=tick.settings._replace(workflow=workflow))
     with Watch(tick.settings, tick.part, clock, terminal=is_terminal()) as watch:
         runner = tick.runner(watch.observe)

@@ -472,18 +472,25 @@ def carry_out(
 
 
 def _resume(store: DocumentStore, limits: Workflow, now: datetime) -> None:
-    doc = store.documents.midjourney
     store.save_gen(store.documents.gen.without("failed_in_a_row"))
+    store.save_midjourney(resumed(store.documents.midjourney, limits, now))
+
+
+def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> MidjourneyDocument:
+    """Return what --resume makes of the document."""
     if held_until(doc, limits):
-        store.save_midjourney(transitions.hold_lifted(doc))
-    elif doc.error.retry_at and now < doc.error.retry_at:
-        store.save_midjourney(transitions.wait_lifted(doc))
+        return transitions.hold_lifted(doc)
+    return transitions.wait_lifted(doc) if doc.error.retry_at and now < doc.error.retry_at else doc
 
 
 def _resolve(store: DocumentStore, limits: Workflow, *, retry: bool) -> Step:
     doc = store.documents.midjourney
     assert doc.pending is not None
-    mock = limits.on_exhausted == "mock" and "json" in store.documents.files
-    resolved = transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
-    store.save_midjourney(resolved)
+    store.save_midjourney(resolved(store.documents, limits, retry=retry))
     return doc.pending.step
+
+
+def resolved(documents: Documents, limits: Workflow, *, retry: bool) -> MidjourneyDocument:
+    """Return what --resolve makes of the document with the pending call."""
+    doc, mock = documents.midjourney, limits.on_exhausted == "mock" and "json" in documents.files
+    return transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)

@@ -13,10 +13,12 @@ from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.logs import diagnosing
 from retake.paid.spending import Spending
-from retake.story.decision import Act, Action, begin_held, decide, under_mode
-from retake.story.documents import Documents, Step
-from retake.story.generation import new_id, taken_ids
-from retake.story.pipeline import Observer, StoryPipeline
+from retake.settings.shared import Workflow
+from retake.story import transitions
+from retake.story.decision import Act, Action, begin_held, decide, under_mode, vendor_of, vendor_of_step
+from retake.story.documents import GROUP, Documents, Step
+from retake.story.generation import DEAD_LETTERS, new_id, requeuable, taken_ids
+from retake.story.pipeline import Observer, StoryPipeline, check, resolved, resumed
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import over_caps, story_spending
 from retake.story.store import DocumentStore, aside_prefix, documents_of
@@ -132,17 +134,23 @@ class StoryRunner:
         ledger, apart = self._ledgers.of(self._bucket, lease), self._ledgers.apart
         return RunMirror(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, apart=apart)
 
-    def dry_run(self) -> list[str]:
-        """Return what a tick would do, in words; nothing is changed."""
-        store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
-        documents = store.read()
+    def dry_run(self, orders: Orders = NO_ORDERS) -> list[str]:
+        """Return what a tick would do, in words; nothing is changed. Raises StateError, StorageError."""
+        store, limits = DocumentStore(self._bucket, self._settings.paths, None, self._clock), self._settings.workflow
+        store.read()
+        if orders != NO_ORDERS:
+            check(orders, store)
+            store.documents = _after(orders, store, limits, self._clock.now())
+        documents = store.documents
         over = over_caps(self._spending, documents)
         mode, mock = self._mode(), self._settings.modes.video_mock
-        action = under_mode(decide(documents, self._settings.workflow, self._clock.now(), over), mode, video_mock=mock)
+        action = under_mode(decide(documents, limits, self._clock.now(), over), mode, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision
 
             log_decision(documents, action, mode.mode)
+        if off := self._breakers.off(vendor_of(action)):
+            action = Action(Act.WAIT, action.step, off)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
         if action.act is Act.BEGIN:
@@ -150,9 +158,25 @@ class StoryRunner:
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
             why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), taken_ids(store, plan.staged))}"
-            first = f"would begin nothing: {why}" if why else first
+            off = self._breakers.off(vendor_of_step(Step.CONTENT))
+            first = f"would begin nothing: {why}" if why else f"{first}, then wait ({off})" if off else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
         return lines
+
+
+def _after(orders: Orders, store: DocumentStore, limits: Workflow, now: datetime) -> Documents:
+    """Return the documents as the orders, which make sense, would leave them."""
+    public, gen, doc, files = store.documents
+    if orders.resume:
+        gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
+    if name := orders.retake:
+        prefix = f"{DEAD_LETTERS}{name}/{name}."
+        files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
+        gen, doc = gen.updated(generation_id=name), transitions.requeued(requeuable(store, name), doc)
+    documents = Documents(public, gen, doc, files)
+    if orders.resolve:
+        return documents._replace(midjourney=resolved(documents, limits, retry=orders.resolve == "retry"))
+    return documents
 
 
 def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> VendorBreakers:

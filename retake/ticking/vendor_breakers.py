@@ -47,6 +47,16 @@ class VendorBreakers:
             why = f"{error}; it is not called. To try it at once: python -m retake breaker probe {vendor}"
             return VendorOff(why, self._clock.now() + timedelta(seconds=error.retry_after_s))
 
+    def off(self, vendor: str | None) -> str:
+        """Return why the vendor would not be called now, or "". Nothing is changed. Raises StateError, StorageError."""
+        if vendor is None or self._chosen.failures is None:
+            return ""
+        from retake.retrying.breaker import Breaker, breakers_of
+
+        states, policy = breakers_of(self._bucket, self._clock), vendor_policy(self._chosen, self._probe_s)
+        state = Breaker(vendor, states, policy, clock=self._clock, owner=self._owner).state()
+        return refusal(self._chosen, state, vendor, self._clock.now(), self._probe_s)
+
 
 class VendorOff(NamedTuple):
     """The vendor's breaker is open."""

@@ -177,6 +177,20 @@ def test_ticks_one_after_another_wait_for_it() -> None:
     assert (world.clock.now() - before).total_seconds() > 400
 
 
+def test_a_dry_run_says_that_the_vendor_is_not_called() -> None:
+    world, rested = opened()
+    before = world.everything()
+    [line] = world.manager().dry_run()
+    assert "would wait (midjourney has failed too often: open until" in line
+    assert world.everything() == before
+    idle = protected(World(), failures=1)
+    idle.vendors.plan("write", "refused")
+    idle.tick()
+    idle.put("config/config_gen.json", {})
+    assert "would begin 20260101-0001, then wait (openai has failed" in idle.manager().dry_run()[-1]
+    assert rested.exit_code == 75
+
+
 def test_channels_share_it() -> None:
     world, _ = opened()
     clock, other = FakeClock(world.clock.now()), MemoryBucket(world.bucket.store)

@@ -340,6 +340,8 @@ def test_the_predecessors_public_list_of_one_text_is_named_and_left_alone() -> N
 # --- a dry run ------------------------------------------------------------------------------------------------------
 
 
+HELD_UPSCALE = {"step": "upscale", "outcome": "unknown", "price_usd": 0.01}
+
 DRY = [
     ({}, "json", {"generation": True}, "order the pictures"),
     ({}, "json", {"status": "upscale_trigger_failed", "midjourney_results": PICTURES}, "grant one more attempt"),
@@ -364,6 +366,34 @@ def test_a_dry_run_says_what_a_tick_would_do_and_changes_nothing(
     assert told[0].startswith(f"{gen.get('generation_id', ID) or 'no generation'}: would ")
     assert world.everything() == before
     lease.release()
+
+
+ORDERED_DRY: list[tuple[Orders, dict[str, Any], dict[str, Any], str]] = [
+    (Orders(resume=True), {"generation_id": None, "failed_in_a_row": 3}, {}, "would begin 20260101-0001"),
+    (Orders(resolve="retry"), {}, {"pending_call": HELD_UPSCALE, "midjourney_results": PICTURES}, "order the upscale"),
+    (Orders(resolve="skip"), {}, {"pending_call": HELD_UPSCALE, "midjourney_results": PICTURES}, "dead letters"),
+]
+
+
+@pytest.mark.parametrize(("orders", "gen", "doc", "says"), ORDERED_DRY, ids=str)
+def test_a_dry_run_of_an_order_says_what_the_tick_would_do_after_it(
+    orders: Orders, gen: dict[str, Any], doc: dict[str, Any], says: str
+) -> None:
+    world = at("json", gen, {"on_unknown_outcome": "hold"}, **doc)
+    before = world.everything()
+    assert says in "\n".join(world.manager().dry_run(orders))
+    assert world.everything() == before
+
+
+def test_a_dry_run_of_a_retake_says_what_is_taken_again() -> None:
+    world = at("json", workflow={"max_retries": 0}, midjourney_results=PICTURES, status="upscale_trigger_failed")
+    assert world.tick().ended == "failed"
+    before = world.everything()
+    assert f"{ID}: would order the upscale" in world.manager().dry_run(Orders(retake=ID))[0]
+    for nonsense in (Orders(retake="nobody"), Orders(resolve="skip")):
+        with pytest.raises(StateError, match="Nothing was changed"):
+            world.manager().dry_run(nonsense)
+    assert world.everything() == before
 
 
 def test_a_dry_run_names_the_moves_and_the_next_tick_makes_them() -> None:
