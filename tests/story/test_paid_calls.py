@@ -425,3 +425,18 @@ def test_settling_by_hand_says_that_nobody_knows() -> None:
         world.by_hand(lambda context: make_media(context, ID))
     assert world.doc.status is Status.RUNWAY_TRIGGER_FAILED
     assert world.vendors.asked["create"] == 0
+
+
+def test_a_held_call_in_whose_place_a_mock_is_made_by_hand_counts_as_billed() -> None:
+    world = World(on_unknown_outcome="hold", daily_cap_usd=0.6)
+    world.vendors.plan("create", "unknown")
+    world.tick()
+    assert world.doc.pending
+    world.by_hand(lambda context: make_media(context, ID, use_mock=True))
+    assert not world.doc.pending
+    assert world.doc.spend.reserved == 0
+    world.ticks(2)
+    assert world.ended[0] == "done"
+    [bill] = [world.json(f"spend/{ID}.json")["paid_calls"][-1]]
+    assert (bill["step"], bill["outcome"], bill["price_usd"]) == ("runway", "unknown", 0.5)
+    assert world.json("caps/2026-01-01.json")["spent_usd"] >= 0.565, "what may be billed counts against the cap"
