@@ -349,9 +349,13 @@ _PAID = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 
 def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
     """Bring a generation that failed for good back at its failed step, with that step's attempts unused and everything
-    before it kept. What the day has cost is taken from the `present` document: the old one's day is over."""
+    before it kept. What the day has cost is taken from the `present` document: the old one's day is over. A task in
+    flight is asked for before anything is given up for its age: that counts from the next poll."""
     step = doc.present_step
     doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
+    for name in ("midjourney_task", "runway_task"):
+        if task := doc.raw.get(name):
+            doc = doc.updated(**{name: {key: it for key, it in task.items() if key != "requested_at_utc"}})
     after = _cleared(
         doc.updated(status=_before_step(doc, step)).without("failed_step", "last_error", "cancelled"), step
     )

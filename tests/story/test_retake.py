@@ -53,6 +53,24 @@ def test_only_the_failed_step_is_taken_again(kind: str, outcome: str) -> None:
         assert "create" not in again, "the paid task is polled again"
 
 
+@pytest.mark.parametrize(("kind", "outcome"), [("fetch", "error"), ("poll", "running")])
+def test_a_paid_task_is_asked_for_however_late_it_is_taken_up_again(kind: str, outcome: str) -> None:
+    world = World()
+    generation_id = failed_at(kind, outcome, world)
+    billed = world.vendors.billed.copy()
+    world.later(days=1)
+    world.vendors.plan(kind, *["running"] * 99)
+    world.tick(Orders(retake=generation_id))
+    world.tick()
+    assert world.generation_id == generation_id, "it goes on waiting"
+    world.vendors.plans.clear()
+    while world.generation_id:
+        world.tick()
+    assert world.bucket.read(f"666/{generation_id}.mp4")[0] != b"MOCK"
+    first = "imagine" if kind == "fetch" else "create"
+    assert world.vendors.billed[first] == billed[first]
+
+
 def test_it_has_its_attempts_anew() -> None:
     world = World(max_retries=1)
     generation_id = failed_at("upscale", "refused", world)
