@@ -62,7 +62,7 @@ def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
 def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> None:
     """Keep paid work that belongs to no generation: somebody may want it back. What failed is in a dead letter."""
     doc = store.documents.midjourney
-    if not doc.blank and doc.status is not Status.TASK_FAILED_MAX_RETRIES:
+    if (doc.paid_calls or not doc.blank) and doc.status is not Status.TASK_FAILED_MAX_RETRIES:
         key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
         store.save_file(key, doc.encode())
 

@@ -124,6 +124,15 @@ def test_paid_work_of_no_generation_is_kept_among_the_dead_letters() -> None:
     assert world.doc.blank
 
 
+def test_what_was_paid_for_no_generation_stays_on_record_though_nothing_is_left_of_it() -> None:
+    """A person has taken the id out of config_gen.json after the order of the pictures had failed."""
+    calls = [{"step": "imagine", "price_usd": 0.045, "outcome": "unknown"}]
+    world = world_with(gen={"generation_id": None}, status="imagine_trigger_failed", paid_calls=calls)
+    begin(opened(world.bucket), ID, capped=False)
+    assert world.json(f"dead_letters/before-{ID}/config_midjourney.json")["paid_calls"] == calls
+    assert not world.doc.paid_calls
+
+
 @pytest.mark.parametrize("status", [None, "content_failed"])
 def test_a_document_without_paid_work_is_not_kept(status: str | None) -> None:
     world = world_with(gen={"generation_id": None}, status=status)
