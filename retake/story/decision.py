@@ -96,6 +96,9 @@ class Action(NamedTuple):
 COUNTED_AFTER = timedelta(minutes=3)
 """How long after a call its vendor's counts are taken to include it."""
 
+_CLOCKS_DIFFER = timedelta(minutes=5)
+"""By how much the clocks of machines that share a bucket may differ."""
+
 ASK_TO_RESOLVE = "say --resolve retry (it may be billed twice) or --resolve skip"
 """What an operator is asked to do about a paid call that is held."""
 
@@ -168,7 +171,7 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
         return _without_generation(documents.gen, doc, limits)
     action = _with_generation(documents, limits, now)
     until = held_until(doc, limits)
-    if script_of(action) and until and now < until:
+    if script_of(action) and until and now < until and not _ahead(doc, now):
         why = f"a person is needed, tried again at {until:%H:%M} UTC: {doc.error.message}"
         return Action(Act.WAIT, action.step, why, ExitCode.CONFIG, until)
     paying = paid_step(action)
@@ -254,6 +257,12 @@ def _older(task: Task, seconds: float, now: datetime) -> bool:
     return task.requested_at is not None and now - task.requested_at > timedelta(seconds=seconds)
 
 
+def _ahead(doc: MidjourneyDocument, now: datetime) -> bool:
+    """Return whether the last failure is dated by a clock that was ahead and has been set back since: nothing waits for
+    what it says."""
+    return doc.error.at is not None and doc.error.at - now > _CLOCKS_DIFFER
+
+
 def comparable(call: PendingCall, now: datetime) -> bool:
     """Return whether the vendor's counts, saved with a held call, can tell by now that it was not carried out."""
     asked = call.requested_at
@@ -283,7 +292,7 @@ def _failed(documents: Documents, status: Status, limits: Workflow, now: datetim
     from retake.story.retry_policy import attempt_left
 
     doc, step = documents.midjourney, FAILED_STEP[status]
-    used, due = doc.retries_of(step), doc.error.retry_at
+    used, due = doc.retries_of(step), None if _ahead(doc, now) else doc.error.retry_at
     if attempt_left(doc, step, limits, now):
         why = f"attempt {used + 1}/{limits.max_retries} for status {status}"
         if due and now < due:

@@ -215,9 +215,10 @@ def link_renewed(doc: MidjourneyDocument, result: Mapping[str, Any]) -> Midjourn
 
 
 def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
-    """Record an answered poll. A task without the time of its order is dated from now, so that it can time out."""
-    task = doc.raw["midjourney_task"]
-    if not task.get("requested_at_utc"):
+    """Record an answered poll. A task without the time of its order, or with one that is still to come, is dated from
+    now, so that it can time out."""
+    task, asked = doc.raw["midjourney_task"], _task(doc).requested_at
+    if asked is None or asked > now:
         doc = doc.updated(midjourney_task={**task, "requested_at_utc": stamp(now)})
     return _poll_answered(doc, Step.FETCH)
 
@@ -229,10 +230,11 @@ def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> M
 
 
 def video_polled(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
-    """Record an answered poll. A task without the time of its order is dated from now, so that it can be overdue."""
-    task = doc.raw.get("runway_task")
-    if task and not task.get("requested_at_utc"):
-        doc = doc.updated(runway_task={**task, "requested_at_utc": stamp(now)})
+    """Record an answered poll. A task without the time of its order, or with one that is still to come, is dated from
+    now, so that it can be overdue."""
+    task = doc.runway_task
+    if task and (task.requested_at is None or task.requested_at > now):
+        doc = doc.updated(runway_task={**doc.raw["runway_task"], "requested_at_utc": stamp(now)})
     return _poll_answered(doc, Step.RUNWAY_POLL)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from story_ticks import PICTURES, at
+from story_ticks import PICTURES, UPSCALED, at
 from story_world import World
 
 from retake.clock import parse_stamp
@@ -89,6 +89,47 @@ def test_what_the_vendor_asks_for_is_waited_for_up_to_an_hour(asked: float | Non
 
 def test_what_the_vendor_asks_for_is_waited_for_under_the_default_too() -> None:
     assert wait_s(Settings(), Refused(Code.RATE_LIMIT, "HTTP 429", retry_after_s=600), 0, 0.0, lambda: 0.5) == 600
+
+
+@pytest.mark.parametrize("strategy", ["none", "fixed"])
+def test_nothing_waits_for_a_time_that_a_clock_set_back_since_had_written(strategy: str) -> None:
+    world = failing(strategy=strategy)
+    world.later(days=365)
+    world.tick()
+    assert world.status == "upscale_trigger_failed"
+    world.later(days=-365)
+    assert "attempt 1/3" in world.tick().why
+    assert world.doc.retries == {"upscale": 1}
+
+
+def test_nor_does_a_refused_key() -> None:
+    world = at(midjourney_results=PICTURES)
+    world.vendors.plan("upscale", "key")
+    world.later(days=365)
+    assert world.tick().exit_code == 78
+    world.later(days=-365)
+    assert world.tick().ended == "done"
+
+
+def test_a_machine_whose_clock_is_a_little_behind_keeps_the_wait() -> None:
+    world = failing(strategy="fixed", first_seconds=120)
+    world.tick()
+    world.later(seconds=-100)
+    assert "is due at" in world.tick().why
+
+
+@pytest.mark.parametrize(("kind", "status"), [("fetch", "timed_out_mock_needed"), ("poll", "task_failed_max_retries")])
+def test_a_task_that_was_ordered_by_a_clock_that_was_ahead_is_given_up_in_its_time(kind: str, status: str) -> None:
+    world = at(midjourney_results=PICTURES if kind == "fetch" else UPSCALED, workflow={"max_retries": 100})
+    world.vendors.plan(kind, *["running"] * 999)
+    world.later(days=365)
+    world.tick()
+    world.later(days=-365)
+    world.media.broken = True  # no mock is made
+    for _ in range(20):
+        world.tick()
+        world.later(minutes=30)
+    assert world.ended == ["failed"] if kind == "poll" else world.status == status
 
 
 # --- when it is due --------------------------------------------------------------------------------------------------
