@@ -19,10 +19,11 @@ from retake.errors import Code, SettingsError, StateError, TaskFailed
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
-from retake.story.generation import begin
+from retake.story.generation import begin, taken_ids
 from retake.story.script import StepContext
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
+from retake.story.tidy import tidy_plan
 from retake.strict_json import encode, well_formed
 from retake.vendors import ChatModel
 
@@ -76,6 +77,11 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
     if not context.generation_id:
         if context.store.files(generation_id):
             raise StateError(f"{generation_id} has files in {paths.folder_666} already. Nothing was changed")
+        if generation_id in taken_ids(context.store, tidy_plan(context.store).staged):
+            raise StateError(
+                f"{generation_id} was used before: its files, its dead letter or the record of what it cost are there. "
+                "Take another id. Nothing was changed"
+            )
         begin(context.store, generation_id, capped=context.budget.spending.capped)
     elif context.generation_id != generation_id:
         raise StateError(

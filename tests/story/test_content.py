@@ -363,6 +363,18 @@ def test_by_hand_no_generation_is_begun_whose_files_are_there() -> None:
     assert world.everything() == before
 
 
+@pytest.mark.parametrize("left", ["spend/old.json", "dead_letters/old/report.json", "archive/old.mp4", "444/old.json"])
+def test_by_hand_no_id_is_given_twice(left: str) -> None:
+    """The record of what the first one cost would be overwritten."""
+    world = writing()
+    world.put("config/config_gen.json", {})
+    world.put(left, {"generation_id": "old"})
+    before = world.everything()
+    with pytest.raises(StateError, match="was used before"):
+        write(world, "old")
+    assert world.everything() == before
+
+
 # --- what counts as an answer -----------------------------------------------------------------------------------------
 
 
