@@ -23,6 +23,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from retake.operations.bills import total_usd
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
@@ -166,10 +167,9 @@ _PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime, str], GenerationP
 
 def paid_for(doc: MidjourneyDocument) -> str:
     """Return what a generation has cost and what is in flight, in words; "" if nothing was paid for."""
-    calls = len(doc.paid_calls) + (1 if doc.pending else 0)
+    calls = [*doc.paid_calls, *([doc.pending.raw] if doc.pending else [])]
     tasks = in_flight(doc)
-    usd = sum(float(call.get("price_usd") or 0.0) for call in doc.paid_calls)
-    words = [f"{calls} paid call{'s' * (calls != 1)} ({usd:.3f} USD)"] if calls else []
+    words = [f"{len(calls)} paid call{'s' * (len(calls) != 1)} ({total_usd(calls):.3f} USD)"] if calls else []
     if tasks:
         words.append(f"task {', '.join(tasks)} in flight, whose result is not fetched")
     return " and ".join(words)

@@ -233,8 +233,10 @@ def test_who_cancels_something_paid_must_agree_to_lose_it(name: str) -> None:
 @pytest.mark.parametrize("name", ["pictures unasked", "video held"])
 def test_a_call_under_way_counts_as_billed_when_its_generation_is_cancelled(name: str) -> None:
     world = STATES[name]()
+    lost = operator(world).planned(Verb.CANCEL, ID).lost
     carried_out(world, Verb.CANCEL)
     doc = world.json(f"dead_letters/{ID}/config_midjourney.json")
+    assert f"({sum(call['price_usd'] for call in doc['paid_calls']):.3f} USD)" in lost
     assert doc["paid_calls"][-1]["outcome"] == "unknown"
     assert "pending_call" not in doc
     assert (doc["spend"]["reserved_usd"], doc["spend"]["settled_usd"]) == (0.0, 0.5)
