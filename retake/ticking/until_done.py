@@ -33,8 +33,9 @@ def until_done(
                 raise
             _log.warning("%s", error)
             tick = Tick(ExitCode.TRY_LATER, str(error))
-    over = tick.ended or tick.resting or tick.exit_code
-    return tick.exit_code if over else ExitCode.TRY_LATER  # stopped by a signal, with work left to do
+    held = tick.resting and tick.generation_id is not None  # by a degraded mode, where the tick itself ends with 0
+    over = tick.ended or (tick.resting and not held) or tick.exit_code
+    return tick.exit_code if over else ExitCode.TRY_LATER  # held or stopped by a signal, with work left to do
 
 
 def _first(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from story_world import World
+from watched_world import WatchedWorld
 
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
@@ -106,6 +107,16 @@ def test_exit_codes_that_need_a_person_end_it(code: int) -> None:
     told = Told(AGAIN, Tick(code, "no"))
     assert until_done(told.tick, NO_ORDERS, 1, World().clock, lambda: False) == code
     assert len(told.orders) == 2
+
+
+def test_a_degraded_mode_that_holds_the_generation_back_ends_it_with_75() -> None:
+    world = WatchedWorld()
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    world.panel.set(1, None, "a test")
+    assert until_done(world.tick, NO_ORDERS, 30, world.clock, lambda: False) == 75
+    assert world.generation_id, "it is not done"
+    assert not world.vendors.asked["create"]
 
 
 def test_orders_are_given_once() -> None:
