@@ -35,6 +35,10 @@ class FileMove(NamedTuple):
     target: str  # key
 
 
+class TwinsDiffer(StorageError):
+    """A file of one id lies in two folders, and they are not the same. Nothing was moved or deleted."""
+
+
 class TidyPlan(NamedTuple):
     """What tidying up would do."""
 
@@ -86,7 +90,7 @@ def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
     """Move files together, within the store (see `retake.bucket.contract.Moves`).
 
     A crash leaves each file whole in at least one of its two folders, and what lies in two folders `plan` brings
-    together again. Raises StorageError.
+    together again. Raises TwinsDiffer, StorageError.
     """
     moves = list(moves)
     chosen = {it.target: it for it in reversed(moves)}
@@ -94,7 +98,7 @@ def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
     try:
         for twin in twins:
             if not same_content(bucket, chosen[twin.target].source, twin.source):
-                raise not_the_same(chosen[twin.target].source, twin.source)
+                raise TwinsDiffer(*not_the_same(chosen[twin.target].source, twin.source).args)
         move(bucket, [it for it in moves if it not in twins])
     except NotFound as error:  # listed a moment ago
         raise StorageError(f"{error.args[0]} was removed by another program while its group was moved") from None
@@ -171,17 +175,35 @@ def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 
 def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
-    """Carry the plan out, under the lease. Raises LeaseLost, StorageError."""
+    """Carry the plan out, under the lease. A published id of which two different files lie in two folders stays where
+    it is, and on the list, and keeps no other from moving. Raises LeaseLost, StorageError."""
+    twins: set[str] = set()
     for together in _batches(found.moves):
         flag.raise_()
         store.lease.check()
-        carry_out(store.bucket, (it for moves in together for it in moves))
-        for moves in together:
-            _log.info("moved %s", ", ".join(f"{it.source} → {it.target}" for it in moves))
+        twins.update(_moved(store.bucket, together))
+    found = found._replace(archived=tuple(it for it in found.archived if it not in twins))
     _warn(store, flag, found)
     public = store.documents.public
     if found.archived or list(found.empty) != (public.empty or []):
         flag.raise_with(lambda doc: _tidied(doc, found))
+
+
+def _moved(bucket: Bucket, together: list[tuple[FileMove, ...]]) -> Iterator[str]:
+    """Move groups together; yield the ids of those that cannot be moved, since two files of theirs differ."""
+    try:
+        carry_out(bucket, (it for moves in together for it in moves))
+    except TwinsDiffer as error:
+        if len(together) > 1:  # nothing was moved: each by itself
+            for moves in together:
+                yield from _moved(bucket, [moves])
+            return
+        [moves] = together
+        _log.warning("%s. It stays where it is until one of them is removed", error)
+        yield moves[0].target.rpartition("/")[2].rpartition(".")[0]
+        return
+    for moves in together:
+        _log.info("moved %s", ", ".join(f"{it.source} → {it.target}" for it in moves))
 
 
 def _batches(groups: Iterable[tuple[FileMove, ...]]) -> Iterator[list[tuple[FileMove, ...]]]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from story_ticks import PUBLIC, Scripted, group
+from story_world import Heard
 
 from retake.bucket import ANY, Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
@@ -321,3 +323,22 @@ def test_from_any_layout_tidying_up_comes_to_rest_with_every_file_and_each_whole
 def test_a_plan_sorts_every_published_id_into_one_of_three(layout: Layout, published: list[str]) -> None:
     found = planned(bucket_of(layout), published)
     assert sorted([*found.archived, *found.missing, *found.incomplete]) == sorted(set(published))
+
+
+def test_an_id_of_which_two_files_differ_keeps_nothing_else_from_moving() -> None:
+    """A person has put another text beside the published one: which of the two is wanted, only a person can say."""
+    world = Scripted()
+    for folder, name in (("444", "a"), ("555", "a"), ("444", "b"), ("666", "c")):
+        group(world, folder, name)
+    world.put("444/a.json", b"another text")
+    world.put(PUBLIC, {"generation_id": ["a", "b"]})
+    with Heard() as heard:
+        assert world.tick().ended == "done", "a new generation is made"
+    assert any("444/a.json" in line and "not the same" in line for line in heard.warnings)
+    assert {key for key in world.keys_of() if key.endswith("/a.json")} == {"444/a.json", "555/a.json"}
+    assert {"archive/b.json", "archive/b.mp4", "555/c.json"} <= set(world.keys_of())
+    assert world.json(PUBLIC)["generation_id"] == ["a"]
+    world.bucket.delete("555/a.json")
+    world.tick()
+    assert world.json(PUBLIC)["generation_id"] == []
+    assert world.bucket.read("archive/a.json")[0] == b"another text"
