@@ -109,6 +109,9 @@ class KillTimer:
         ends = [seconds] if seconds else []
         if self._end is not None:
             ends.append(max(0.001, self._end - time.monotonic()))
+        if ends:  # whoever started us may have left the signal ignored or blocked
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, min(ends, default=0))
 
 

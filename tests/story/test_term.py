@@ -87,6 +87,26 @@ def test_a_script_that_was_frozen_past_its_term_does_not_wake() -> None:
         assert frozen.stdout.read() == ""
 
 
+HELD_OFF = """
+import signal, sys, time
+from retake.ticking.process import KillTimer
+signal.signal(signal.SIGALRM, signal.SIG_IGN) if sys.argv[1] == "ignored" else (
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM}))
+KillTimer(None).kill_after(0.1)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["ignored", "blocked"])
+def test_a_life_ends_though_the_parent_left_the_signal_ignored_or_blocked(how: str) -> None:
+    command = [sys.executable, "-c", HELD_OFF, how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as held_off:
+        try:
+            assert held_off.wait(60) == -signal.SIGALRM
+        finally:
+            held_off.kill()
+
+
 def test_a_term_never_lengthens_a_life() -> None:
     life = KillTimer(1000.0)
     try:
