@@ -52,19 +52,20 @@ def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
     A document that is empty is clean. But where spending is `capped`, the book of the day needs its account before the
     first reservation.
     """
-    _keep_orphaned_work(store, generation_id)
-    doc = store.documents.midjourney
+    doc = _keep_orphaned_work(store, generation_id)
     if doc.raw or capped:
         store.save_midjourney(transitions.begun(doc, generation_id))
     store.save_gen(store.documents.gen.updated(generation_id=generation_id), synced=False)
 
 
-def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> None:
-    """Keep paid work that belongs to no generation: somebody may want it back. What failed is in a dead letter."""
-    doc = store.documents.midjourney
+def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
+    """Keep paid work that belongs to no generation: somebody may want it back. What failed is in a dead letter. Return
+    the document with a pending call counted as billed."""
+    doc = transitions.abandoned(store.documents.midjourney)
     if (doc.paid_calls or not doc.blank) and doc.status is not Status.TASK_FAILED_MAX_RETRIES:
         key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
         store.save_file(key, doc.encode())
+    return doc
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
@@ -128,8 +129,7 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     for entry in store.bucket.list(f"{DEAD_LETTERS}{generation_id}/{generation_id}."):
         store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
-    _keep_orphaned_work(store, generation_id)
-    store.save_midjourney(transitions.requeued(kept, store.documents.midjourney))
+    store.save_midjourney(transitions.requeued(kept, _keep_orphaned_work(store, generation_id)))
     store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
     _letters(store).remove(generation_id, REQUEUED)
 

@@ -90,6 +90,11 @@ def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
     return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
 
 
+def abandoned(doc: MidjourneyDocument) -> MidjourneyDocument:
+    """Count a pending call as billed that nobody reconciles any more."""
+    return doc.updated(**_billed(doc, "unknown")) if doc.pending else doc
+
+
 def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyDocument:
     """Record an answer of the chat API."""
     after = doc.updated(content_draft={**doc.draft, **partial}, **_billed(doc, "done"))
@@ -251,7 +256,7 @@ def video_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> Mid
 def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Record that all files are there: nothing is under way. A pending call, in whose place a mock was made by hand,
     counts as billed: nobody reconciles it any more."""
-    doc = doc.updated(**_billed(doc, "unknown")) if doc.pending else doc
+    doc = abandoned(doc)
     return clean(doc).updated(**_on_record(doc))
 
 
@@ -306,7 +311,7 @@ def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocu
     """End the generation because somebody cancelled it. It ends as a failed one does, and says that it did not fail. A
     pending call counts as billed: nobody reconciles it any more."""
     step = doc.present_step
-    rest = doc.updated(**_billed(doc, "unknown")).without("pending_call") if doc.pending else doc
+    rest = abandoned(doc).without("pending_call")
     return _final(rest.updated(generation=False), step).updated(cancelled={"by": by, "at_utc": stamp(now)})
 
 

@@ -222,6 +222,22 @@ def test_removing_the_document_does_not_forget_the_day() -> None:
     assert world.vendors.billed == billed
 
 
+@pytest.mark.parametrize("outcome", ["dies", "unknown"])
+def test_a_call_under_way_counts_though_a_person_takes_its_generation_away(outcome: str) -> None:
+    world = World(daily_cap_usd=5, on_unknown_outcome="hold")
+    world.vendors.plan("create", outcome)
+    world.tick()
+    assert world.doc.pending
+    world.put("config/config_gen.json", {})
+    while not world.ended:
+        world.tick()
+    twice = pytest.approx(2 * sum(PRICE.values()))
+    assert world.json("caps/2026-01-01.json")["spent_usd"] == twice
+    [letter] = world.keys_of("dead_letters/before-")
+    calls = [*world.json(letter)["paid_calls"], *world.json(world.keys_of("spend/")[0])["paid_calls"]]
+    assert sum(call["price_usd"] for call in calls) == twice
+
+
 def test_removing_the_document_while_a_call_is_under_way_counts_the_call() -> None:
     world = capped(5.0)
     world.vendors.plan("write", "dies")
