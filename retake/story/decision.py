@@ -208,6 +208,13 @@ def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
     return Action(Act.WAIT, action.step, f"{mode.title} holds it back: {action.act}")
 
 
+def over_under(over: Callable[[Step], str], mode: Mode, *, video_mock: bool) -> Callable[[Step], str]:
+    """Return the `over` of `decide` in a degraded mode: no cap holds back a video whose place a mock takes for nothing."""
+    if mode.mode != REDUCED or not video_mock:
+        return over
+    return lambda step: "" if step is Step.RUNWAY else over(step)
+
+
 def holds_back(action: Action, mode: int) -> bool:
     """Return whether a degraded mode, 0 to 3, holds the action back."""
     if mode == FULL or action.act is Act.WAIT:

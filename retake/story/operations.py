@@ -31,7 +31,7 @@ from retake.paid.caps import Today
 from retake.paid.spending import Spending
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
-from retake.story.decision import uncapped, under_mode
+from retake.story.decision import over_under, uncapped, under_mode
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND
 from retake.story.kept_bills import ended_bills, read_bill, start_of
@@ -262,6 +262,7 @@ class StoryOperations(_StoryPlace):
             today = None
         over = (lambda step: today.over(price_of(self._settings, step))) if today else uncapped
         mode, mock = self._mode(), self._settings.modes.video_mock
+        over = over_under(over, mode, video_mock=mock)
         under = partial(under_mode, mode=mode, video_mock=mock)
         return next_tick(documents, self._settings.workflow, self._clock.now(), over, under)
 

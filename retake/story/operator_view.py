@@ -9,7 +9,7 @@ from retake.operations.attempts import StepAttempt
 from retake.operations.port import PipelineState, Waiting
 from retake.paid.caps import Today
 from retake.settings.shared import Workflow
-from retake.story.decision import Act, Action, begin_held, decide, uncapped, under_mode, vendor_of
+from retake.story.decision import Act, Action, begin_held, decide, over_under, uncapped, under_mode, vendor_of
 from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
 from retake.story.settings import Settings
@@ -81,9 +81,10 @@ def story_state(
         return PipelineState("unreadable", readable=False, next_tick=told, today=seen, needs=(str(error),))
     seen = book and book.seen_by(name, known(documents.midjourney))
     over = (lambda step: seen.over(price_of(settings, step))) if seen else uncapped
-    action = decide(documents, settings.workflow, store.clock.now(), over)
-    coming = under_mode(action, mode, video_mock=settings.modes.video_mock)
-    held = begin_held(mode, video_mock=settings.modes.video_mock)
+    mock = settings.modes.video_mock
+    action = decide(documents, settings.workflow, store.clock.now(), over_under(over, mode, video_mock=mock))
+    coming = under_mode(action, mode, video_mock=mock)
+    held = begin_held(mode, video_mock=mock)
     view = _View(documents, action, settings.workflow)
     return view.state(seen, coming, _next_tick(store, coming, lambda step: held or over(step), vendor_off))
 

@@ -33,6 +33,7 @@ from retake.story.decision import (
     capped,
     decide,
     held_until,
+    over_under,
     paid_step,
     script_of,
     under_mode,
@@ -121,8 +122,10 @@ class StoryPipeline:
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:
-        self._due = decide(self._store.documents, self._settings.workflow, self._clock.now(), self._over)
-        action = under_mode(self._due, self._mode, video_mock=self._settings.modes.video_mock)
+        mock = self._settings.modes.video_mock
+        over = over_under(self._over, self._mode, video_mock=mock)
+        self._due = decide(self._store.documents, self._settings.workflow, self._clock.now(), over)
+        action = under_mode(self._due, self._mode, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision
 

@@ -15,7 +15,7 @@ from retake.logs import diagnosing
 from retake.paid.spending import Spending
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import Act, Action, begin_held, decide, under_mode, vendor_of, vendor_of_step
+from retake.story.decision import Act, Action, begin_held, decide, over_under, under_mode, vendor_of, vendor_of_step
 from retake.story.documents import GROUP, Documents, Step
 from retake.story.generation import DEAD_LETTERS, new_id, requeuable, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline, check, resolved, resumed
@@ -142,8 +142,8 @@ class StoryRunner:
             check(orders, store)
             store.documents = _after(orders, store, limits, self._clock.now())
         documents = store.documents
-        over = over_caps(self._spending, documents)
         mode, mock = self._mode(), self._settings.modes.video_mock
+        over = over_under(over_caps(self._spending, documents), mode, video_mock=mock)
         action = under_mode(decide(documents, limits, self._clock.now(), over), mode, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from operator_states import STATES
 from story_runs import ledger_of
-from story_ticks import DOCUMENT, GEN, ID, group
+from story_ticks import DOCUMENT, GEN, ID, UPSCALED, group
 from story_world import PAID
 from watched_world import WatchedWorld
 
@@ -206,6 +206,18 @@ def test_mode_1_pays_for_texts_and_pictures_and_rests_before_the_video() -> None
     world.panel.set(FULL, None, "")
     run_to_end(world)
     assert (world.ended, world.vendors.billed["create"]) == (["done"], 1)
+
+
+def test_mode_1_with_video_mock_makes_it_though_the_day_s_money_would_not_do_for_a_video() -> None:
+    world = WatchedWorld(modes={"video_mock": True}, daily_cap_usd=0.1)
+    world.panel.set(1, None, "a test")
+    told = world.manager().dry_run
+    world.vendors.plan("fetch", "ok", "running")
+    world.tick()
+    world.put(DOCUMENT, {**world.doc.raw, "midjourney_task": None, "midjourney_results": UPSCALED, "status": None})
+    assert "mock take the place of the video" in told()[0]
+    assert world.tick().ended == "done"
+    assert world.vendors.billed == {"write": 1, "imagine": 1, "upscale": 1}
 
 
 def test_mode_1_with_video_mock_makes_it_from_the_picture_that_was_paid_for() -> None:
