@@ -64,14 +64,14 @@ class CapWatch:
 
 def known(doc: MidjourneyDocument) -> "Known":
     """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
-    from retake.paid.day_book import Fate, Known
+    from retake.paid.day_book import Fate, Known, is_day
 
     raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend
     spent = (spend.day, round(spend.settled + spend.reserved, 6))
     if not isinstance(raw, dict) or not isinstance(account := raw.get("account"), str):
         return Known(None, None, None, Fate.OPEN, *spent)
     name, day, fate = raw.get("name"), raw.get("day"), raw.get("fate")
-    if not isinstance(name, str) or not isinstance(day, str) or fate not in list(Fate):
+    if not isinstance(name, str) or not isinstance(day, str) or not is_day(day) or fate not in list(Fate):
         return Known(account, None, None, Fate.OPEN, *spent)
     match raw.get("usd"), raw.get("billed_usd"):
         case (int() | float() as usd, int() | float() as billed):  # it is for several calls

@@ -254,7 +254,16 @@ def test_one_process_at_a_time() -> None:
     program.run()
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b'{"account": 1}', b'{"account": "a", "pending": {"key": "a/b"}}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b'{"account": 1}',
+        b'{"account": "a", "pending": {"key": "a/b"}}',
+        b'{"account": "a", "reservation": {"name": "a/b", "day": "../x", "fate": "billed"}}',
+    ],
+)
 def test_a_document_without_sense_is_left_as_it_is_and_nothing_is_paid_for(data: bytes) -> None:
     program = Program(Vendor())
     program.bucket.write("paid/posters/state.json", data, ANY)

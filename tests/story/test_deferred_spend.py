@@ -234,3 +234,13 @@ def test_whatever_happens_nothing_is_counted_twice_or_not_at_all() -> None:
                     pytest.approx(told.settled),
                     pytest.approx(told.reserved),
                 ), f"DEFERRED_SEED={SEED}, turn {turn}"
+
+
+@pytest.mark.parametrize("day", ["../x", "yesterday", "", "2026-13-01", "x" * 2000])
+@pytest.mark.parametrize("cap", [None, 5])
+def test_a_reservation_on_what_is_no_day_says_nothing(cap: float | None, day: str) -> None:
+    world = World(daily_cap_usd=cap)
+    kept = {"account": "a", "name": "a/b", "day": day, "fate": "open", "usd": 1, "billed_usd": 0.5, "deferred": True}
+    world.put("config/config_midjourney.json", {"spend": {"reservation": kept}})
+    assert world.tick().ended == "done"
+    assert world.keys_of("caps/") == ["caps/2026-01-01.json"]
