@@ -209,7 +209,7 @@ def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
 
 
 def over_under(over: Callable[[Step], str], mode: Mode, *, video_mock: bool) -> Callable[[Step], str]:
-    """Return the `over` of `decide` in a degraded mode: no cap holds back a video whose place a mock takes for nothing."""
+    """Return the `over` of `decide` in a degraded mode: no cap holds back a video that a mock replaces for nothing."""
     if mode.mode != REDUCED or not video_mock:
         return over
     return lambda step: "" if step is Step.RUNWAY else over(step)
