@@ -281,6 +281,12 @@ def comparable(call: PendingCall, now: datetime) -> bool:
     )
 
 
+def undecided(call: PendingCall, limits: Workflow) -> bool:
+    """Return whether a person may decide about the call: it was held, or finding out what became of it has failed too
+    often, by `max_retries` as it is now."""
+    return call.outcome == UNKNOWN or call.failed_reconciles > limits.max_retries
+
+
 def _pending(call: PendingCall, limits: Workflow, now: datetime) -> Action:
     if call.failed_reconciles > limits.max_retries:
         why = f"finding out what became of the call for {call.step} failed {call.failed_reconciles} times"

@@ -7,7 +7,7 @@ from retake.alerts.conditions import FailedGeneration, PipelineFacts, StepFailur
 from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
 from retake.settings.shared import Workflow
-from retake.story.decision import held_until, vendor_of_step
+from retake.story.decision import held_until, undecided, vendor_of_step
 from retake.story.documents import FAILED_STEP, UNKNOWN, UPSCALE, Documents, GenDocument, MidjourneyDocument, Step
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
@@ -77,7 +77,7 @@ def _unknown(documents: Documents, limits: Workflow) -> UnknownOutcome | None:
     """The paid call whose outcome nobody knows: it is held, or was made again and its step has no result yet."""
     doc = documents.midjourney
     call = doc.pending
-    if call and call.outcome == UNKNOWN:
+    if call and undecided(call, limits):
         asked = stamp(call.requested_at) if call.requested_at else None
         return UnknownOutcome(call.step.value, True, asked)
     if limits.on_unknown_outcome == "hold":

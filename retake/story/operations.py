@@ -178,7 +178,7 @@ class StoryOperations(_StoryPlace):
             return Evidence(files, _spent(store, item_id))
         doc = documents.midjourney
         step = step_attempt(doc, self._settings.workflow)
-        return Evidence(files, doc.paid_calls, step, held_call(documents))
+        return Evidence(files, doc.paid_calls, step, held_call(documents, self._settings.workflow))
 
     def paid_since(self, day: str) -> PaidWork:
         documents = self.store().read()

@@ -28,8 +28,8 @@ from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide, in_full, uncapped
-from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.decision import Act, Action, decide, in_full, uncapped, undecided
+from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 
 
@@ -66,7 +66,7 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
     if doc.status is Status.TASK_FAILED_MAX_RETRIES:
         return Situation.OVER
     if doc.pending:
-        return Situation.HELD if doc.pending.outcome == UNKNOWN else Situation.UNASKED
+        return Situation.HELD if undecided(doc.pending, limits) else Situation.UNASKED
     if doc.status in FAILED_STEP:
         return Situation.FAILED if _without_waits(documents, limits, now).act is Act.RETRY else Situation.EXHAUSTED
     if documents.complete and doc.status is not Status.TIMED_OUT_MOCK_NEEDED:

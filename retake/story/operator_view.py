@@ -9,8 +9,18 @@ from retake.operations.attempts import StepAttempt
 from retake.operations.port import PipelineState, Waiting
 from retake.paid.caps import Today
 from retake.settings.shared import Workflow
-from retake.story.decision import Act, Action, begin_held, decide, over_under, uncapped, under_mode, vendor_of
-from retake.story.documents import FAILED_STEP, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.decision import (
+    Act,
+    Action,
+    begin_held,
+    decide,
+    over_under,
+    uncapped,
+    undecided,
+    under_mode,
+    vendor_of,
+)
+from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
 from retake.story.settings import Settings
 from retake.story.spending import known, price_of
@@ -52,10 +62,10 @@ def step_attempt(doc: MidjourneyDocument, limits: Workflow) -> StepAttempt:
     return StepAttempt(step.value, doc.retries_of(step) + 1, limits.max_retries + 1)
 
 
-def held_call(documents: Documents) -> str:
+def held_call(documents: Documents, limits: Workflow) -> str:
     """Return what a person has to decide about a paid call of unknown outcome; "" if there is none."""
     name, pending = documents.gen.generation_id, documents.midjourney.pending
-    if not name or pending is None or pending.outcome != UNKNOWN:
+    if not name or pending is None or not undecided(pending, limits):
         return ""
     return (
         f"Nobody can tell whether the {pending.step} call was carried out: look at the vendor's account, then "
@@ -157,7 +167,7 @@ class _View(NamedTuple):
             many = failed >= self.limits.max_failed_in_a_row
             mend = f"the last {failed} generations all failed; fix the cause, then run the manager with --resume"
             return [mend] if many else []
-        if doc.pending and doc.pending.outcome == UNKNOWN and self.waits:
+        if doc.pending and undecided(doc.pending, self.limits) and self.waits:
             return [
                 f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
                 f"account, then retry {name} (make it again) or skip {name}"

@@ -185,6 +185,20 @@ def test_what_is_skipped_becomes_a_mock_and_its_error_stays_on_record(name: str)
     assert world.vendors.billed == billed, "no vendor is asked for anything any more"
 
 
+@pytest.mark.parametrize(("verb", "ends"), [(Verb.RETRY, "done"), (Verb.SKIP, "failed")])
+def test_a_call_that_a_lower_max_retries_holds_is_decided_by_the_operator(verb: Verb, ends: str) -> None:
+    """Finding out what became of it had failed twice, which is too often now, and no tick tries again."""
+    world = STATES["video held"]()
+    call = {**world.doc.raw["pending_call"], "outcome": None, "failed_settles": 2}
+    world.put("config/config_midjourney.json", {**world.doc.raw, "pending_call": call})
+    world.settings = world.settings._replace(workflow=world.settings.workflow._replace(max_retries=1))
+    assert "--resolve" in world.tick().why
+    carried_out(world, verb)
+    while not world.ended:
+        world.tick()
+    assert world.ended == [ends]
+
+
 def test_skipping_names_the_task_that_was_paid_for() -> None:
     done, _ = carried_out(STATES["poll of the video failed"](), Verb.SKIP)
     assert "create-1" in done.warning
