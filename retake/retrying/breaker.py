@@ -123,11 +123,11 @@ def allow(
     phase = state.phase(now)
     if phase is Phase.CLOSED:
         return state, None
-    if state.probe and now < (ends := state.probe.since + timedelta(seconds=policy.probe_s)):
+    if state.probe and _holds(ends := state.probe.since + timedelta(seconds=policy.probe_s), policy.probe_s, now):
         why = f"{state.probe.who} has been trying since {_text(state.probe.since)}"
         return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
-    if phase is Phase.OPEN and not state.probe_ordered:
-        assert state.open_until is not None
+    assert state.open_until is not None
+    if _holds(state.open_until, policy.open_s, now) and not state.probe_ordered:
         return state, BreakerRefusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
     return state._replace(probe=Probe(who, now), probe_ordered=False), None
 
@@ -172,8 +172,14 @@ def probe_ordered(state: BreakerState) -> BreakerState:
 
 def within(state: BreakerState, policy: BreakerPolicy, now: datetime) -> tuple[datetime, ...]:
     """Return the failures that still count."""
-    since = now - timedelta(seconds=policy.window_s)
-    return tuple(moment for moment in state.failures if moment > since)
+    window = timedelta(seconds=policy.window_s)
+    return tuple(moment for moment in state.failures if now - window < moment <= now + window)
+
+
+def _holds(until: datetime, term_s: float, now: datetime) -> bool:
+    """Return whether a term of `term_s` seconds that ends at `until` is not over. One that begins later than a term
+    from now was written by a clock that was wrong."""
+    return now < until <= now + timedelta(seconds=2 * term_s)
 
 
 def _is_probe(state: BreakerState, who: str) -> bool:

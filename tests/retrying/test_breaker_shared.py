@@ -95,6 +95,33 @@ def test_after_a_minute_one_call_is_made_and_opens_it_again(scene: Scene) -> Non
     assert scene.here().state().opened_at == scene.clock.now() - timedelta(seconds=60)
 
 
+def test_one_that_a_clock_far_ahead_opened_is_tried_all_the_same(scene: Scene) -> None:
+    scene.clock.sleep(365 * 24 * 3600)
+    scene.open()
+    scene.clock.moment -= timedelta(days=364)
+    assert scene.here().call(works) == "done"
+    assert scene.phase is Phase.CLOSED
+
+
+def test_a_probe_of_a_clock_far_ahead_that_died_keeps_nobody_waiting(scene: Scene) -> None:
+    scene.open()
+    scene.clock.sleep(365 * 24 * 3600)
+    scene.here().allow()
+    scene.clock.moment -= timedelta(days=364)
+    assert scene.here().call(works) == "done"
+
+
+def test_failures_of_a_clock_far_ahead_do_not_count(scene: Scene) -> None:
+    scene.clock.sleep(365 * 24 * 3600)
+    for _ in range(scene.policy.failures - 1):
+        with pytest.raises(RobotError):
+            scene.here().call(fails)
+    scene.clock.moment -= timedelta(days=364)
+    with pytest.raises(RobotError):
+        scene.here().call(fails)
+    assert scene.phase is Phase.CLOSED
+
+
 def test_its_state_can_be_read_in_the_bucket(scene: Scene) -> None:
     scene.open()
     assert json.loads(MemoryBucket(scene.store).read(KEY)[0]) == {
