@@ -27,6 +27,9 @@ MAX_RESUMES = 3
 PATIENCE_S = 60.0
 """Seconds a run may go without a heartbeat: several times `retake.runs.run_handle.HEARTBEAT_S`."""
 
+_ANY_TIME = timedelta(days=36_525)
+"""Later than any heartbeat, added to the present time."""
+
 _log = getLogger(__name__)
 
 
@@ -61,6 +64,7 @@ class Recovery:
         self._ledger, self._clock = ledger, clock
         self._patience = timedelta(seconds=patience_s)
         self._max_resumes, self._pipeline = max_resumes, pipeline
+        self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats later than our time, and since when
 
     def sweep(self) -> Swept:
         """Mark silent runs as interrupted, and give up those that were resumed too often. Raises StorageError."""
@@ -70,10 +74,22 @@ class Recovery:
         return Swept([run for run in interrupted if run.run_id not in gone], given_up)
 
     def _interrupt(self) -> Iterator[Run]:
-        for run in self._ledger.silent(self._clock.now() - self._patience):
+        for run in self._silent(self._clock.now()):
             if self._pipeline in (None, run.pipeline):
                 with suppress(StaleRun, UnknownRun):  # its worker is alive after all, or another recovery was faster
                     yield interrupt(self._ledger, run, self._clock.now())
+
+    def _silent(self, now: datetime) -> list[Run]:
+        """Return the silent runs. The worker of a heartbeat later than `now` may be alive, with a clock that is ahead:
+        that run is silent once the heartbeat has stayed the same for as long as any other may be missing."""
+        running = [(run, run.heartbeat_at or run.updated_at) for run in self._ledger.silent(now + _ANY_TIME)]
+        ahead = {}
+        for run, heard in running:
+            if heard > now:
+                seen, since = self._ahead.get(run.run_id, (heard, now))
+                ahead[run.run_id] = heard, since if seen == heard and since <= now else now
+        self._ahead = ahead
+        return [run for run, heard in running if ahead.get(run.run_id, (heard, heard))[1] < now - self._patience]
 
     def _give_up(self) -> Iterator[Run]:
         """Give up interrupted runs, including those marked by a recovery that died."""

@@ -81,6 +81,26 @@ def test_who_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeCloc
     assert statuses(ledger, run) == ["queued", "running"]
 
 
+def test_who_died_with_a_clock_far_ahead_is_found_out(connect: Connect, clock: FakeClock) -> None:
+    ledger, recovery = connect(), Recovery(connect(), clock)
+    clock.sleep(365 * 24 * 3600)
+    run = begun(ledger)
+    clock.moment -= timedelta(days=364)
+    assert recovery.sweep() == ([], [])
+    clock.sleep(PATIENCE_S + 1)
+    assert [it.run_id for it in recovery.sweep().interrupted] == [run.run_id]
+
+
+def test_who_lives_with_a_clock_far_ahead_is_left_alone(connect: Connect, clock: FakeClock) -> None:
+    ledger, recovery = connect(), Recovery(connect(), clock)
+    run = begun(ledger)
+    for _ in range(5):
+        clock.sleep(365 * 24 * 3600)
+        run = ledger.heartbeat(run)
+        clock.moment -= timedelta(days=364, hours=23)
+        assert recovery.sweep() == ([], [])
+
+
 def test_runs_of_other_pipelines_are_left_alone(connect: Connect, clock: FakeClock) -> None:
     """The story's are silent between two ticks."""
     ledger = connect()
