@@ -129,6 +129,8 @@ def _upright(data: bytes) -> Image.Image:
         picture.load()
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, MemoryError) as error:
         raise _broken(error) from error
+    if picture.mode in ("P", "PA") and picture.palette is None:
+        raise _broken(ValueError("it has no palette"))
     turn = _TURNS.get(_orientation(picture) or 1)
     return picture if turn is None else picture.transpose(turn)
 

@@ -57,6 +57,15 @@ def test_a_picture_cut_short_is_refused_wherever_it_was_cut(kind: str) -> None:
             check_picture(whole[:end])
 
 
+def test_a_png_without_the_palette_that_it_needs_is_refused() -> None:
+    whole = saved(Image.new("P", (40, 30)))
+    start = whole.index(b"PLTE") - 4
+    without = whole[:start] + whole[start + 12 + int.from_bytes(whole[start : start + 4]) :]
+    for use in (check_picture, quarters):
+        with pytest.raises(MediaError, match="it has no palette"):
+            use(without)
+
+
 def test_a_flipped_bit_in_a_png_is_noticed() -> None:
     data = bytearray(noise(24))
     data[len(data) // 2] ^= 1
