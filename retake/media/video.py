@@ -28,7 +28,7 @@ _LOOK = [
     *("-map", "0:v:0", "-map", "0:a?", "-c", "copy", "-f", "null", "-"),  # reads every packet
 ]
 _BEGINNING = 12  # bytes of a file that tell what it is
-_DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_DURATION = re.compile(r"^(?:\[info\])? *Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
 # Tags are in the log too, in the file's own words: a stream's line begins with it, and only its beginning is read.
 _STREAM = re.compile(
     r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Video: (?P<codec>\w+)(?P<rest>.{0,500})", re.MULTILINE

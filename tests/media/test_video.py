@@ -52,6 +52,13 @@ def test_a_mock_tells_in_which_colours_it_is(whole: bytes, tmp_path: Path) -> No
     assert "yuv420p(tv, bt709" in ffmpeg.run(["-i", "v.mp4", "-frames:v", "1", "-f", "null", "-"], 20, tmp_path)
 
 
+def test_the_length_that_a_title_tells_is_not_the_videos(whole: bytes, tmp_path: Path) -> None:
+    tmp_path.joinpath("v.mp4").write_bytes(whole)
+    title = ("-metadata", "title=Duration: 11:11:11.11", "-metadata", "comment=a\n  Duration: 11:11:11.11")
+    ffmpeg.run(["-i", "v.mp4", "-c", "copy", *title, "titled.mp4"], 20, tmp_path)
+    assert check_video(tmp_path / "titled.mp4").duration_s == 2.0
+
+
 def test_the_same_picture_gives_the_same_video(whole: bytes) -> None:
     assert mock_video(a_picture(), SMALL, 2, 24) == whole
 
