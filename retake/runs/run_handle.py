@@ -121,3 +121,5 @@ class RunHandle:
                 self.heartbeat()
             except RetakeError as error:
                 _log.warning("the heartbeat of %s failed and is tried again: %s", self.run.run_id, error)
+            except Exception:  # noqa: BLE001  a thread that ends would make it look as if the worker had died
+                _log.exception("the heartbeat of %s failed with a bug and is tried again", self.run.run_id)

@@ -94,6 +94,13 @@ def test_a_renewal_that_failed_is_tried_again_until_the_lease_is_lost() -> None:
     assert term.renewals == 3
 
 
+def test_a_renewal_that_failed_with_a_bug_is_tried_again_too() -> None:
+    term = Term(0.001, RuntimeError("can't start new thread"), LeaseLost("somebody took over"))
+    term.answer.set()
+    assert started(term).join(LONG_S)
+    assert term.renewals == 2
+
+
 def test_a_lease_that_is_not_due_any_more_is_not_renewed() -> None:
     term = Term(None)
     assert started(term).join(LONG_S)

@@ -13,7 +13,7 @@ from retake.retrying.backoff import Fixed
 from retake.retrying.policy import RetryPolicy
 from retake.retrying.time_limit import abandoned
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.run import StaleRun
+from retake.runs.run import Run, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.worker import Worker
@@ -104,3 +104,27 @@ def test_a_worker_whose_job_hangs_goes_on_with_the_next_run(ledger: BucketLedger
     assert worker.work(until_idle=True) == 2
     counts = ledger.counts()
     assert (counts[RunStatus.FAILED], counts[RunStatus.SUCCEEDED]) == (1, 1)
+
+
+def test_a_heartbeat_that_fails_with_a_bug_is_not_the_last_one() -> None:
+    clock, heard = FakeClock(), threading.Semaphore(0)
+
+    class Odd(BucketLedger):
+        broken = True
+
+        def heartbeat(self, run: Run) -> Run:
+            if self.broken:
+                self.broken = False
+                raise RuntimeError("can't start new thread")
+            found = super().heartbeat(run)
+            heard.release()
+            return found
+
+    def job(handle: RunHandle) -> None:
+        assert heard.acquire(timeout=LONG_S)
+
+    ledger = Odd(MemoryBucket(MemoryStore(clock)), clock)
+    ledger.create_for_task("t", "k", actor="shop")
+    done = Worker(ledger, job, RetryPolicy(0), clock, name="host:1", heartbeat_s=0.01).work_once()
+    assert done is not None
+    assert done.status is RunStatus.SUCCEEDED

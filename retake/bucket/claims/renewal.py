@@ -88,7 +88,8 @@ class RenewalThread:
         except LeaseLost as error:
             _log.error("%s", error)
             return None
-        except RetakeError as error:
+        except Exception as error:  # noqa: BLE001  a thread that ends here would lose a lease that can still be renewed
             left = self._lease.left()
-            _log.warning("the lease is not renewed yet (%.0f s left): %s", left, error)
+            what = error if isinstance(error, RetakeError) else f"{type(error).__name__}: {error}"
+            _log.warning("the lease is not renewed yet (%.0f s left): %s", left, what)
             return self._retry_s if left > 0 else None
