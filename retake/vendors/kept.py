@@ -24,6 +24,7 @@ from retake.errors import Code
 from retake.vendors.answers import NoReply, Reply
 from retake.vendors.certificates import trusted
 from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, bare, within
+from retake.vendors.polls import is_plain
 from retake.vendors.route import FinalResponse, has_proxy
 
 _CLOSED = (http.client.RemoteDisconnected, ConnectionError)
@@ -39,11 +40,13 @@ class KeptConnections:
         self._lock = Lock()
 
     def reaches(self, url: str) -> bool:
-        """Return whether questions to `url` can be asked here: not where a proxy stands between."""
-        origin = _origin(parts := urlsplit(url))
+        """Return whether questions to `url` can be asked here: not where a proxy stands between, nor at an address that
+        only the other client reads, or calls invalid."""
+        if not is_plain(url):
+            return False
+        origin = _origin(urlsplit(url))
         if origin not in self._direct:
-            plain = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-            self._direct[origin] = plain and not has_proxy(url)
+            self._direct[origin] = not has_proxy(url)
         return self._direct[origin]
 
     def exchange(

@@ -43,10 +43,15 @@ class _Question(NamedTuple):
 
 def can_ask(url: str, content: Mapping[str, Any]) -> bool:
     """Return whether `ask` can take this address and this content ("json", "params")."""
-    if content.get("params") or content.keys() - {"json", "params"} or not _PLAIN.fullmatch(url):
+    return not content.get("params") and not content.keys() - {"json", "params"} and is_plain(url) and directly()
+
+
+def is_plain(url: str) -> bool:
+    """Return whether the address is one that nothing need be known about: neither invalid nor to be encoded."""
+    if not _PLAIN.fullmatch(url):
         return False
     host, port = _place(url)
-    return len(host) <= _LONGEST and port < 2**16 and directly()
+    return len(host) <= _LONGEST and port < 2**16
 
 
 def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping[str, str], **content: Any) -> Reply:

@@ -9,11 +9,12 @@ from contextlib import closing
 import pytest
 from loopback import LoopbackServer
 
-from retake.errors import Code
+from retake.errors import Code, PollFailed
 from retake.story.clients import RealVendors
 from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.vendors.answers import NoReply, Reply
 from retake.vendors.kept import KeptConnections
+from retake.vendors.runway import Runway
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"ok":true}'
 Serve = Callable[[socket.socket, int], bool]
@@ -145,6 +146,18 @@ def test_what_is_no_whole_answer_is_told(kept: KeptConnections, answer: bytes, c
         with pytest.raises(NoReply):
             ask(kept, vendor)
         assert vendor.connections >= 2, "what failed is not used again"
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://vendor.example:99999", "http://ven dor.example", "http://%zz"])
+def test_an_address_that_is_none_is_a_setting_to_correct(kept: KeptConnections, url: str) -> None:
+    runway = Runway(url, "key", model="gen4_turbo", ratio="1280:720", duration_s=5.0, timeout_s=5.0, kept=kept)
+    with pytest.raises(PollFailed) as caught:
+        runway.poll("t")
+    assert caught.value.code == Code.CONFIGURATION
+
+
+def test_a_host_outside_ascii_is_left_to_the_other_client(kept: KeptConnections) -> None:
+    assert not kept.reaches("http://väinö.example/task")
 
 
 def test_a_proxy_and_a_user_in_the_url_are_left_to_the_other_client(monkeypatch: pytest.MonkeyPatch) -> None:
