@@ -275,8 +275,12 @@ def body_pieces(response: OpenAnswer, limit: int) -> Iterator[bytes]:
     length = response.headers.get("Content-Length", "")
     if length.isascii() and length.isdigit() and _exceeds(length, limit):
         raise _too_large(limit)
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    chunks = _chunks(response, limit)
+    yield from unpacked(_chunks(response, limit), response.headers.get("Content-Encoding", ""), limit)
+
+
+def unpacked(chunks: Iterable[bytes], encoding: str, limit: int) -> Iterator[bytes]:
+    """Yield `chunks` as their `encoding` says, at most `limit` bytes in all. Raises NoReply as `body_pieces` does."""
+    encoding = encoding.strip().lower()
     if encoding not in ("", "identity", *_COMPRESSED):
         raise _unusable("it has an encoding that was not requested")
     left = limit

@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from retake.errors import Code
 from retake.vendors.answers import NoReply, Reply
 from retake.vendors.certificates import trusted
-from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, bare, within
+from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, bare, unpacked, within
 from retake.vendors.polls import is_plain
 from retake.vendors.route import FinalResponse, has_proxy
 
@@ -117,8 +117,9 @@ class _KeptConnection(RawIOBase):
         body = response.read(limit + 1)
         if response.length and len(body) <= limit:  # http.client takes what came for the whole
             raise http.client.IncompleteRead(body, response.length)
-        if len(body) > limit or response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise NoReply(Code.BAD_ANSWER, "the answer is too large, or compressed", sent=True)
+        if len(body) > limit:
+            raise NoReply(Code.BAD_ANSWER, "the answer is too large", sent=True)
+        body = b"".join(unpacked([body], response.headers.get("Content-Encoding", ""), limit))
         reply = Reply(response.status, response.headers, body)  # type: ignore[arg-type]  # a mapping all the same
         return reply, response.isclosed() and not response.will_close
 

@@ -1,5 +1,6 @@
 """Questions over kept connections: few connections, the same answers, and no server holds one up for long."""
 
+import gzip
 import socket
 import threading
 import time
@@ -97,6 +98,16 @@ def test_each_kind_of_answer_is_read(kept: KeptConnections, answer: bytes) -> No
     with closing(Vendor(answering(answer, stays=b"chunked" in answer))) as vendor:
         assert [ask(kept, vendor).body for _ in range(2)] == [b'{"ok":true}'] * 2
         assert vendor.connections == (1 if b"chunked" in answer else 2)
+
+
+def test_a_compressed_answer_is_unpacked_as_by_the_other_client(kept: KeptConnections) -> None:
+    whole = b'{"ok":true}' + b" " * 1000
+    packed = gzip.compress(whole)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    with closing(Vendor(answering(head + packed))) as vendor:
+        assert [ask(kept, vendor, limit=2000).body for _ in range(2)] == [whole] * 2
+        with pytest.raises(NoReply, match="larger than 200 bytes"):
+            ask(kept, vendor, limit=200)
 
 
 def test_a_redirect_is_an_answer(kept: KeptConnections) -> None:
