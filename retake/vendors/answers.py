@@ -29,6 +29,9 @@ NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
 LARGEST = 1e15
 """No credit, percentage or count is larger."""
 
+LONGEST_WAIT_S = 366 * 24 * 3600.0
+"""A year: whoever asks to wait for longer would have us wait for ever, or count past the last date that there is."""
+
 
 class Words(NamedTuple):
     """What the vendor itself says about an error."""
@@ -188,17 +191,23 @@ def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def wait_asked_s(value: object) -> float | None:
+    """Return `value` as the seconds that a vendor asks to wait, 0 to `LONGEST_WAIT_S`; None if it is no number."""
+    seconds = number(value)
+    return None if seconds is None else min(max(0.0, seconds), LONGEST_WAIT_S)
+
+
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that Retry-After asks for (RFC 9110, 10.2.3: seconds, or an HTTP date), or None.
 
-    A date is compared with the answer's own Date, so that a wrong clock here does not matter.
+    More than `LONGEST_WAIT_S` counts as that. A date is compared with the answer's own Date, so that a wrong clock here
+    does not matter.
     """
     text = headers.get("Retry-After", "")[:_DATE_LIMIT].strip()
     if text[:1].isdigit():
-        seconds = number(text)
-        return None if seconds is None else max(0.0, seconds)
+        return wait_asked_s(text)
     try:
-        return max(0.0, _seconds_until(text, headers.get("Date", "")[:_DATE_LIMIT]))
+        return wait_asked_s(_seconds_until(text, headers.get("Date", "")[:_DATE_LIMIT]))
     except (ValueError, TypeError, OverflowError):  # TypeError: one date has a zone, the other has none
         return None
 

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 from retake.errors import Code, PollFailed, SettingsError, VendorError, hide
 from retake.extras import require
 from retake.vendors import Health
-from retake.vendors.answers import SECRET_LENGTH, NoReply, Reply, as_dict, count, number, parse, quote, retry_after_s
+from retake.vendors.answers import (
+    SECRET_LENGTH,
+    NoReply,
+    Reply,
+    as_dict,
+    count,
+    parse,
+    quote,
+    retry_after_s,
+    wait_asked_s,
+)
 from retake.vendors.http import JSON_LIMIT, check_route, exchange
 
 NAME = "Telegram"
@@ -190,10 +200,8 @@ class TelegramBot:
         moved_to = count(parameters.get("migrate_to_chat_id"))
         moved = "" if moved_to is None else f" The chat's id is now {moved_to}."
         text = f'{NAME} was asked to {method} and answered {status}: "{words}".{moved} {_ADVICE.get(code, _LATER)}'
-        wait_s = number(parameters.get("retry_after"))
-        return PollFailed(
-            code, text, retry_after_s=retry_after_s(reply.headers) if wait_s is None else max(0.0, wait_s)
-        )
+        wait_s = wait_asked_s(parameters.get("retry_after"))
+        return PollFailed(code, text, retry_after_s=retry_after_s(reply.headers) if wait_s is None else wait_s)
 
     def _unusable(self, method: str, why: str) -> PollFailed:
         return PollFailed(Code.BAD_ANSWER, f"{NAME} was asked to {method}; its answer cannot be used: {why}. {_LATER}")

@@ -321,3 +321,10 @@ def test_nonsense_never_raises_and_never_leaves_its_types(update: Any) -> None:
 )
 def test_what_has_no_number_is_no_update(update: object) -> None:
     assert parsed(update) is None
+
+
+def test_nobody_waits_longer_than_a_year_because_telegram_says_so(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(429, {"ok": False, "description": "Too Many", "parameters": {"retry_after": 10**14}})]
+    with pytest.raises(PollFailed) as caught:
+        scripted(vendor).send(42, "text")
+    assert caught.value.retry_after_s == 366 * 24 * 3600.0

@@ -32,6 +32,8 @@ READERS = (piapi.own_words, legnext.own_words, runway.own_words, chat.own_words)
         ("", None),
         ("-5", None),
         ("1e999", None),
+        ("99999999999999", 366 * 24 * 3600.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 366 * 24 * 3600.0),
     ],
 )
 def test_how_long_to_wait_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
