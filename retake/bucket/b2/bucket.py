@@ -233,7 +233,10 @@ def parse_url(url: str) -> B2Place:
     """Parse b2://BUCKET[/PREFIX][?realm=URL]. Raises SettingsError."""
     from urllib.parse import parse_qsl, unquote, urlsplit
 
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SettingsError(f"STORAGE.url: {url!r} names no B2 bucket ({error})") from error
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     prefix = unquote(parts.path).strip("/")
     if parts.scheme != "b2" or not parts.netloc or parts.fragment or not options.keys() <= {"realm"}:
