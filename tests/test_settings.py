@@ -233,6 +233,7 @@ def nested(key: str, value: Any) -> Any:
         ("FILE_PATHS.folder_666", "/", '"/"', "folder in the bucket"),
         ("FILE_PATHS.folder_666", "a\\b", r'"a\\b"', "folder in the bucket"),
         ("FILE_PATHS.folder_666", ".retake/x", '".retake/x"', "folder in the bucket"),
+        ("FILE_PATHS.folder_666", "ä" * 126, "found ", "parts of 250 bytes at most"),
         ("IMAGE_GENERATION.output_size", "1281x720", '"1281x720"', "even numbers, 16 to 4096"),
         ("IMAGE_GENERATION.output_size", "14x720", '"14x720"', "even numbers, 16 to 4096"),
         ("IMAGE_GENERATION.output_size", "4098x720", '"4098x720"', "even numbers, 16 to 4096"),

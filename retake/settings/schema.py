@@ -173,6 +173,7 @@ def _read_umask(value: Any) -> str:
 def _read_key(value: Any) -> str:
     parts = _read_text(value).split("/")
     _require("\\" not in value and not any(part in ("", ".", "..") or part.startswith(".retake") for part in parts))
+    _require(len(value.encode()) <= 900 and all(len(part.encode()) <= 250 for part in parts))  # what a bucket holds
     return "/".join(parts)
 
 
@@ -208,8 +209,8 @@ UMASK = Rule('octal digits that withhold nothing from the owner: "077", "027", "
 TEXT = Rule("text, not empty", _read_text)
 NAME = Rule('name of letters, digits, "-", "_" and ".", 64 at most', _read_name)
 VARIABLE = Rule("name of an environment variable; the secret itself stands in no file", _read_variable, hidden=True)
-KEY = Rule("key in the bucket: relative, parts separated by /", _read_key)
-FOLDER = Rule("folder in the bucket: relative, parts separated by /", _read_folder)
+KEY = Rule("key in the bucket: relative, parts of 250 bytes at most, separated by /", _read_key)
+FOLDER = Rule("folder in the bucket: relative, parts of 250 bytes at most, separated by /", _read_folder)
 RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)
 SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read_size)
 SECONDS = above_zero(31_536_000)  # a year
