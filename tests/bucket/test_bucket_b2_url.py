@@ -77,7 +77,17 @@ def test_the_prefix_is_a_folder_of_its_own(sandbox: B2Sandbox, prefix: str) -> N
 
 @pytest.mark.parametrize(
     "url",
-    ["b2:", "b2://", "b2:///x", "b2://b?region=x", "b2://b/x#y", "b2://b/../x", "b2://b/" + "x" * 101, "b2://i:k@b/x", "b2://[b"],
+    [
+        "b2:",
+        "b2://",
+        "b2:///x",
+        "b2://b?region=x",
+        "b2://b/x#y",
+        "b2://b/../x",
+        "b2://b/" + "x" * 101,
+        "b2://i:k@b/x",
+        "b2://[b",
+    ],
 )
 def test_what_names_no_bucket_is_a_settings_error(url: str) -> None:
     with pytest.raises(SettingsError, match=r"STORAGE\.url"):

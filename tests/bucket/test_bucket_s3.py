@@ -412,6 +412,16 @@ def test_a_long_listing_comes_whole(bucket: S3Bucket, url: str, proxy: Zoo) -> N
     lease.release()
 
 
+def test_a_store_that_ignores_ranges_gives_the_same_parts(bucket: S3Bucket, proxy: Zoo) -> None:
+    bucket.write("a", b"0123456789", ANY)
+    parts = [bucket.read_range("a", *it) for it in ((0, 3), (4, 7), (8, 20), (20, 30))]
+    proxy.animal = lambda asked: asked._replace(
+        headers={name: value for name, value in asked.headers.items() if name.lower() != "range"}
+    ).pass_on()
+    assert [bucket.read_range("a", *it) for it in ((0, 3), (4, 7), (8, 20), (20, 30))] == parts
+    assert parts == [b"0123", b"4567", b"89", b""]
+
+
 def test_what_is_no_key_is_not_part_of_the_bucket(bucket: S3Bucket, url: str) -> None:
     client, place = connect(parse_url(url), connect_s=5, read_s=5), parse_url(url)
     for key in ("some/place/", "some/place/a//b", "some/place/.retake/leases/x", "some/placeless", "other"):
