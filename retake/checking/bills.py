@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from retake.bucket import ABSENT, Bucket, Conflict, Entry
+from retake.bucket.contract import is_key
 from retake.bucket.wrappers import LeasedBucket
 from retake.checking.examination import CheckFinding, found
 from retake.checking.view import CheckView, Unparsable
@@ -63,7 +64,7 @@ class BillPlaces(NamedTuple):
     def under_way(self, part: CheckView) -> str:
         """Return the generation under way; "" where there is none, or the document does not say."""
         value = (_object_or_none(part, self.present) or {}).get("generation_id")
-        return value if isinstance(value, str) else ""
+        return value if isinstance(value, str) and is_key(self.record_of(value)) else ""
 
 
 class PaidSoFar(NamedTuple):
@@ -164,7 +165,7 @@ class BillExamination:
         try:
             document = self._read_document(part)
             known = self.places.known(document)
-        except (Unparsable, ValueError, TypeError, KeyError, AttributeError):
+        except (Unparsable, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return None
         pending = document.get("pending_call")
         return PaidSoFar(known, usd_of(pending) if isinstance(pending, Mapping) else 0.0)
@@ -278,7 +279,7 @@ class BillTable:
         row = (key, entry.size, entry.modified, owner, under_way, calls is not None, self._round)
         self._db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         rows = (
-            (key, number, day_of(call), usd_of(call), _task_of(call), _text(call))
+            (key, number, _storable(day_of(call)), usd_of(call), _storable(_task_of(call)), _text(call))
             for number, call in enumerate(calls or ())
         )
         self._db.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -380,6 +381,11 @@ def _task_of(call: Call) -> str:
     return task if isinstance(task, str) else ""
 
 
+def _storable(text: str) -> str:
+    """Return text as the table can hold it: JSON may have half of a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _text(call: Call) -> str:
     return json.dumps(call, sort_keys=True)
 
@@ -396,7 +402,7 @@ def _schema() -> DocumentSchema:
 def _faults_of_record(record: Mapping[str, Any], name: str) -> Iterator[str]:
     if (own := record.get("generation_id")) != name:
         yield f"it is the record of {shown(own)} by what it says, and that of {name} by its name"
-    if record.get("outcome") not in _ENDINGS:
+    if record.get("outcome") not in sorted(_ENDINGS):
         yield f"outcome: {shown(record.get('outcome'))} is not one of {', '.join(sorted(_ENDINGS))}"
     if not has_calls(record):
         yield "paid_calls: not a list of objects"
@@ -427,7 +433,7 @@ def _fault_of_call(call: Call) -> str:
         return ": ".join(map(str, error.args))
     if "price_usd" in call and not is_price(call["price_usd"]):
         return f"price_usd: {shown(call['price_usd'])} is no price"
-    if "outcome" in call and call["outcome"] not in OUTCOMES:
+    if "outcome" in call and call["outcome"] not in sorted(OUTCOMES):
         return f"outcome: {shown(call['outcome'])} is not one of {', '.join(sorted(OUTCOMES))}"
     return ""
 

@@ -196,7 +196,7 @@ def _figures(kept: _StoredBook) -> str:
 
 
 def _same(value: object, usd: float) -> bool:
-    return isinstance(value, (int, float)) and abs(value - usd) < _LEAST_USD
+    return isinstance(value, (int, float)) and usd - _LEAST_USD < value < usd + _LEAST_USD
 
 
 def _sum(sums: Sums, names: Sequence[str]) -> float:

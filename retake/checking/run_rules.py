@@ -6,7 +6,7 @@ A run is compared with its events, from which all of it can be derived, and the 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from retake.clock import parse_stamp, stamp
@@ -31,6 +31,8 @@ SKEW = timedelta(minutes=5)
 
 COUNTERS = ("resumes", "retries", "crashes")
 """The fields of a run that count its events."""
+
+_MOST_NUMBERS = 10  # that a finding names
 
 _TRIGGERS = {(before, after): trigger for (before, trigger), after in TRANSITIONS.items()}
 
@@ -118,7 +120,8 @@ def task_faults(runs: Sequence[RunFacts], *, mirrored: bool) -> Iterator[BrokenR
     made = Counter(attempt for it in runs for attempt in it.attempts)
     if doubles := sorted(attempt for attempt, number in made.items() if number > 1):
         yield BrokenRule(ATTEMPTS_WRONG, f"several runs of the task made attempt {_numbers(doubles)}")
-    if gaps := sorted({*range(1, max(made, default=0) + 1)} - {*made}):
+    missing = (number for number in range(1, max(made, default=0) + 1) if number not in made)
+    if gaps := [*islice(missing, _MOST_NUMBERS + 1)]:
         yield BrokenRule(ATTEMPTS_WRONG, f"no run of the task made attempt {_numbers(gaps)}, and one made {max(made)}")
     if not mirrored:
         return
@@ -243,7 +246,7 @@ def _miscounts(run: Run, told: Derived, *, counted: bool) -> Iterator[BrokenRule
 def _second(text: str | None) -> str | None:
     try:
         return text and stamp(parse_stamp(text))
-    except ValueError:
+    except (ValueError, TypeError):
         return text
 
 
@@ -257,7 +260,7 @@ def _times(events: Sequence[Event]) -> Iterator[BrokenRule]:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:10])) + (" …" if len(numbers) > 10 else "")
+    return ", ".join(map(str, numbers[:_MOST_NUMBERS])) + (" …" if len(numbers) > _MOST_NUMBERS else "")
 
 
 def _word(value: Any) -> str:

@@ -156,7 +156,7 @@ def _sums(raw: Mapping[str, Any]) -> SegmentSums:
 
 def _cell(value: Any) -> Cell:
     cell = tuple(value)
-    if not all(isinstance(part, str) for part in cell) or PARTS.get(cell[0]) != len(cell):
+    if not cell or not all(isinstance(part, str) for part in cell) or PARTS.get(cell[0]) != len(cell):
         raise ValueError("cells: nothing that is counted")
     return cell
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from damage import Damage, Site, assert_found, trouble
@@ -273,3 +274,29 @@ def test_many_records_are_read_once_each_and_memory_stays() -> None:
     assert site.bucket.counts["read"] < number + 60
     assert site.bucket.counts["list"] < 10
     assert peak < 8_000_000
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "value"),
+    [
+        (SPEND, ("paid_calls", 0, "task_id"), "\ud800"),
+        (SPEND, ("paid_calls", 0, "counted_on"), "\ud800"),
+        (SPEND, ("outcome",), ["done"]),
+        ("config/config_gen.json", ("generation_id",), "\ud800"),
+        (DOCUMENT, ("spend", "reserved_usd"), 10**400),
+        (BOOK, ("spent_usd",), 10**400),
+        ("runs/run-", ("events", 0, "payload", "attempt"), 10**30),
+    ],
+)
+def test_no_value_however_odd_ends_the_check(folder: str, path: tuple[str | int, ...], value: object) -> None:
+    site = Site(paid_world(), MemoryBucket())
+    key = site.bucket.list(folder)[0].key
+
+    def plant(document: Any) -> None:
+        for name in path[:-1]:
+            document = document[name]
+        document[path[-1]] = value
+
+    change(site, key, plant)
+    assert site.check().looked_at["bills"]
+    site.check(repair=True)

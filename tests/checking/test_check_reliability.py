@@ -117,6 +117,13 @@ ROWS = [
         repaired=True,
     ),
     Damage("an index with other sums", changed(STORY, others_sums), "snapshot-wrong", "kpi/story.", repaired=True),
+    Damage(
+        "an index with empty cells",
+        changed(STORY, lambda it: next(iter(it["segments"].values())).update(totals=[[1]])),
+        "snapshot-unreadable",
+        STORY,
+        repaired=True,
+    ),
     Damage("a sheet is gone", deleted("kpi/story.2026-01-01.json"), "snapshot-wrong", "kpi/story.2026", repaired=True),
     Damage(
         "the books' snapshot is wrong",

@@ -1,5 +1,6 @@
 """Runs in a bucket: planted damage on each kind of store, healthy ledgers, what a crash leaves, and the cost."""
 
+import json
 import os
 import tracemalloc
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import test_ledger_bucket_crash as crash
-from damage import Damage, Site, assert_found, trouble
+from damage import Damage, Site, assert_found, busy_world, trouble
 from run_damage import ROBOT, ROWS, SEGMENT, THIRD, WAITING, create, edited, ledger_of, site_with_runs, written
 from s3_server import moto_server
 
@@ -249,3 +250,14 @@ def test_a_channels_runs_are_those_of_its_part() -> None:
     found = [it for it in channel.check(channel="en", repair=True).findings if it.code == "tally-wrong"]
     assert [(it.where, it.repaired) for it in found] == [("en/runs/index/ended.json", True)]
     assert whole.find("en/runs/index/ended.json", [""])
+
+
+def test_a_retry_that_is_due_at_no_time_at_all_is_told() -> None:
+    site = Site(busy_world(), MemoryBucket())
+    for key in [it.key for it in site.bucket.list("runs/run-")]:
+        document = json.loads(site.bucket.read(key)[0])
+        for event in document["events"]:
+            if event["payload"].get("next_retry_at"):
+                event["payload"]["next_retry_at"] = True
+        site.bucket.write(key, json.dumps(document).encode(), ANY)
+    assert "run-differs" in {it.code for it in site.check().findings}
