@@ -116,7 +116,8 @@ def is_run_id(text: str) -> bool:
 
 def run_id_of(idempotency_key: str) -> str:
     """Return the id of the run with this key: the same in every store, so that creating it twice makes one run."""
-    return f"run-{sha256_hex(idempotency_key.encode())[:16]}"
+    octets = idempotency_key.encode(errors="surrogatepass")  # a document may say anything
+    return f"run-{sha256_hex(octets)[:16]}"
 
 
 def sha256_hex(octets: bytes) -> str:
