@@ -437,7 +437,7 @@ class BucketContract(FileContract):
         other.release()
 
     def test_leases_of_several_names_are_apart(self, bucket: Bucket) -> None:
-        names = ("story", "channel/a", "channel/b", "channel%2Fa")
+        names = ("story", "channel/a", "channel/b", "channel%2Fa", "a/" * 100 + "b", "a/" * 100 + "c", "%" * 200)
         leases = [bucket.lease(name, "me") for name in names]
         for name, lease in zip(names, leases, strict=True):
             with pytest.raises(LeaseHeld):

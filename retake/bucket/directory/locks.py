@@ -72,6 +72,7 @@ def _command(pid: int) -> str:
 
 _WIDTH = 256  # bytes of the record, always the same, so that one pwrite replaces all of it
 _DIGITS = 20
+_LONGEST = 250  # bytes of a name in a file system, without ".lock"
 _PATIENCE_S = 60.0  # a write holds its lock for milliseconds: after a minute, its process is frozen
 _PAUSE_S = 0.002
 
@@ -110,7 +111,12 @@ class DirectoryLease:
 
 def lock_path(folder: str, name: str) -> str:
     """Return the path of the lock file of the lease `name`. Raises ValueError if the name is not a key."""
-    return os.path.join(folder, check_key(name).replace("%", "%25").replace("/", "%2F") + ".lock")
+    plain = check_key(name).replace("%", "%25").replace("/", "%2F")
+    if len(plain.encode()) > _LONGEST:
+        from hashlib import sha256
+
+        plain = f"%~{sha256(plain.encode()).hexdigest()}"  # no other name has a "%" before a "~"
+    return os.path.join(folder, f"{plain}.lock")
 
 
 def take(path: str, name: str, owner: str, clock: Clock, mode: int = PRIVATE) -> DirectoryLease:
