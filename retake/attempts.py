@@ -66,6 +66,14 @@ def repeating(*pauses: float) -> Iterator[float]:
 
 
 def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
-    """Return a function that returns how many of `seconds`, counted from this call, are left."""
-    end = clock.now().timestamp() + seconds
-    return lambda: end - clock.now().timestamp()
+    """Return a function that returns how many of `seconds`, counted from this call, are left. A clock that is set back
+    meanwhile adds nothing to them."""
+    left, seen = seconds, clock.now()
+
+    def still() -> float:
+        nonlocal left, seen
+        now = clock.now()
+        left, seen = left - max(0.0, (now - seen).total_seconds()), now
+        return left
+
+    return still

@@ -67,3 +67,15 @@ def test_who_was_told_that_it_is_not_the_last_attempt_gets_another_one() -> None
     else:
         raise AssertionError("it ended without its last attempt")
     assert made == 2
+
+
+def test_a_clock_that_is_set_back_does_not_make_the_wait_longer() -> None:
+    clock = FakeClock()
+    left, tried = countdown(30.0, clock), 0
+    for attempt in attempts(repeating(1.0), clock.sleep, left=left):
+        tried += 1
+        if tried == 10:
+            clock.moment -= timedelta(days=365)
+        if attempt.last or tried > 100:
+            break
+    assert 30 <= tried <= 32
