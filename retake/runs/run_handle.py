@@ -51,7 +51,8 @@ class RunHandle:
         Traceback (most recent call last):
         retake.runs.run.StaleRun: run-... was taken away while it was worked on: ...
         """
-        if not self._lost and (self._clock.now() - self._heard_at).total_seconds() > self._heartbeat_s:
+        since_s = abs((self._clock.now() - self._heard_at).total_seconds())  # below 0: the clock was set back
+        if not self._lost and since_s > self._heartbeat_s:
             self.heartbeat()
         if self._lost:
             raise StaleRun(self._lost)

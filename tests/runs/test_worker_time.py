@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from retake.retrying.time_limit import abandoned
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import Run, StaleRun
 from retake.runs.run_handle import RunHandle
-from retake.runs.states import RunStatus
+from retake.runs.states import RunStatus, Trigger
 from retake.runs.worker import Worker
 
 LIMIT_S = 3.0
@@ -128,3 +129,16 @@ def test_a_heartbeat_that_fails_with_a_bug_is_not_the_last_one() -> None:
     done = Worker(ledger, job, RetryPolicy(0), clock, name="host:1", heartbeat_s=0.01).work_once()
     assert done is not None
     assert done.status is RunStatus.SUCCEEDED
+
+
+def test_who_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> None:
+    clock = FakeClock()
+    ledger = BucketLedger(MemoryBucket(MemoryStore(clock)), clock)
+    ledger.create_for_task("t", "k", actor="shop")
+    run = ledger.claim("host:1")
+    assert run is not None
+    handle = RunHandle(ledger, run, clock)
+    ledger.move(run, Trigger.CANCEL_COMMAND, actor="operator")
+    clock.moment -= timedelta(days=365)
+    with pytest.raises(StaleRun, match="cancelled"):
+        handle.check()
