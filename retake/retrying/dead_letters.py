@@ -309,7 +309,7 @@ class _LetterFolders:
 
     def _of_row(self, letter_id: str, row: Mapping[str, Sequence[float]]) -> LetterFolder:
         prefix = f"{self.folder}{letter_id}/"
-        files = {name: Entry(f"{prefix}{name}", int(size), at) for name, (size, at) in row.items()}
+        files = {name: Entry(f"{prefix}{name}", size, at) for name, (size, at) in _read_row(row).items()}
         return LetterFolder(_newest(files), letter_id, files)
 
 
@@ -330,7 +330,7 @@ class LettersKept(NamedTuple):
 
     def sums(self, rows: Mapping[str, Row]) -> Mapping[str, Any]:
         found = [
-            (REPORT in row, _newest_of({name: float(at) for name, (_, at) in row.items()})) for row in rows.values()
+            (REPORT in row, _newest_of({name: at for name, (_, at) in _read_row(row).items()})) for row in rows.values()
         ]
         reports = sum(reported for reported, _ in found)
         return {"letters": len(found), "reports": reports, "newest": max((at for _, at in found), default=0.0)}
@@ -341,6 +341,11 @@ class LettersKept(NamedTuple):
 
 def _row(files: Mapping[str, Entry]) -> dict[str, tuple[int, float]]:
     return {name: (entry.size, entry.modified) for name, entry in files.items()}
+
+
+def _read_row(row: Mapping[str, Sequence[float]]) -> dict[str, tuple[int, float]]:
+    """Return size and time of each file, as they were kept. Raises one of NO_COUNTS for what are none."""
+    return {name: (int(size), float(at)) for name, (size, at) in row.items()}
 
 
 def _file_name(name: str) -> str:

@@ -1,7 +1,9 @@
 """Dead letters that are counted: the answers of the whole folder, for the same operations whatever is in it."""
 
+import json
 import os
 import random
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +13,7 @@ from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
-from retake.errors import StorageError
+from retake.errors import StateError, StorageError
 from retake.retrying.dead_letters import DeadLetters, LettersKept
 from retake.retrying.kept_counts import KEPT, KeptCounts
 
@@ -188,3 +190,17 @@ def test_a_letter_that_another_program_removed_is_not_listed_and_not_counted_fro
     assert letters(bucket, clock).count() == 200
     assert letters(bucket, clock).list(1) == letters(bucket, clock, counted=False).list(1)
     agree(bucket, clock)
+
+
+@pytest.mark.parametrize("file", [[None, 1.0], ["x", 1.0], [2, None], [1e400, 1.0]])
+def test_a_month_with_a_file_of_no_size_or_time_is_counted_anew(file: list[object]) -> None:
+    bucket, clock = filled(MemoryBucket(), 150), FakeClock(NOW)
+    letters(bucket, clock).count()
+    key = "kept/dead_letters/202604.json"
+    month = json.loads(bucket.read(key)[0])
+    next(iter(month["items"].values()))["report.json"] = file
+    bucket.write(key, json.dumps(month).encode(), ANY)
+    with suppress(StateError):  # the first look finds it out
+        letters(bucket, clock).list(150)
+    agree(bucket, clock)
+    assert len(letters(bucket, clock).list(150)) == 150
