@@ -175,7 +175,7 @@ def test_a_dry_run_rules_no_terminal(
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(StoryRunner, "dry_run", lambda self: [f"would retry ({HOSTILE})", "would move"])
+    monkeypatch.setattr(StoryRunner, "dry_run", lambda self, orders: [f"would retry ({HOSTILE})", "would move"])
     assert manage(str(tmp_path), Options(dry_run=True)) == 0
     setup_logging(None, human=True)
     out = capsys.readouterr().out

@@ -172,7 +172,7 @@ def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
     world.settings = world.settings._replace(breaker=world.settings.breaker._replace(failures=3))
     world.vendors.plan("fetch", *["running"] * 9)
     world.ticks(3)
-    until = stamp(world.clock.now() + timedelta(minutes=5))
+    until = stamp(world.clock.now() + timedelta(seconds=world.settings.breaker.open_seconds))
     world.put("breakers/midjourney.json", {"open_until": until, "opened_at": stamp(world.clock.now())})
     [told] = ask(status, world).document["pipelines"]
     assert told["next_tick"].startswith("waits: midjourney has failed too often: open until")
