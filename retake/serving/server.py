@@ -11,6 +11,7 @@ import uvicorn
 
 from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
+from retake.serving.bounded_head import BoundedHead
 
 BACKLOG = 512
 GRACE_S = 3
@@ -73,7 +74,7 @@ class ApiServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=BoundedHead,
             ws="none",
             loop="asyncio",
             lifespan="on",

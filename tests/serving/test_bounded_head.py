@@ -1,0 +1,115 @@
+"""How long a client may hold a connection without a request. The real server, over real connections."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from retake.serving.body import Message, Receive, Send, refuse
+from retake.serving.server import ApiServer, address_of, listen
+
+WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+_SHORT_S = 0.5
+
+
+async def app(scope: Message, receive: Receive, send: Send) -> None:
+    """Answers each request at once, but for /slow: it takes longer than a head may take."""
+    if scope["type"] == "lifespan":
+        for _ in range(2):
+            await send({"type": f"{(await receive())['type']}.complete"})
+        return
+    if scope["path"] == "/slow":
+        await asyncio.sleep(3 * _SHORT_S)
+    await refuse(send, 404, "nothing is here")
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr("retake.serving.bounded_head.HEAD_S", _SHORT_S)
+    stopped, ready = threading.Event(), threading.Event()
+    with listen("127.0.0.1", 0) as listener:
+        server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
+        thread = threading.Thread(target=server.serve_until_stopped)
+        thread.start()
+        assert ready.wait(30)
+        yield int(address_of(listener, "127.0.0.1").rpartition(":")[2])
+        stopped.set()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        yield connection
+
+
+def status(client: socket.socket) -> bytes:
+    """The status of the next answer; b"" if the connection is closed instead."""
+    said = b""
+    while b"}" not in said and (piece := client.recv(4096)):
+        said += piece
+    return said.partition(b"\r\n")[0][9:12]
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Wait until the server has closed the connection."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def closed_while_sending(client: socket.socket, piece: bytes) -> bool:
+    """Send pieces without end, until the connection is closed."""
+    client.settimeout(0.05)
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        try:
+            client.sendall(piece)
+            if client.recv(1) == b"":
+                return True
+        except TimeoutError:
+            continue
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("begun", [b"", WHOLE[:-2]], ids=["nothing", "half a head"])
+def test_a_client_that_says_no_more_is_let_go(client: socket.socket, begun: bytes) -> None:
+    client.sendall(begun)
+    assert is_closed(client)
+
+
+def test_a_head_that_trickles_is_given_up(client: socket.socket) -> None:
+    client.sendall(WHOLE[:-2])
+    assert closed_while_sending(client, b"X: y\r\n")
+
+
+def test_so_is_the_head_of_the_next_request(client: socket.socket) -> None:
+    client.sendall(WHOLE)
+    assert status(client) == b"404"
+    client.sendall(WHOLE[:-2])
+    assert closed_while_sending(client, b"X: y\r\n")
+
+
+def test_so_is_a_body_that_was_answered_before_it_ended(client: socket.socket) -> None:
+    client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+    assert status(client) == b"404"
+    assert closed_while_sending(client, b"x")
+
+
+def test_who_waits_for_an_answer_is_kept(client: socket.socket) -> None:
+    client.sendall(WHOLE.replace(b"GET /", b"GET /slow"))
+    assert status(client) == b"404"
+
+
+def test_requests_in_time_go_on_over_one_connection(client: socket.socket) -> None:
+    for _ in range(4):
+        client.sendall(WHOLE)
+        assert status(client) == b"404"
+        time.sleep(0.6 * _SHORT_S)
