@@ -48,6 +48,21 @@ class FakeClock:
         self.moment += timedelta(seconds=max(0.0, seconds))
 
 
+def is_ahead(moment: datetime, now: datetime, *, longest_s: float) -> bool:
+    """Return whether `moment`, until which something waits, is still to come.
+
+    What waits does so for `longest_s` seconds at most. A moment more than twice as far ahead was written by a clock
+    that was wrong, and nothing waits for it.
+
+    >>> now = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> is_ahead(now + timedelta(seconds=60), now, longest_s=60)
+    True
+    >>> is_ahead(now + timedelta(days=365), now, longest_s=60)
+    False
+    """
+    return 0 < (moment - now).total_seconds() <= 2 * longest_s
+
+
 def stamp(moment: datetime) -> str:
     """Return `moment` as documents have it: ISO 8601, UTC, whole seconds, "Z" at the end."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

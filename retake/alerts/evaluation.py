@@ -14,7 +14,7 @@ from retake.alerts.conditions import Condition, Findings, channel_refused
 from retake.alerts.message import AlertEvent
 from retake.alerts.routing import queued, recipients
 from retake.alerts.settings import LEVELS, AlertSettings
-from retake.clock import parse_stamp, stamp
+from retake.clock import is_ahead, parse_stamp, stamp
 
 _OF_CHANNELS = frozenset({"channel_refused"})
 
@@ -54,8 +54,7 @@ def _channels(board: Board, settings: AlertSettings) -> Findings:
 
 
 class _Evaluation:
-    """A board that is being changed. A time that is further ahead than it can be is of a clock that was set back since:
-    it holds nothing up."""
+    """A board that is being changed."""
 
     def __init__(self, board: Board, settings: AlertSettings, now: datetime) -> None:
         names = {it.name for it in settings.channels}
@@ -140,8 +139,7 @@ class _Evaluation:
     def tell_if_due(self, alert: Alert) -> None:
         """Tell what was raised again and stayed open, and tell again what nobody acknowledged."""
         if alert.tell_at:
-            left = parse_stamp(alert.tell_at) - self._now
-            if left <= timedelta(0) or left > 2 * self._group:
+            if not is_ahead(parse_stamp(alert.tell_at), self._now, longest_s=self._settings.group_seconds):
                 self.put(alert, AlertEvent.TRIGGER)
         elif alert.state == OPEN and alert.told_at:
             since = abs(self._now - parse_stamp(alert.told_at))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from retake.alerts.board import Board, ChannelQueue, QueuedMessage
 from retake.alerts.message import LONGEST_WAIT_S, Ending, Sent
 from retake.alerts.settings import AlertSettings
-from retake.clock import parse_stamp, stamp
+from retake.clock import is_ahead, parse_stamp, stamp
 
 _LONGEST_PAUSE_S = 600.0
 _KEPT = timedelta(days=7)
@@ -37,12 +37,10 @@ class SendClaims(NamedTuple):
 
 
 def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
-    """Return whether a channel has something to send that may be sent now. A time that is further ahead than it can be
-    is of a clock that was set back since."""
+    """Return whether a channel has something to send that may be sent now."""
     longest_s = max(LONGEST_WAIT_S, settings.retry_seconds, settings.timeout_seconds)
-    latest = now + timedelta(seconds=2 * longest_s)
     times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
-    return bool(outbox.queue) and not any(now < it <= latest for it in times)
+    return bool(outbox.queue) and not any(is_ahead(it, now, longest_s=longest_s) for it in times)
 
 
 def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str | None = None) -> SendClaims:

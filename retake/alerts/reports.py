@@ -22,8 +22,11 @@ def due_reports(wanted: Collection[str], done: Mapping[str, str], settings: Aler
 
 
 def _is_made(made_for: object, due: datetime, now: datetime) -> bool:
-    """Return whether the report that was due last is made. One made for a time to come was made before the clock was
-    set back; what is more than a day ahead is of a clock that was wrong."""
+    """Return whether the report that was due last has been made.
+
+    One for a time to come was made before the clock was set back. One for more than a day ahead was made by a clock
+    that was wrong, and does not count.
+    """
     return isinstance(made_for, str) and stamp(due) <= made_for <= stamp(now + timedelta(days=1))
 
 

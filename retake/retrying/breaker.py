@@ -21,7 +21,7 @@ from logging import getLogger
 from typing import Any, NamedTuple, TypeVar
 
 from retake.bucket import Bucket
-from retake.clock import Clock, parse_stamp
+from retake.clock import Clock, is_ahead, parse_stamp
 from retake.errors import Code, CodedError, RetakeError, StorageError
 from retake.retrying.policy import RetryIf
 from retake.retrying.state_store import BucketStateStore, Raw, StateCell, StateStore
@@ -123,11 +123,13 @@ def allow(
     phase = state.phase(now)
     if phase is Phase.CLOSED:
         return state, None
-    if state.probe and _holds(ends := state.probe.since + timedelta(seconds=policy.probe_s), policy.probe_s, now):
+    if state.probe and is_ahead(
+        ends := state.probe.since + timedelta(seconds=policy.probe_s), now, longest_s=policy.probe_s
+    ):
         why = f"{state.probe.who} has been trying since {_text(state.probe.since)}"
         return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
     assert state.open_until is not None
-    if _holds(state.open_until, policy.open_s, now) and not state.probe_ordered:
+    if is_ahead(state.open_until, now, longest_s=policy.open_s) and not state.probe_ordered:
         return state, BreakerRefusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
     return state._replace(probe=Probe(who, now), probe_ordered=False), None
 
@@ -174,12 +176,6 @@ def within(state: BreakerState, policy: BreakerPolicy, now: datetime) -> tuple[d
     """Return the failures that still count."""
     window = timedelta(seconds=policy.window_s)
     return tuple(moment for moment in state.failures if now - window < moment <= now + window)
-
-
-def _holds(until: datetime, term_s: float, now: datetime) -> bool:
-    """Return whether a term of `term_s` seconds that ends at `until` is not over. One that begins later than a term
-    from now was written by a clock that was wrong."""
-    return now < until <= now + timedelta(seconds=2 * term_s)
 
 
 def _is_probe(state: BreakerState, who: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from retake.clock import Clock, exact_stamp, parse_stamp
+from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.idempotency import key_of
 
@@ -30,8 +30,8 @@ class Deferred(NamedTuple):
     taken_until: datetime | None = None  # a taker is working on it
 
     def is_due(self, now: datetime) -> bool:
-        latest = now + timedelta(seconds=2 * TAKEN_S)  # a later one is of a clock that was wrong
-        return self.due_at <= now and not (self.taken_until and now < self.taken_until <= latest)
+        taken = self.taken_until is not None and is_ahead(self.taken_until, now, longest_s=TAKEN_S)
+        return self.due_at <= now and not taken
 
 
 class Deferrals:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
-from retake.clock import Clock, exact_stamp, parse_stamp
+from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import RetakeError
 from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.backlog import Backlog, BacklogItem
@@ -87,8 +87,8 @@ class Outbox:
         now = self._clock.now()
 
         def step(claim: OutboxClaim | None) -> tuple[OutboxClaim | None, bool]:
-            latest = now + timedelta(seconds=2 * CLAIM_S)  # a later one is of a clock that was wrong
-            if claim and claim.by != me and now < claim.until <= latest and _is_under_way(claim.by):
+            held = claim is not None and claim.by != me and is_ahead(claim.until, now, longest_s=CLAIM_S)
+            if claim and held and _is_under_way(claim.by):
                 return claim, False
             return OutboxClaim(me, now + timedelta(seconds=CLAIM_S)), True
 

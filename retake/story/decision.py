@@ -265,8 +265,7 @@ def _older(task: Task, seconds: float, now: datetime) -> bool:
 
 
 def _ahead(doc: MidjourneyDocument, now: datetime) -> bool:
-    """Return whether the last failure is dated by a clock that was ahead and has been set back since: nothing waits for
-    what it says."""
+    """Return whether the last failure is dated in the future, by a clock that was wrong: nothing waits for it."""
     return doc.error.at is not None and doc.error.at - now > _CLOCKS_DIFFER
 
 
