@@ -11,7 +11,7 @@ import uvicorn
 
 from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
-from retake.serving.bounded_head import BoundedHead
+from retake.serving.bounded_connection import BoundedConnection
 
 BACKLOG = 512
 GRACE_S = 3
@@ -74,7 +74,7 @@ class ApiServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=BoundedHead,
+            http=BoundedConnection,
             ws="none",
             loop="asyncio",
             lifespan="on",

@@ -1,6 +1,7 @@
 """How long a client may hold a connection without a request. The real server, over real connections."""
 
 import asyncio
+import select
 import socket
 import threading
 import time
@@ -12,23 +13,29 @@ from retake.serving.body import Message, Receive, Send, refuse
 from retake.serving.server import ApiServer, address_of, listen
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-_SHORT_S = 0.5
+LARGE = bytes(24 * 1024 * 1024)
+_LIMIT_S = 2.0
+"""In the place of HEAD_S and STALL_S: a busy machine is never so slow."""
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """Answers each request at once, but for /slow: it takes longer than a head may take."""
+    """Answer each request at once; /slow takes longer than a head may take, and /large is too much for any buffer."""
     if scope["type"] == "lifespan":
         for _ in range(2):
             await send({"type": f"{(await receive())['type']}.complete"})
-        return
-    if scope["path"] == "/slow":
-        await asyncio.sleep(3 * _SHORT_S)
-    await refuse(send, 404, "nothing is here")
+    elif scope["path"] == "/large":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+        await send({"type": "http.response.body", "body": LARGE})
+    else:
+        if scope["path"] == "/slow":
+            await asyncio.sleep(1.5 * _LIMIT_S)
+        await refuse(send, 404, "nothing is here")
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr("retake.serving.bounded_head.HEAD_S", _SHORT_S)
+    for name in ("HEAD_S", "STALL_S"):
+        monkeypatch.setattr(f"retake.serving.bounded_connection.{name}", _LIMIT_S)
     stopped, ready = threading.Event(), threading.Event()
     with listen("127.0.0.1", 0) as listener:
         server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
@@ -109,7 +116,36 @@ def test_who_waits_for_an_answer_is_kept(client: socket.socket) -> None:
 
 
 def test_requests_in_time_go_on_over_one_connection(client: socket.socket) -> None:
-    for _ in range(4):
+    for _ in range(3):
         client.sendall(WHOLE)
         assert status(client) == b"404"
-        time.sleep(0.6 * _SHORT_S)
+        time.sleep(0.6 * _LIMIT_S)
+
+
+def read(client: socket.socket) -> int:
+    """Read to the end of the answer, or of the connection, and return how many bytes came."""
+    size = 0
+    try:
+        while piece := client.recv(1024 * 1024):
+            size += len(piece)
+    except ConnectionResetError:
+        pass
+    return size
+
+
+def test_a_client_that_does_not_read_is_cut(client: socket.socket) -> None:
+    client.sendall(WHOLE.replace(b"GET /", b"GET /large"))
+    cut = select.poll()
+    cut.register(client, 0)  # errors alone
+    assert cut.poll(20_000)
+    assert read(client) < len(LARGE)
+
+
+def test_a_client_that_reads_slowly_has_the_whole_answer(client: socket.socket) -> None:
+    client.sendall(WHOLE.replace(b"GET /", b"GET /large"))
+    size, ends = 0, time.monotonic() + 1.5 * _LIMIT_S
+    while time.monotonic() < ends:
+        size += len(client.recv(256 * 1024))
+        time.sleep(_LIMIT_S / 40)
+    assert size < len(LARGE), "or it was not slow"
+    assert size + read(client) > len(LARGE)

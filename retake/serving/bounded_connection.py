@@ -1,0 +1,82 @@
+"""A connection of a client, which cannot hold it for good."""
+
+import socket
+import struct
+from asyncio import TimerHandle, Transport
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 20.0
+"""Seconds that a client may take to send the head of a request, from the connection, or from the answer before."""
+
+STALL_S = 60.0
+"""Seconds that a client may read nothing of an answer that waits for it."""
+
+_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+class BoundedConnection(H11Protocol):
+    """uvicorn's connection, which is closed if the head of its next request does not arrive in `HEAD_S` seconds, and
+    aborted if its client reads nothing of an answer for `STALL_S` seconds.
+
+    uvicorn sets no limit: a client that never begins its head or never ends it, goes on with a body that was answered
+    already, or does not read, would hold a connection for good. A body that is read is bounded where it is read.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_late: TimerHandle | None = None
+        self._stalled: TimerHandle | None = None
+        self._unread = 0  # bytes, when it was last looked
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._await_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._stalled)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        _cancel(self._head_late)
+        _cancel(self._stalled)
+
+    def _await_head(self) -> None:
+        answered = self.cycle is None or self.cycle.response_complete
+        if not (answered or self.conn.their_state is h11.IDLE) or self.transport.is_closing():
+            _cancel(self._head_late)
+            self._head_late = None
+        elif self._head_late is None:
+            self._head_late = self.loop.call_later(HEAD_S, self.timeout_keep_alive_handler)
+
+    def _await_reading(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(STALL_S, self._look_again)
+
+    def _look_again(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unread:  # slow, but it reads
+            self._await_reading()
+        else:
+            stream = self.transport.get_extra_info("socket")
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # or the kernel keeps what is unread
+            self.transport.abort()
+
+
+def _cancel(timer: TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
