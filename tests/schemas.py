@@ -61,8 +61,8 @@ ANSWERS = {
     **{f"robots {name}": [f"answer_robots_{name}"] for name in ("list", "show", "check", "play")},
     "images status": ["answer_images_status"],
     "images dead list": ["answer_images_dead_list"],
-    "images dead requeue": ["answer_images_dead_change"],
-    "images dead drop": ["answer_images_dead_change"],
+    "images dead requeue": ["answer_images_dead_change", "answer_several"],
+    "images dead drop": ["answer_images_dead_change", "answer_several"],
 }
 """The schemas of what each command answers with --json, where it does not fail."""
 

@@ -1,7 +1,7 @@
 """`retake images status`, `retake images dead list|requeue|drop`: how the image-job service stands, and what became of
 messages that workers refused."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,10 @@ from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence,
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
+from retake.console.several import Item, each
 from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
+from retake.operations.port import Refusal
 
 if TYPE_CHECKING:
     from retake.images.dead_messages import DeadMessage, DeadMessages
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from retake.images.start import ImageServices
 
 _LONGEST = 200  # characters of a foreign text in a table
+_NOTHING_MORE = "there is nothing more to do"
 
 
 @console_command("status")
@@ -86,35 +89,72 @@ def list_dead(context: CommandContext, limit: int = 50) -> Answer:
 
 
 @console_command("requeue")
-@click.argument("name", metavar="JOB")
-def requeue_dead(context: CommandContext, name: str) -> Answer:
+@click.argument("names", metavar="JOB...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every failed job that has a dead message, the oldest first.")
+def requeue_dead(context: CommandContext, names: Sequence[str] = (), every: bool = False) -> Answer:
     """Let a failed job begin anew, with a full set of attempts: it is pending again, and its message is in its queue.
 
     Refused if the job was cleaned up: its result was answered, or its user has deleted it.
     """
+    _check_words(names, every, "--all")
     with _dead(context) as messages:
-        message = messages.find(name)
-        messages.requeue(message)
-    return _done("requeue", message.name, f"{message.name} is pending again", "a worker takes it from its queue")
+        if every:
+            found = messages.requeue_all()
+            return each([Item(it, None) for it in found], lambda it: _requeued(it.name, found[it.name]))
+        return _for_each(names, lambda name: _requeue(messages, name))
 
 
 @console_command("drop")
-@click.argument("name", metavar="JOB")
+@click.argument("names", metavar="JOB...", nargs=-1)
+@click.option("--gone", is_flag=True, help="Every message whose job is ready or was cleaned up.")
 @consent.option
-def drop_dead(context: CommandContext, name: str, yes: bool = False) -> Answer:
+def drop_dead(context: CommandContext, names: Sequence[str] = (), gone: bool = False, yes: bool = False) -> Answer:
     """Remove a dead message for good. The job stays failed, so that its user is told why, and is cleaned up by itself
     later; but it cannot be requeued any more."""
+    _check_words(names, gone, "--gone")
     with _dead(context) as messages:
-        message = messages.find(name)
-        if message.job is not None and message.job.status == "failed":
-            consent.obtain(f"without its message the failed job {message.name} cannot be requeued", yes=yes)
-        messages.drop(message)
-    follows = "the job is cleaned up by itself" if message.job else "there is nothing more to do"
-    return _done("drop", message.name, f"the message {message.name} is gone", follows)
+        if gone:
+            return each([Item(it, None) for it in messages.drop_gone()], lambda it: _dropped(it.name, _NOTHING_MORE))
+        return _for_each(names, lambda name: _drop(messages, name, yes=yes))
 
 
-for each in (list_dead, requeue_dead, drop_dead):
-    dead.add_command(each)
+for of_dead in (list_dead, requeue_dead, drop_dead):
+    dead.add_command(of_dead)
+
+
+def _check_words(names: Sequence[str], every: bool, option: str) -> None:
+    if bool(names) == every:
+        raise click.UsageError(f"Name JOB or say {option}, not both." if every else f"Name JOB, or say {option}.")
+
+
+def _for_each(names: Sequence[str], work: Callable[[str], Answer]) -> Answer:
+    """One is answered as by any command, several with a result each."""
+    several = [Item(it, None) for it in dict.fromkeys(names)]
+    return work(several[0].name) if len(several) == 1 else each(several, lambda it: work(it.name))
+
+
+def _requeue(messages: "DeadMessages", name: str) -> Answer:
+    message = messages.find(name)
+    messages.requeue(message)
+    return _requeued(message.name, None)
+
+
+def _requeued(name: str, refusal: Refusal | None) -> Answer:
+    if refusal:
+        raise refusal
+    return _done("requeue", name, f"{name} is pending again", "a worker takes it from its queue")
+
+
+def _drop(messages: "DeadMessages", name: str, *, yes: bool) -> Answer:
+    message = messages.find(name)
+    if message.job is not None and message.job.status == "failed":
+        consent.obtain(f"without its message the failed job {message.name} cannot be requeued", yes=yes)
+    messages.drop(message)
+    return _dropped(message.name, "the job is cleaned up by itself" if message.job else _NOTHING_MORE)
+
+
+def _dropped(name: str, follows: str) -> Answer:
+    return _done("drop", name, f"the message {name} is gone", follows)
 
 
 @contextmanager

@@ -62,6 +62,70 @@ class DeadMessages:
         if job is None or job.status == JobStatus.READY:
             what = "has no job any more" if job is None else "is of a job that is ready"
             raise Refusal(f"the message {message.name} {what}: nothing is left to do. Drop it with images dead drop")
+        self._begin_anew(job)
+        sent = False
+
+        def take(body: bytes) -> bool:
+            nonlocal sent
+            if _name(body) != message.name:
+                return False
+            if not sent:  # several dead messages may be of one job: one is enough
+                self._send(job)
+                sent = True
+            return True
+
+        self._broker.pull(DEAD_QUEUE, take, MOST)
+        if not sent:  # somebody else took it out meanwhile
+            self._send(job)
+
+    def requeue_all(self) -> dict[str, Refusal | None]:
+        """Requeue all failed jobs that have a dead message, the oldest first. Return them, with why one was refused.
+
+        One that fails anew meanwhile is left.
+        """
+        outcomes: dict[str, Refusal | None] = {}
+        while self._requeue_some(outcomes):
+            pass
+        return outcomes
+
+    def _requeue_some(self, outcomes: dict[str, Refusal | None]) -> bool:
+        """Requeue the jobs of the oldest messages, and return whether there were any."""
+        before = frozenset(outcomes)
+
+        def take(body: bytes) -> bool:
+            name, job = _name(body), self._job_of(body)
+            if job is None or job.status == JobStatus.READY or name in before:
+                return False
+            if name not in outcomes:
+                try:
+                    self._begin_anew(job)
+                    self._send(job)
+                    outcomes[name] = None
+                except Refusal as refusal:
+                    outcomes[name] = refusal
+            return outcomes[name] is None
+
+        return bool(self._broker.pull(DEAD_QUEUE, take, MOST))
+
+    def drop(self, message: DeadMessage) -> int:
+        """Remove the message, all of them if there are several of the job; return how many. The job stays as it is."""
+        return len(self._broker.pull(DEAD_QUEUE, lambda body: _name(body) == message.name, MOST))
+
+    def drop_gone(self) -> list[str]:
+        """Remove the messages whose job is ready, or was cleaned up; return their names. Nothing is left to do for
+        them, and where there are many, later ones are not looked at."""
+
+        def is_gone(body: bytes) -> bool:
+            job = self._job_of(body)
+            return job_id_of(body) is not None and (job is None or job.status == JobStatus.READY)
+
+        gone: dict[str, None] = {}
+        while found := self._broker.pull(DEAD_QUEUE, is_gone, MOST):
+            gone |= dict.fromkeys(map(_name, found))
+        return [*gone]
+
+    def _begin_anew(self, job: ImageJob) -> None:
+        """Let the job be pending again, and its row in jobs2. Raises Refusal."""
         table = self._table if job.in_table else None
         if job.in_table and table is None:
             raise Refusal(f"the job {job.job_id} has a row in jobs2, which would stay failed: set DATABASE_URL")
@@ -76,23 +140,17 @@ class DeadMessages:
             if self._store.get(job.job_id) is None:  # its user has deleted it in this moment
                 table.failed(job.job_id, DELETED)
                 raise changed
-        way, left = way_of(job.type), [message_of(job)]
 
-        def send(_body: bytes) -> None:
-            while left:  # several dead messages may be of one job: one is enough
-                self._broker.publish(way.exchange, way.key, left[-1])
-                left.pop()
-
-        self._broker.pull(DEAD_QUEUE, lambda body: _name(body) == message.name, MOST, send)
-        send(b"")  # somebody else took it out meanwhile
-
-    def drop(self, message: DeadMessage) -> int:
-        """Remove the message, all of them if there are several of the job; return how many. The job stays as it is."""
-        return len(self._broker.pull(DEAD_QUEUE, lambda body: _name(body) == message.name, MOST))
+    def _send(self, job: ImageJob) -> None:
+        way = way_of(job.type)
+        self._broker.publish(way.exchange, way.key, message_of(job))
 
     def _seen(self, body: bytes, reason: str, origin: str) -> DeadMessage:
+        return DeadMessage(_name(body), reason, origin, self._job_of(body), body)
+
+    def _job_of(self, body: bytes) -> ImageJob | None:
         job_id = job_id_of(body)
-        return DeadMessage(_name(body), reason, origin, self._store.get(job_id) if job_id else None, body)
+        return self._store.get(job_id) if job_id else None
 
 
 def _name(body: bytes) -> str:

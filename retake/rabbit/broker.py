@@ -136,21 +136,18 @@ class Broker:
         self._ask(lambda: give_back(self._open(), queue, channel, messages), long_s)
         return [browsed(message) for message in messages]
 
-    def pull(
-        self, queue: str, wanted: Callable[[bytes], bool], limit: int, then: Callable[[bytes], None] = lambda _: None
-    ) -> list[bytes]:
-        """Take the messages that `wanted` picks out of the first `limit` of the queue, and return them.
+    def pull(self, queue: str, take: Callable[[bytes], bool], limit: int) -> list[bytes]:
+        """Pass the bodies of the first `limit` messages of the queue to `take`, one after another, and return those for
+        which it returned true.
 
-        Each is passed to `then` and leaves the queue when that has returned; if it raises, the message and all others
-        stay. Raises BrokerAway.
+        These have left the queue. If `take` raises, that message stays, and so do all behind it. Raises BrokerAway.
         """
         long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
         channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
         done: list[bytes] = []
         try:
             for message in [*messages]:
-                if wanted(message.body):
-                    then(message.body)
+                if take(message.body):
                     self._ask(message.ack)
                     messages.remove(message)
                     done.append(message.body)

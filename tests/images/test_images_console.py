@@ -247,6 +247,98 @@ def test_what_cannot_be_requeued_is_refused(service_world: ServiceWorld) -> None
     assert world.status(ready) == "ready"
 
 
+def test_all_failed_jobs_can_be_requeued_at_once(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = service_world
+    monkeypatch.setattr("retake.images.dead_messages.MOST", 2)  # so that it goes on behind the first ones
+    first, second, third, ready = world.failed(), world.failed(), world.failed(), world.ready()
+    for job_id in (first, first, second, third, ready):
+        dead(world, job_id)
+    wait_for_dead(world, 5)
+    answer = asked(world, "dead", "requeue", "--all")
+    assert [(it["id"], it["exit_code"]) for it in answer["results"]] == [(it, 0) for it in (first, second, third)]
+    assert sorted(world.sent()) == sorted((first, second, third))
+    assert [world.status(it) for it in (first, second, third, ready)] == ["pending"] * 3 + ["ready"]
+    wait_for_dead(world, 1)
+    assert asked(world, "dead", "requeue", "--all") == {"results": [], "done": 0, "exit_code": 0}
+
+
+def test_one_that_fails_anew_while_all_are_requeued_is_left(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = service_world
+    job_id = world.failed()
+    dead(world, job_id)
+    letters = DeadMessages(world.store, world.broker, None)
+    pull = world.broker.pull
+    passes = 0
+
+    def with_a_worker(queue: str, *given: Any) -> Any:
+        nonlocal passes
+        pulled = pull(queue, *given)
+        if queue == DEAD_QUEUE and pulled:
+            passes += 1
+            assert passes < 3, "it goes on for ever"
+            world.sent()
+            world.claim(job_id)
+            world.store.end_failed(job_id, f"token {job_id}", "no luck again")
+            dead(world, job_id)
+        return pulled
+
+    monkeypatch.setattr(world.broker, "pull", with_a_worker)
+    assert letters.requeue_all() == {job_id: None}
+    assert world.status(job_id) == "failed"
+    wait_for_dead(world, 1)
+
+
+def test_of_all_one_that_is_refused_keeps_no_other_from_it(table_world: ServiceWorld) -> None:
+    world = table_world
+    of_table, other = failed_of_table(world), world.failed()
+    dead(world, other)
+    wait_for_dead(world, 2)
+    answer = asked(world, "dead", "requeue", "--all", code=65, DATABASE_URL="")
+    assert [(it["id"], it["exit_code"]) for it in answer["results"]] == [(of_table, 65), (other, 0)]
+    assert "DATABASE_URL" in answer["results"][0]["error"]
+    assert world.sent() == [other]
+    wait_for_dead(world, 1)
+
+
+def test_several_are_named_in_one_command(service_world: ServiceWorld) -> None:
+    world = service_world
+    jobs = [world.failed() for _ in range(3)]
+    for job_id in jobs:
+        dead(world, job_id)
+    wait_for_dead(world, 3)
+    answer = asked(world, "dead", "requeue", *jobs[:2])
+    assert (answer["done"], [it["job"] for it in answer["results"]]) == (2, jobs[:2])
+    wait_for_dead(world, 1)
+    answer = asked(world, "dead", "drop", jobs[2], "ffffffff", "--yes", code=65)
+    assert [it["exit_code"] for it in answer["results"]] == [0, 65]
+    wait_for_dead(world, 0)
+
+
+@pytest.mark.parametrize("words", [("requeue",), ("requeue", "aaaa", "--all"), ("drop",), ("drop", "aaaa", "--gone")])
+def test_either_jobs_or_all_are_named(service_world: ServiceWorld, words: tuple[str, ...]) -> None:
+    result = call(service_world, "dead", *words)
+    assert (result.exit_code, "Name JOB" in result.output) == (2, True)
+
+
+def test_messages_without_a_use_are_dropped_at_once(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = service_world
+    monkeypatch.setattr("retake.images.dead_messages.MOST", 2)
+    gone, ready, failed = world.failed(), world.ready(), world.failed()
+    for job_id in (gone, ready, failed):
+        dead(world, job_id)
+    world.broker.publish("DeadExchange", "", b"hello")  # an operator may want to look at this one
+    world.store.remove(gone)
+    wait_for_dead(world, 4)
+    answer = asked(world, "dead", "drop", "--gone")
+    assert sorted(it["job"] for it in answer["results"]) == sorted((gone, ready))
+    wait_for_dead(world, 2)
+    assert {it.name for it in DeadMessages(world.store, world.broker, None).all()} >= {failed}
+
+
 @pytest.mark.parametrize("name", ["abc", "ffffffff", "*", "\udcff" * 5])
 def test_a_name_that_is_none_is_refused(service_world: ServiceWorld, name: str) -> None:
     dead(service_world, service_world.failed())
