@@ -169,6 +169,7 @@ class PaidCalls:
             raise ValueError(f"{key!r}: a key has no slash")
         if step not in self._prices:
             raise ValueError(f"{step!r} has no price")
+        self._state.reread()
         self._end_pending()
         self._state.file()
         if done := self._state.done(key):
@@ -203,6 +204,7 @@ class PaidCalls:
         """
         if how not in (RETRY, DROP):
             raise ValueError(f"{how!r} is neither {RETRY!r} nor {DROP!r}")
+        self._state.reread()
         if (pending := self.pending) is None:
             raise StateError(f"{self._name}: no call is pending, so there is nothing to decide")
         self._state.end(self._clock, UNKNOWN if how == RETRY else GIVEN_UP)
@@ -232,6 +234,9 @@ class PaidCalls:
         except OutcomeUnknown as error:
             if self.pending:
                 raise OutcomeUnknown(error.code, f"{self._name}: {_what_is_unknown(pending)}") from error
+        except Refused:
+            if self.pending:
+                raise
         finally:
             self._spending.settle(self._state.known)
 
@@ -243,14 +248,23 @@ class CallsState:
         self.bucket, self._where, self._lease = bucket, f"{FOLDER}{name}/", lease
         self.raw, self._version = self._read("state.json", "paid_calls_state")
         self._filed = False
+        self._unsure = False  # whether a write failed, and may have taken effect all the same
+        self._ended_at = ("", "")  # the call that ended last, and when
         if not self.raw:  # the account by which the caps' book knows this document from one that was removed
             self.save(account=os.urandom(6).hex())
 
     def save(self, room: Room | None = None, **changes: Any) -> None:
         """Write the document with these changes, over the version that was read."""
         raw = {**self.raw, **changes}
-        self._version = self._write("state.json", strict_json.encode(raw), self._version, room)
-        self.raw, self._filed = raw, False
+        data, self._unsure = strict_json.encode(raw), True
+        self._version = self._write("state.json", data, self._version, room)
+        self.raw, self._filed, self._unsure = raw, False, False
+
+    def reread(self) -> None:
+        """Read the document again where a write failed. Raises StateError."""
+        if self._unsure:
+            self.raw, self._version = self._read("state.json", "paid_calls_state")
+            self._filed = self._unsure = False
 
     @property
     def pending(self) -> BegunCall | None:
@@ -266,9 +280,12 @@ class CallsState:
         return Known(self.raw.get("account"), it.get("name"), it.get("day"), Fate(it.get("fate", Fate.OPEN)))
 
     def end(self, clock: Clock, outcome: str, room: Room | None = None, **facts: Any) -> None:
-        """Record that the pending call ended, and counts as billed."""
+        """Record that the pending call ended, and counts as billed. A further try writes the very same document, so
+        that one which went through, and whose answer got lost, is recognised."""
         call = {key: value for key, value in self.raw["pending"].items() if key != "held"}
-        ended = {**call, "ended_at_utc": stamp(clock.now()), "outcome": outcome, **facts}
+        if self._ended_at[0] != call["id"]:
+            self._ended_at = call["id"], stamp(clock.now())
+        ended = {**call, "ended_at_utc": self._ended_at[1], "outcome": outcome, **facts}
         self.save(room, pending=None, ended=ended, reservation=self.reservation(Fate.BILLED))
 
     def reservation(self, fate: Fate) -> dict[str, Any] | None:
@@ -326,15 +343,17 @@ class KeyedJournal:
         self, state: CallsState, clock: Clock, find: Callable[[BegunCall], Any] | None, on_unknown: str
     ) -> None:
         self._state, self._clock, self._find, self._on_unknown = state, clock, find, on_unknown
+        self._unasked = ""  # the id of a call that was not made, since its intent could not be saved
 
     def set_aside(self) -> Room:
         return self._state.bucket.set_aside("state.json", len(strict_json.encode(self._state.raw)) + ROOM)
 
     def begin(self, intent: Intent) -> None:
         kept: Reservation | None = intent.reservation
+        self._unasked = name = os.urandom(6).hex()
         self._state.save(
             pending={
-                "id": os.urandom(6).hex(),
+                "id": name,
                 **intent.facts,
                 "step": intent.step,
                 "price_usd": intent.price_usd,
@@ -343,6 +362,7 @@ class KeyedJournal:
             ended=None,
             reservation={"name": kept.name, "day": kept.day, "fate": Fate.OPEN.value} if kept else None,
         )
+        self._unasked = ""
 
     @property
     def pending(self) -> str | None:
@@ -369,6 +389,8 @@ class KeyedJournal:
         return self._find(call) if self._find and call else None
 
     def disproved(self) -> Refused | None:
+        if self._unasked and self._state.raw["pending"]["id"] == self._unasked:
+            return Refused(Code.NETWORK, "the call was not made: its intent could not be saved for sure")
         return None
 
 

@@ -241,6 +241,20 @@ def test_a_write_whose_answer_was_lost_is_no_conflict() -> None:
         assert program.vendor.billed["comet"] == 1
 
 
+@pytest.mark.parametrize("number", [2, 3], ids=["intent", "answer"])
+def test_after_a_write_whose_answer_was_lost_the_same_process_goes_on(number: int) -> None:
+    program = Program(Vendor(), daily_cap_usd=1.0)
+    fault = Fault(number=number, after=True, operation="write", key="paid/posters/state.json")
+    with program.paid(FailingBucket(program.bucket, fault)) as paid:
+        for _ in range(2):
+            with suppress(StorageError):
+                paid.call("aurora", "poster", lambda: program.vendor.order("aurora"))
+        assert paid.call("aurora", "poster", lambda: "never") == {"poster": "aurora"}
+        assert paid.call("comet", "poster", lambda: program.vendor.order("comet")) == {"poster": "comet"}
+    assert program.vendor.billed == {"aurora": 1, "comet": 1}
+    assert program.booked == program.vendor.cost
+
+
 def test_an_answer_that_is_not_json_is_kept_as_text() -> None:
     program = Program(Vendor())
     with program.paid() as paid:
