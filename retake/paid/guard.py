@@ -23,7 +23,7 @@ from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from retake.bucket import Room
+from retake.bucket import Conflict, Room
 from retake.clock import Clock
 from retake.errors import CapReached, Code, OutcomeUnknown, Refused, StorageError, TaskFailed, VendorError
 from retake.logs import alert
@@ -319,14 +319,15 @@ class PaidCallGuard:
         """Record the answer: it must not get lost to a full disk, or to a store that is away.
 
         After the first try the room that was set aside is used. It is tried for as long as the lease lasts; where that
-        does not run out, for half a minute. Raises LeaseLost, StorageError.
+        does not run out, or somebody else has written the record, for half a minute. Raises LeaseLost, StorageError.
         """
         tries, save = 0, save or self._journal.accepted
         while True:
             try:
                 return save(answer, room if tries else None)
             except StorageError as error:
-                if tries >= len(_SAVE_PAUSES_S) and (self._lease.left() or 0.0) <= 0:
+                for_good = isinstance(error, Conflict) or (self._lease.left() or 0.0) <= 0
+                if tries >= len(_SAVE_PAUSES_S) and for_good:
                     raise
                 _log.error("the answer to a paid call cannot be saved yet (%s); it was: %s", error, answer)
                 self._clock.sleep(_SAVE_PAUSES_S[min(tries, len(_SAVE_PAUSES_S) - 1)])

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from schemas import check
 
-from retake.bucket import ANY, Bucket, LeaseTerms
+from retake.bucket import ANY, Bucket, Conflict, LeaseTerms
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
@@ -253,6 +254,29 @@ def test_after_a_write_whose_answer_was_lost_the_same_process_goes_on(number: in
         assert paid.call("comet", "poster", lambda: program.vendor.order("comet")) == {"poster": "comet"}
     assert program.vendor.billed == {"aurora": 1, "comet": 1}
     assert program.booked == program.vendor.cost
+
+
+def test_an_answer_over_a_record_that_somebody_has_edited_is_not_tried_for_as_long_as_the_lease_is_renewed() -> None:
+    program = Program(Vendor())
+    end = program.clock.now() + timedelta(hours=1)
+
+    class Renewed(MemoryBucket):
+        def lease(self, name: str, owner: str) -> Any:
+            lease = super().lease(name, owner)
+            lease.left = self.left  # type: ignore[method-assign]
+            return lease
+
+        def left(self) -> float:
+            assert program.clock.now() < end, "it is tried without end"
+            return 115.0
+
+    def edit() -> None:
+        data, version = program.bucket.read("paid/posters/state.json")
+        program.bucket.write("paid/posters/state.json", data + b"\n", version)
+
+    program.vendor.dies = edit
+    with pytest.raises(Conflict):
+        program.run(Renewed(program.store))
 
 
 def test_an_answer_that_is_not_json_is_kept_as_text() -> None:
