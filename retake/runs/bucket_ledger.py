@@ -17,7 +17,7 @@ be frozen: on a directory, one that is stopped in the middle of a change keeps t
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
 
@@ -271,8 +271,12 @@ class BucketLedger(Ledger):
     def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None:
         runs = self._documents.readable(self._documents.open_ids(pipeline))  # an idle worker takes no lease
         for run in claimable(runs, self._clock.now()):
-            with suppress(StaleRun, UnknownRun):  # another worker was faster
+            try:
                 return self._move(run, Transition(TAKEN_UP[run.status], actor, worker))
+            except (StaleRun, UnknownRun):  # another worker was faster
+                continue
+            except StateError as error:  # another run of its task is unreadable: that keeps no other task waiting
+                _log.warning("%s is not claimed: %s", run.run_id, error)
         return None
 
     def _heartbeat(self, run: Run) -> Run:
