@@ -14,12 +14,15 @@ def key_of(data: Mapping[str, Any]) -> str:
     NFKC is not used, since it makes "м2" of "м²".
 
     Raises ValueError, naming the place, for what is not JSON: a number that is not finite, a key that is not a string,
-    an object of another Python type.
+    an object of another Python type, lists or objects nested too deeply.
     """
     import json
     from hashlib import sha256
 
-    text = json.dumps(_canonical(data, "data"), ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    try:
+        text = json.dumps(_canonical(data, "data"), ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    except RecursionError as error:
+        raise ValueError(f"data: nested too deeply ({error})") from error
     return sha256(text.encode()).hexdigest()
 
 

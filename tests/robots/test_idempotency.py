@@ -102,6 +102,14 @@ def test_what_is_no_json_is_told_by_its_place(data: dict[str, Any], fault: str) 
     assert str(raised.value) == fault
 
 
+def test_data_nested_too_deeply_are_no_json() -> None:
+    nested: Any = []
+    for _ in range(10_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="data: nested too deeply"):
+        key_of({"a": nested})
+
+
 def shuffled(value: Any, decomposed: bool) -> Any:
     """The same value as another system might write it."""
     if isinstance(value, Mapping):
