@@ -230,9 +230,14 @@ def _object(field: str, value: Any) -> Mapping[str, Any]:
 
 
 def _amount(field: str, value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < 1e9:
+    if type(value) not in (int, float) or not is_amount(value):
         raise ValueError(f"{field}: {value!r} is no amount")
     return float(value)
+
+
+def is_amount(usd: float) -> bool:
+    """Return whether a book can hold so many dollars: one with anything else is unreadable for everybody."""
+    return 0 <= usd < 1e9
 
 
 def is_day(text: str) -> bool:

@@ -24,7 +24,7 @@ from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
 from retake.errors import Code, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
 from retake.paid.caps import Reservation
-from retake.paid.day_book import Fate, Known
+from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
 from retake.paid.spending import Spending
 
@@ -101,6 +101,9 @@ class PaidCalls:
     ) -> None:
         if on_unknown not in (HOLD, RETRY, DROP):
             raise ValueError(f"on_unknown is {HOLD!r}, {RETRY!r} or {DROP!r}; found {on_unknown!r}")
+        for step, usd in prices.items():
+            if not is_amount(usd):
+                raise ValueError(f"the price of {step!r} is no amount: {usd!r}")
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
         self._clock = clock or SystemClock()
