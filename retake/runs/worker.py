@@ -48,7 +48,7 @@ from retake.retrying.policy import Decision, Retry, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
-from retake.runs.run import BY_WORKER, Note, Run, StaleRun, new_trace_id
+from retake.runs.run import BY_WORKER, Note, Run, StaleRun, UnknownRun, new_trace_id
 from retake.runs.run_handle import HEARTBEAT_S, RunHandle
 from retake.runs.states import Trigger
 
@@ -199,9 +199,13 @@ class Worker:
         with RunHandle(self._ledger, run, self._clock, heartbeat_s=self._heartbeat_s).kept_alive() as handle:
             outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
-                return self._save(run, outcome)
-            except StaleRun as error:
-                return self._late(run, outcome, error)
+                try:
+                    return self._save(run, outcome)
+                except StaleRun as error:
+                    return self._late(run, outcome, error)
+            except UnknownRun as error:  # somebody has removed it: that ends no worker
+                _log.error("%s ended %s (%s), which is not saved: %s", self._name, run.run_id, outcome.trigger, error)
+                return run
 
     def _try(self, handle: RunHandle) -> Outcome:
         try:
