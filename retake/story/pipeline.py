@@ -449,7 +449,7 @@ def _command(action: Action, generation_id: str) -> tuple[str, list[str]]:
 
 def check(orders: Orders, store: DocumentStore) -> None:
     """Raises StateError for orders that make no sense as things stand, before anything is changed."""
-    if orders.resolve and store.documents.midjourney.pending is None:
+    if orders.resolve and (orders.retake or store.documents.midjourney.pending is None):  # a requeued one has none
         raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
     if orders.retake:
         requeuable(store, orders.retake)

@@ -97,6 +97,19 @@ def test_of_two_orders_none_is_carried_out_where_one_makes_no_sense(present: str
     assert world.documents.gen.failed_in_a_row == 3
 
 
+def test_a_call_that_belongs_to_no_generation_is_not_resolved_in_the_one_that_is_requeued() -> None:
+    """As it is where somebody has taken away the id of the generation that made the call."""
+    world = World()
+    generation_id = failed_at("upscale", "refused", world)
+    call = {"step": "upscale", "requested_at_utc": "2026-01-01T00:00:00Z", "outcome": "unknown"}
+    world.put("config/config_midjourney.json", {"pending_call": call})
+    before, orders = world.everything(), Orders(retake=generation_id, resolve="skip")
+    for order in (world.tick, world.manager().dry_run):
+        with pytest.raises(StateError, match=r"no paid call .* Nothing was changed"):
+            order(orders)
+        assert world.everything() == before
+
+
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off before its report"])
 def test_what_a_rollback_gave_up_is_no_generation(cut: bool) -> None:
     """Whoever asks, and also where a crash left the letter without the report that says what it is."""
