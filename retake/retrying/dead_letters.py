@@ -20,7 +20,7 @@ from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, Lease, NotFound, check_key
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import StateError, StorageError
-from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row, mark_changes
+from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row, day_before, mark_changes
 
 DEAD_LETTERS = "dead_letters/"
 REPORT = "report.json"
@@ -235,6 +235,7 @@ class _LetterFolders:
     def __init__(self, bucket: Bucket, clock: Clock, lease: Lease | None, folder: str, *, counted: bool) -> None:
         self._bucket, self._lease, self.folder, self._counted = bucket, lease, folder, counted
         self._clock, self._kept, self._marked = clock, KeptCounts(bucket, clock, LettersKept(folder)), set[str]()
+        self._marked_on = ""  # the day on which they were; a mark does not last for ever
 
     def newest(self) -> Iterator[LetterFolder]:
         """Yield the folders, the newest first."""
@@ -297,6 +298,8 @@ class _LetterFolders:
     def _check(self, letter_id: str) -> None:
         if self._lease:
             self._lease.check()
+        if self._marked_on != (today := day_before(self._clock, 0)):
+            self._marked_on, self._marked = today, set()
         if letter_id not in self._marked and self._prefix(letter_id):
             mark_changes(self._bucket, self._clock, self.folder, [letter_id])
             self._marked.add(letter_id)

@@ -204,3 +204,15 @@ def test_a_month_with_a_file_of_no_size_or_time_is_counted_anew(file: list[objec
         letters(bucket, clock).list(150)
     agree(bucket, clock)
     assert len(letters(bucket, clock).list(150)) == 150
+
+
+def test_who_has_written_letters_for_weeks_marks_one_that_was_counted_meanwhile() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    writer = letters(bucket, clock, counted=False)
+    ids = [f"{clock.now():%Y%m%d}-{number:04d}" for number in range(120)]
+    for name in ids:
+        writer.put(name, "poster", {}, {})
+    clock.sleep(10 * 24 * 3600)
+    assert letters(bucket, clock).count() == letters(bucket, clock).count() == 120
+    writer.drop(ids[0])
+    assert letters(bucket, clock).count() == 119
