@@ -193,6 +193,7 @@ class PaidCallGuard:
         """
         self._process.check_stop()
         with self._room() as room:
+            self._lease.check()  # the book settles what the record says: whoever has the lease has a later one
             reservation = self._budget.reserve(step)
             self._journal.begin(Intent(step, facts, self._budget.price(step), reservation))
             self._ask(ask, lambda answer: self._save(answer, room))
@@ -207,6 +208,7 @@ class PaidCallGuard:
         self._process.check_stop()
         journal, budget, reservation = self._journal, self._budget, None
         if several := len(calls) > 1 and isinstance(journal, SeriesJournal) and isinstance(budget, SeriesBudget):
+            self._lease.check()
             try:
                 reservation = budget.reserve_all(step, len(calls))
             except CapReached:

@@ -12,6 +12,7 @@ state.json, and the next start files it.
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from logging import getLogger
 from types import TracebackType
@@ -22,7 +23,7 @@ from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Roo
 from retake.bucket.claims.lease import set_kill_timer
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
-from retake.errors import Code, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
+from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
 from retake.paid.caps import Reservation
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
@@ -179,8 +180,10 @@ class PaidCalls:
             return done.get("answer")
         try:
             self._guard.call(step, {"key": key}, lambda: self._answer(key, step, ask))
-        finally:
-            self._spending.settle(self._state.known)
+        except BaseException:
+            self._tell_book(self._spending.heal)  # its intent may not be on record
+            raise
+        self._tell_book(self._spending.settle)
         return self._state.raw["ended"]["answer"]
 
     @property
@@ -211,8 +214,15 @@ class PaidCalls:
         if (pending := self.pending) is None:
             raise StateError(f"{self._name}: no call is pending, so there is nothing to decide")
         self._state.end(self._clock, UNKNOWN if how == RETRY else GIVEN_UP)
-        self._spending.settle(self._state.known)
+        self._tell_book(self._spending.settle)
         return pending
+
+    def _tell_book(self, tell: Callable[[Known], None]) -> None:
+        """Bring the day's book in line with the record. Whoever has taken the lease over does that with their own: by
+        ours, what they have set aside would look like something that was never used."""
+        with suppress(LeaseLost):
+            self._lease.check()
+            tell(self._state.known)
 
     def _answer(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
         """Return what `ask` returns. Whatever it raises that is not a VendorError becomes OutcomeUnknown."""
@@ -241,7 +251,7 @@ class PaidCalls:
             if self.pending:
                 raise
         finally:
-            self._spending.settle(self._state.known)
+            self._tell_book(self._spending.settle)
 
 
 class CallsState:

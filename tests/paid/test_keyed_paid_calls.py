@@ -13,7 +13,17 @@ from retake.bucket import ANY, Bucket, Conflict, LeaseTerms
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, Refused, StateError, StorageError, TaskFailed
+from retake.errors import (
+    CapReached,
+    Code,
+    LeaseHeld,
+    LeaseLost,
+    OutcomeUnknown,
+    Refused,
+    StateError,
+    StorageError,
+    TaskFailed,
+)
 from retake.paid.caps import Caps
 from retake.paid.day_book import Limits
 from retake.paid.guard import DROP, RETRY
@@ -277,6 +287,33 @@ def test_an_answer_over_a_record_that_somebody_has_edited_is_not_tried_for_as_lo
     program.vendor.dies = edit
     with pytest.raises(Conflict):
         program.run(Renewed(program.store))
+
+
+def test_who_has_lost_the_lease_takes_nothing_of_the_next_ones_call_out_of_the_days_book() -> None:
+    program = Program(Vendor(), daily_cap_usd=1.0)
+    with program.paid() as late:
+        late.call("aurora", "poster", lambda: program.vendor.order("aurora"))
+        program.store.end_leases()
+        with program.paid() as paid:
+
+            def meanwhile() -> dict[str, str]:
+                with pytest.raises(LeaseLost):
+                    late.call("dawn", "poster", lambda: program.vendor.order("dawn"))
+                assert program.booked == 2 * PRICE
+                return program.vendor.order("comet")
+
+            paid.call("comet", "poster", meanwhile)
+    assert program.vendor.billed == {"aurora": 1, "comet": 1}
+    assert program.booked == program.vendor.cost
+
+
+def test_what_was_set_aside_for_an_intent_that_could_not_be_saved_is_free_again_at_once() -> None:
+    program = Program(Vendor(), daily_cap_usd=1.0)
+    full = FailingBucket(program.bucket, Fault(number=2, operation="write", key="paid/posters/state.json"))
+    with program.paid(full) as paid:
+        with pytest.raises(StorageError):
+            paid.call("aurora", "poster", lambda: program.vendor.order("aurora"))
+        assert program.booked == 0
 
 
 def test_an_answer_that_is_not_json_is_kept_as_text() -> None:
