@@ -12,11 +12,12 @@ together, and so are the answer and what it makes of the generation.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from retake.bucket import Room
 from retake.clock import Clock, SystemClock
-from retake.errors import Code, OutcomeUnknown, Refused, VendorError, escalate
+from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, VendorError, escalate
 from retake.exit_codes import ExitCode
 from retake.logs import alert, bind, diagnosing, setup_logging
 from retake.paid.guard import Intent, PaidCallGuard
@@ -343,7 +344,9 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
                     store.save_midjourney(store.documents.midjourney)
             finally:
                 if not handed:
-                    spending.heal(known(store.documents.midjourney))
+                    with suppress(LeaseLost):  # whoever has it now may have set something aside that we know nothing of
+                        lease.check()
+                        spending.heal(known(store.documents.midjourney))
     finally:
         lease.release()
     return ExitCode.OK

@@ -5,12 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from story_world import World
 
-from retake.bucket.memory import MemoryLease
+from retake.bucket import ABSENT
+from retake.bucket.memory import MemoryBucket, MemoryLease
+from retake.clock import SystemClock
 from retake.errors import LeaseLost
+from retake.paid.caps import Caps
+from retake.paid.day_book import Known, Limits
+from retake.story import script
 from retake.story.script import StepContext
 from retake.ticking.process import KillTimer
 
@@ -63,6 +69,25 @@ def test_a_lease_that_ends_while_it_is_waited_for_pays_nothing(monkeypatch: pyte
     with pytest.raises(LeaseLost):
         world.tick()
     assert not world.vendors.billed
+
+
+def test_a_script_by_hand_that_has_lost_the_lease_leaves_the_days_book_to_whoever_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket = MemoryBucket()
+    monkeypatch.setattr(script, "StopSignal", lambda: SimpleNamespace(count=0))
+    monkeypatch.setattr(script, "open_storage", lambda settings: bucket)
+    bucket.write("config/config_midjourney.json", b'{"spend": {"reservation": {"account": "a"}}}', ABSENT)
+    caps = Caps(bucket, SystemClock(), Limits())
+
+    def work(context: StepContext) -> None:
+        bucket.break_lease("story", "another")
+        caps.reserve("story", 0.5, Known("a"))
+        context.store.lease.check()
+
+    with pytest.raises(LeaseLost):
+        script._work(work, {})
+    assert caps.today("story").book.spent == 0.5
 
 
 FROZEN = """
