@@ -48,9 +48,9 @@ from retake.retrying.policy import Decision, Retry, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
-from retake.runs.run import BY_WORKER, Note, Run, StaleRun, UnknownRun, new_trace_id
+from retake.runs.run import BY_WORKER, CHANGED, Note, Run, StaleRun, UnknownRun, new_trace_id
 from retake.runs.run_handle import HEARTBEAT_S, RunHandle
-from retake.runs.states import Trigger
+from retake.runs.states import RunStatus, Trigger
 
 Job = Callable[[RunHandle], Mapping[str, Any] | None]
 """Does the work of a run and returns what to record of it, ready for JSON.
@@ -242,17 +242,18 @@ class Worker:
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _failed(self, run: Run, error: CodedError) -> Outcome:
+        retries = _retries(self._ledger, run)
         decision = (
             error.decision
             if isinstance(error, Decided)
-            else decide_on_paid(self._policy, error, run.retries + 1, self._draw)
+            else decide_on_paid(self._policy, error, retries + 1, self._draw)
         )
         if isinstance(decision, Retry):
             _log.warning("%s (task %s) failed and is retried: %s", run.run_id, run.task_id, error)
-            record = self._record(run, error, run.retries, retry_in(round(decision.after_s, 3)))
+            record = self._record(run, error, retries, retry_in(round(decision.after_s, 3)))
             return Outcome(Trigger.RETRYABLE_ERROR, decision.after_s, record)
         _log.error("%s (task %s) failed: %s", run.run_id, run.task_id, error)
-        record = self._record(run, error, run.retries, escalate("operator", decision.why))
+        record = self._record(run, error, retries, escalate("operator", decision.why))
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _give_up(self, run: Run) -> Outcome:
@@ -329,3 +330,16 @@ def coded(error: Exception) -> CodedError:
         return CodedError(Code.CONFIGURATION, str(error))
     name = "" if isinstance(error, RetakeError) else f"{type(error).__name__}: "
     return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{error}")
+
+
+def _retries(ledger: Ledger, run: Run) -> int:
+    """Return how often a run was tried again after a failure: that it was `Postponed` uses up no attempt."""
+    if run.retries == 0:
+        return 0
+    try:
+        payloads = [event.payload for event in ledger.events(run.run_id) if event.kind == CHANGED]
+    except RetakeError as error:
+        _log.warning("%s: each time that it was put off counts as an attempt: %s", run.run_id, error)
+        return run.retries
+    put_off = [it for it in payloads if it["status"] == RunStatus.RETRY_SCHEDULED and not it["error_code"]]
+    return run.retries - len(put_off)

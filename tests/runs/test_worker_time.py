@@ -9,15 +9,15 @@ import pytest
 
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import Code
+from retake.errors import Code, CodedError
 from retake.retrying.backoff import Fixed
 from retake.retrying.policy import RetryPolicy
 from retake.retrying.time_limit import abandoned
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.run import Run, StaleRun
+from retake.runs.run import ERROR, Run, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
-from retake.runs.worker import Worker
+from retake.runs.worker import Postponed, Worker
 
 LIMIT_S = 3.0
 LONG_S = 30.0  # only reached where something is broken
@@ -142,3 +142,22 @@ def test_who_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> Non
     clock.moment -= timedelta(days=365)
     with pytest.raises(StaleRun, match="cancelled"):
         handle.check()
+
+
+def test_a_job_that_was_postponed_has_all_its_attempts_left() -> None:
+    clock = FakeClock()
+    ledger = BucketLedger(MemoryBucket(), clock)
+    endings: list[Exception] = [Postponed("the cap is reached", 60.0)] * 5
+    endings += [CodedError(Code.UNAVAILABLE, "HTTP 503")] * 3
+    run = ledger.create_for_task("aurora", "aurora", actor="shop")
+
+    def job(handle: RunHandle) -> None:
+        raise endings.pop(0)
+
+    worker = Worker(ledger, job, RetryPolicy(max_retries=2), clock, name="host:1")
+    while not ledger.get(run.run_id).ended:
+        worker.work(until_idle=True)
+        clock.sleep(60)
+    assert not endings
+    records = [event.payload for event in ledger.events(run.run_id) if event.kind == ERROR]
+    assert [it["details"]["retry_count"] for it in records] == [0, 1, 2]
