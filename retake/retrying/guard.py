@@ -140,7 +140,8 @@ class Guard:
                 continue
             except CodedError as error:
                 progress.attempts, progress.error = call.attempt, error
-                decision = decide_on_paid(self.policy, error, call.attempt, self._random)
+                elapsed_s = progress.elapsed_s(self._clock.now())
+                decision = decide_on_paid(self.policy, error, call.attempt, self._random, elapsed_s=elapsed_s)
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
                     return progress.ended(_end_of(error, decision))
@@ -193,7 +194,11 @@ class _GuardedCall:
         self.attempts = 0
         self.error: CodedError | None = None
         self.waited_s = self.held_s = 0.0
+        self._began = began
         self._deadline = None if deadline_s is None else began + timedelta(seconds=deadline_s)
+
+    def elapsed_s(self, now: datetime) -> float:
+        return (now - self._began).total_seconds()
 
     def allows(self, wait_s: float, now: datetime) -> bool:
         return self._deadline is None or now + timedelta(seconds=wait_s) <= self._deadline

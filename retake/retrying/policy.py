@@ -96,7 +96,9 @@ class RetryPolicy(NamedTuple):
         return max(0.0, delay - spread), min(delay + spread, ceiling)
 
 
-def decide_on_paid(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
+def decide_on_paid(
+    policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float], *, elapsed_s: float = 0.0
+) -> Decision:
     """Decide as `policy.decide` does, but do not repeat a call with an unknown outcome (OutcomeUnknown).
 
     A paid call that may have been carried out is repeated only under a policy that names its code. The class alone, "a
@@ -105,4 +107,4 @@ def decide_on_paid(policy: RetryPolicy, error: CodedError, attempt: int, random:
     if isinstance(error, OutcomeUnknown) and error.code not in policy.retry_if.codes:
         why = f"{error.code}: nobody can tell whether the call was carried out, and paid for; look at the vendor's"
         return GiveUp(why, used_up=False)
-    return policy.decide(error, attempt, random)
+    return policy.decide(error, attempt, random, elapsed_s=elapsed_s)

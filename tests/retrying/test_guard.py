@@ -265,3 +265,14 @@ def test_one_guard_serves_many_calls(clock: SleepyClock) -> None:
     guard = Guard(ROBOT_1, clock, middle)
     works: list[Callable[[Call], str]] = [Work(clock, A), Work(clock, A, A)]
     assert [guard.outcome(work).attempts for work in works] == [2, 3]
+
+
+def test_the_deadline_of_the_policy_ends_repeats_that_have_no_other_end() -> None:
+    clock = FakeClock()
+
+    def fail(call: Call) -> None:
+        assert call.attempt < 100, "it is repeated without end"
+        raise CodedError(Code.UNAVAILABLE, "HTTP 503")
+
+    ended = Guard(RetryPolicy(None, Fixed(1.0), deadline_s=10.0), clock, lambda: 0.5).outcome(fail)
+    assert (ended.end, ended.attempts) == (End.USED_UP, 12)
