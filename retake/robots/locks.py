@@ -14,12 +14,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from logging import getLogger
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from retake.attempts import repeating
+from retake.attempts import countdown, repeating
 from retake.bucket import Conflict
 from retake.clock import Clock, exact_stamp, parse_stamp
 from retake.errors import RetakeError, RobotError
@@ -123,7 +123,7 @@ class Locks:
 
     def _taken(self, name: str, owner: str, token: str, *, writes: bool) -> int:
         """Wait for the lock, take it, and return its version. Raises LockTimeout."""
-        deadline = self._clock.now() + timedelta(seconds=self._wait_s)
+        left = countdown(self._wait_s, self._clock)
         others: list[LockHold] = []
         for pause_s in repeating(*LOOK_AGAIN_S):
             now = self._clock.now()
@@ -133,8 +133,7 @@ class Locks:
                 version = None
             if version is not None:
                 return version
-            left_s = (deadline - now).total_seconds()
-            if left_s <= 0:
+            if (left_s := left()) <= 0:
                 break
             broken_in_s = [self._break_after_s - _age_s(it, now) for it in others if not writes]
             self._clock.sleep(min([pause_s, left_s, *(it for it in broken_in_s if it > 0)]))

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,24 @@ def test_it_is_had_as_soon_as_it_is_free(wanted: str) -> None:
     clock = Scheduled(at_20=held.close)
     with hold(Locks(states, clock), wanted, "length", "b"):
         assert clock.passed == 20
+
+
+def test_it_is_waited_for_no_longer_where_the_clock_is_set_back_meanwhile() -> None:
+    class SetBack(FakeClock):
+        slept = 0.0
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            self.slept += seconds
+            assert self.slept < 3600, "it is waited for without end"
+            if 30 <= self.slept < 31:
+                self.moment -= timedelta(days=1)
+
+    clock = SetBack()
+    locks = Locks(MemoryStateStore(), clock)
+    with locks.write("length", "a"), pytest.raises(LockTimeout), locks.write("length", "b"):
+        raise AssertionError
+    assert clock.slept < 65
 
 
 def test_what_is_freed_in_the_last_second_is_still_had() -> None:
