@@ -143,6 +143,16 @@ def test_a_read_gets_through_once_the_lock_is_90_seconds_old(
     assert not locks.holders("length").writers
 
 
+def test_a_read_gets_through_the_lock_of_a_writer_whose_clock_was_far_ahead() -> None:
+    store = MemoryStateStore()
+    ahead, clock = FakeClock(), FakeClock()
+    ahead.sleep(365 * 24 * 3600)
+    writer = hold(Locks(store, ahead), "write", "length", "dead")
+    with Locks(store, clock).read("length", "b"):
+        assert passed(clock) <= 60
+    writer.close()
+
+
 @pytest.mark.parametrize("held", ["read", "write"])
 def test_a_write_never_gets_through_however_old_the_lock_is(opened: Open, clock: FakeClock, held: str) -> None:
     locks = Locks(opened(), clock)
