@@ -23,7 +23,7 @@ from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Roo
 from retake.bucket.claims.lease import set_kill_timer
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
-from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
+from retake.errors import Code, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
 from retake.paid.caps import Reservation
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
@@ -218,10 +218,11 @@ class PaidCalls:
         return pending
 
     def _tell_book(self, tell: Callable[[Known], None]) -> None:
-        """Bring the day's book in line with the record. Whoever has taken the lease over does that with their own: by
-        ours, what they have set aside would look like something that was never used."""
-        with suppress(LeaseLost):
+        """Bring the day's book in line with the record, as it is after a write that failed. Whoever has taken the lease
+        over does that with their own: by ours, what they have set aside would look like something never used."""
+        with suppress(RetakeError):
             self._lease.check()
+            self._state.reread()
             tell(self._state.known)
 
     def _answer(self, key: str, step: str, ask: Callable[[], Any]) -> Any:

@@ -316,6 +316,17 @@ def test_what_was_set_aside_for_an_intent_that_could_not_be_saved_is_free_again_
         assert program.booked == 0
 
 
+def test_an_intent_that_was_saved_though_the_store_did_not_say_so_keeps_what_was_set_aside() -> None:
+    """Nobody else knows that the call was not made: a person decides, and it counts as billed."""
+    program = Program(Vendor(), daily_cap_usd=1.0)
+    fault = Fault(number=2, after=True, operation="write", key="paid/posters/state.json")
+    with program.paid(FailingBucket(program.bucket, fault)) as paid, pytest.raises(StorageError):
+        paid.call("aurora", "poster", lambda: program.vendor.order("aurora"))
+    with program.paid() as paid:
+        assert paid.resolve(DROP).key == "aurora"
+    assert program.booked == PRICE
+
+
 def test_an_answer_that_is_not_json_is_kept_as_text() -> None:
     program = Program(Vendor())
     with program.paid() as paid:
