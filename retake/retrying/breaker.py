@@ -360,6 +360,7 @@ class Breaker:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:
             _log.warning("the probe of the breaker %s could not be noted, it is not made: %s", self.name, error)
+            self._noted(lambda state: released(state, who))  # it may be noted all the same, and would keep others away
             return BreakerRefusal("a probe could not be noted", LOOK_AGAIN_S)
 
     def _noted(self, step: Callable[[BreakerState], BreakerState]) -> None:

@@ -242,6 +242,7 @@ def test_a_probe_that_could_not_be_noted_is_not_made(scene: Scene, after: bool) 
     with pytest.raises(BreakerOpen, match="a probe could not be noted") as refused:
         breaker.call(works)
     assert refused.value.retry_after_s == 5
+    assert scene.here().call(works) == "done", "nor does it keep others from trying"
 
 
 def test_a_document_that_makes_no_sense_is_told_before_anything_is_called(scene: Scene) -> None:
