@@ -341,5 +341,5 @@ def _retries(ledger: Ledger, run: Run) -> int:
     except RetakeError as error:
         _log.warning("%s: each time that it was put off counts as an attempt: %s", run.run_id, error)
         return run.retries
-    put_off = [it for it in payloads if it["status"] == RunStatus.RETRY_SCHEDULED and not it["error_code"]]
-    return run.retries - len(put_off)
+    waits = [it for it in payloads if it.get("status") == RunStatus.RETRY_SCHEDULED]
+    return run.retries - sum(not it.get("error_code") for it in waits)
