@@ -105,3 +105,20 @@ def test_a_command_ends_with_78_and_no_traceback(tmp_path: Path, extra: str, com
     assert "Traceback" not in ran.stdout + ran.stderr
     [line] = [line for line in ran.stderr.splitlines() if f"{EXTRAS[extra]}, which is not installed" in line]
     assert f"pip install 'retake[{extra}]'" in line
+
+
+@pytest.mark.parametrize("command", ["status", "dead list", "dead drop some-job"])
+def test_a_command_about_image_jobs_ends_with_78_and_no_traceback(tmp_path: Path, command: str) -> None:
+    for module in (EXTRAS["images"], "redis", "aio_pika"):
+        (tmp_path / f"{module}.py").write_text("raise ModuleNotFoundError")
+    ran = subprocess.run(
+        [sys.executable, "-m", "retake", "images", *command.split()],
+        cwd=tmp_path,
+        env={"PATH": os.defpath, "PYTHONPATH": str(ROOT), "RETAKE_CONFIG": str(ROOT / "config/config.json")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 78, ran.stderr
+    [line] = ran.stderr.splitlines()
+    assert line.endswith("needs websockets, which is not installed: pip install 'retake[images]'")

@@ -29,9 +29,9 @@ _NOTHING_MORE = "there is nothing more to do"
 @console_command("status")
 def status(context: CommandContext) -> Answer:
     """Show how the image-job service stands: jobs, queues, dead messages, workers, ComfyUI servers."""
-    from retake.images.survey import survey
-
     with _services(context) as services:
+        from retake.images.survey import survey
+
         found = survey(services.settings.images, services.store, services.broker)
     document = {
         "sets": found.sets,
@@ -171,9 +171,9 @@ def _services(context: CommandContext) -> "Iterator[ImageServices]":
 
 @contextmanager
 def _dead(context: CommandContext) -> "Iterator[DeadMessages]":
-    from retake.images.dead_messages import DeadMessages
-
     with _services(context) as services:
+        from retake.images.dead_messages import DeadMessages
+
         yield DeadMessages(services.store, services.broker, services.table)
 
 
