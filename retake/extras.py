@@ -10,7 +10,7 @@ EXTRAS = {
     "s3": "botocore",
     "postgres": "psycopg",
     "apprise": "apprise",
-    "music": "fastapi",
+    "music": "googleapiclient",  # not fastapi, which two other extras bring along
     "images": "websockets",
     "web": "jinja2",
 }

@@ -165,6 +165,14 @@ def test_each_extra_is_one_that_a_message_can_name() -> None:
     assert all(named[extra] & names(OPTIONAL[extra]) for extra in named)
 
 
+def test_no_extra_is_taken_for_another_that_shares_a_library() -> None:
+    owners = packages_distributions()
+    for extra, module in EXTRAS.items():
+        told_by = {canonicalize_name(owner) for owner in owners[module]}
+        also = [other for other in OPTIONAL if told_by & names(OPTIONAL[other])]
+        assert all(names(OPTIONAL[extra]) <= names(OPTIONAL[other]) for other in also), extra
+
+
 def test_the_pins_are_made_with_every_extra() -> None:
     command = (ROOT / "Makefile").read_text().partition("COMPILE = ")[2].partition("\n\n")[0]
     assert set(re.findall(r"--extra (\w+)", command)) == OPTIONAL.keys()
