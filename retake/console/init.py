@@ -15,10 +15,12 @@ from retake.console.group import AS_JSON, CHANNEL
 from retake.console.invocation import CONTEXT, answered
 from retake.data import checkout, default_file, packaged_file
 from retake.errors import SettingsError
+from retake.images.settings import ENVIRONMENT as OF_IMAGES
 from retake.keys import KEYS
 from retake.music.settings import MUSIC_KEYS
 from retake.operations.port import Refusal
 from retake.settings.reader import ENVIRONMENT
+from retake.web.settings import ENVIRONMENT as OF_WEB
 
 STORES = {
     ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY"): "a bucket on Backblaze B2 (STORAGE.url b2://…)",
@@ -121,7 +123,7 @@ def _variables() -> str:
     for (first, *others), purpose in KEYS.values():
         lines += ["", f"# {purpose}", f"{first}="]
         lines += [line for name in others for line in (f"# read instead if {first} is empty:", f"#{name}=")]
-    single = [*ENVIRONMENT.items(), *VARIABLES.items(), *_of_music()]
+    single = [*ENVIRONMENT.items(), *VARIABLES.items(), *_of_music(), *OF_WEB.items(), *_of_images()]
     for names, purpose in [*STORES.items(), *(((name,), purpose) for name, purpose in single)]:
         lines += ["", f"# {purpose}", *(f"#{name}=" for name in names)]
     return "\n".join([*lines, ""])
@@ -131,6 +133,11 @@ def _of_music() -> list[tuple[str, str]]:
     """The variables that only the music service needs."""
     known = {name for names, _ in KEYS.values() for name in names} | {*VARIABLES}
     return [(name, f"{purpose}: the music service") for name, purpose in MUSIC_KEYS.values() if name not in known]
+
+
+def _of_images() -> list[tuple[str, str]]:
+    """The variables that only the image-job service needs."""
+    return [(name, f"the image-job service: {it}") for name, it in OF_IMAGES.items() if name not in ENVIRONMENT]
 
 
 def _next_steps(folder: Path, program: str) -> str:

@@ -13,10 +13,12 @@ from schemas import check_answer
 
 from retake.alerts.settings import VARIABLES
 from retake.console.command import main
+from retake.images.settings import ENVIRONMENT as OF_IMAGES
 from retake.keys import KEYS
 from retake.music.settings import MUSIC_KEYS
 from retake.settings.reader import ENVIRONMENT
 from retake.story.settings import load_settings
+from retake.web.settings import ENVIRONMENT as OF_WEB
 
 WRITTEN = {".env.example", "crontab.example", "config/config.json", "config/prompts.json"}
 
@@ -101,7 +103,7 @@ def test_the_example_of_env_has_every_variable_and_no_value(tmp_path: Path) -> N
     names = [line.lstrip("#").removesuffix("=") for line in lines]
     assert all(re.fullmatch(r"[A-Z][A-Z0-9_]+", name) for name in names)
     assert len(names) == len(set(names))
-    assert {variable for variable, _ in MUSIC_KEYS.values()} <= set(names)
+    assert {*OF_WEB, *OF_IMAGES, *(variable for variable, _ in MUSIC_KEYS.values())} <= set(names)
     assert {*ENVIRONMENT, *VARIABLES, *(name for variables, _ in KEYS.values() for name in variables)} <= set(names)
     told = "".join((CHECKOUT / f"docs/{page}.md").read_text() for page in ("running", "settings", "alerts"))
     assert [name for name in names if f"`{name}`" not in told] == []
