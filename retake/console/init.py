@@ -118,7 +118,8 @@ def _tick_command() -> list[str]:
 def _variables() -> str:
     """Return the text of .env.example: every variable by name, those that not everybody needs commented out."""
     lines = [
-        "# Copy this file to .env, fill it in, and `chmod 600 .env`: NAME=value, without spaces or quotation marks."
+        "# Copy this file to .env, fill it in, and `chmod 600 .env`: NAME=value, without spaces.",
+        "# A shell reads it: a value with & or another sign that a shell knows stands in single quotation marks.",
     ]
     for (first, *others), purpose in KEYS.values():
         lines += ["", f"# {purpose}", f"{first}="]

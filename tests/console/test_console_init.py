@@ -109,6 +109,16 @@ def test_the_example_of_env_has_every_variable_and_no_value(tmp_path: Path) -> N
     assert [name for name in names if f"`{name}`" not in told] == []
 
 
+def test_a_url_as_the_docs_write_it_survives_the_shell_that_reads_the_keys(tmp_path: Path) -> None:
+    [line] = re.findall(r"^    (RETAKE_STORAGE_URL=.*&.*)$", (CHECKOUT / "docs/running.md").read_text(), re.MULTILINE)
+    (tmp_path / ".env").write_text(line + "\n")
+    script = 'set -a && . ./.env && printf %s "$RETAKE_STORAGE_URL"'
+    told = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60)
+    assert told.stdout == "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+    init(tmp_path / "new")
+    assert "single quotation marks" in (tmp_path / "new/.env.example").read_text()
+
+
 def test_the_crontab_runs_a_tick_of_this_checkout_in_that_folder(tmp_path: Path) -> None:
     folder = tmp_path / "100% mine; it's"
     init(folder)
