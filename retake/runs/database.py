@@ -174,12 +174,13 @@ def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> 
     """Return the error for a driver's error, with advice for the reader. `setting` names the database."""
     what = f"the {'ledger' if setting == LEDGER_SETTING else 'database'} at {name}"
     message = redact(" ".join(str(error).split()))
+    said = message if message.endswith((".", "?", "!")) else f"{message}."  # libpq may end with a question
     for part, advice in ADVICE.items():
         if part in message:
             return (StorageKeyRefused if advice is LOGIN_ADVICE else StorageError)(
-                f"{what}: {message}. {advice.replace(LEDGER_SETTING, setting)}"
+                f"{what}: {said} {advice.replace(LEDGER_SETTING, setting)}"
             )
-    return StorageError(f"{what}: {message}. Either nothing was changed or everything; try again")
+    return StorageError(f"{what}: {said} Either nothing was changed or everything; try again")
 
 
 LOGIN_ADVICE = "Give the password in PGPASSWORD or ~/.pgpass, and check the user in STORAGE.ledger"

@@ -271,3 +271,9 @@ def test_an_error_of_the_driver_is_told_without_its_secrets() -> None:
     error = in_words(sqlite3.OperationalError("could not reach postgresql://me:s3cret@host/runs\n  at all"), "x")
     assert "s3cret" not in str(error)
     assert "\n" not in str(error)
+
+
+def test_a_message_that_ends_with_a_question_ends_once() -> None:
+    error = in_words(psycopg.OperationalError("connection refused\n\tIs the server running?"), "x")
+    assert "Is the server running? Check that" in str(error)
+    assert "locked. Another process" in str(in_words(sqlite3.OperationalError("database is locked"), "x"))
