@@ -8,6 +8,7 @@ from retake.console.answer import RUN_TONES, Answer, Block, Cell, Heading, Sente
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.console.since import moment_of, read_since
+from retake.data import checkout
 from retake.operations.attempts import StepAttempt
 from retake.operations.lookup import SHOWN
 from retake.operations.runs import RunFilter, RunList, list_runs
@@ -51,9 +52,14 @@ def command(
 def _nothing(wanted: RunFilter) -> str:
     if any(wanted):
         return "There is no such run on record."
+    if checkout():
+        return (
+            "No run is on record yet. A tick begins the first: python b2_storage_manager.py, or --until-done to see it "
+            "through. `make run` plays one in a sandbox, which costs nothing."
+        )
     return (
-        "No run is on record yet. A tick begins the first: python b2_storage_manager.py, or --until-done to see it "
-        "through. `make run` plays one in a sandbox, which costs nothing."
+        "No run is on record yet. A tick begins the first: retake tick, or --until-done to see it through. "
+        "`RETAKE_STORAGE_URL=file:demo retake tick --sandbox --until-done` plays one in a sandbox, which costs nothing."
     )
 
 

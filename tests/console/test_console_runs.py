@@ -80,6 +80,14 @@ def test_an_empty_ledger_says_so() -> None:
     assert shown(none) == "There is no such run on record.\n"
 
 
+def test_who_has_no_checkout_is_told_of_no_script_and_no_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retake.console.runs.checkout", lambda: None)
+    told = shown(ask(runs, World(), statuses=(), limit=20, pipeline=None))
+    assert "retake tick" in told
+    assert "b2_storage_manager" not in told
+    assert "make" not in told
+
+
 def test_the_error_stands_in_its_column_and_when_it_is_due_beside_the_state() -> None:
     world = World()
     world.vendors.plan("imagine", "refused", "refused")
