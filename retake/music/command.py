@@ -106,14 +106,14 @@ def _sandbox(
     if not options.sandbox:
         yield sandboxed(settings, environ[SANDBOX_VARIABLE]), keys
         return
-    from retake.sandbox import Sandbox
+    from retake.sandbox import sandbox_of_command
 
     state = _state_folder(settings)
     _make_track(Path(settings.music.audio_folder))
     music = settings.music
     if music.telegram == "off":
         music = music._replace(telegram="poll", telegram_chat_id=DEMO_CHAT, telegram_allowed_users=(DEMO_USER,))
-    with Sandbox(state=state) as sandbox:
+    with sandbox_of_command(state) as sandbox:
         yield sandboxed(settings._replace(music=music), sandbox.url), keys
 
 

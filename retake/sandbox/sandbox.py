@@ -2,15 +2,17 @@
 
 import json
 import secrets
+import sqlite3
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from retake.clock import Clock, SystemClock
+from retake.errors import StorageError
 from retake.sandbox.billing import VendorBill, bill
 from retake.sandbox.database import RecordedCall, SandboxDatabase
 from retake.sandbox.orders import parse_order
@@ -181,6 +183,21 @@ class Sandbox:
             with suppress(OSError):  # the port of last time is only a preference
                 return Server(int(self._database.get("facts", "port") or 0), handler.receive, closing)
         return Server(self._port, handler.receive, closing)
+
+
+@contextmanager
+def sandbox_of_command(state: str) -> Iterator[Sandbox]:
+    """Run the sandbox of a command that keeps its state in the folder `state`. Raises StorageError where it cannot."""
+    with ExitStack() as stack:
+        try:
+            sandbox = stack.enter_context(Sandbox(state))
+        except (OSError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StorageError(
+                f"the sandbox cannot keep its state in {state} ({reason}): make the folder writable, or name another "
+                "place in RETAKE_STORAGE_URL"
+            ) from error
+        yield sandbox
 
 
 def _answers(url: str, identity: str) -> bool:

@@ -315,7 +315,7 @@ _COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fe
 @contextmanager
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
     """Run a sandbox whose tasks and links outlive this process, its state beside the bucket."""
-    from retake.sandbox import Sandbox
+    from retake.sandbox import sandbox_of_command
     from retake.story.settings import load_settings
 
     storage = load_settings(environ).storage
@@ -332,7 +332,7 @@ def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]
             "out for this run, or name a server on 127.0.0.1"
         )
     state = url.removeprefix("file:").rstrip("/") if directory else "bucket"
-    with Sandbox(state=f"{state}.sandbox") as sandbox:
+    with sandbox_of_command(f"{state}.sandbox") as sandbox:
         try:
             for order in options.sandbox_orders:
                 sandbox.order(order)

@@ -1,6 +1,9 @@
 """What a sandbox records, and how a later or another process finds it."""
 
+import os
 import socket
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -159,3 +162,25 @@ def test_a_pace_that_makes_no_sense_is_refused(text: str) -> None:
 def test_a_clock_that_is_put_back_does_no_harm() -> None:
     task = VendorTask("id", "imagine", created=1000.0, duration=10.0, fault="", request={}, price=45, seed=1)
     assert task.status(900.0).name == "pending"
+
+
+@pytest.mark.parametrize("command", ["tick --sandbox", "music serve --sandbox"])
+def test_a_command_whose_sandbox_has_no_place_says_so_and_is_no_bug(tmp_path: Path, command: str) -> None:
+    root = Path(__file__).parents[2]
+    (tmp_path / "file").touch()  # where no folder can be made, not by root either
+    ran = subprocess.run(
+        [sys.executable, "-m", "retake", *command.split()],
+        cwd=tmp_path,
+        env={
+            "PATH": os.defpath,
+            "PYTHONPATH": str(root),
+            "RETAKE_CONFIG": str(root / "config/config.json"),
+            "RETAKE_STORAGE_URL": f"file:{tmp_path}/file/bucket",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 75, ran.stderr
+    assert f"cannot keep its state in {tmp_path}/file/bucket.sandbox (Not a directory)" in ran.stderr
+    assert "traceback" not in ran.stderr
