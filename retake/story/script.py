@@ -301,7 +301,8 @@ def conclude(store: DocumentStore, doc: MidjourneyDocument, error: VendorError) 
     if doc.error.critical:
         doc = transitions.alerted(doc)
         if not (before.alerted and before.code == error.code):
-            alert(error.code.value, f"{error}. Everything waits until it is fixed", step=doc.present_step.value)
+            told = str(error).removesuffix(".")  # a vendor's error often ends with a sentence of advice
+            alert(error.code.value, f"{told}. Everything waits until it is fixed", step=doc.present_step.value)
     store.save_midjourney(doc)
 
 

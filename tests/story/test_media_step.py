@@ -6,6 +6,7 @@ import pytest
 from story_world import CONTENT, Heard, World
 
 from retake.errors import (
+    Code,
     OutcomeUnknown,
     PollFailed,
     Refused,
@@ -484,3 +485,16 @@ def test_a_poll_tells_how_far_it_is() -> None:
     with Heard() as log:
         make(world)
     assert any("42 %" in record.getMessage() for record in log.records)
+
+
+def test_an_alert_about_an_error_that_is_a_whole_sentence_has_one_full_stop_after_it() -> None:
+    world = polling()
+
+    def refuse(task_id: str) -> TaskState:
+        raise PollFailed(Code.UNAUTHORIZED, "Runway answered HTTP 401. Check the key.")
+
+    world.vendors.poll = refuse
+    with Heard() as log, pytest.raises(PollFailed):
+        make(world)
+    [told] = [record.getMessage() for record in log.records if "alert" in vars(record)]
+    assert told == "Runway answered HTTP 401. Check the key. Everything waits until it is fixed"
