@@ -16,14 +16,19 @@ BRIEF = 60
 _LEAST = 14  # columns that a cell of words is folded to at most, unless it is shorter
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")
 _GLUE = "\N{NO-BREAK SPACE}"  # stands for a space at which nothing is folded; a text may have some of its own
+_SECOND = "\0"  # follows a sign of two columns while lines are made, for textwrap counts signs
 
 
 def fold(text: str, width: int) -> list[str]:
     """Return `text` in lines of `width` columns at most, but for a time, which stays whole."""
     glued = _TIME.sub(lambda time: time[0].replace(" ", _GLUE), text)
+    filler = "" if text.isascii() or _SECOND in text else _SECOND
+    if filler:
+        glued = "".join(sign + filler * (columns_of(sign) - 1) for sign in glued)
     lines: list[str] = []
     for line in textwrap.wrap(glued, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]:
-        lines += _parted(line.replace(_GLUE, " "), max(1, width))
+        whole = line.replace(filler, "") if filler else line
+        lines += _parted(whole.replace(_GLUE, " "), max(1, width))
     return lines
 
 

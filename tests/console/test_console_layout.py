@@ -67,6 +67,10 @@ def test_a_time_stays_whole_however_narrow_it_is() -> None:
     assert fold("at 2026-01-31 12:00:00 UTC, again", 10) == ["at", "2026-01-31 12:00:00 UTC,", "again"]
 
 
+def test_no_word_is_broken_beside_a_sign_of_two_columns() -> None:
+    assert fold("🎵 Bad #4: the cover is ready", 13) == ["🎵 Bad #4:", "the cover is", "ready"]
+
+
 def test_a_table_without_room_is_none() -> None:
     assert widths([["when", "2026-01-31 12:00:00"], ["what", "a b c"]], 40) == [19, 5]
     assert widths([["when", "2026-01-31 12:00:00"], ["what", "x" * 60]], 40) == [19, 19]
