@@ -119,6 +119,13 @@ def test_a_url_as_the_docs_write_it_survives_the_shell_that_reads_the_keys(tmp_p
     assert "single quotation marks" in (tmp_path / "new/.env.example").read_text()
 
 
+def test_each_line_for_cron_reads_the_same_variables() -> None:
+    pages = ((CHECKOUT / name).read_text() for name in ("docs/running.md", "crontab.example"))
+    jobs = [line for page in pages for line in re.findall(r"^ *\*/\d+ \* \* \* \* .*", page, re.MULTILINE)]
+    assert len(jobs) >= 2
+    assert [job for job in jobs if "set -a; . /etc/retake.env;" not in job] == []
+
+
 def test_the_crontab_runs_a_tick_of_this_checkout_in_that_folder(tmp_path: Path) -> None:
     folder = tmp_path / "100% mine; it's"
     init(folder)
