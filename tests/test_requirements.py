@@ -173,6 +173,11 @@ def test_no_extra_is_taken_for_another_that_shares_a_library() -> None:
         assert all(names(OPTIONAL[extra]) <= names(OPTIONAL[other]) for other in also), extra
 
 
+def test_who_installs_the_package_is_told_of_every_extra() -> None:
+    [told] = re.findall(r"^The extras are .*?;", (ROOT / "docs/running.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert {*re.findall(r"`(\w+)`", told)} == OPTIONAL.keys() - {"dev"}
+
+
 def test_the_pins_are_made_with_every_extra() -> None:
     command = (ROOT / "Makefile").read_text().partition("COMPILE = ")[2].partition("\n\n")[0]
     assert set(re.findall(r"--extra (\w+)", command)) == OPTIONAL.keys()
