@@ -64,6 +64,12 @@ def test_a_file_in_the_place_of_the_folder_is_told(root: Path, bucket: Directory
             call()
 
 
+def test_a_file_in_the_place_of_the_folder_above_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "disk").touch()
+    with pytest.raises(StorageError, match="disk, where the bucket's folder should be, is not a folder"):
+        DirectoryBucket(str(tmp_path / "disk/bucket")).read("a")
+
+
 def test_a_root_that_is_a_symbolic_link_is_followed(tmp_path: Path, root: Path, bucket: DirectoryBucket) -> None:
     (tmp_path / "real").mkdir()
     root.symlink_to("real")

@@ -247,6 +247,11 @@ def require_root(root: str) -> None:
     if os.path.lexists(root) and not os.path.isdir(root):  # again: somebody may just have made it
         raise StorageError(f"{root} is not a folder: move it away, or choose another STORAGE.url")
     parent = os.path.dirname(root)
+    if os.path.isfile(parent):
+        raise StorageError(
+            f"{parent}, where the bucket's folder should be, is not a folder: move it away, or choose another "
+            "STORAGE.url"
+        )
     if not os.path.isdir(parent):  # a disk that is not mounted must not look like an empty bucket
         raise StorageError(f"{parent}, where the bucket's folder should be, is not there: mount or make it")
 
