@@ -12,7 +12,6 @@ state.json, and the next start files it.
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from logging import getLogger
 from types import TracebackType
@@ -23,7 +22,7 @@ from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Roo
 from retake.bucket.claims.lease import set_kill_timer
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
-from retake.errors import Code, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
+from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
 from retake.paid.caps import Reservation
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
@@ -220,10 +219,14 @@ class PaidCalls:
     def _tell_book(self, tell: Callable[[Known], None]) -> None:
         """Bring the day's book in line with the record, as it is after a write that failed. Whoever has taken the lease
         over does that with their own: by ours, what they have set aside would look like something never used."""
-        with suppress(RetakeError):
+        try:
             self._lease.check()
             self._state.reread()
             tell(self._state.known)
+        except LeaseLost:
+            pass
+        except RetakeError as error:
+            _log.warning("%s: the day's book follows at the next call or start: %s", self._name, error)
 
     def _answer(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
         """Return what `ask` returns. Whatever it raises that is not a VendorError becomes OutcomeUnknown."""

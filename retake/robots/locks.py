@@ -14,14 +14,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from logging import getLogger
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from retake.attempts import countdown, repeating
 from retake.bucket import Conflict
-from retake.clock import Clock, exact_stamp, parse_stamp
+from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import RetakeError, RobotError
 from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
 
@@ -145,14 +145,15 @@ class Locks:
 
     def _tried(self, name: str, token: str, new: LockHold, *, writes: bool) -> tuple[int | None, list[LockHold]]:
         """Take the lock if that is allowed now; return its version (None: not taken), and who else holds it."""
-        thread = threading.get_ident()
+        thread, term_s = threading.get_ident(), self._break_after_s
+        term = timedelta(seconds=term_s)
 
         def step(state: LockState) -> tuple[LockState, tuple[int | None, list[LockHold]]]:
             alive = dict(self._alive)
             rest = state.without(lambda it, hold: hold.owner == new.owner and it not in alive)  # it died with these
             held = [*rest.writers.items(), *(rest.readers.items() if writes else ())]
             others = [hold for it, hold in held if hold.owner != new.owner or alive[it] != thread]
-            if others and (writes or any(self._holds(it, new.since) for it in others)):
+            if others and (writes or any(is_ahead(it.since + term, new.since, longest_s=term_s) for it in others)):
                 return state, (None, others)
             if writes:
                 rest = rest._replace(writers={**rest.writers, token: new}, version=rest.version + 1)
@@ -165,11 +166,6 @@ class Locks:
             writer = others[0]
             _log.warning("%s reads %s beside %s, who has been writing since %s", new.owner, name, *writer)
         return version, others
-
-    def _holds(self, writer: LockHold, now: datetime) -> bool:
-        """Return whether no reader gets through yet. No clock that was right is so far ahead that the lock would be
-        held for more than twice as long."""
-        return -self._break_after_s <= _age_s(writer, now) < self._break_after_s
 
     def _end(self, name: str, token: str) -> None:
         self._cell(name).change(lambda state: (state.without(lambda it, hold: it == token), None))

@@ -1,11 +1,11 @@
 """The API over real HTTP, its database empty, and a person's view of it."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
+from served_app import served_app
 from sqlalchemy import delete, insert, text, update
 
 from retake.bucket import ANY
@@ -16,7 +16,6 @@ from retake.music.api import PREFIX, Webhook, music_app
 from retake.music.database import open_music_database
 from retake.music.tables import metadata, pipeline_jobs, pipelines
 from retake.runs.tables import events, task_runs
-from retake.serving.server import ApiServer, address_of, listen
 
 KEY = "a-key-for-the-api"
 HOOK_SECRET = "a-secret-of-the-hook"
@@ -43,21 +42,12 @@ class ApiWorld:
 
     @contextmanager
     def serving(self, *, hook: bool = True) -> Iterator["ApiWorld"]:
-        stopped, ready = threading.Event(), threading.Event()
-        with listen("127.0.0.1", 0) as listener:
-            server = ApiServer(self.app(hook=hook), listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
-            thread = threading.Thread(target=server.serve_until_stopped)
-            self.base = address_of(listener, "127.0.0.1")
-            thread.start()
-            assert ready.wait(30)
-            try:
-                headers = {"Authorization": f"Bearer {KEY}"}
-                with httpx.Client(base_url=self.base, headers=headers, timeout=30) as self.http:
-                    yield self
-            finally:
-                stopped.set()
-                thread.join(20)
-                assert not thread.is_alive()
+        headers = {"Authorization": f"Bearer {KEY}"}
+        with (
+            served_app(self.app(hook=hook)) as self.base,
+            httpx.Client(base_url=self.base, headers=headers, timeout=30) as self.http,
+        ):
+            yield self
 
     def close(self) -> None:
         self.database.close()

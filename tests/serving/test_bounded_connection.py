@@ -3,14 +3,13 @@
 import asyncio
 import select
 import socket
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from served_app import served_app
 
 from retake.serving.body import Message, Receive, Send, refuse
-from retake.serving.server import ApiServer, address_of, listen
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LARGE = bytes(24 * 1024 * 1024)
@@ -36,16 +35,8 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     for name in ("HEAD_S", "STALL_S"):
         monkeypatch.setattr(f"retake.serving.bounded_connection.{name}", _LIMIT_S)
-    stopped, ready = threading.Event(), threading.Event()
-    with listen("127.0.0.1", 0) as listener:
-        server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
-        thread = threading.Thread(target=server.serve_until_stopped)
-        thread.start()
-        assert ready.wait(30)
-        yield int(address_of(listener, "127.0.0.1").rpartition(":")[2])
-        stopped.set()
-        thread.join(20)
-        assert not thread.is_alive()
+    with served_app(app) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @pytest.fixture

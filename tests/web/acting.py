@@ -6,14 +6,14 @@ with dashboard(STATES["pictures failed"]()) as site:
 """
 
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import httpx
+from served_app import served_app
 
 sys.path.append(str(Path(__file__).parent.parent / "console"))
 sys.path.append(str(Path(__file__).parent.parent / "story"))
@@ -26,7 +26,6 @@ from retake.clock import Clock
 from retake.console.command_context import CommandContext
 from retake.operations.events import WEB
 from retake.retrying.breaker import BreakerPolicy
-from retake.serving.server import ApiServer, address_of, listen
 from retake.story.settings import Settings
 from retake.web.app import web_app
 from retake.web.desk import DONE_COOKIE, Desk
@@ -114,23 +113,12 @@ def serving(
     sessions, shelf = Sessions(TOKEN, lambda: clock.now().timestamp()), forgetful_shelf()
     desk = Desk(context.operations, sessions, shelf, read_only=read_only, policies=policies)
     app = web_app(desk, Live(dict, 1.0, shelf.forget), ())
-    stopped, ready = threading.Event(), threading.Event()
-    with listen("127.0.0.1", 0) as listener:
-        server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
-        thread = threading.Thread(target=server.serve_until_stopped)
-        thread.start()
-        assert ready.wait(30)
-        url = address_of(listener, "127.0.0.1")
-        bearer = {"Authorization": f"Bearer {TOKEN}"}
-        try:
-            with (
-                httpx.Client(base_url=url, timeout=60, trust_env=False) as browser,
-                httpx.Client(base_url=url, timeout=60, trust_env=False, headers=bearer) as program,
-            ):
-                browser.cookies.set(COOKIE, sessions.begin())
-                yield Site(url, desk, browser, program)
-        finally:
-            stopped.set()
-            thread.join(20)
-            shelf.close()
-            assert not thread.is_alive()
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with (
+        closing(shelf),
+        served_app(app) as url,
+        httpx.Client(base_url=url, timeout=60, trust_env=False) as browser,
+        httpx.Client(base_url=url, timeout=60, trust_env=False, headers=bearer) as program,
+    ):
+        browser.cookies.set(COOKIE, sessions.begin())
+        yield Site(url, desk, browser, program)

@@ -7,9 +7,8 @@ with Board(world).serving() as board:
 """
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ folders = [str(TESTS), *(str(TESTS / room) for room in ("story", "cron", "runs",
 sys.path += [folder for folder in folders if folder not in sys.path]
 
 from reading_world import ask  # noqa: E402
+from served_app import served_app  # noqa: E402
 from story_world import KEYS, World, busy_world  # noqa: E402, F401
 
 from retake.bucket import ANY, Bucket  # noqa: E402
 from retake.bucket.directory import DirectoryBucket  # noqa: E402
 from retake.console.command_context import CommandContext  # noqa: E402
-from retake.serving.server import ApiServer, address_of, listen  # noqa: E402
 from retake.story.settings import Settings  # noqa: E402
 from retake.web.app import web_app  # noqa: E402
 from retake.web.desk import Desk  # noqa: E402
@@ -71,20 +70,8 @@ class Board:
 
     @contextmanager
     def serving(self) -> Iterator["Board"]:
-        stopped, ready = threading.Event(), threading.Event()
-        with listen("127.0.0.1", 0) as listener:
-            server = ApiServer(self.app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
-            thread = threading.Thread(target=server.serve_until_stopped)
-            thread.start()
-            assert ready.wait(30)
-            try:
-                with httpx.Client(base_url=address_of(listener, "127.0.0.1"), timeout=30) as self.http:
-                    yield self
-            finally:
-                stopped.set()
-                thread.join(20)
-                self.shelf.close()
-                assert not thread.is_alive()
+        with closing(self.shelf), served_app(self.app) as url, httpx.Client(base_url=url, timeout=30) as self.http:
+            yield self
 
     def page(self, path: str, **options: Any) -> httpx.Response:
         """What a browser gets that has signed in."""

@@ -1,18 +1,17 @@
 """Who gets in, by which host, and what every answer carries: over real HTTP."""
 
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import httpx
 import pytest
 from dashboard import forgetful_shelf
+from served_app import served_app
 
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
-from retake.serving.server import ApiServer, address_of, listen
 from retake.story.operations import open_operations
 from retake.story.settings import Settings
 from retake.web.app import web_app
@@ -40,20 +39,8 @@ class Door:
 
     @contextmanager
     def open(self) -> Iterator[httpx.Client]:
-        stopped, ready = threading.Event(), threading.Event()
-        with listen("127.0.0.1", 0) as listener:
-            server = ApiServer(self.app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
-            thread = threading.Thread(target=server.serve_until_stopped)
-            thread.start()
-            assert ready.wait(30)
-            try:
-                with httpx.Client(base_url=address_of(listener, "127.0.0.1"), timeout=30) as client:
-                    yield client
-            finally:
-                stopped.set()
-                thread.join(20)
-                self.shelf.close()
-                assert not thread.is_alive()
+        with closing(self.shelf), served_app(self.app) as url, httpx.Client(base_url=url, timeout=30) as client:
+            yield client
 
 
 @pytest.fixture
