@@ -98,7 +98,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "letter-copied": FindingCode(
         Severity.NOTE,
         "An order to requeue died after it had copied files out of the dead letter, which is still whole.",
-        "requeue it again, or remove the copies",
+        "requeue it again, or drop it: the copies go with it",
     ),
     "empty-file": FindingCode(
         Severity.ERROR,

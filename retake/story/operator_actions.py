@@ -22,6 +22,7 @@ from retake.story.generation import (
     dead_letter,
     kept_document,
     of_a_rollback,
+    remove_copies,
     requeue,
     why_finished,
     why_not_requeuable,
@@ -149,6 +150,7 @@ class OperatorActions:
                     f"{generation_id} is just being moved there: its files may be in the letter alone. The next tick "
                     "finishes that; drop it then"
                 )
+            remove_copies(store, letter)
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
             self._record_drop(lease, generation_id)
             return letter

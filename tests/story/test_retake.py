@@ -167,6 +167,23 @@ def test_a_letter_that_is_not_written_to_its_end_is_not_dropped() -> None:
     assert operator.drop(present).id == present
 
 
+@pytest.mark.parametrize("place", ["", "555/", "archive/"])
+def test_a_dropped_letter_takes_with_it_what_an_order_to_requeue_had_copied_when_it_died(place: str) -> None:
+    """Unless a file lies further up: then it is a generation that went on, and a tick died while it moved its files."""
+    world = World()
+    name = failed_at("upscale", "refused", world)
+    copied = Fault(Crash, operation="copy", key=f"666/{name}.json", after=True)
+    dying = FailingBucket(world.bucket, copied)
+    with pytest.raises(Crash):
+        OperatorActions(world.settings, dying, world.clock, owner="operator@desk").requeue(name)
+    dying.end_leases()
+    if place:
+        world.put(f"{place}{name}.png", b"png")
+    OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk").drop(name)
+    assert world.keys_of("dead_letters/") == []
+    assert world.keys_of("666/") == [f"666/{name}.json"] * bool(place)
+
+
 def test_the_generation_under_way_is_not_pushed_aside() -> None:
     world = World()
     generation_id = failed_at("upscale", "refused", world)
