@@ -58,7 +58,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "orphaned-work": FindingCode(
         Severity.NOTE,
         "Paid work belongs to no generation: an order to requeue died, or a document was put back by hand.",
-        "nothing: the next generation that begins keeps it in dead_letters/before-ID/",
+        "nothing: the next generation that begins keeps it in dead_letters/before-ID/, unless a dead letter has it",
     ),
     "rollback-unfinished": FindingCode(
         Severity.NOTE,

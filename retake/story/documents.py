@@ -254,6 +254,12 @@ class MidjourneyDocument(_Document):
         return list(self.raw.get("rolled_back") or [])
 
     @property
+    def requeued(self) -> str | None:
+        """The id of the generation, if it was brought back from its dead letter."""
+        value = self.raw.get("requeued") or ""
+        return value if safe_id(value) else None
+
+    @property
     def discard(self) -> frozenset[str]:
         """Suffixes of files that a rollback has given up, and that are still to be deleted."""
         return frozenset(self.raw.get("discard") or [])

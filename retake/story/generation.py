@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retake.bucket import ABSENT, Bucket
 from retake.bucket.contract import make_folders
@@ -59,13 +59,45 @@ def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
 
 
 def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
-    """Keep paid work that belongs to no generation: somebody may want it back. What failed is in a dead letter. Return
-    the document with a pending call counted as billed."""
+    """Keep paid work that belongs to no generation: somebody may want it back. Return the document with a pending call
+    counted as billed.
+
+    What a dead letter has is not kept again, or it would be billed twice: what failed, what an order was bringing back
+    when it died, and what one that died had kept.
+    """
     doc = transitions.abandoned(store.documents.midjourney)
-    if (doc.paid_calls or not doc.blank) and doc.status is not Status.TASK_FAILED_MAX_RETRIES:
+    if doc.status is Status.TASK_FAILED_MAX_RETRIES:
+        return doc
+    calls = _unbilled(store, doc)
+    if (calls or not doc.blank) and not _is_kept(store, doc, calls):
         key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
-        store.save_file(key, doc.encode())
+        store.save_file(key, doc.updated(paid_calls=calls).encode())
     return doc
+
+
+def _unbilled(store: DocumentStore, doc: MidjourneyDocument) -> list[dict[str, Any]]:
+    """Return the paid calls of a document, without those that the record of a requeued generation has."""
+    billed = recorded_calls(store, f"{SPEND}{doc.requeued}.json") if doc.requeued else []
+    return doc.paid_calls[len(billed) :] if doc.paid_calls[: len(billed)] == billed else doc.paid_calls
+
+
+def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[str, Any]]) -> bool:
+    """Return whether a dead letter has what a document that belongs to no generation says was paid for."""
+    name = _name(store.paths.config_midjourney)
+    if not unbilled:
+        return bool(doc.requeued and store.bucket.find(f"{DEAD_LETTERS}{doc.requeued}/{name}", [""]))
+    nobodys = [entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}before-") if _name(entry.key) == name]
+    return any(recorded_calls(store, key) == unbilled for key in nobodys)
+
+
+def recorded_calls(store: DocumentStore, key: str) -> list[dict[str, Any]]:
+    """Return the paid calls of a record or a document; none where it is not there or invalid."""
+    from retake.operations.bills import calls_of
+
+    try:
+        return calls_of(store.read_object(key))
+    except StateError:
+        return []
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
@@ -122,14 +154,16 @@ def in_flight(doc: MidjourneyDocument) -> list[str]:
 
 def requeue(store: DocumentStore, generation_id: str) -> None:
     """Bring a failed generation back from its dead letter, at the step that failed. The files come first, then the
-    document, then the id, and the letter goes last: a crash in between leaves it whole. Raises StateError."""
+    document, then the id, and the letter goes last: a crash in between leaves it whole. The document names its letter,
+    by which one that a crash left without its id is told from work that is nowhere else. Raises StateError."""
     from retake.retrying.dead_letters import REQUEUED
 
     kept = requeuable(store, generation_id)
     for entry in store.bucket.list(f"{DEAD_LETTERS}{generation_id}/{generation_id}."):
         store.lease.check()
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
-    store.save_midjourney(transitions.requeued(kept, _keep_orphaned_work(store, generation_id)))
+    doc = transitions.requeued(kept, _keep_orphaned_work(store, generation_id))
+    store.save_midjourney(doc.updated(requeued=generation_id))
     store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
     _letters(store).remove(generation_id, REQUEUED)
 

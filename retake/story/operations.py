@@ -3,7 +3,7 @@ where it is used: most commands only look."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket, Entry
 from retake.bucket.scanning import scan
@@ -33,7 +33,7 @@ from retake.runs.run import Run
 from retake.runs.states import RunStatus
 from retake.story.decision import over_under, uncapped, under_mode
 from retake.story.documents import Documents, Step, safe_id
-from retake.story.generation import DEAD_LETTERS, SPEND
+from retake.story.generation import DEAD_LETTERS, SPEND, recorded_calls
 from retake.story.kept_bills import ended_bills, read_bill, start_of
 from retake.story.operator_rules import next_tick
 from retake.story.operator_view import held_call, step_attempt, story_state
@@ -175,7 +175,7 @@ class StoryOperations(_StoryPlace):
             documents = None
         files = [*_files(self.bucket, self._settings.paths, item_id)]
         if documents is None or documents.gen.generation_id != item_id:
-            return Evidence(files, _spent(store, item_id))
+            return Evidence(files, recorded_calls(store, f"{SPEND}{item_id}.json"))
         doc = documents.midjourney
         step = step_attempt(doc, self._settings.workflow)
         return Evidence(files, doc.paid_calls, step, held_call(documents, self._settings.workflow))
@@ -315,11 +315,3 @@ def _nobodys(bucket: Bucket, day: str) -> Iterator[Bill]:
         if entry.modified >= start_of(day) and entry.key.endswith(".json"):
             name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]
             yield Bill(name, "nobody's", calls_of(read_bill(bucket, entry.key)))
-
-
-def _spent(store: DocumentStore, name: str) -> list[dict[str, Any]]:
-    """The paid calls of a generation that has ended; none where its record is invalid."""
-    try:
-        return calls_of(store.read_object(f"{SPEND}{name}.json"))
-    except StateError:
-        return []

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 _OURS = (
     *("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step"),
-    *("cancelled", "skipped", "rolled_back", "discard"),
+    *("cancelled", "skipped", "rolled_back", "discard", "requeued"),
 )
+
+_LASTING = ("rolled_back", "requeued")
 
 _RECORDED = ("step", "attempt", "requested_at_utc", "counted_on", "price_usd", "call")
 
@@ -390,8 +392,8 @@ def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
 
 
 def _on_record(doc: MidjourneyDocument) -> dict[str, Any]:
-    """Return what a step's end leaves: what was paid, and what was rolled back."""
-    return {"paid_calls": doc.paid_calls, **({"rolled_back": doc.rolled_back} if doc.rolled_back else {})}
+    """Return what a step's end leaves: what was paid, what was rolled back, and where it was brought back from."""
+    return {"paid_calls": doc.paid_calls, **{key: doc.raw[key] for key in _LASTING if doc.raw.get(key)}}
 
 
 def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:

@@ -1,6 +1,7 @@
 """How a generation begins and ends: ids, dead letters, the record of what was spent, and crashes in between."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -15,7 +16,8 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseLost
 from retake.story.documents import Status
-from retake.story.generation import begin, dead_letter, finish, new_id, taken_ids
+from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
+from retake.story.operations import open_operations
 from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
@@ -284,3 +286,86 @@ def test_a_failed_document_stays_for_people_to_see_until_the_next_generation_beg
     world, _ = dead_lettered()
     assert world.doc.status is Status.TASK_FAILED_MAX_RETRIES
     assert world.doc.raw["retry_count"] == 3
+
+
+# --- coming back ------------------------------------------------------------------------------------------------------
+
+NEXT, LATER = "20260101-0931", "20260101-0932"
+ORPHANED = [{"step": "imagine", "price_usd": 0.045, "requested_at_utc": "2026-01-01T08:00:00Z", "outcome": "accepted"}]
+PENDING = {"step": "upscale", "price_usd": 0.01, "requested_at_utc": "2026-01-01T08:01:00Z"}
+PAID = [{"step": "content", "price_usd": 0.016, "requested_at_utc": "2026-01-01T09:00:00Z", "outcome": "done"}]
+
+
+def beside_a_letter(**present: Any) -> Callable[[], World]:
+    """A world in which nothing is under way, with the dead letter of ID; `present` is the document, else that of ID."""
+
+    def prepare() -> World:
+        world = world_with("json png", **{**FAILED, "paid_calls": PAID})
+        dead_letter(opened(world.bucket), NOW)
+        world.bucket.store.end_leases()
+        if present:
+            world.put(DOCUMENT, present)
+        return world
+
+    return prepare
+
+
+NOBODYS = beside_a_letter(
+    generation=True, midjourney_results={"task_id": "i"}, paid_calls=ORPHANED, pending_call=PENDING
+)
+
+
+def billed(world: World) -> dict[str, int]:
+    """How many bills there are for each step, in all that counts as spent."""
+    [story] = open_operations(world.settings, world.clock, bucket=world.bucket).pipelines
+    bills = story.paid_since("2026-01-01").bills
+    return Counter(call["step"] for bill in bills for call in bill.calls)
+
+
+def begun_next(world: World, generation_id: str = NEXT) -> None:
+    begin(opened(world.bucket), generation_id, capped=False)
+    world.bucket.store.end_leases()
+
+
+def requeued_again(world: World) -> None:
+    requeue(opened(world.bucket), ID)
+    world.bucket.store.end_leases()
+
+
+ONCE = {"content": 1}
+ONCE_WITH_NOBODYS = {"content": 1, "imagine": 1, "upscale": 1}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "once"),
+    [(beside_a_letter(), ONCE), (NOBODYS, ONCE_WITH_NOBODYS)],
+    ids=["after its failure", "beside work of nobody's"],
+)
+@pytest.mark.parametrize("goes_on", [begun_next, requeued_again], ids=["begin", "requeue"])
+def test_whatever_follows_a_requeue_that_died_each_call_is_billed_once(
+    prepare: Callable[[], World], once: dict[str, int], goes_on: Callable[[World], None]
+) -> None:
+    for where, world in each_death(prepare, lambda store: requeue(store, ID)):
+        if world.generation_id is None:
+            goes_on(world)
+        assert billed(world) == once, where
+        assert len({key.split("/")[1] for key in world.keys_of("dead_letters/before-")}) == len(once) // 2, where
+
+
+@pytest.mark.parametrize("goes_on", [lambda world: begun_next(world, LATER), requeued_again], ids=["begin", "requeue"])
+def test_whatever_follows_a_beginning_that_died_each_call_is_billed_once(goes_on: Callable[[World], None]) -> None:
+    for where, world in each_death(NOBODYS, lambda store: begin(store, NEXT, capped=False)):
+        if world.generation_id is None:
+            goes_on(world)
+        assert billed(world) == ONCE_WITH_NOBODYS, where
+
+
+def test_a_requeued_generation_whose_id_is_taken_away_is_kept_and_billed_once() -> None:
+    world = beside_a_letter()()
+    requeued_again(world)
+    more = {**PAID[0], "step": "upscale"}
+    world.put(DOCUMENT, {**world.json(DOCUMENT), "paid_calls": [*PAID, more]})
+    world.put(GEN, {})
+    begun_next(world)
+    assert billed(world) == {"content": 1, "upscale": 1}
+    assert world.json(f"dead_letters/before-{NEXT}/config_midjourney.json")["midjourney_results"]["task_id"] == "i"
