@@ -92,6 +92,7 @@ class BatchPlan(NamedTuple, Generic[T]):
     keys: tuple[str, ...]  # all different
     loads: tuple[BatchLoad, ...]
     ended: Mapping[str, EndedItem[T]]
+    began: datetime
     sent: frozenset[str] = frozenset()  # keys that were part of a call, and so may exist whatever the answer was
     verified: bool = False  # failed items have been looked for
     kept: frozenset[str] = frozenset()  # created, and could not be rolled back
@@ -136,7 +137,7 @@ def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
 
 def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> BatchPlan[T]:
     """Return the plan of a batch before its first step."""
-    return BatchPlan(policy, keys, (BatchLoad(keys, now),) if keys else (), {})
+    return BatchPlan(policy, keys, (BatchLoad(keys, now),) if keys else (), {}, now)
 
 
 def next_step(plan: BatchPlan[T]) -> BatchStep | None:
@@ -170,7 +171,7 @@ def answered(
     for key in load.keys:
         answer = answers.get(key) or RobotError(UNNAMED, f"the answer says nothing about {key}")
         if isinstance(answer, CodedError):
-            again = _again(plan.policy.item, answer, key, load.attempt if load.alone else 1, now, random)
+            again = _again(plan, answer, key, load.attempt if load.alone else 1, now, random)
             if again:
                 loads.append(again)
             else:
@@ -197,13 +198,13 @@ def refused(
     """Return the plan after the whole call failed, or, if it was not `sent`, the look before it."""
     after = _called(plan, load) if sent else plan
     if load.alone:
-        again = _again(plan.policy.item, error, load.keys[0], load.attempt, now, random)
+        again = _again(plan, error, load.keys[0], load.attempt, now, random)
         return _with(after, load, (again,), {}) if again else _failed(after, load, error)
     if error.code in plan.policy.split_codes and len(load.keys) > 1:
         middle = (len(load.keys) + 1) // 2
         halves = (BatchLoad(load.keys[:middle], now), BatchLoad(load.keys[middle:], now))
         return _with(after, load, halves, {})._replace(tally=after.tally._replace(splits=after.tally.splits + 1))
-    decision = _decided(plan.policy.batch, error, load.attempt, random)
+    decision = _decided(plan, plan.policy.batch, error, load.attempt, now, random)
     if not isinstance(decision, Retry):
         return _failed(after, load, error)
     due = now + timedelta(seconds=decision.after_s)
@@ -224,19 +225,26 @@ def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[
     return plan._replace(ended={**plan.ended, key: was._replace(fate=ItemFate.ROLLED_BACK)})
 
 
-def _decided(policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float]) -> Decision:
+def _decided(
+    plan: BatchPlan[T],
+    policy: RetryPolicy,
+    error: CodedError,
+    attempt: int,
+    now: datetime,
+    random: Callable[[], float],
+) -> Decision:
     """Decide on a repeat. A call whose answer was lost may be repeated, since items are looked for before.
 
     An abandoned call may still be under way, so looking proves nothing.
     """
     decide = decide_on_paid if isinstance(error, Overrun) else RetryPolicy.decide
-    return decide(policy, error, attempt, random)
+    return decide(policy, error, attempt, random, elapsed_s=(now - plan.began).total_seconds())
 
 
 def _again(
-    policy: RetryPolicy, error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
+    plan: BatchPlan[T], error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
 ) -> BatchLoad | None:
-    decision = _decided(policy, error, attempt, random)
+    decision = _decided(plan, plan.policy.item, error, attempt, now, random)
     if not isinstance(decision, Retry):
         return None
     return BatchLoad((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)

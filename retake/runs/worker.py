@@ -11,7 +11,8 @@
       retries
     raises Decided                             as the job has decided: retry_scheduled, or failed
     raises Postponed                           retry_scheduled, though nothing has failed
-    raises another, or too often               failed, with the standard error record
+    raises another, too often, or later        failed, with the standard error record; `deadline_s` counts from the
+      than the policy's `deadline_s`           first time that the run was claimed
     raises OutcomeUnknown                      failed: a call that may have been paid for is not repeated, unless
                                                the policy names that very code
     takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; a later
@@ -26,7 +27,7 @@ The result of a job whose run was cancelled or taken away meanwhile is not saved
 
 import random
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
@@ -243,11 +244,12 @@ class Worker:
 
     def _failed(self, run: Run, error: CodedError) -> Outcome:
         retries = _retries(self._ledger, run)
-        decision = (
-            error.decision
-            if isinstance(error, Decided)
-            else decide_on_paid(self._policy, error, retries + 1, self._draw)
-        )
+        if isinstance(error, Decided):
+            decision = error.decision
+        else:
+            began = _first_begun(self._ledger, run) if self._policy.deadline_s is not None else run.updated_at
+            elapsed_s = (self._clock.now() - began).total_seconds()
+            decision = decide_on_paid(self._policy, error, retries + 1, self._draw, elapsed_s=elapsed_s)
         if isinstance(decision, Retry):
             _log.warning("%s (task %s) failed and is retried: %s", run.run_id, run.task_id, error)
             record = self._record(run, error, retries, retry_in(round(decision.after_s, 3)))
@@ -330,6 +332,16 @@ def coded(error: Exception) -> CodedError:
         return CodedError(Code.CONFIGURATION, str(error))
     name = "" if isinstance(error, RetakeError) else f"{type(error).__name__}: "
     return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{error}")
+
+
+def _first_begun(ledger: Ledger, run: Run) -> datetime:
+    """Return when a worker first claimed the run; where the ledger does not say, when this one did."""
+    try:
+        events = [event for event in ledger.events(run.run_id) if event.kind == CHANGED]
+    except RetakeError as error:
+        _log.warning("%s: its deadline counts from this attempt on: %s", run.run_id, error)
+        return run.updated_at
+    return next((it.at for it in events if it.payload.get("status") == RunStatus.RUNNING), run.updated_at)
 
 
 def _retries(ledger: Ledger, run: Run) -> int:

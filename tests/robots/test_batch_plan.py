@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retake.errors import RobotError
+from retake.retrying.backoff import Fixed
+from retake.retrying.policy import RetryPolicy
 from retake.robots.batch_plan import (
     Answer,
     BatchLoad,
@@ -135,6 +137,15 @@ def test_an_items_own_repeats_are_counted_from_the_first_answer_however_often_th
     plan = refused(start(), load_of(start()), A, NOW, middle)
     plan = answer(plan, {**made("bcdefghij"), "a": A}, at(5))
     assert load_of(plan) == BatchLoad(("a",), at(6), 2, alone=True)
+
+
+def test_what_has_passed_its_deadline_is_not_repeated_neither_whole_nor_alone() -> None:
+    """It counts from the beginning of the batch."""
+    without_end = RetryPolicy(None, Fixed(1.0), deadline_s=10.0)
+    plan: BatchPlan[str] = begun(BatchPolicy(without_end, without_end), ("a", "b"), NOW)
+    for failed in (refused(plan, load_of(plan), A, at(11), middle), answer(plan, {"a": A, "b": A}, at(11))):
+        assert failed.of(ItemFate.FAILED) == ("a", "b")
+    assert load_of(refused(plan, load_of(plan), A, at(10), middle)).attempt == 2
 
 
 def test_what_another_try_cannot_mend_is_not_repeated() -> None:

@@ -1,4 +1,4 @@
-"""Jobs that take longer than the policy's `timeout_s`: the run goes on without them, and they can pay no more."""
+"""What a worker makes of time: of a job longer than `timeout_s`, of clocks set back, of the policy's deadline."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,12 @@ import pytest
 
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import Code, CodedError
+from retake.errors import Code, CodedError, StorageError
 from retake.retrying.backoff import Fixed
 from retake.retrying.policy import RetryPolicy
 from retake.retrying.time_limit import abandoned
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.run import ERROR, Run, StaleRun
+from retake.runs.run import ERROR, Event, Run, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
 from retake.runs.worker import Postponed, Worker
@@ -161,3 +161,44 @@ def test_a_job_that_was_postponed_has_all_its_attempts_left() -> None:
     assert not endings
     records = [event.payload for event in ledger.events(run.run_id) if event.kind == ERROR]
     assert [it["details"]["retry_count"] for it in records] == [0, 1, 2]
+
+
+# --- the policy's deadline --------------------------------------------------------------------------------------------
+
+WITHOUT_END = RetryPolicy(max_retries=None, backoff=Fixed(5.0), deadline_s=10.0)
+
+
+def ends_of(ledger: BucketLedger, clock: FakeClock, attempts: int) -> list[RunStatus]:
+    """How so many attempts end that take a second each, and fail."""
+
+    def job(handle: RunHandle) -> None:
+        clock.sleep(1)
+        raise CodedError(Code.UNAVAILABLE, "HTTP 503")
+
+    ended = []
+    for _ in range(attempts):
+        ended.append(Worker(ledger, job, WITHOUT_END, clock, name="host:1").work_once())
+        clock.sleep(5)
+    return [run.status for run in ended if run]
+
+
+def test_a_run_whose_deadline_has_passed_is_not_repeated() -> None:
+    """It counts from when a worker first began, not from when the run was made; each repeat is the same run."""
+    clock = FakeClock()
+    ledger = BucketLedger(MemoryBucket(), clock)
+    run = ledger.create_for_task("aurora", "aurora", actor="shop")
+    clock.sleep(60)
+    assert ends_of(ledger, clock, 3) == [RunStatus.RETRY_SCHEDULED, RunStatus.RETRY_SCHEDULED, RunStatus.FAILED]
+    [action] = ledger.events(run.run_id)[-1].payload["recovery_actions"]
+    assert action["what"] == f"{Code.UNAVAILABLE} after 13 s"
+
+
+def test_where_its_events_cannot_be_read_the_deadline_counts_from_the_attempt() -> None:
+    class Away(BucketLedger):
+        def events(self, run_id: str) -> list[Event]:
+            raise StorageError("away")
+
+    clock = FakeClock()
+    ledger = Away(MemoryBucket(), clock)
+    ledger.create_for_task("aurora", "aurora", actor="shop")
+    assert ends_of(ledger, clock, 9) == [RunStatus.RETRY_SCHEDULED] * 9
