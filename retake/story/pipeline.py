@@ -251,7 +251,7 @@ class StoryPipeline:
         if found.room and not held:
             _check_keys(self._keys, "midjourney", "runway", "openai")
             prepare(store)
-        tidy(store, self._flag, found)
+        found = tidy(store, self._flag, found)
         self.worked = bool(found.moves)
         if not found.room:
             _log.info("nothing to do: %s holds a ready group", store.paths.folder_666)

@@ -154,8 +154,7 @@ def _move(source: str, target: str, generation_id: str, suffix: str) -> FileMove
 
 def tidy_plan(store: DocumentStore) -> TidyPlan:
     """Return what tidying up would do."""
-    paths, gen = store.paths, store.documents.gen
-    folders = Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
+    gen, folders = store.documents.gen, _folders(store)
     listed = {folder: [entry.key for entry in store.view.list(folder)] for folder in folders.staged}
     staged = {folder: groups(keys, folder) for folder, keys in listed.items()}
     published = store.public.ids
@@ -167,6 +166,11 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
     return found._replace(staged=frozenset(_ids(listed)))
 
 
+def _folders(store: DocumentStore) -> Folders:
+    paths = store.paths
+    return Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
+
+
 def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Yield the id of each file, also of one that belongs to no group: "666/20260101-0930.part.json" has one."""
     for folder, keys in listed.items():
@@ -174,19 +178,30 @@ def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
             yield key.removeprefix(folder).partition("/")[0].partition(".")[0]
 
 
-def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
-    """Carry the plan out, under the lease. A published id of which two different files lie in two folders stays where
-    it is, and on the list, and keeps no other from moving. Raises LeaseLost, StorageError."""
+def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> TidyPlan:
+    """Carry the plan out, under the lease; return it as it came out. An id of which two different files lie in two
+    folders stays where it is, a published one also on the list, and keeps no other from moving. Raises LeaseLost,
+    StorageError."""
     twins: set[str] = set()
     for together in _batches(found.moves):
         flag.raise_()
         store.lease.check()
         twins.update(_moved(store.bucket, together))
-    found = found._replace(archived=tuple(it for it in found.archived if it not in twins))
+    if twins:
+        empty = _without_ready(store)
+        archived = tuple(it for it in found.archived if it not in twins)
+        found = found._replace(archived=archived, empty=empty, room=store.paths.folder_666 in empty)
     _warn(store, flag, found)
     public = store.documents.public
     if found.archived or list(found.empty) != (public.empty or []):
         flag.raise_with(lambda doc: _tidied(doc, found))
+    return found
+
+
+def _without_ready(store: DocumentStore) -> tuple[str, ...]:
+    """Return the folders in which no ready group lies now."""
+    listed = {it: [entry.key for entry in store.bucket.list(it)] for it in _folders(store).staged}
+    return tuple(folder for folder, keys in listed.items() if not _ready(groups(keys, folder)))
 
 
 def _moved(bucket: Bucket, together: list[tuple[FileMove, ...]]) -> Iterator[str]:

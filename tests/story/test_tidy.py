@@ -342,3 +342,17 @@ def test_an_id_of_which_two_files_differ_keeps_nothing_else_from_moving() -> Non
     world.tick()
     assert world.json(PUBLIC)["generation_id"] == []
     assert world.bucket.read("archive/a.json")[0] == b"another text"
+
+
+def test_a_group_that_stays_where_it_is_takes_its_room() -> None:
+    """Its planned move would have emptied the entrance; but of its files there two differ."""
+    world = Scripted()
+    for folder in ("444", "555", "666"):
+        group(world, folder, "a")
+    world.put("555/a.json", b"another text")
+    with Heard() as heard:
+        tick = world.tick()
+    assert (tick.why, world.generation_id) == ("nothing to do", None)
+    assert any("a.json" in line and "not the same" in line for line in heard.warnings)
+    assert not world.documents.public.empty
+    assert len([key for key in world.keys_of() if key.endswith("/a.json")]) == 3
