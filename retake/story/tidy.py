@@ -4,7 +4,7 @@ Ids that the publisher has published go to the archive; ready groups (.json, .pn
 over 555/ to 444/, one a pair of folders, only into a folder without a ready group.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from logging import getLogger
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ class Folders(NamedTuple):
 class FileMove(NamedTuple):
     source: str  # key
     target: str  # key
+    onto: bool = False  # a file is there already: a crash left both, and they are the same
 
 
 class TwinsDiffer(StorageError):
@@ -93,13 +94,13 @@ def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
     together again. Raises TwinsDiffer, StorageError.
     """
     moves = list(moves)
-    chosen = {it.target: it for it in reversed(moves)}
-    twins = [it for it in moves if it != chosen[it.target]]  # what a crash left in two folders
+    chosen = {it.target: it.target if it.onto else it.source for it in reversed(moves)}
+    twins = [it for it in moves if it.source != chosen[it.target]]  # what a crash left in two folders
     try:
         for twin in twins:
-            if not same_content(bucket, chosen[twin.target].source, twin.source):
-                raise TwinsDiffer(*not_the_same(chosen[twin.target].source, twin.source).args)
-        move(bucket, [it for it in moves if it not in twins])
+            if not same_content(bucket, chosen[twin.target], twin.source):
+                raise TwinsDiffer(*not_the_same(chosen[twin.target], twin.source).args)
+        move(bucket, [it[:2] for it in moves if it not in twins])
     except NotFound as error:  # listed a moment ago
         raise StorageError(f"{error.args[0]} was removed by another program while its group was moved") from None
     for twin in twins:
@@ -118,7 +119,7 @@ def _archiving(
         there = archive.get(name, frozenset())
         whole = there.union(suffix for _, suffix in where).issuperset(GROUP)
         if where and (whole or name in known):
-            moves.append(tuple(_move(folder, folders.archive, name, suffix) for folder, suffix in where))
+            moves.append(tuple(_move(folder, folders.archive, name, suffix, there) for folder, suffix in where))
         if whole:
             archived.append(name)
         else:
@@ -136,9 +137,9 @@ def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) ->
         if len(holding) < 2 or not union.issuperset(GROUP):
             continue
         target, *rest = holding
-        moves.append(
-            tuple(_move(folder, target, name, suffix) for folder in rest for suffix in sorted(staged[folder].pop(name)))
-        )
+        there = staged[target][name]
+        lower = [(folder, suffix) for folder in rest for suffix in sorted(staged[folder].pop(name))]
+        moves.append(tuple(_move(folder, target, name, suffix, there) for folder, suffix in lower))
         staged[target][name] = union
     return moves
 
@@ -148,8 +149,9 @@ def _ready(folder: Groups) -> list[str]:
     return sorted(name for name, suffixes in folder.items() if suffixes.issuperset(GROUP))
 
 
-def _move(source: str, target: str, generation_id: str, suffix: str) -> FileMove:
-    return FileMove(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}")
+def _move(source: str, target: str, generation_id: str, suffix: str, there: Container[str] = ()) -> FileMove:
+    """Return the move of a file. `there` are the suffixes of those that the target has already."""
+    return FileMove(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}", suffix in there)
 
 
 def tidy_plan(store: DocumentStore) -> TidyPlan:
@@ -226,7 +228,7 @@ def _batches(groups: Iterable[tuple[FileMove, ...]]) -> Iterator[list[tuple[File
     batch: list[tuple[FileMove, ...]] = []
     keys: set[str] = set()
     for moves in groups:
-        own = {key for it in moves for key in it}
+        own = {key for it in moves for key in it[:2]}
         if keys & own:
             yield batch
             batch, keys = [], set()

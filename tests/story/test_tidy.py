@@ -356,3 +356,19 @@ def test_a_group_that_stays_where_it_is_takes_its_room() -> None:
     assert any("a.json" in line and "not the same" in line for line in heard.warnings)
     assert not world.documents.public.empty
     assert len([key for key in world.keys_of() if key.endswith("/a.json")]) == 3
+
+
+@pytest.mark.parametrize("published", [[], ["a"]], ids=["not published", "published"])
+def test_no_file_is_replaced_by_another_one_of_its_name(published: list[str]) -> None:
+    """A group was put back from a backup beside the one that somebody has mended since."""
+    upper = "archive" if published else "444"
+    world = Scripted()
+    for folder in (upper, "555"):
+        group(world, folder, "a")
+    world.put(f"{upper}/a.json", b"mended")
+    world.put(PUBLIC, {"generation_id": published})
+    with Heard() as heard:
+        world.tick()
+    assert any("a.json" in line and "not the same" in line for line in heard.warnings)
+    assert world.bucket.read(f"{upper}/a.json")[0] == b"mended"
+    assert "555/a.json" in world.keys_of()
