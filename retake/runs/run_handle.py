@@ -24,7 +24,7 @@ class RunHandle:
     def __init__(self, ledger: Ledger, run: Run, clock: Clock, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.run = run
         self._ledger, self._clock, self._heartbeat_s = ledger, clock, heartbeat_s
-        self._heard_at: datetime = clock.now()
+        self._heard_at: datetime = run.heartbeat_at or clock.now()
         self._lost = ""
         self._over = threading.Event()
 
@@ -59,12 +59,13 @@ class RunHandle:
 
     def heartbeat(self) -> None:
         """Send a heartbeat, and learn whether the run was taken away. Raises StorageError."""
+        sent_at = self._clock.now()  # whoever is frozen until the answer is read has not been heard since
         try:
             self._ledger.heartbeat(self.run)
         except (StaleRun, UnknownRun) as error:
             self._lost = f"{self.run.run_id} was taken away while it was worked on: {error}"
         else:
-            self._heard_at = self._clock.now()
+            self._heard_at = sent_at
 
     beat = heartbeat  # its former name
 

@@ -144,6 +144,34 @@ def test_who_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> Non
         handle.check()
 
 
+@pytest.mark.parametrize("frozen", ["claim", "heartbeat"])
+def test_who_was_frozen_before_it_read_the_answer_asks_before_paying(frozen: str) -> None:
+    """A heartbeat that was sent an hour ago says nothing of now, however late its answer is read."""
+    clock = FakeClock()
+
+    class Freezing(BucketLedger):
+        def heartbeat(self, run: Run) -> Run:
+            found = super().heartbeat(run)
+            clock.sleep(3600)
+            BucketLedger.move(self, run, Trigger.CANCEL_COMMAND, actor="operator")
+            return found
+
+    store = MemoryBucket(MemoryStore(clock))
+    kind = Freezing if frozen == "heartbeat" else BucketLedger
+    ledger = kind(store, clock)
+    ledger.create_for_task("t", "k", actor="shop")
+    run = ledger.claim("host:1")
+    assert run is not None
+    if frozen == "claim":
+        clock.sleep(3600)
+        ledger.move(run, Trigger.CANCEL_COMMAND, actor="operator")
+    handle = RunHandle(ledger, run, clock)
+    if frozen == "heartbeat":
+        handle.heartbeat()
+    with pytest.raises(StaleRun, match="cancelled"):
+        handle.check()
+
+
 def test_a_job_that_was_postponed_has_all_its_attempts_left() -> None:
     clock = FakeClock()
     ledger = BucketLedger(MemoryBucket(), clock)
