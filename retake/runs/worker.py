@@ -200,10 +200,7 @@ class Worker:
         with RunHandle(self._ledger, run, self._clock, heartbeat_s=self._heartbeat_s).kept_alive() as handle:
             outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
-                try:
-                    return self._save(run, outcome)
-                except StaleRun as error:
-                    return self._late(run, outcome, error)
+                return self._save(run, outcome)
             except UnknownRun as error:  # somebody has removed it: that ends no worker
                 _log.error("%s ended %s (%s), which is not saved: %s", self._name, run.run_id, outcome.trigger, error)
                 return run
@@ -281,11 +278,15 @@ class Worker:
         return validation.mended_record(record)  # the message may be anything
 
     def _save(self, run: Run, outcome: Outcome) -> Run:
-        """Save the end of a run and return it. Raises StaleRun if the run was taken away, StorageError, LeaseHeld."""
+        """Save the end of a run, or note it if the run was taken away; return the run. Raises UnknownRun, StorageError,
+        LeaseHeld."""
         trace_id = new_trace_id(run.run_id)
         for attempt in attempts(SAVE_PAUSES_S, self._clock.sleep):
             try:
-                return self._moved(run, outcome, trace_id)
+                try:
+                    return self._moved(run, outcome, trace_id)
+                except StaleRun as error:
+                    return self._late(run, outcome, error, trace_id)
             except (StorageError, LeaseHeld) as error:
                 if attempt.last:
                     raise
@@ -313,14 +314,14 @@ class Worker:
             trace_id=trace_id,
         )
 
-    def _late(self, run: Run, outcome: Outcome, error: StaleRun) -> Run:
+    def _late(self, run: Run, outcome: Outcome, error: StaleRun, trace_id: str) -> Run:
         text = f"{self._name} ended ({outcome.trigger}), which is not saved: {error}"
         _log.warning("%s", text)
         results = [
             note.payload for note in outcome.notes if note.kind == self._result_kind
         ]  # they may have been paid for
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
-        self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER)
+        self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER, trace_id=trace_id)
         return self._ledger.get(run.run_id)
 
 

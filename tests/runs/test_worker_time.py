@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import Code, CodedError, StorageError
@@ -17,7 +18,7 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import ERROR, Event, Run, StaleRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
-from retake.runs.worker import Postponed, Worker
+from retake.runs.worker import LATE, Postponed, Worker
 
 LIMIT_S = 3.0
 LONG_S = 30.0  # only reached where something is broken
@@ -170,6 +171,26 @@ def test_who_was_frozen_before_it_read_the_answer_asks_before_paying(frozen: str
         handle.heartbeat()
     with pytest.raises(StaleRun, match="cancelled"):
         handle.check()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_late_result_is_noted_once_though_the_ledger_is_away_for_a_moment(after: bool) -> None:
+    clock = FakeClock()
+    store = MemoryBucket(MemoryStore(clock))
+    ledger = BucketLedger(store, clock)
+    run = ledger.create_for_task("t", "k", actor="shop")
+    noted = Fault(operation="write", key=f"runs/{run.run_id}.json", number=2, after=after)  # the first is its claim
+
+    def job(handle: RunHandle) -> Mapping[str, Any]:
+        ledger.move(handle.run, Trigger.CANCEL_COMMAND, actor="operator")
+        return {"paid": "for"}
+
+    its_ledger = BucketLedger(FailingBucket(store, noted), clock)
+    ended = Worker(its_ledger, job, RetryPolicy(0), clock, name="host:1", heartbeat_s=999.0).work_once()
+    assert ended is not None
+    assert ended.status is RunStatus.CANCELLED
+    late = [event.payload["results"] for event in ledger.events(run.run_id) if event.kind == LATE]
+    assert late == [[{"paid": "for"}]]
 
 
 def test_a_job_that_was_postponed_has_all_its_attempts_left() -> None:
