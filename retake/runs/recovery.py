@@ -76,8 +76,9 @@ class Recovery:
     def _interrupt(self) -> Iterator[Run]:
         for run in self._silent(self._clock.now()):
             if self._pipeline in (None, run.pipeline):
-                with suppress(StaleRun, UnknownRun):  # its worker is alive after all, or another recovery was faster
-                    yield interrupt(self._ledger, run, self._clock.now())
+                with suppress(StaleRun, UnknownRun):  # it has ended, or another recovery was faster
+                    if self._ledger.get(run.run_id).heartbeat_at == run.heartbeat_at:  # else its worker is alive
+                        yield interrupt(self._ledger, run, self._clock.now())
 
     def _silent(self, now: datetime) -> list[Run]:
         """Return the silent runs. The worker of a heartbeat later than `now` may be alive, with a clock that is ahead:

@@ -81,6 +81,27 @@ def test_who_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeCloc
     assert statuses(ledger, run) == ["queued", "running"]
 
 
+def test_who_gives_a_sign_of_life_while_others_are_interrupted_is_left_alone(
+    connect: Connect, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep of many runs takes a while after it has looked which of them are silent."""
+    sweeping, ledger = connect(), connect()
+    first, alive = begun(ledger, "first"), begun(ledger, "alive")
+    clock.sleep(PATIENCE_S + 1)
+    ledger.heartbeat(first)
+    clock.sleep(PATIENCE_S + 1)
+    look = type(sweeping).silent
+
+    def silent(self: Ledger, since: datetime) -> list[Run]:
+        found = look(self, since)
+        ledger.heartbeat(alive)
+        return found
+
+    monkeypatch.setattr(type(sweeping), "silent", silent)
+    assert [run.run_id for run in Recovery(sweeping, clock).sweep().interrupted] == [first.run_id]
+    assert ledger.get(alive.run_id).status is RunStatus.RUNNING
+
+
 def test_who_died_with_a_clock_far_ahead_is_found_out(connect: Connect, clock: FakeClock) -> None:
     ledger, recovery = connect(), Recovery(connect(), clock)
     clock.sleep(365 * 24 * 3600)
