@@ -170,11 +170,13 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
 
 def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
     """Delete what an order to requeue had copied from a letter when it died. Without the letter nobody could tell what
-    they are; files that the letter lacks, or that lie further up, are those of a generation that went on."""
+    they are; files beside the remains of a letter, files that the letter lacks, and those that lie further up, are of a
+    generation that went on."""
     paths, name = store.paths, letter.id
     copies = [entry.key for entry in store.bucket.list(f"{paths.folder_666}{name}.")]
     above = (paths.folder_555, paths.folder_444, paths.archive_folder)
-    went_on = name == store.documents.gen.generation_id or any(store.bucket.list(f"{it}{name}.") for it in above)
+    present = name == store.documents.gen.generation_id
+    went_on = present or letter.ended or any(store.bucket.list(f"{it}{name}.") for it in above)
     if not went_on and {_name(it) for it in copies}.issubset(letter.files):
         for key in copies:
             store.lease.check()

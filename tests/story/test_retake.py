@@ -184,6 +184,21 @@ def test_a_dropped_letter_takes_with_it_what_an_order_to_requeue_had_copied_when
     assert world.keys_of("666/") == [f"666/{name}.json"] * bool(place)
 
 
+def test_the_remains_of_a_letter_take_nothing_with_them() -> None:
+    """Somebody has taken away the id of what was requeued; its files are its own."""
+    world = World()
+    name = failed_at("upscale", "refused", world)
+    marked = Fault(Crash, operation="write", key=f"dead_letters/{name}/report.json", after=True)
+    dying = FailingBucket(world.bucket, marked)
+    with pytest.raises(Crash):
+        OperatorActions(world.settings, dying, world.clock, owner="operator@desk").requeue(name)
+    dying.end_leases()
+    world.put("config/config_gen.json", {})
+    OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk").drop(name)
+    assert world.keys_of("dead_letters/") == []
+    assert world.keys_of("666/") == [f"666/{name}.json"]
+
+
 def test_the_generation_under_way_is_not_pushed_aside() -> None:
     world = World()
     generation_id = failed_at("upscale", "refused", world)
