@@ -42,6 +42,7 @@ class BillPlaces(NamedTuple):
     lease: str  # that guards it
     document: str  # with "paid_calls" and "pending_call"
     present: str  # the document with "generation_id", which names the generation under way
+    flag: str  # the document whose "processing_lock" is true while a tick works
     known: Callable[[Mapping[str, Any]], Known]  # from the document to what it says of its last reservation
     spend: str = "spend/"
 
@@ -72,6 +73,7 @@ class PaidSoFar(NamedTuple):
 
     known: Known
     pending_usd: float  # the price of the call under way
+    interrupted: bool  # a tick works, or died: the next one tells the book what this one has not
 
 
 class BillExamination:
@@ -168,7 +170,8 @@ class BillExamination:
         except (Unparsable, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return None
         pending = document.get("pending_call")
-        return PaidSoFar(known, usd_of(pending) if isinstance(pending, Mapping) else 0.0)
+        interrupted = (_object_or_none(part, self.places.flag) or {}).get("processing_lock") is True
+        return PaidSoFar(known, usd_of(pending) if isinstance(pending, Mapping) else 0.0, interrupted)
 
     # --- one document each ---
 

@@ -7,7 +7,7 @@ from retake.checking.bills import BillExamination, PaidSoFar
 from retake.checking.examination import CheckFinding, found
 from retake.checking.view import CheckView, Unparsable
 from retake.paid.caps import CAPS, Caps
-from retake.paid.day_book import DayBook, Fate, Known, Sums, decoded, encoded, is_day
+from retake.paid.day_book import DayBook, Fate, Sums, decoded, encoded, is_day
 from retake.paid.paid_calls import FOLDER as PAID
 
 _ALL = CAPS
@@ -100,7 +100,7 @@ class DayBookExamination:
                 what = f"{name}: {_sum(before, left):.3f} USD stay reserved for {len(left)} that nobody makes any more"
                 yield found("reservation-left", where, what)
             if not kept.book.moves_in:
-                yield from _sums(where, name, after.settled, bills, kept.book.day, paid.known)
+                yield from _sums(where, after, bills, kept.book.day, paid)
 
     def _missing(
         self, view: CheckView, days: Sequence[str], moved_to: str, paying: Mapping[str, PaidSoFar]
@@ -108,7 +108,7 @@ class DayBookExamination:
         for bills in self._bills:
             if (paid := paying.get(bills.places.pipeline)) is None:
                 continue
-            for day in _without_book(bills, days, moved_to, paid.known):
+            for day in _without_book(bills, days, moved_to, paid):
                 usd = bills.table.usd_of(day)
                 what = f"{bills.places.pipeline} has paid {usd:.3f} USD on that day, and it has no book"
                 yield found("day-book-missing", view.where(f"{CAPS}{day}.json"), what)
@@ -125,23 +125,21 @@ class DayBookExamination:
             if (kept := _read_or_none(view, day)) is None or kept.book.moved:
                 continue
             moved_to = moved_to or (day if kept.book.moves_in else "")
-            new = _right(kept.book, bills, paid.known)
+            new = _right(kept.book, bills, paid)
             if new != kept.book:
-                self._caps.mend(day, lambda book: _right(book, bills, paid.known))
+                self._caps.mend(day, lambda book: _right(book, bills, paid))
                 done.append(f"the sums of {name} in {CAPS}{day}.json were taken from its paid calls")
-        for day in [*_without_book(bills, days, moved_to, paid.known)]:
+        for day in [*_without_book(bills, days, moved_to, paid)]:
             self._caps.mend(day, lambda book: _made(book, bills, paid))
             done.append(f"{CAPS}{day}.json was made from the paid calls of {name}")
         return done
 
 
-def _right(book: DayBook, bills: BillExamination, known: Known) -> DayBook:
+def _right(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
     """Return a book whose sums of the pipeline are in line with its document and its paid calls."""
     name = bills.places.pipeline
-    book = book.settled(name, known)
-    if book.moves_in or not any(
-        it.code == "day-sum-wrong" for it in _sums("", name, book.of(name).settled, bills, book.day, known)
-    ):
+    book = book.settled(name, paid.known)
+    if book.moves_in or not any(it.code == "day-sum-wrong" for it in _sums("", book.of(name), bills, book.day, paid)):
         return book
     return book.with_sums(name, book.of(name)._replace(settled=bills.table.usd_of(book.day)))
 
@@ -156,31 +154,36 @@ def _made(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
     return book.with_sums(bills.places.pipeline, sums)
 
 
-def _sums(
-    where: str, name: str, settled: float, bills: BillExamination, day: str, known: Known
-) -> Iterator[CheckFinding]:
+def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSoFar) -> Iterator[CheckFinding]:
     """Hold what a book has settled against the paid calls of the day. More than those was paid for by calls whose
-    records are gone, unless the document has counted the same as they come to."""
-    usd = bills.table.usd_of(day)
-    if abs(settled - usd) < _LEAST_USD:
+    records are gone, unless the document has counted the same as they come to, or has the call under way still: its
+    answer is in a file, and a tick that died then had told the book alone."""
+    usd, known = bills.table.usd_of(day), paid.known
+    if abs(sums.settled - usd) < _LEAST_USD:
         return
-    what = f"{name}: {settled:.3f} USD are settled, and its paid calls come to {usd:.3f} USD"
+    under_way = known.day == day and known.fate is Fate.OPEN and known.name not in sums.open
+    if under_way and abs(sums.settled - usd - paid.pending_usd) < _LEAST_USD:
+        return
+    what = f"{bills.places.pipeline}: {sums.settled:.3f} USD are settled, and its paid calls come to {usd:.3f} USD"
     counted = known.spent_day == day and known.fate is not Fate.OPEN and abs(known.spent_usd - usd) < _LEAST_USD
-    if settled < usd or (counted and bills.table.whole):
+    if sums.settled < usd or (counted and bills.table.whole):
         yield found("day-sum-wrong", where, what)
     elif bills.table.whole:  # else what cannot be read was told
         yield found("bills-missing", where, what)
 
 
-def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, known: Known) -> Iterator[str]:
+def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, paid: PaidSoFar) -> Iterator[str]:
     """Yield the days on which the pipeline has paid that must have a book and have none: those between two that have
-    one, and that of its last reservation. Later days may have been moved to an earlier one."""
-    there = {*days}
+    one, and that of its last reservation, unless the tick that was to tell the book died. Later days may have been
+    moved to an earlier one."""
+    there, known = {*days}, paid.known
     needed = {
         day for day in bills.table.days() if days and days[0] < day < days[-1] and not (moved_to and day > moved_to)
     }
-    if known.day and is_day(known.day) and not moved_to and bills.table.usd_of(known.day):
-        needed.add(known.day)
+    if known.day and is_day(known.day) and not moved_to:
+        untold = (known.billed_usd or 0.0) if paid.interrupted else 0.0
+        if bills.table.usd_of(known.day) - untold >= _LEAST_USD:
+            needed.add(known.day)
     yield from sorted(needed - there)
 
 

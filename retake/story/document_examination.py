@@ -171,7 +171,7 @@ class StoryDocuments(CheckedPart):
         if name is None:
             yield from self._of_no_generation(part, loaded)
             return
-        if loaded.midjourney is None:
+        if loaded.midjourney is None and not self._first_has_just_begun(part, name):
             yield found("document-missing", where, f"it is not there, and {name} is under way")
         if lost := lost_task(doc):
             yield found("task-lost", where, f"{name}: {lost}")
@@ -182,6 +182,11 @@ class StoryDocuments(CheckedPart):
         if doc.discard:
             yield found("rollback-unfinished", where, f"{name}: {', '.join(sorted(doc.discard))} are to be deleted")
         yield from self._of_the_files(part, name, doc)
+
+    def _first_has_just_begun(self, part: CheckView, name: str) -> bool:
+        """Return whether nothing but its id is on record of the bucket's first generation: where a tick dies before the
+        first intent, the document was never there."""
+        return not any(part.entries(SPEND)) and not self.files(part, self.folders.entrance, name, GROUP)
 
     def _of_no_generation(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
         doc = loaded.documents.midjourney

@@ -92,6 +92,7 @@ def bills_of(prefix: str, settings: Settings) -> "BillExamination":
             LEASE,
             document=paths.config_midjourney,
             present=paths.config_gen,
+            flag=paths.config_public,
             known=lambda raw: known(MidjourneyDocument(raw)),
         )
     )

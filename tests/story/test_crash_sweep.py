@@ -220,3 +220,15 @@ def test_two_deaths_lose_nothing_either(scenario: str) -> None:
 def left(moment: Moment) -> tuple[object, ...]:
     """What is the same in two lives. Ids are drawn anew in each, and a minute passes after a death."""
     return {key: len(it.data) for key, it in moment.objects.items()}, *moment[2:5], moment.ended
+
+
+@pytest.mark.parametrize("cap", [None, 9.0])
+def test_after_a_death_a_check_finds_nothing_for_a_person_to_do(cap: float | None) -> None:
+    """Whatever the next tick mends by itself is at most a note. A bucket without anything is told apart."""
+    world, before = MortalWorld(**WORKFLOW, daily_cap_usd=cap), None
+    in_three_calls()(world)
+    for moment in world.moments().values():
+        if moment != before:
+            world.die_at(moment)
+            assert_whole(world, but={"nothing-here"})
+        before = moment
