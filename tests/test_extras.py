@@ -80,7 +80,7 @@ def test_a_client_for_images_without_its_library_names_what_to_install(monkeypat
 
 
 BUCKET = ("tick", "tick --dry-run", "status", "status --json", "fetch")
-LEDGER = ("tick", "runs", "runs --json")
+LEDGER = ("tick", "runs", "runs --json", "check", "check --json")
 COMMANDS = {"b2": BUCKET, "s3": BUCKET, "postgres": LEDGER}
 
 

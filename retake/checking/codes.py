@@ -21,7 +21,7 @@ CODES: dict[str, FindingCode] = {
     UNREADABLE: FindingCode(
         Severity.ERROR,
         "The store refused to return an object, or did not answer.",
-        "allow the key that Retake signs in with to read it, then check again",
+        "do what the message says; where the store refused, let the key that Retake signs in with read it",
     ),
     UNKNOWN_OBJECT: FindingCode(
         Severity.NOTE,

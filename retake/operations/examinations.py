@@ -7,7 +7,8 @@ from retake.checking import Check, CheckReport, Examination, Scope
 from retake.checking.bucket_runs import BucketRuns
 from retake.checking.engine import Progress
 from retake.checking.keyed_calls import KeyedCalls
-from retake.errors import StorageError
+from retake.errors import StorageError, redact
+from retake.extras import require
 from retake.operations.pipelines import Operations
 from retake.runs.bucket_ledger import LEASE
 from retake.ticking.process import owner
@@ -24,10 +25,14 @@ def check_bucket(
     """Check everything in the bucket that `operations` is about: that of the one pipeline if the operator named it,
     else all of it. `more` is what else is examined, of pipelines without this port.
 
-    Raises StorageError where the bucket is not there or cannot be listed.
+    Raises StorageError where the bucket is not there or cannot be listed, SettingsError where the client of a ledger's
+    database is not installed.
     """
     if not is_there(operations.bucket):
         raise StorageError(f"{operations.bucket.url} is not there: make it, or correct STORAGE.url")
+    for url in filter(None, map(operations.ledger_url, operations.pipelines)):
+        if url.startswith("postgresql:"):
+            require("postgres", f"the ledger at {redact(url)}")
     prefix = operations.pipelines[0].prefix if operations.named else ""
     scope = Scope(operations.bucket, operations.clock, media=media, prefix=prefix)
     return Check([*examinations(operations), *more], scope, progress).run(repair=repair)
