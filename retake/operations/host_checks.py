@@ -6,7 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
+from retake.alerts.settings import AlertChannel
 from retake.exit_codes import ExitCode
+from retake.extras import is_installed
 from retake.keys import KEYS, Keys
 from retake.operations.finding import Finding, fault, ok, warn
 from retake.operations.words import size
@@ -46,14 +48,18 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
             )
 
 
-def alert_checks(channels: int, missing: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def alert_checks(channels: Sequence[AlertChannel], missing: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Yield whether alerts reach somebody. `missing` are the channels that lack their secret, and its variable."""
     if not channels:
         yield ok("alerts", "no channel is told: ALERTS.channels is empty")
+    for channel in channels:
+        if channel.kind == "apprise" and not is_installed("apprise"):
+            found = "apprise is not installed: no alert reaches this channel"
+            yield warn(f"alerts {channel.name}", found, "pip install 'retake[apprise]'")
     for name, env in missing:
         yield warn(f"alerts {name}", f"{env} is not set: no alert reaches this channel", "put it in the environment")
-    if channels > len(missing):
-        yield ok("alerts", f"{channels - len(missing)} of {channels} channels have their secrets", channels=channels)
+    if (number := len(channels)) > len(missing):
+        yield ok("alerts", f"{number - len(missing)} of {number} channels have their secrets", channels=number)
 
 
 def disk_checks(storage_url: str, channels: int) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from operator_states import STATES
 from reading_world import KEYS, World, ask, context_of, shown
 from test_console_runs import eventful
 
+from retake.alerts.settings import AlertChannel
 from retake.bucket import ANY, Entry
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket, Fault
@@ -325,3 +327,11 @@ def test_in_the_sandbox_no_key_is_missed(sandbox: Sandbox) -> None:
     context = online(sandbox, RETAKE_SANDBOX_URL=sandbox.url)
     assert found(examined(context), "keys")[0] == "ok"
     assert os.environ.get("RETAKE_SANDBOX_URL") is None
+
+
+def test_a_channel_whose_library_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = AlertChannel("phone", "apprise", "APPRISE_URL", (), "any", (), True, (), {})
+    assert [it.verdict for it in host_checks.alert_checks([channel], [])] == ["ok"]
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    missed, _ = host_checks.alert_checks([channel], [])
+    assert (missed.check, missed.verdict, missed.do) == ("alerts phone", "warn", "pip install 'retake[apprise]'")
