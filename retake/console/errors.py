@@ -30,7 +30,7 @@ def command(context: CommandContext, limit: int) -> Answer:
         return Answer(document, [Sentence("No error is on record.")])
     now, many = context.clock.now(), len({it.pipeline for it in found}) > 1
     rows = [(*_where(it, now), *((it.pipeline,) if many else ()), *_what(it)) for it in found]
-    columns = ("when", "generation", *(("pipeline",) if many else ()), "step", "error", "message")
+    columns = ("when", "about", *(("pipeline",) if many else ()), "step", "error", "message")
     return Answer(document, [Table(columns, rows, brief=("message",))])
 
 

@@ -159,3 +159,10 @@ def test_documents_that_cannot_be_read_hide_nothing_else() -> None:
     world.put("config/config_midjourney.json", [])
     assert found(world) == before
     assert stamp(world.clock.now())
+
+
+def test_what_an_error_is_about_need_not_be_a_generation() -> None:
+    world = World()
+    failed_run(world, record(world))
+    head, row = shown(ask(errors, world, limit=9)).splitlines()
+    assert (head.split()[1], row.split()[1]) == ("ABOUT", "song-1")
