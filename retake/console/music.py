@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from retake.music.operations import MusicOperations
     from retake.music.rows import Job, PipelineRow
     from retake.music.store import PipelineStore
+    from retake.music.survey import TelegramMessage
 
 _TONES = {"failed": Tone.BAD, "awaiting_manual": Tone.BAD, "published": Tone.GOOD, "cancelled": Tone.FAINT}
 _JOB_TONES = {"failed": Tone.BAD, "succeeded": Tone.GOOD, "interrupted": Tone.WARN}
@@ -73,12 +74,12 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
         "note": row.note,
         "jobs": [job.shown() for job in jobs],
         "paid_calls": evidence.calls,
-        "messages": told,
+        "messages": [it.shown() for it in told],
         "files": [entry.key for entry in evidence.files],
     }
     now = context.clock.now()
     blocks: list[Block] = [Heading(f"{row.task_id}: {row.track_title}"), Facts(_facts(row, now)), *_jobs(jobs, now)]
-    blocks += [*_paid(evidence.calls), *_told(told), *_texts(row)]
+    blocks += [*_paid(evidence.calls), *_told(told, now), *_texts(row)]
     return Answer(document, blocks)
 
 
@@ -234,19 +235,24 @@ def _paid(calls: Sequence[dict[str, Any]]) -> list[Block]:
     return [Heading(title), Table(("asked", "step", "attempt", "outcome", "price"), rows, ("attempt", "price"))]
 
 
-def _messages(store: "PipelineStore", pipeline_id: int) -> list[dict[str, Any]]:
+def _messages(store: "PipelineStore", pipeline_id: int) -> list["TelegramMessage"]:
     """What was told, or waits to be told, on Telegram."""
     from retake.music.survey import messages_of
 
     with store.database.reading() as cursor:
-        return [it.shown() for it in messages_of(cursor, pipeline_id)]
+        return messages_of(cursor, pipeline_id)
 
 
-def _told(told: Sequence[dict[str, Any]]) -> list[Block]:
+def _told(told: Sequence["TelegramMessage"], now: datetime) -> list[Block]:
     if not told:
         return []
     rows = [
-        (it["created_at"], it["event"], it["error"] or it["sent_at"] or "waits", it["text"].partition("\n")[0])
+        (
+            moment(it.created_at, now),
+            it.event,
+            it.error or (moment(it.sent_at, now) if it.sent_at else "waits"),
+            it.text.partition("\n")[0],
+        )
         for it in told
     ]
     return [Heading("Telegram"), Table(("recorded", "event", "sent", "text"), rows, brief=("text",))]

@@ -1,6 +1,7 @@
 """`retake music`, and music in the commands that are about every pipeline."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -245,3 +246,11 @@ def test_a_command_of_the_story_loads_music_only_where_it_is_in_use(tmp_path: Pa
         cwd=tmp_path, env={"PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout.replace("'", '"')) == (["sqlalchemy", "retake.music"] if section else [])
+
+
+def test_what_is_told_on_telegram_has_its_time_in_whole_seconds(both: Both) -> None:
+    both.rows.clock.sleep(0.123456)
+    both.rows.create()
+    both.rows.fail("no", "ERR_BUSINESS_REJECTED")
+    [row] = [line for line in shown(both.ask(music.show_pipeline, pipeline_id="1")).splitlines() if "waits" in line]
+    assert re.match(r"\d\d:\d\d:\d\d +failed +waits ", row)
