@@ -75,7 +75,7 @@ SECTIONS = {"STORAGE": SHARED["STORAGE"], "WORKFLOW": SHARED["WORKFLOW"], "IMAGE
 _OTHERS = (*OF_STORY, *OF_MUSIC, *OF_WEB, *(name for name in SHARED if name not in SECTIONS), "ALERTS", "MODES")
 
 ENVIRONMENT = {
-    "REDIS_URL": "Redis, which holds the jobs: redis://[:PASSWORD@]HOST:PORT/N, or rediss:// with TLS",
+    "REDIS_URL": "Redis, which holds the jobs: redis://HOST:PORT/N, or rediss:// with TLS; :PASSWORD@ before HOST",
     "RABBITMQ_URL": "RabbitMQ, which holds the messages: amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps://",
     "DATABASE_URL": "PostgreSQL, which holds jobs2; not set, or empty: POST /jobs answers 503",
     "IMAGES_STORAGE_URL": "the bucket of the image-job service, written like STORAGE.url; not the same one",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retake.errors import SettingsError
+from retake.errors import SettingsError, redact
 from retake.images.settings import ENVIRONMENT, ImageJobSettings, check_user, load_images_settings
 
 GOOD = {
@@ -115,3 +115,7 @@ def test_what_is_no_user(user: str) -> None:
 @pytest.mark.parametrize("user", ["a", "A-b_9" * 12, "Jobs", "-"])
 def test_what_is_a_user(user: str) -> None:
     assert check_user(user) == user
+
+
+def test_the_log_leaves_the_hint_for_redis_as_it_is() -> None:
+    assert redact(ENVIRONMENT["REDIS_URL"]) == ENVIRONMENT["REDIS_URL"]
