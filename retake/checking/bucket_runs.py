@@ -273,9 +273,8 @@ def _missing(part: CheckView, run: Run) -> list[str]:
 
 def _unindexed(part: CheckView, run: Run) -> Iterator[CheckFinding]:
     for key in _missing(part, run):
-        what = f"{run.run_id} is {run.status}, and {part.where(key)} is missing: nobody who looks for its task finds it"
-        if key.startswith(OPEN):
-            what = f"{run.run_id} is {run.status}, and {part.where(key)} is missing: no worker finds it"
+        misses = "no worker finds it" if key.startswith(OPEN) else "nobody who looks for its task finds it"
+        what = f"{run.run_id} has the status {run.status}, and {part.where(key)} is missing: {misses}"
         yield found(NOT_INDEXED, part.where(run_key(run.run_id)), what)
 
 

@@ -69,7 +69,8 @@ class EndedNames:
         if doc is None:
             yield found(NAME_WRONG, part.where(key), f"there is no run {run_id}")
         elif not doc.run.ended or ended_key(doc.run, segment) != key:
-            yield found(NAME_WRONG, part.where(key), f"{run_id} is {doc.run.status} since {doc.run.updated_at}")
+            what = f"{run_id} has the status {doc.run.status} since {doc.run.updated_at}"
+            yield found(NAME_WRONG, part.where(key), what)
         elif others := [it for it in _places(part, name) if it != key]:
             yield found(NAME_WRONG, part.where(key), f"{run_id} is entered twice, also as {part.where(others[0])}")
 
@@ -81,7 +82,7 @@ class EndedNames:
         if doc is None or not doc.run.ended or part.find(open_key(doc.run), [""]):
             return  # with a marker that it is open, the ledger finds it, and enters its end in time
         if not _places(part, ended_key(doc.run, "").rpartition("/")[2]):
-            what = f"{run_id} is {doc.run.status}, and no list of runs has it"
+            what = f"{run_id} has the status {doc.run.status}, and no list of runs has it"
             yield found(NAME_MISSING, part.where(run_key(run_id)), what)
 
 

@@ -98,7 +98,7 @@ class MusicRows(_MusicExamination):
             return
         run = self.database.ledger.find(row.run_key)
         if run is None or run.ended:
-            stands = "it has no run" if run is None else f"its run {run.run_id} is {run.status}"
+            stands = "it has no run" if run is None else f"its run {run.run_id} has the status {run.status}"
             yield found(
                 "music-run-missing", row.task_id, f"it is {row.state} since {stamp(row.updated_at)}, and {stands}"
             )

@@ -22,6 +22,16 @@ from retake.runs.states import FINAL, RunStatus
 LAST_RUNS = 50
 """How many other runs are looked at for a pattern."""
 
+_STANDS = {
+    RunStatus.QUEUED: "is queued",
+    RunStatus.RUNNING: "is running",
+    RunStatus.RETRY_SCHEDULED: "waits for its retry",
+    RunStatus.INTERRUPTED: "is interrupted",
+    RunStatus.SUCCEEDED: "has succeeded",
+    RunStatus.FAILED: "has failed",
+    RunStatus.CANCELLED: "was cancelled",
+}
+
 NO_EVIDENCE = Evidence([], [])
 
 
@@ -118,8 +128,9 @@ def as_document(report: Report) -> dict[str, Any]:
 def summary(report: Report) -> str:
     """Return what happened and how bad it was, in a sentence or two."""
     it = report.incident
+    stands = f"the run {_STANDS[it.run.status]}"
     if not it.happened:
-        return f"Nothing went wrong: the run is {it.run.status}." if it.run.ended else "Nothing has gone wrong so far."
+        return f"Nothing went wrong: {stands}." if it.run.ended else "Nothing has gone wrong so far."
     steps = Counter(failure.step or "no step" for failure in it.failures)
     where = ", ".join(f"{step} {times}" for step, times in steps.items())
     trouble = count(len(it.failures), "failure") + (
@@ -133,4 +144,4 @@ def summary(report: Report) -> str:
         RunStatus.FAILED: f"It did not recover: the run failed for good. What it had made is {kept}.",
         RunStatus.CANCELLED: "It was cancelled: somebody did not want it any more.",
     }
-    return f"{trouble}{gone}. {ends.get(it.run.status, f'It is not over: the run is {it.run.status}.')}"
+    return f"{trouble}{gone}. {ends.get(it.run.status, f'It is not over: {stands}.')}"

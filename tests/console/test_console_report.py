@@ -141,9 +141,20 @@ def test_an_interruption_without_a_failure_is_a_cause_too() -> None:
 
 def test_a_run_of_which_nothing_is_wrong_says_so() -> None:
     tale = Tale().does("content").moves(Trigger.COMPLETED)
-    assert tale.told()["summary"] == "Nothing went wrong: the run is succeeded."
+    assert tale.told()["summary"] == "Nothing went wrong: the run has succeeded."
     assert tale.told()["recommendations"] == []
     assert "None: the settings in place were enough." in tale.text()
+
+
+@pytest.mark.parametrize(
+    ("trigger", "stands"),
+    [(Trigger.RETRYABLE_ERROR, "waits for its retry"), (Trigger.PROCESS_RESTART, "is interrupted")],
+)
+def test_a_run_that_is_not_over_says_how_it_stands(trigger: Trigger, stands: str) -> None:
+    tale = Tale()
+    due = tale.clock.now() if trigger is Trigger.RETRYABLE_ERROR else None
+    tale.moves(trigger, error=failure(Code.NETWORK) if due else None, next_retry_at=due)
+    assert tale.told()["summary"].endswith(f"It is not over: the run {stands}.")
 
 
 def test_the_advice_is_on_the_failure_that_ended_the_run() -> None:
