@@ -1,13 +1,13 @@
 """Moments as people type them: "2d" ago, or a date."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import click
 
 from retake.operations import words
 from retake.operations.words import LONGEST_WINDOW, read_length
 
-__all__ = ["LONGEST_WINDOW", "moment_of", "read_since", "read_window"]
+__all__ = ["LONGEST_WINDOW", "moment_of", "read_day", "read_since", "read_window"]
 
 
 def read_since(
@@ -37,6 +37,16 @@ def read_window(ctx: click.Context | None, param: click.Parameter | None, value:
         return words.read_window(value.strip())
     except ValueError as error:
         raise click.BadParameter(f"{error}.", ctx, param) from None
+
+
+def read_day(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> date | None:
+    """Return the day that an option's value names. A callback of click. Raises click.BadParameter."""
+    if value is None:
+        return None
+    try:
+        return date.fromisoformat(value.strip())
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no day; write it like 2026-01-31.", ctx, param) from None
 
 
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:

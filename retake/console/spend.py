@@ -1,7 +1,7 @@
 """`retake spend`: what was paid, by day, by step and by generation."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 import click
@@ -10,6 +10,7 @@ from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
+from retake.console.since import read_day
 from retake.operations.spend import as_document, plan_latest_day, spend_report
 from retake.operations.words import count, usd
 
@@ -28,12 +29,12 @@ SHOWN = 20
 )
 @click.option(
     "--latest-day",
-    type=click.DateTime(["%Y-%m-%d"]),
+    callback=read_day,
     metavar="YYYY-MM-DD",
     help="Count what is on record of later days on this one, where a clock was once ahead.",
 )
 @consent.option
-def command(context: CommandContext, days: int = 30, latest_day: datetime | None = None, yes: bool = False) -> Answer:
+def command(context: CommandContext, days: int = 30, latest_day: date | None = None, yes: bool = False) -> Answer:
     """Show what was paid: by day, step and generation, with calls that may have been paid for twice; what is left of
     today's caps. Days are days in UTC, and a call counts on the day on which it was requested.
 
@@ -46,7 +47,7 @@ def command(context: CommandContext, days: int = 30, latest_day: datetime | None
     return Answer(document, _blocks(document, report.number))
 
 
-def _corrected(context: CommandContext, latest_day: datetime, *, yes: bool) -> Answer:
+def _corrected(context: CommandContext, latest_day: date, *, yes: bool) -> Answer:
     """Make that day the latest on record. Raises Refusal."""
     plan = plan_latest_day(context.operations, latest_day)
     consent.obtain(f"this counts what is on record of later days ({plan.sums}) on {plan.day}", yes=yes)

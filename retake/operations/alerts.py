@@ -66,7 +66,7 @@ class AlertPanel:
         for alert in self._store.history(self._clock.now()):
             if alert.id == alert_id:
                 return alert
-        raise Refusal(f"there is no alert {alert_id}: see alerts list --all")
+        raise Refusal(f"there is no alert {alert_id!r}: see alerts list --all")
 
     def acknowledge(self, alert_id: str, by: str) -> Alert:
         """Acknowledge an alert: nobody is told again of it. Raises Refusal."""

@@ -129,8 +129,8 @@ class BreakerPanel:
     def view(self, name: str) -> BreakerView:
         """Return one breaker. Raises Refusal for one that is not on record."""
         if name not in (names := self.names()):
-            there = ", ".join(names) or "none: nothing has failed that one counts"
-            raise Refusal(f"there is no breaker {name!r} on record; there are: {there}")
+            there = f"there are: {', '.join(names)}" if names else "nothing has failed that one counts"
+            raise Refusal(f"there is no breaker {name!r} on record; {there}")
         policy = self._policies.get(name, self._otherwise)
         breaker = Breaker(name, self._store, policy, clock=self._clock, owner=self._owner)
         return BreakerView(breaker, breaker.state(), self._clock.now())

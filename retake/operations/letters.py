@@ -171,4 +171,4 @@ def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None
 
 def no_letter(letter_id: str) -> str:
     """Return the message that there is none of that id."""
-    return f"there is no dead letter {letter_id}; dead-letters list shows those that there are"
+    return f"there is no dead letter {letter_id!r}; dead-letters list shows those that there are"

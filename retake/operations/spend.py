@@ -1,7 +1,7 @@
 """What was paid: by day, by step and by item; what is left of the caps; which day is the latest."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -157,9 +157,9 @@ class DayCorrection(NamedTuple):
         }
 
 
-def plan_latest_day(operations: Operations, latest: datetime) -> DayCorrection:
+def plan_latest_day(operations: Operations, latest: date) -> DayCorrection:
     """Return what making that day the latest on record would do; `operations.caps.correct` does it. Raises Refusal."""
-    caps, day = operations.caps, latest.strftime("%Y-%m-%d")
+    caps, day = operations.caps, latest.isoformat()
     later, clock_day = caps.later(day), caps.clock_day()
     if day > clock_day:
         raise Refusal(f"{day} has not come: the clock says {clock_day}. Set the clock first if that is wrong")

@@ -135,7 +135,7 @@ def test_show_has_where_what_since_when_how_often_and_what_to_do(sandbox: Sandbo
     ("command", "options"), [(show_alert, {}), (acknowledge, {"by": None}), (close, {})], ids=["show", "ack", "close"]
 )
 def test_an_unknown_id_is_refused(command: Any, options: dict[str, Any], sandbox: Sandbox) -> None:
-    with pytest.raises(Refusal, match="there is no alert nothing: see alerts list --all") as raised:
+    with pytest.raises(Refusal, match="there is no alert 'nothing': see alerts list --all") as raised:
         ask(command, context(world_of(sandbox)), alert_id="nothing", **options)
     assert raised.value.exit_code == 65
 

@@ -1,14 +1,16 @@
 """What `spend` and `status` say of the day: one book, one sum, and a clock that is not believed blindly."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from random import Random
 
+import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_world import World, ask, clear, shown
 
 from retake.console.retry import command as retry
+from retake.console.since import read_day
 from retake.console.spend import command as spend
 from retake.console.status import command as status
 from retake.errors import StateError
@@ -138,9 +140,7 @@ def ahead() -> World:
 
 
 def day(world: World, text: str, *, yes: bool = True) -> object:
-    from datetime import datetime
-
-    return ask(spend, world, days=30, latest_day=datetime.fromisoformat(text), yes=yes)
+    return ask(spend, world, days=30, latest_day=date.fromisoformat(text), yes=yes)
 
 
 def test_a_clock_that_was_ahead_is_corrected_with_consent_alone() -> None:
@@ -168,6 +168,12 @@ def test_naming_the_present_day_counts_all_of_it_on_it() -> None:
 def test_a_day_to_come_or_with_nothing_after_it_is_refused(text: str, why: str) -> None:
     with pytest.raises(Refusal, match=why):
         day(World(), text)
+
+
+@pytest.mark.parametrize("text", ["2026-13-45", "yesterday", ""])
+def test_what_is_no_day_is_told_without_a_pattern(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"^'{text}' is no day; write it like 2026-01-31.$"):
+        read_day(None, None, text)
 
 
 def test_a_channel_sees_what_it_spent_and_what_all_spent() -> None:

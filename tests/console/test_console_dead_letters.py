@@ -124,7 +124,7 @@ def test_of_a_cancelled_one_it_says_by_whom_and_what_is_in_flight() -> None:
 def test_what_is_no_dead_letter_is_said(command: Any, name: str) -> None:
     world = STATES["dead_lettered"]()
     before = world.everything()
-    with pytest.raises(Refusal, match=r"no dead letter .*; dead-letters list"):
+    with pytest.raises(Refusal, match=r"no dead letter '.*'; dead-letters list"):
         act(command, world, letter_id=name, **({"yes": True} if command is drop_letter else {}))
     assert world.everything() == before
 

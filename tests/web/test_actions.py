@@ -83,11 +83,11 @@ CASES = [
          asks=f"Cancelling {ID} gives up 2 paid calls (0.055 USD)."),
     Case("requeue", ID, DEAD, f"{ID} is requeued", NOTHING, "there is no dead letter",
          command="dead-letters requeue", back="/dead-letters"),
-    Case("drop", ID, DEAD, f"the dead letter {ID} is dropped", NOTHING, f"there is no dead letter {ID}",
+    Case("drop", ID, DEAD, f"the dead letter {ID} is dropped", NOTHING, f"there is no dead letter {ID!r}",
          command="dead-letters drop", back="/dead-letters", asks=f"Dropping {ID} loses for good:"),
     Case("acknowledge", ALERT, alerted, f"the alert {ALERT} is acknowledged by web", NOTHING,
-         f"there is no alert {ALERT}", command="alerts ack", back="/alerts"),
-    Case("close", ALERT, alerted, f"the alert {ALERT} is closed", NOTHING, f"there is no alert {ALERT}",
+         f"there is no alert {ALERT!r}", command="alerts ack", back="/alerts"),
+    Case("close", ALERT, alerted, f"the alert {ALERT} is closed", NOTHING, f"there is no alert {ALERT!r}",
          command="alerts close", back="/alerts"),
     Case("probe", "midjourney", opened, "one call is let through", closed, "there is nothing to probe",
          command="breaker probe", back="/breakers"),
@@ -250,7 +250,7 @@ def test_of_several_what_is_refused_keeps_no_other_from_being_done() -> None:
         document = site.order("drop", id=["b", "gone"], agreed="yes")
         none = site.order("drop", id=["gone", "lost"], agreed="yes")
     assert page.status_code == 409
-    assert told(page).startswith("1 of 2 done. Not done: gone: there is no dead letter gone")
+    assert told(page).startswith("1 of 2 done. Not done: gone: there is no dead letter 'gone'")
     assert (document.status_code, none.status_code) == (200, 409)
     check_answer("dead-letters drop", document.json())
     found = document.json()
