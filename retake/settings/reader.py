@@ -20,7 +20,7 @@ DEFAULT_FILE = "config/config.json"
 ENVIRONMENT = {
     "RETAKE_CONFIG": "the settings file, instead of config/config.json",
     "RETAKE_STORAGE_URL": "the bucket, instead of STORAGE.url",
-    "RETAKE_CHANNEL": "the channel that a command run by hand is about, where it is not named by --channel",
+    "RETAKE_CHANNEL": "the channel, for a command that has to be about one of them and has no --channel",
     "RETAKE_DIAGNOSE": "requests, bucket operations and decisions are logged, if set to anything but 0: --diagnose",
     "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
     "RABBITMQ_URL": "RabbitMQ, for retake work: amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps:// with TLS",

@@ -122,5 +122,9 @@ def test_a_channel_is_to_be_named_for_what_is_about_one() -> None:
     world = with_channels("a", "b")
     with pytest.raises(SettingsError, match=r"CHANNELS \(a, b\): name it by --channel NAME, or in RETAKE_CHANNEL"):
         unlock.callback.__wrapped__(context(world), yes=True)  # type: ignore[union-attr]
+    by_variable = context(world)
+    by_variable.environ = {"RETAKE_CHANNEL": "b"}
+    assert by_variable.pipeline.channel == "b"
+    assert [it.channel for it in by_variable.operations.pipelines] == ["a", "b"]  # what `status` looks at
     world.put("b/config/config_public.json", {"processing_lock": True})
     assert unlock.callback.__wrapped__(context(world, "b"), yes=True).document["pipeline"] == "story/b"  # type: ignore[union-attr]
