@@ -92,7 +92,18 @@ def test_a_url_names_a_place(url: str, place: S3Place) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["s3://", "s3:///p", "s3://key:secret@b/p", "s3://b/a//b", "s3://b/../c", "s3://b?endpoint=e", "s3://b?regoin=x"],
+    [
+        "s3://",
+        "s3:///p",
+        "s3://key:secret@b/p",
+        "s3://b/a//b",
+        "s3://b/../c",
+        "s3://b?endpoint=e",
+        "s3://b?regoin=x",
+        "s3://b?endpoint=https://key:secret@e",
+        "s3://b/p?endpoint=https%3A%2F%2Fkey%3Asecret%40e",
+        "s3://b/a//b?endpoint=https%3A%2F%2Fkey%3Asecret%40e",
+    ],
 )
 def test_a_url_that_names_none_is_a_setting_to_correct(url: str) -> None:
     with pytest.raises(SettingsError, match=r"STORAGE\.url") as caught:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from retake.attempts import attempts, countdown, repeating
 from retake.bucket import check_key
@@ -65,6 +65,9 @@ class RequestRefused(Exception):
 
 def parse_url(url: str) -> S3Place:
     """Parse s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Raises SettingsError."""
+    place, _, options = url.partition("?")
+    if "@" in place.removeprefix("s3://").partition("/")[0] or "@" in unquote(options):
+        raise SettingsError(f"STORAGE.url: keys belong in the environment, not into the URL or its endpoint; {_SHAPE}")
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -73,7 +76,7 @@ def parse_url(url: str) -> S3Place:
             check_key(prefix)
     except ValueError as error:
         raise SettingsError(f"STORAGE.url: {url!r} names no bucket ({error}); {_SHAPE}") from error
-    if not parts.netloc or "@" in parts.netloc or ":" in parts.netloc or parts.fragment:
+    if not parts.netloc or ":" in parts.netloc or parts.fragment:
         raise SettingsError(f"STORAGE.url: this names no bucket, and keys belong in the environment; {_SHAPE}")
     unknown = sorted(set(query) - {"endpoint", "region"})
     if unknown:
