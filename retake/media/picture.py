@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import NamedTuple
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageMath, ImageOps, UnidentifiedImageError
 
 from retake.media import MediaError
 
@@ -93,7 +93,10 @@ def flat(data: bytes) -> Image.Image:
     if picture.mode.startswith("I;16"):
         picture = picture.convert("I")
     if picture.mode in ("I", "F"):  # 16-bit greyscale: Pillow would clip it to white
-        picture = picture.point(lambda value: value / 257).convert("L")
+        clear, shades = picture.info.pop("transparency", None), picture
+        picture = shades.point(lambda value: value / 257).convert("L")
+        if clear is not None:  # the one shade, of 16 bits, that is transparent
+            picture.putalpha(ImageMath.lambda_eval(lambda it: it["convert"]((it["at"] != clear) * 255, "L"), at=shades))
     if not picture.mode.startswith("RGB"):
         picture.info.pop("icc_profile", None)  # it describes the colours as they were
     if not picture.has_transparency_data:

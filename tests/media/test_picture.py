@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from retake.media import MediaError
-from retake.media.picture import Size, check_picture, data_uri, fit, quarters
+from retake.media.picture import Size, check_picture, data_uri, fit, flat, quarters
 
 RED, GREEN, BLUE, WHITE = (250, 0, 0), (0, 250, 0), (0, 0, 250), (255, 255, 255)
 
@@ -113,6 +113,13 @@ def test_what_is_transparent_turns_white(mode: str) -> None:
 def test_sixteen_bit_grey_keeps_its_shades() -> None:
     grey = Image.new("I;16", (4, 4), 0x8080)
     assert opened(fit(saved(grey), Size(4, 4))).getpixel((1, 1)) == (128, 128, 128)
+
+
+def test_of_sixteen_bit_grey_exactly_the_transparent_shade_turns_white() -> None:
+    grey = Image.new("I;16", (2, 1), 0x1234)
+    grey.putpixel((1, 0), 0x1235)
+    flattened = flat(saved(grey, transparency=0x1234))
+    assert [flattened.getpixel((x, 0)) for x in (0, 1)] == [WHITE, (18, 18, 18)]
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "L"])
