@@ -1,15 +1,31 @@
 """The command `retake`, also `python -m retake`: the operator's console, one tick, and the three scripts of a tick."""
 
+import os
 import sys
 
 
 def run() -> None:
     """Run the command that the arguments name, and exit."""
+    _open_streams()
     program = "python -m retake" if sys.argv[0].endswith("__main__.py") else "retake"
     try:
         _run(program, sys.argv[1] if len(sys.argv) > 1 else "")
     except KeyboardInterrupt:  # before anything was begun that would have to be undone
         sys.exit(130)
+    except OSError as error:  # of help; any other answer that cannot be written is told where it is shown
+        from retake.console.rendering import abandon, complain
+
+        abandon(sys.stdout)
+        complain(f"the answer could not be written: {error.strerror}", sys.stderr)
+        sys.exit(75)
+
+
+def _open_streams() -> None:
+    """Put nothing in the place of a stream that whoever began this has closed: its number would be that of the next
+    file."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)
 
 
 def _run(program: str, command: str) -> None:

@@ -87,3 +87,17 @@ def test_a_tick_compiles_no_annotation() -> None:
     compiled = run("-c", f"{code} import retake.story.command").stdout.splitlines()
     assert compiled
     assert [it for it in compiled if not it.startswith("b'lambda _cls, ")] == []
+
+
+@pytest.mark.parametrize("command", ["robots list", "robots list --json", "--help", "tick --help"])
+def test_a_closed_stdout_takes_nothing_and_a_full_one_is_told(command: str) -> None:
+    began = [sys.executable, "-m", "retake", *command.split()]
+    closed = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *began], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    with open("/dev/full", "wb") as disk:
+        full = subprocess.run(began, cwd=ROOT, stdout=disk, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert full.returncode == 75
+    assert full.stderr.endswith(b" could not be written: No space left on device\n")
+    assert full.stderr.count(b"\n") == 1
