@@ -134,7 +134,7 @@ def serve(arguments: Sequence[str]) -> None:
     """Run the service: the API, the workers, Telegram. The same as music_service.py, with its options."""
     from retake.music.command import main
 
-    main.main([*arguments], prog_name="retake music serve")
+    main.main([*arguments], prog_name=click.get_current_context().command_path)
 
 
 for each in (list_pipelines, show_pipeline, retry_pipeline, cancel_pipeline, resolve_pipeline, serve):

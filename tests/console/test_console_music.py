@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from reading_world import CHECKOUT, KEYS, World, ask, shown
 
 from retake.bucket import ANY
@@ -254,3 +255,10 @@ def test_what_is_told_on_telegram_has_its_time_in_whole_seconds(both: Both) -> N
     both.rows.fail("no", "ERR_BUSINESS_REJECTED")
     [row] = [line for line in shown(both.ask(music.show_pipeline, pipeline_id="1")).splitlines() if "waits" in line]
     assert re.match(r"\d\d:\d\d:\d\d +failed +waits ", row)
+
+
+@pytest.mark.parametrize("program", ["retake", "python -m retake"])
+def test_the_service_is_used_by_the_name_by_which_it_was_called(program: str) -> None:
+    found = CliRunner().invoke(music.command, ["serve", "--port", "x"], prog_name=f"{program} music")
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"Usage: {program} music serve [OPTIONS]\n")
