@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from retake.bucket import ANY, Bucket
@@ -144,10 +145,21 @@ def _tables(url: str) -> Finding:
     finally:
         database.engine.dispose()
     if found is None:
-        return ok("ledger's tables", f"{database.name} has none yet: the first tick makes them")
+        return _without_tables(url, database.name)
     if found != REVISIONS[-1]:
         return warn("ledger's tables", f"version {found}, the newest is {REVISIONS[-1]}", "the next tick changes them")
     return ok("ledger's tables", f"{database.name}: version {found}, the newest")
+
+
+def _without_tables(url: str, name: str) -> Finding:
+    check, path = "ledger's tables", url.removeprefix("sqlite:")
+    if path == url or os.path.exists(path):
+        return ok(check, f"{name} has none yet: the first tick makes them")
+    above = next(it for it in Path(path).absolute().parents if os.path.exists(it))
+    if os.path.isdir(above) and os.access(above, os.W_OK | os.X_OK):
+        return ok(check, f"{url} is not there yet: the first tick makes it")
+    do = "let the user that runs the ticks write there, or name another file"
+    return fault(check, f"{url} is not there, and cannot be made in {above}", do)
 
 
 def error_checks(operations: Operations) -> Iterator[Finding]:

@@ -227,7 +227,7 @@ def test_an_open_breaker_is_a_warning() -> None:
 def test_a_database_tells_the_version_of_its_tables(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'runs.sqlite'}"
     context = on_disk(tmp_path / "bucket", ledger=url)
-    assert found(examined(context), "ledger's tables")[1].endswith("has none yet: the first tick makes them")
+    assert found(examined(context), "ledger's tables")[1] == f"{url} is not there yet: the first tick makes it"
     ledger: Any = open_ledger(url, context.bucket, context.clock)
     ledger.create_for_task("g", "g#1", actor="cron", pipeline="story")
     ledger.close()
@@ -335,3 +335,12 @@ def test_a_channel_whose_library_is_not_installed_is_told(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "apprise", None)
     missed, _ = host_checks.alert_checks([channel], [])
     assert (missed.check, missed.verdict, missed.do) == ("alerts phone", "warn", "pip install 'retake[apprise]'")
+
+
+def test_a_ledger_that_cannot_be_made_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no folder")
+    url = f"sqlite:{tmp_path}/text/runs.db"
+    answer = examined(on_disk(tmp_path / "bucket", ledger=url))
+    verdict, what = found(answer, "ledger's tables")
+    assert (verdict, what) == ("fault", f"{url} is not there, and cannot be made in {tmp_path}/text")
+    assert answer.exit_code == 69
