@@ -34,6 +34,7 @@ from retake.clock import parse_stamp
 from retake.errors import StateError, StorageError, redact
 from retake.foreign_text import one_line, plain
 from retake.runs.database import Database, in_words, open_database
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event, Run, run_id_of
 from retake.runs.schema import ledger_schema, version
 from retake.runs.states import RunStatus
@@ -72,13 +73,14 @@ class RowRun(NamedTuple):
 
 
 class SqlRuns:
-    """The runs of the ledger at `url`. `mirrored` are the pipelines whose runs mirror documents of items."""
+    """The runs of the ledger at `url`, which stands in `setting`. `mirrored` are the pipelines whose runs mirror
+    documents of items."""
 
     apart_s = 0.0
 
-    def __init__(self, url: str, *, mirrored: Sequence[str] = ()) -> None:
+    def __init__(self, url: str, *, setting: str = LEDGER_SETTING, mirrored: Sequence[str] = ()) -> None:
         self.title = f"runs in {redact(url)}"
-        self._url, self._mirrored = url, mirrored
+        self._url, self._setting, self._mirrored = url, setting, mirrored
         self._where = redact(url)  # also what stands for the tables among the subjects
         self._orphans, self._counts = f"events in {self._where}", f"counts in {self._where}"
         self._book: RunBook | None = None  # during the first look
@@ -142,7 +144,7 @@ class SqlRuns:
         return False
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        with closing(open_database(self._url, read_only=False)) as database:
+        with closing(open_database(self._url, read_only=False, setting=self._setting)) as database:
             if subject == self._counts:
                 with _words(database):
                     return count_again(database)
@@ -220,7 +222,7 @@ class SqlRuns:
     @contextmanager
     def _database(self) -> Iterator[Database]:
         """Provide the database, for reading. Raises Malformed, SettingsError, StorageError."""
-        with closing(open_database(self._url, read_only=True)) as database, _malformed():
+        with closing(open_database(self._url, read_only=True, setting=self._setting)) as database, _malformed():
             yield database
 
     @contextmanager

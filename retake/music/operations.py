@@ -10,7 +10,7 @@ from retake.errors import RetakeError, StateError
 from retake.music import states
 from retake.music.actions import PipelineActions, last_failed_step
 from retake.music.context import FOLDER
-from retake.music.database import MusicDatabase, open_music_database
+from retake.music.database import SETTING, MusicDatabase, open_music_database
 from retake.music.operator_checks import checks
 from retake.music.rows import PaidCall, pipeline_of_task
 from retake.music.settings import SECTIONS, MusicSettings, ServiceSettings
@@ -19,7 +19,7 @@ from retake.music.store import NAME, PipelineStore, UnknownPipeline, read_pipeli
 from retake.music.survey import Survey, Trouble, calls_of, calls_since, survey, under_way
 from retake.operations.attempts import StepAttempt
 from retake.operations.finding import Finding
-from retake.operations.pipelines import Operations, Terms
+from retake.operations.pipelines import Operations, OwnLedger, Terms
 from retake.operations.port import (
     Bill,
     Evidence,
@@ -67,7 +67,7 @@ def open_operations(settings: MusicSettings, clock: Clock, bucket: Bucket) -> Op
 
 def with_music(terms: Terms, settings: MusicSettings) -> Terms:
     """Return the terms of operations that music is one of the pipelines of."""
-    return terms._replace(ledgers={**terms.ledgers, NAME: settings.music.database})
+    return terms._replace(own_ledgers={**terms.own_ledgers, NAME: OwnLedger(settings.music.database, SETTING)})
 
 
 class MusicOperations:

@@ -52,7 +52,7 @@ def ledger_examinations(operations: Operations) -> list[Examination]:
         if url := operations.ledger_url(pipeline):
             from retake.checking.sql_runs import SqlRuns
 
-            found.append(SqlRuns(url, mirrored=_mirrored(operations)))
+            found.append(SqlRuns(url, setting=operations.ledger_setting(pipeline), mirrored=_mirrored(operations)))
     return found
 
 

@@ -157,7 +157,8 @@ def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
     clock, in_bucket = operations.clock, list[OperatedPipeline]()
     for pipeline in operations.writers():
         if (url := operations.ledger_url(pipeline)) is not None:
-            yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", open_history(url, operations.bucket, clock)
+            history = open_history(url, operations.bucket, clock, operations.ledger_setting(pipeline))
+            yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", history
         else:
             in_bucket.append(pipeline)
             yield tag_of(pipeline.name), open_history(None, pipeline.bucket, clock)

@@ -109,7 +109,7 @@ def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledge
         names = [entry.key for entry in pipeline.bucket.list(f"runs/{text}")]
         ids = [name.removeprefix("runs/").removesuffix(".json") for name in names]
         return [ledger.get(run_id) for run_id in ids[:_NAMED]]
-    listing = open_listing(operations.ledger_url(pipeline), pipeline.bucket)
+    listing = open_listing(operations.ledger_url(pipeline), pipeline.bucket, operations.ledger_setting(pipeline))
     named = listing.named(RunsWanted(), text, SEARCHED)
     return listing.runs([run_id for run_id in named if run_id.startswith(text)][:_NAMED])
 

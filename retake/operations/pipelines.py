@@ -12,6 +12,7 @@ from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
+from retake.runs.ledger import LEDGER_SETTING
 from retake.settings.shared import BreakerSettings, KpiSettings
 
 if TYPE_CHECKING:
@@ -22,6 +23,13 @@ _T = TypeVar("_T")
 
 Listings = Sequence[tuple[OperatedPipeline, "RunListing"]]
 """The listing of each ledger, with the first of the pipelines that write to it."""
+
+
+class OwnLedger(NamedTuple):
+    """The ledger of one pipeline alone."""
+
+    url: str
+    setting: str  # where the URL stands
 
 
 class Terms(NamedTuple):
@@ -36,7 +44,7 @@ class Terms(NamedTuple):
     modes: ModeSettings = ModeSettings()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
     kpi: KpiSettings = KpiSettings()
-    ledgers: Mapping[str, str] = {}  # by pipeline: the URL of its ledger, where that is not `ledger_url`
+    own_ledgers: Mapping[str, OwnLedger] = {}  # by pipeline: its ledger, where that is not at `ledger_url`
 
 
 class Operations:
@@ -77,7 +85,13 @@ class Operations:
 
     def ledger_url(self, pipeline: OperatedPipeline) -> str | None:
         """Return the URL of the ledger of the pipeline's runs; None: they are in its part of the bucket."""
-        return self.terms.ledgers.get(pipeline.name, self.terms.ledger_url)
+        own = self.terms.own_ledgers.get(pipeline.name)
+        return own.url if own else self.terms.ledger_url
+
+    def ledger_setting(self, pipeline: OperatedPipeline) -> str:
+        """Return the setting that names the ledger of the pipeline's runs, for messages."""
+        own = self.terms.own_ledgers.get(pipeline.name)
+        return own.setting if own else LEDGER_SETTING
 
     def ledger_name(self, pipeline: OperatedPipeline) -> str:
         """Return what tells the ledger of the pipeline's runs from the others."""
@@ -89,7 +103,7 @@ class Operations:
         if url is None:
             return open_ledger(None, pipeline.bucket, self.clock, read_only=True)
         if url not in self._databases:
-            ledger = open_ledger(url, self.bucket, self.clock, read_only=True)
+            ledger = open_ledger(url, self.bucket, self.clock, read_only=True, setting=self.ledger_setting(pipeline))
             if not url.startswith("sqlite:") or exists(url.removeprefix("sqlite:")):
                 self._databases[url] = ledger  # one that is not there yet is empty, but not for ever
             return ledger
@@ -106,7 +120,7 @@ class Operations:
             listing = known.get(pipeline.name)
             if isinstance(listing, BucketListing):
                 return pipeline, listing.renewed()
-            listing = open_listing(self.ledger_url(pipeline), pipeline.bucket)
+            listing = open_listing(self.ledger_url(pipeline), pipeline.bucket, self.ledger_setting(pipeline))
             if isinstance(listing, BucketListing):
                 listing.read()
             return pipeline, listing
@@ -132,7 +146,8 @@ class Operations:
 
     def writable_ledger(self, pipeline: OperatedPipeline) -> Ledger:
         """Return the same ledger for writing."""
-        return open_ledger(self.ledger_url(pipeline), pipeline.leasable(), self.clock)
+        setting = self.ledger_setting(pipeline)
+        return open_ledger(self.ledger_url(pipeline), pipeline.leasable(), self.clock, setting=setting)
 
     def each(
         self, work: Callable[[OperatedPipeline], _T], pipelines: Sequence[OperatedPipeline] | None = None

@@ -126,7 +126,7 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
         for pipeline, ledger in operations.ledgers():
             url = operations.ledger_url(pipeline)
             if url is not None:
-                yield _tables(url)
+                yield _tables(url, operations.ledger_setting(pipeline))
             counts = ledger.counts()
             if len(operations.pipelines) == 1 or url is not None:
                 runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
@@ -135,11 +135,11 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
         yield of_error("ledger", error)
 
 
-def _tables(url: str) -> Finding:
+def _tables(url: str, setting: str) -> Finding:
     from retake.runs.database import open_database
     from retake.runs.schema import REVISIONS, version
 
-    database = open_database(url, read_only=True)
+    database = open_database(url, read_only=True, setting=setting)
     try:
         found = version(database)
     finally:

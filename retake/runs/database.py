@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from retake.errors import RetakeError, SettingsError, StorageError, StorageKeyRefused, redact
 from retake.extras import require
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.tables import TAKEN_ATTEMPT
 
 BUSY_S = 30
@@ -19,9 +20,6 @@ BUSY_S = 30
 
 CONNECT_S = 10
 """Seconds to connect to a server, unless `connect_timeout` in the URL or PGCONNECT_TIMEOUT is set."""
-
-
-LEDGER_SETTING = "STORAGE.ledger"
 
 
 JSON = json.JSONEncoder().encode

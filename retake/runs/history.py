@@ -20,6 +20,7 @@ from retake.clock import Clock
 from retake.errors import StateError
 from retake.runs.bucket_index import ENDED, ended, read_tally
 from retake.runs.bucket_ledger import RunDocuments
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, ERROR, STEP_DONE, Event
 from retake.runs.run_document import MOST_EVENTS, RunDocument, events_in, run_key
 from retake.runs.states import FINAL, RunStatus
@@ -76,7 +77,7 @@ class RunHistory(Protocol):
         ...
 
 
-def open_history(url: str | None, bucket: Bucket, clock: Clock) -> RunHistory:
+def open_history(url: str | None, bucket: Bucket, clock: Clock, setting: str = LEDGER_SETTING) -> RunHistory:
     """Return the history of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
 
     Raises SettingsError, StorageError, and StateError for tables of another version.
@@ -85,7 +86,7 @@ def open_history(url: str | None, bucket: Bucket, clock: Clock) -> RunHistory:
         return BucketHistory(bucket)
     from retake.runs.sql_history import open_sql_history
 
-    return open_sql_history(url)
+    return open_sql_history(url, setting)
 
 
 def fingerprint(marks: Iterable[int]) -> Fingerprint:

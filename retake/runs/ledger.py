@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from retake.bucket import Bucket, Lease
     from retake.clock import Clock
 
+LEDGER_SETTING = "STORAGE.ledger"
+
 MOST_LISTED = 2**31 - 1
 """The most runs in one list: the largest LIMIT that every database takes."""
 
@@ -240,6 +242,7 @@ def open_ledger(
     *,
     lease: "Lease | None" = None,
     read_only: bool = False,
+    setting: str = LEDGER_SETTING,
 ) -> Ledger:
     """Open the ledger that `url` names; None means the bucket itself, under "runs/".
 
@@ -248,7 +251,7 @@ def open_ledger(
     nothing is created or changed.
 
     A ledger in the bucket makes its changes under `lease`; without one it takes a lease of its own for each change.
-    `clock` is the machine's own unless one is given.
+    `clock` is the machine's own unless one is given. Messages name `setting` as where the URL stands.
 
     Raises SettingsError for a URL that names no ledger, StorageError, StateError for tables of a newer version, and
     ValueError for neither a URL nor a bucket.
@@ -267,8 +270,6 @@ def open_ledger(
     if url.startswith(("sqlite:", "postgresql:")):
         from retake.runs.sql_ledger import open_sql_ledger
 
-        return open_sql_ledger(url, clock, read_only=read_only)
+        return open_sql_ledger(url, clock, read_only=read_only, setting=setting)
     named = redact(url)
-    raise SettingsError(
-        f"STORAGE.ledger: {named!r} names no ledger; use sqlite:PATH or postgresql://USER@HOST/DATABASE"
-    )
+    raise SettingsError(f"{setting}: {named!r} names no ledger; use sqlite:PATH or postgresql://USER@HOST/DATABASE")

@@ -25,6 +25,7 @@ from retake.runs.bucket_index import (
     uncounted,
 )
 from retake.runs.bucket_ledger import RunDocuments
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Run, is_run_id
 from retake.runs.run_document import MOST_EVENTS
 from retake.runs.states import RunStatus
@@ -80,7 +81,7 @@ class RunListing(Protocol):
         ...
 
 
-def open_listing(url: str | None, bucket: Bucket) -> RunListing:
+def open_listing(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING) -> RunListing:
     """Return the listing of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
 
     Raises SettingsError, StorageError, and StateError for tables of another version.
@@ -89,7 +90,7 @@ def open_listing(url: str | None, bucket: Bucket) -> RunListing:
         return BucketListing(bucket)
     from retake.runs.sql_listing import open_sql_listing
 
-    return open_sql_listing(url)
+    return open_sql_listing(url, setting)
 
 
 class NamedRun(NamedTuple):

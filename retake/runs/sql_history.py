@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam,
 
 from retake.runs.database import Database, open_database
 from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event
 from retake.runs.schema import for_reading
 from retake.runs.statements import EVENT, prepared
@@ -33,10 +34,10 @@ _DIGITS = {
 """Parts of a time, by database. A connection to PostgreSQL is in UTC."""
 
 
-def open_sql_history(url: str) -> "SqlHistory":
+def open_sql_history(url: str, setting: str = LEDGER_SETTING) -> "SqlHistory":
     """Open the history of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
     empty. Raises SettingsError, StateError for tables of another version, StorageError."""
-    database = open_database(url, read_only=True)
+    database = open_database(url, read_only=True, setting=setting)
     try:
         return SqlHistory(for_reading(database))
     except BaseException:

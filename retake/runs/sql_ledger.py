@@ -15,6 +15,7 @@ from retake.clock import Clock
 from retake.errors import RunError, StorageError
 from retake.runs import Ledger
 from retake.runs.database import AttemptTaken, Database, open_database
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, moved, new_run, noted
 from retake.runs.schema import bring_up_to_date, for_reading
 from retake.runs.statements import statements
@@ -24,13 +25,13 @@ TRIES = 1000
 """How often others may be faster, without a pause: each time one of them succeeded."""
 
 
-def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False) -> "SqlLedger":
+def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False, setting: str = LEDGER_SETTING) -> "SqlLedger":
     """Open the ledger at "sqlite:PATH" or "postgresql://USER@HOST:PORT/DATABASE", with its tables up to date.
 
     With `read_only` nothing is created or changed, and a ledger that does not exist is empty. Raises SettingsError for
     a URL that cannot be used, StateError for tables of a newer version, StorageError.
     """
-    database = open_database(url, read_only=read_only)
+    database = open_database(url, read_only=read_only, setting=setting)
     try:
         if read_only:
             return SqlLedger(for_reading(database), clock)

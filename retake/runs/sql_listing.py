@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, bindparam, func, literal_column, or_, select, union_all
 
 from retake.runs.database import Database, open_database
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.listing import RunPlace, RunsWanted
 from retake.runs.run import Run
 from retake.runs.schema import for_reading
@@ -20,10 +21,10 @@ TOGETHER = 50
 _HAS = {"sqlite": func.instr, "postgresql": func.strpos}
 
 
-def open_sql_listing(url: str) -> "SqlListing":
+def open_sql_listing(url: str, setting: str = LEDGER_SETTING) -> "SqlListing":
     """Open the listing of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
     empty. Raises SettingsError, StateError for tables of another version, StorageError."""
-    database = open_database(url, read_only=True)
+    database = open_database(url, read_only=True, setting=setting)
     try:
         return SqlListing(for_reading(database))
     except BaseException:

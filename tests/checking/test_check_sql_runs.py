@@ -342,8 +342,8 @@ def test_the_rows_are_read_by_few_statements(lite: SqlSite, monkeypatch: pytest.
     copied(lite, 0, 500)
     executed: list[str] = []
 
-    def watched(url: str, *, read_only: bool) -> Database:
-        database = open_database(url, read_only=read_only)
+    def watched(url: str, *, read_only: bool, setting: str) -> Database:
+        database = open_database(url, read_only=read_only, setting=setting)
         event.listen(database.engine, "before_cursor_execute", lambda *given: executed.append(given[2]))
         return database
 

@@ -17,7 +17,7 @@ from retake.bucket import ANY
 from retake.console import command_context, doctor, kpi, music, retry, runs, show, spend, status, unlock
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
-from retake.errors import SettingsError
+from retake.errors import SettingsError, StorageError
 from retake.exit_codes import ExitCode
 from retake.music.settings import ServiceSettings
 from retake.music.states import MusicStep
@@ -27,6 +27,8 @@ from retake.operations.port import Refusal
 sys.path.append(str(Path(__file__).parents[1] / "music"))
 
 from rows_world import Rows
+
+QUICK = {"offline": True, "test_request": False}
 
 
 class Both:
@@ -262,3 +264,21 @@ def test_the_service_is_used_by_the_name_by_which_it_was_called(program: str) ->
     found = CliRunner().invoke(music.command, ["serve", "--port", "x"], prog_name=f"{program} music")
     assert found.exit_code == 2
     assert found.stderr.startswith(f"Usage: {program} music serve [OPTIONS]\n")
+
+
+@pytest.mark.parametrize("command", [runs.command, kpi.command, doctor.command])
+def test_a_database_at_fault_is_that_of_music(both: Both, tmp_path: Path, command: click.Command) -> None:
+    (tmp_path / "text").write_text("no database, but a text that is long enough to be looked at" * 9)
+    section = both.rows.settings.music._replace(database=f"sqlite:{tmp_path}/text")
+    both.rows.settings = both.rows.settings._replace(music=section)
+    options = {
+        runs.command: {"statuses": (), "limit": 9, "pipeline": None},
+        kpi.command: {},
+        doctor.command: QUICK,
+    }
+    try:
+        told = shown(both.ask(command, "music", **options[command]))
+    except StorageError as error:
+        told = str(error)
+    assert "Name another one in MUSIC.database" in told
+    assert "STORAGE.ledger" not in told
