@@ -13,6 +13,8 @@ def run() -> None:
     except KeyboardInterrupt:  # before anything was begun that would have to be undone
         sys.exit(130)
     except OSError as error:  # of help; any other answer that cannot be written is told where it is shown
+        if error.filename is not None:  # of a file, not of a stream: a bug
+            raise
         from retake.console.rendering import abandon, complain
 
         abandon(sys.stdout)

@@ -244,8 +244,8 @@ class Worker:
         if isinstance(error, Decided):
             decision = error.decision
         else:
-            began = _first_begun(self._ledger, run) if self._policy.deadline_s is not None else run.updated_at
-            elapsed_s = (self._clock.now() - began).total_seconds()
+            dated = self._policy.deadline_s is not None
+            elapsed_s = _elapsed_s(self._ledger, run, self._clock.now()) if dated else 0.0
             decision = decide_on_paid(self._policy, error, retries + 1, self._draw, elapsed_s=elapsed_s)
         if isinstance(decision, Retry):
             _log.warning("%s (task %s) failed and is retried: %s", run.run_id, run.task_id, error)
@@ -335,14 +335,15 @@ def coded(error: Exception) -> CodedError:
     return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{error}")
 
 
-def _first_begun(ledger: Ledger, run: Run) -> datetime:
-    """Return when a worker first claimed the run; where the ledger does not say, when this one did."""
+def _elapsed_s(ledger: Ledger, run: Run, now: datetime) -> float:
+    """Return how many seconds ago a worker first claimed the run; where the ledger does not say, when this one did."""
+    began = run.updated_at
     try:
         events = [event for event in ledger.events(run.run_id) if event.kind == CHANGED]
+        began = next((it.at for it in events if it.payload.get("status") == RunStatus.RUNNING), began)
     except RetakeError as error:
         _log.warning("%s: its deadline counts from this attempt on: %s", run.run_id, error)
-        return run.updated_at
-    return next((it.at for it in events if it.payload.get("status") == RunStatus.RUNNING), run.updated_at)
+    return (now - began).total_seconds()
 
 
 def _retries(ledger: Ledger, run: Run) -> int:

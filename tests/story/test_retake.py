@@ -167,16 +167,19 @@ def test_a_letter_that_is_not_written_to_its_end_is_not_dropped() -> None:
     assert operator.drop(present).id == present
 
 
+def requeue_dies_after(world: World, name: str, *, operation: str, key: str) -> None:
+    dying = FailingBucket(world.bucket, Fault(Crash, operation=operation, key=key, after=True))
+    with pytest.raises(Crash):
+        OperatorActions(world.settings, dying, world.clock, owner="operator@desk").requeue(name)
+    dying.end_leases()
+
+
 @pytest.mark.parametrize("place", ["", "555/", "archive/"])
 def test_a_dropped_letter_takes_with_it_what_an_order_to_requeue_had_copied_when_it_died(place: str) -> None:
     """Unless a file lies further up: then it is a generation that went on, and a tick died while it moved its files."""
     world = World()
     name = failed_at("upscale", "refused", world)
-    copied = Fault(Crash, operation="copy", key=f"666/{name}.json", after=True)
-    dying = FailingBucket(world.bucket, copied)
-    with pytest.raises(Crash):
-        OperatorActions(world.settings, dying, world.clock, owner="operator@desk").requeue(name)
-    dying.end_leases()
+    requeue_dies_after(world, name, operation="copy", key=f"666/{name}.json")
     if place:
         world.put(f"{place}{name}.png", b"png")
     OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk").drop(name)
@@ -188,11 +191,7 @@ def test_the_remains_of_a_letter_take_nothing_with_them() -> None:
     """Somebody has taken away the id of what was requeued; its files are its own."""
     world = World()
     name = failed_at("upscale", "refused", world)
-    marked = Fault(Crash, operation="write", key=f"dead_letters/{name}/report.json", after=True)
-    dying = FailingBucket(world.bucket, marked)
-    with pytest.raises(Crash):
-        OperatorActions(world.settings, dying, world.clock, owner="operator@desk").requeue(name)
-    dying.end_leases()
+    requeue_dies_after(world, name, operation="write", key=f"dead_letters/{name}/report.json")
     world.put("config/config_gen.json", {})
     OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk").drop(name)
     assert world.keys_of("dead_letters/") == []

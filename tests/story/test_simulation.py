@@ -1,8 +1,8 @@
 """A seeded simulation: one bucket, vendors who fail at will, managers, a publisher without a lock, and an operator.
 
 At every operation on the world something may happen: the machine dies, the store fails before or after the effect, the
-publisher writes, a rival manager ticks, time passes. In every other world an operator gives orders too, at random. In
-half of the worlds files move by renaming, as on a directory, and by copying in the others.
+publisher writes, a rival manager ticks, a check repairs, time passes. In every other world an operator gives
+orders too, at random. In half of the worlds files move by renaming, as on a directory, and by copying in the others.
 
 A seed decides all of it; a failure names its seed, and `RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays
 more of them (`make soak`).
@@ -22,10 +22,14 @@ from test_crash_sweep import STEP_OF_KIND, booked
 
 from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.errors import RetakeError, StorageError
+from retake.operations.examinations import check_bucket
 from retake.operations.port import Refusal, Verb
 from retake.story.documents import GROUP, Step
+from retake.story.operations import open_operations
 from retake.story.operator_actions import OperatorActions
 from retake.story.rollback import STEPS
 from retake.story.runner import StoryRunner
@@ -101,7 +105,12 @@ class Simulation(MortalWorld):
             daily_cap_usd=self.random.choice([None, 0.7, 3.0]),
         )
         chance = Chance(self.random)
-        chance.happens = [(0.01, self.publish), (0.005, self.rival), (0.01, lambda: self.clock.sleep(7))]
+        chance.happens = [
+            (0.01, self.publish),
+            (0.005, self.rival),
+            (0.001, self.repair),
+            (0.01, lambda: self.clock.sleep(7)),
+        ]
         self.fate = self.vendors._fate = self.bucket._fate = chance  # type: ignore[attr-defined]
         self.chance = chance
         if seed % 4 > 1:
@@ -138,6 +147,11 @@ class Simulation(MortalWorld):
         tick = self.manager().tick()
         assert not held or "is held by" in tick.why, f"two managers at work: {tick}"
 
+    def repair(self) -> None:
+        """`retake check --repair` from another machine: it leaves alone what the manager holds."""
+        looked = FakeClock(self.clock.now())  # a second look takes time, which the world does not have
+        check_bucket(open_operations(self.settings, looked, bucket=MemoryBucket(self.memory.store)), repair=True)
+
     def operate(self) -> Orders:
         pending = self.doc.pending
         if pending and pending.outcome:
@@ -150,7 +164,7 @@ class Simulation(MortalWorld):
         desk = OperatorActions(self.settings, self.bucket, self.clock, owner="operator@desk", spending=spending)
         letters = sorted({key.split("/")[1] for key in self.keys_of("dead_letters/")})
         order = self.random.choice(
-            ["nothing", "nothing", *VERBS, *VERBS, "requeue", "requeue", "drop", "unlock", "mode"]
+            ["nothing", "nothing", *VERBS, *VERBS, "requeue", "requeue", "drop", "unlock", "mode", "repair"]
         )
         if order in VERBS and (present := self.generation_id):
             step = self.random.choice(STEPS) if order is Verb.ROLLBACK else None
@@ -161,6 +175,8 @@ class Simulation(MortalWorld):
             desk.drop(self.random.choice(letters))
         elif order == "unlock":
             desk.lower_flag()
+        elif order == "repair":
+            check_bucket(open_operations(self.settings, self.clock, bucket=self.bucket), repair=True)
         elif order == "mode":
             self.mode = Mode(self.random.choice([FULL, FULL, REDUCED, MINIMAL, EMERGENCY]))
 
