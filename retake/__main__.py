@@ -15,7 +15,8 @@ def run() -> None:
     except OSError as error:  # of help; any other answer that cannot be written is told where it is shown
         if error.filename is not None:  # of a file, not of a stream: a bug
             raise
-        from retake.console.rendering import abandon, complain
+        from retake.console.rendering import complain
+        from retake.output import abandon
 
         abandon(sys.stdout)
         complain(f"the answer could not be written: {error.strerror}", sys.stderr)

@@ -308,9 +308,11 @@ def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
         return [_clean(part, secrets, depth + 1) for part in value]
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     clean = _clean_text(text, secrets)
-    if clean == text and (value is None or type(value) in (bool, int) or (type(value) is float and abs(value) < 1e300)):
+    if clean != text:
+        return clean
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and abs(value) < 1e300):
         return value
-    return clean
+    return int(value) if isinstance(value, int) else clean  # of an IntEnum the number
 
 
 def _clean_text(text: str, secrets: re.Pattern[str] | None) -> str:

@@ -13,7 +13,7 @@ def served_app(app: Any) -> Iterator[str]:
     """Serve `app` on a free port of 127.0.0.1, in a thread; yield its URL."""
     stopped, ready = threading.Event(), threading.Event()
     with listen("127.0.0.1", 0) as listener:
-        server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), announce=ready.set)
+        server = ApiServer(app, listener, signals=lambda: int(stopped.is_set()), on_start=ready.set)
         thread = threading.Thread(target=server.serve_until_stopped)
         thread.start()
         assert ready.wait(30)

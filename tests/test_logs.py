@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pythonjsonlogger import core
 
-from retake.errors import Code, Refused
+from retake.errors import Code, Refused, SettingsError
 from retake.logs import _json_logger, alert, bind, relay, setup_logging
 
 ROOT = Path(__file__).parents[1]
@@ -93,9 +93,9 @@ def test_a_record_stays_one_line_whatever_is_in_it(stream: io.StringIO) -> None:
 
 
 def test_extras_become_fields(stream: io.StringIO) -> None:
-    log.info("x", extra={"step": "imagine", "attempt": 2, "nested": {"a": [1, (None, True)], "b": 0.5}})
+    log.info("x", extra={"attempt": 2, "code": SettingsError.exit_code, "nested": {"a": [1, (None, True)], "b": 0.5}})
     line = record(stream)
-    assert (line["step"], line["attempt"], line["nested"]) == ("imagine", 2, {"a": [1, [None, True]], "b": 0.5})
+    assert (line["attempt"], line["code"], line["nested"]) == (2, 78, {"a": [1, [None, True]], "b": 0.5})
 
 
 def test_bound_fields_are_on_every_record_inside_and_on_none_outside(stream: io.StringIO) -> None:

@@ -14,10 +14,11 @@ from retake.console import watch
 from retake.console.answer import Answer, Sentence, Tone
 from retake.console.command_context import CommandContext
 from retake.console.group import AS_JSON, CHANNEL
-from retake.console.rendering import abandon, complain, show
+from retake.console.rendering import complain, show
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.logs import setup_logging
+from retake.output import abandon
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """What each command passes to click."""

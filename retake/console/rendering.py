@@ -6,9 +6,7 @@ signs gets plainer ones instead of an error.
 
 import codecs
 import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import TextIO
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Markdown, Raw, Sentence, Table, Tone, cell
@@ -65,15 +63,6 @@ def complain(message: str, stream: TextIO, word: str = "error") -> None:
     for number, line in enumerate(message.splitlines() or [""]):
         stream.write(f"{f'{word}: ' if not number else '  '}{one_line(line)}\n")
     stream.flush()
-
-
-def abandon(stream: TextIO) -> None:
-    """Empty the stream's buffer into nothing: what could not be written once would fail again when the process ends."""
-    with suppress(OSError, ValueError):
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, stream.fileno())
-        os.close(nothing)
-        stream.flush()
 
 
 def _forgive(stream: TextIO) -> None:
@@ -195,4 +184,4 @@ def _shown(value: str | Cell, brief: bool) -> Cell:
     return Cell(cut(one_line(it.text)) if brief else one_line(it.text), it.tone)
 
 
-__all__ = ["abandon", "columns_of", "complain", "plain", "show"]
+__all__ = ["columns_of", "complain", "plain", "show"]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from typing import NamedTuple, TextIO
 from uuid import uuid4
@@ -22,7 +23,7 @@ from retake.images.sweeper import Sweeper
 from retake.images.unfinished import Unfinished
 from retake.images.uploads import Uploads
 from retake.serving.bounded_calls import BoundedCalls
-from retake.serving.server import ApiServer, address_of, listen
+from retake.serving.server import ApiServer, address_of, announce, listen
 from retake.ticking.process import owner
 
 NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL", "IMAGES_KEYS")
@@ -100,11 +101,8 @@ def run_api(
             if not check_unless_stopped(services, signals):
                 return ExitCode.OK
             parts = api_parts(services, clock)
-
-            def announce() -> None:
-                print(f"Listening on {address_of(listener, options.host)}", file=out, flush=True)
-
-            server = ApiServer(images_app(parts), listener, signals=signals, announce=announce, grace_s=GRACE_S)
+            told = partial(announce, f"Listening on {address_of(listener, options.host)}", out)
+            server = ApiServer(images_app(parts), listener, signals=signals, on_start=told, grace_s=GRACE_S)
             parts.dispatcher.start()
             try:
                 server.serve_until_stopped()

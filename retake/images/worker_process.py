@@ -4,6 +4,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from random import SystemRandom
 from threading import Thread
@@ -21,7 +22,7 @@ from retake.images.worker import QueueWorker
 from retake.images.worker_api import worker_app
 from retake.images.worker_command import WorkerOptions
 from retake.serving.loop import Loop
-from retake.serving.server import ApiServer, address_of, listen
+from retake.serving.server import ApiServer, address_of, announce, listen
 
 STOP_S = 15.0
 """Seconds after the drain within which a call that is under way ends."""
@@ -78,7 +79,7 @@ class WorkerProcess:
             app,
             listener,
             signals=lambda: signals() or int(self._failed),
-            announce=lambda: print(f"Listening on {url}", file=out, flush=True),
+            on_start=partial(announce, f"Listening on {url}", out),
             on_stop=lambda: self._worker.stop(self._options.drain),
         )
         thread = Thread(target=self._work, name="worker", daemon=True)

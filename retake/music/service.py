@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import SystemRandom
 from typing import NamedTuple, TextIO
 
@@ -32,7 +33,7 @@ from retake.music.telegram import TelegramInbox
 from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
 from retake.serving.loop import Background
-from retake.serving.server import ApiServer, address_of, listen
+from retake.serving.server import ApiServer, address_of, announce, listen
 from retake.ticking.process import owner
 from retake.vendors.telegram import TelegramBot
 
@@ -151,15 +152,13 @@ def run_service(
         parts = open_parts(settings, keys, lambda: bool(stopped_at) or signals() > 0)
         work = work_of(parts)
 
-        def announce() -> None:
-            print(f"Listening on {address_of(listener, music.host)}", file=out, flush=True)
-
         def stop() -> None:
             stopped_at.append(time.monotonic())
             work.stop()
 
         app = music_app(parts.store, parts.bucket, keys.api or "", wake=work.wake, webhook=work.webhook)
-        server = ApiServer(app, listener, signals=signals, announce=announce, on_stop=stop)
+        told = partial(announce, f"Listening on {address_of(listener, music.host)}", out)
+        server = ApiServer(app, listener, signals=signals, on_start=told, on_stop=stop)
         work.begin()
         try:
             server.serve_until_stopped()

@@ -5,13 +5,16 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import uvicorn
 
 from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
+from retake.output import NotWritten, write
 from retake.serving.bounded_connection import BoundedConnection
+
+_log = logging.getLogger(__name__)
 
 BACKLOG = 512
 GRACE_S = 3
@@ -55,10 +58,18 @@ def address_of(listener: socket.socket, host: str) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
+def announce(line: str, out: TextIO) -> None:
+    """Write to `out` where requests are served. They are served, too, where it cannot be written."""
+    try:
+        write(f"{line}\n", out)
+    except NotWritten as error:
+        _log.warning("%s (%s)", line, error)
+
+
 class ApiServer(uvicorn.Server):
     """Serves `app` on `listener` until `signals()`, the number of signals so far, is not 0.
 
-    Then it ends without a signal of its own, and requests under way have `grace_s` seconds to end. `announce` is called
+    Then it ends without a signal of its own, and requests under way have `grace_s` seconds to end. `on_start` is called
     once requests are served, `on_stop` when it begins to end.
     """
 
@@ -68,7 +79,7 @@ class ApiServer(uvicorn.Server):
         listener: socket.socket,
         *,
         signals: Callable[[], int],
-        announce: Callable[[], None] = lambda: None,
+        on_start: Callable[[], object] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         grace_s: int = GRACE_S,
     ) -> None:
@@ -85,7 +96,7 @@ class ApiServer(uvicorn.Server):
             timeout_graceful_shutdown=grace_s,
         )
         super().__init__(config)
-        self._listener, self._signals, self._announce, self._on_stop = listener, signals, announce, on_stop
+        self._listener, self._signals, self._on_start, self._on_stop = listener, signals, on_start, on_stop
 
     def serve_until_stopped(self) -> None:
         """Serve; return when it has ended."""
@@ -93,7 +104,7 @@ class ApiServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._announce()
+        self._on_start()
 
     async def on_tick(self, counter: int) -> bool:
         count = self._signals()

@@ -129,7 +129,9 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
         return _until_done(options, tick, sandbox)
     if options.dry_run:
         watch.begin(send=False)
-        print("\n".join(map(one_line, tick.runner().dry_run(options.orders))))  # noqa: T201 (what was asked for)
+        from retake.output import write
+
+        write("".join(f"{one_line(line)}\n" for line in tick.runner().dry_run(options.orders)), sys.stdout)
         return ExitCode.OK
     return tick.run(options.orders).exit_code
 
@@ -245,6 +247,9 @@ class OneTick(NamedTuple):
 
 
 def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> int:
+    from logging import getLogger
+
+    from retake.output import abandon
     from retake.story.progress import Watch
     from retake.ticking.until_done import until_done
 
@@ -259,7 +264,12 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
             return tick.watch.tick(tick.pipeline, runner, orders)
 
         exit_code = until_done(run_tick, options.orders, interval, clock, lambda: stopping.count > 0)
-    watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
+    try:
+        watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
+        sys.stdout.flush()
+    except OSError as error:  # the generation is what was asked for, and has ended
+        abandon(sys.stdout)
+        getLogger(__name__).warning("the summary could not be written: %s", error.strerror)
     return exit_code
 
 

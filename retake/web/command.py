@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import NamedTuple, TextIO
 
 from retake.exit_codes import ExitCode
 from retake.operations.pipelines import Operations
 from retake.retrying.breaker import BreakerPolicy
-from retake.serving.server import ApiServer, address_of, listen
+from retake.serving.server import ApiServer, address_of, announce, listen
 from retake.web.app import web_app
 from retake.web.desk import Desk
 from retake.web.live import Live, fingerprint
@@ -61,11 +62,8 @@ def serve(
         desk.warm_up(WARM_UP_S)
         live = Live(lambda: fingerprint(operations, desk.status_now()), seconds, desk.changed)
         app = web_app(desk, live, _hosts(options.host, settings.hosts))
-
-        def announce() -> None:
-            print(f"{address_of(listener, options.host)}/", file=out, flush=True)
-
-        server = ApiServer(app, listener, signals=signals, announce=announce, on_stop=live.close, grace_s=GRACE_S)
+        told = partial(announce, f"{address_of(listener, options.host)}/", out)
+        server = ApiServer(app, listener, signals=signals, on_start=told, on_stop=live.close, grace_s=GRACE_S)
         try:
             server.serve_until_stopped()
         finally:

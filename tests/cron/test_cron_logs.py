@@ -1,5 +1,6 @@
 """What people and programs see: log lines, the display on a terminal, --help, --dry-run; and what nobody may see."""
 
+import json
 import os
 import pty
 import re
@@ -217,3 +218,23 @@ def test_a_full_disk_under_the_log_stops_nothing(machine: Machine) -> None:
     with open("/dev/full", "wb") as full:
         assert machine.start(MANAGER, stderr=full).wait(LONG_S) == 0
     assert machine.generation_id is None
+
+
+def test_a_summary_that_cannot_be_written_is_told_and_the_generation_has_ended(machine: Machine) -> None:
+    machine.plant("poll")
+    with open("/dev/full", "wb") as full:
+        manager = machine.start(MANAGER, "--until-done", "--interval", "0", stdout=full)
+        _, err = manager.communicate(timeout=LONG_S)
+    assert (manager.returncode, machine.generation_id) == (0, None)
+    assert "the summary could not be written: No space left on device" in err
+    assert "Traceback" not in err
+
+
+def test_a_dry_run_that_cannot_be_written_says_so(machine: Machine) -> None:
+    with open("/dev/full", "wb") as full:
+        dry = machine.start(MANAGER, "--dry-run", stdout=full)
+        _, err = dry.communicate(timeout=LONG_S)
+    assert (dry.returncode, [json.loads(line)["message"] for line in err.splitlines()]) == (
+        75,
+        ["the answer could not be written: No space left on device"],
+    )

@@ -115,7 +115,7 @@ class ImagesWorld:
         try:
             with listen("127.0.0.1", 0) as listener:
                 server = ApiServer(
-                    images_app(self.parts), listener, signals=lambda: int(stopped.is_set()), announce=ready.set
+                    images_app(self.parts), listener, signals=lambda: int(stopped.is_set()), on_start=ready.set
                 )
                 thread = threading.Thread(target=server.serve_until_stopped)
                 self.base = address_of(listener, "127.0.0.1")
