@@ -13,6 +13,14 @@ from retake.ticking.process import leave
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+def _not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty value, as an unset variable of a shell leaves it: without the option a tick does something else.
+    A callback of click. Raises click.BadParameter."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is empty.", ctx, param)
+    return value
+
+
 @click.command(context_settings=CONTEXT)
 @click.option("--until-done", is_flag=True, help="Tick until the present generation has ended; begin one if none is.")
 @click.option(
@@ -32,8 +40,10 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
     "--resolve", type=click.Choice(["retry", "skip"]), help="A paid call of unknown outcome: ask again, or not."
 )
 @click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was mended.")
-@click.option("--retake", metavar="ID", help="Take a failed generation up again, at the step that failed.")
-@click.option("--channel", metavar="NAME", help="Work on this one of the CHANNELS alone.")
+@click.option(
+    "--retake", metavar="ID", callback=_not_empty, help="Take a failed generation up again, at the step that failed."
+)
+@click.option("--channel", metavar="NAME", callback=_not_empty, help="Work on this one of the CHANNELS alone.")
 @click.pass_obj
 def main(folder: str, /, **options: Any) -> None:
     """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
@@ -67,8 +77,8 @@ _Command = Callable[..., None]
 
 
 def _channel(command: _Command) -> _Command:
-    option = click.option("--channel", metavar="NAME", help="Which one of the CHANNELS; RETAKE_CHANNEL says it too.")
-    return option(command)
+    told = "Which one of the CHANNELS; RETAKE_CHANNEL says it too."
+    return click.option("--channel", metavar="NAME", callback=_not_empty, help=told)(command)
 
 
 @click.command("content", context_settings=CONTEXT)

@@ -135,6 +135,8 @@ WRONG = [
     (MANAGER, "--resolve", "perhaps"),
     ("generate_content.py",),
     ("generate_media.py", "--use-mock"),
+    (MANAGER, "--retake", ""),
+    (MANAGER, "--channel", " "),
     ("fetch_media.py", "--generation_id", ID),
 ]
 
