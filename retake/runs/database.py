@@ -215,6 +215,8 @@ def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) ->
     """Return the SQLite database in a file. Raises SettingsError, StorageError."""
     if not path or path.startswith(":") or "\0" in path:
         raise SettingsError(f'{setting}: "sqlite:{path}" names no file; use sqlite:PATH')
+    if Path(path).is_dir():
+        raise StorageError(f"the database at sqlite:{path}: that is a folder. Name a file in {setting}")
     if read_only and not Path(path).exists():
         return nowhere()
     if not read_only:

@@ -108,8 +108,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, clock: FakeClock)
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"its folder cannot be created \(.*Correct STORAGE\.ledger"):
         open_sql_ledger(f"sqlite:{tmp_path}/file/runs.db", clock)
-    with pytest.raises(StorageError, match=r"unable to open"):
-        open_sql_ledger(f"sqlite:{tmp_path}", clock)
+    for read_only in (False, True):
+        with pytest.raises(StorageError, match=r"that is a folder\. Name a file in STORAGE\.ledger"):
+            open_sql_ledger(f"sqlite:{tmp_path}", clock, read_only=read_only)
 
 
 def test_a_writer_who_does_not_end_is_waited_for_and_then_named(
