@@ -17,13 +17,20 @@ DEEPEST = 100
 def parse(data: str | bytes) -> Any:
     """Return the value that `data` holds. Raises ValueError (json.JSONDecodeError where it is not JSON at all)."""
     try:
-        value = json.loads(data, object_pairs_hook=_object)
+        value = _DECODER.decode(data if isinstance(data, str) else _decoded(data))
     except RecursionError as error:
         raise ValueError(f"not JSON that can be read: nested too deeply ({error})") from error
     opened = data.count("{") + data.count("[") if isinstance(data, str) else data.count(b"{") + data.count(b"[")
     if opened > DEEPEST and deeper_than(DEEPEST, value):  # nothing is nested deeper than it has brackets
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     return value
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode(json.detect_encoding(data), "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not JSON (byte {error.start + 1} is not UTF-8)") from error
 
 
 def encode(value: Any) -> bytes:
@@ -93,6 +100,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in found if names.count(name) > 1)
         raise ValueError(f"{shown(twice)} is there twice in one object; keep one of them")
     return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)  # making one takes longer than reading a short document
 
 
 def deeper_than(levels: int, value: object) -> bool:

@@ -74,6 +74,14 @@ def test_a_lone_surrogate_makes_the_document_ascii() -> None:
     assert encode(["é\ud800", {}, []]) == b'[\n  "\\u00e9\\ud800",\n  {},\n  []\n]\n'
 
 
+def test_each_encoding_of_json_is_read_and_any_other_is_told() -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
+        assert parse('{"é": "\N{SNOWMAN}"}'.encode(encoding)) == {"é": "\N{SNOWMAN}"}
+    with pytest.raises(ValueError) as refused:
+        parse(b'{"a": "\xff"}')
+    assert what_is_wrong(refused.value) == "not JSON (byte 8 is not UTF-8)"
+
+
 @pytest.mark.parametrize("text", ["", "{", b"\xff", "1" * 5000])
 def test_what_cannot_be_read_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError) as refused:

@@ -173,7 +173,9 @@ def read_document(path: Path) -> dict[str, Any]:
         raise _unreadable(path, f"cannot be read: {error.strerror}; fix that") from None
     except RecursionError:
         raise _unreadable(path, "not TOML: nested too deeply; fix it there") from None
-    except ValueError as error:  # TOMLDecodeError is one, and so is UnicodeDecodeError
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, f"not TOML: byte {error.start + 1} is not UTF-8; fix it there") from None
+    except ValueError as error:  # tomllib.TOMLDecodeError is one
         line = re.search(r"\(at line (\d{1,9}),", str(error))
         raise _unreadable(path, f"not TOML: {plain(str(error))}; fix it there", line and int(line[1])) from None
     if deeper_than(DEEPEST, document):

@@ -90,7 +90,7 @@ def _document(source: str) -> dict[str, Any]:
     named = plain(source)
     try:
         with open(source, "rb") as file:
-            document = parse(file.read().decode().removeprefix("\ufeff"))
+            document = parse(file.read())
     except FileNotFoundError:
         raise no_such_file(source) from None
     except OSError as error:

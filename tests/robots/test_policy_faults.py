@@ -336,7 +336,7 @@ def test_the_faults_of_several_files_are_told_together(folder: Path) -> None:
     [
         (b"[retry", "not TOML: Expected ']' at the end of a table declaration"),
         (b"a = 1\na = 2\n", "not TOML: Cannot overwrite a value"),
-        (b"\xff\xfe", "not TOML: 'utf-8' codec can't decode"),
+        (b"\xff\xfe", "not TOML: byte 1 is not UTF-8"),
         (b"a = " + b"[" * 5000, "not TOML: "),
     ],
 )
