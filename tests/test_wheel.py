@@ -150,8 +150,10 @@ def test_an_empty_folder_becomes_one_that_makes_a_generation(command: Path, tmp_
     settings = json.loads((folder / "config/config.json").read_text())
     settings["VIDEO"]["runway_duration"] = 2  # a short one takes less time to draw
     (folder / "config/config.json").write_text(json.dumps(settings))
-    made = run(command, "tick", "--sandbox", "--until-done", "--interval", "0.1", cwd=folder, **variables)
+    on_path = {**variables, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    made = run(command, "tick", "--sandbox", "--until-done", "--interval", "0.1", cwd=folder, **on_path)
     assert made.returncode == 0, made.stderr
+    assert made.stdout.partition("To look closer\n")[2].splitlines()[0] == "  retake status"
     assert {path.suffix for path in (folder / "bucket/666").iterdir()} == {".json", ".png", ".mp4"}
 
     status = run(command, "status", "--json", cwd=folder, **variables)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 from shlex import quote
+from shutil import which
 from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from retake.bucket import Bucket
 from retake.clock import Clock
+from retake.data import checkout
 from retake.foreign_text import one_line
 from retake.logs import setup_logging
 from retake.story.decision import Act, Action
@@ -184,13 +186,22 @@ class Watch:
 
 def console_command_line(command: str, environ: Mapping[str, str]) -> str:
     """Return the console's `command` as it is typed in this folder to look at this very bucket: with the variables that
-    point there, and this Python."""
+    point there, and `retake` if that is this package, else this Python."""
     variables = [f"{name}={quote(environ[name])}" for name in _POINTING if environ.get(name)]
-    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if os.path.relpath(checkout) != "." and os.path.basename(checkout) != "site-packages":
-        variables.insert(0, f"PYTHONPATH={quote(checkout)}")
+    folder = checkout()
+    if folder and os.path.relpath(folder) != ".":
+        variables.insert(0, f"PYTHONPATH={quote(folder)}")
+    return " ".join([*variables, _program() if folder is None else _python(), command])
+
+
+def _program() -> str:
+    found, ours = which("retake"), os.path.join(os.path.dirname(sys.executable), "retake")
+    return "retake" if found and os.path.realpath(found) == os.path.realpath(ours) else _python()
+
+
+def _python() -> str:
     python = os.path.relpath(sys.executable)
-    return " ".join([*variables, quote(sys.executable if python.startswith("..") else python), "-m retake", command])
+    return f"{quote(sys.executable if python.startswith('..') else python)} -m retake"
 
 
 _POINTING = ("RETAKE_CONFIG", "RETAKE_STORAGE_URL")
