@@ -6,7 +6,7 @@ A call is recorded in the transaction that checks that its attempt may still pay
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import ColumnElement, func, insert, select, update
 
 from retake.bucket import Room
 from retake.errors import CapReached, OutcomeUnknown, Refused, VendorError
@@ -43,13 +43,21 @@ class CallBook:
 
     def latest(self, attempt: JobAttempt) -> PaidCall | None:
         """Return the last call for the attempt's take of its step, or None."""
+        return self._last(attempt)
+
+    def answered(self, attempt: JobAttempt) -> PaidCall | None:
+        """Return the last call for the attempt's take of its step whose answer is on record, or None. A later one may
+        have none: a worker that was frozen during its call records the answer when it wakes, however late."""
+        return self._last(attempt, paid_calls.c.outcome == "accepted")
+
+    def _last(self, attempt: JobAttempt, *that: ColumnElement[bool]) -> PaidCall | None:
         about = (
-            (paid_calls.c.pipeline_id == attempt.pipeline.id)
-            & (paid_calls.c.step == attempt.step.value)
-            & (paid_calls.c.take == attempt.pipeline.take)
+            paid_calls.c.pipeline_id == attempt.pipeline.id,
+            paid_calls.c.step == attempt.step.value,
+            paid_calls.c.take == attempt.pipeline.take,
         )
         with self.database.reading() as cursor:
-            row = cursor.row(select(*CALL).where(about).order_by(paid_calls.c.id.desc()).limit(1))
+            row = cursor.row(select(*CALL).where(*about, *that).order_by(paid_calls.c.id.desc()).limit(1))
         return PaidCall(*row) if row else None
 
     def of_pipeline(self, pipeline_id: int) -> list[PaidCall]:

@@ -1,7 +1,8 @@
 """The history of a ledger in SQLite or PostgreSQL (see `retake.runs.history`).
 
-A run's mark is made of its number of events and of the times of day at which it began and last changed: these tell one
-run from another after a backup was restored and the same day has passed once more.
+A run's mark is made of its number of events, of the times of day at which it began and last changed, and of the run
+itself. The times tell one run from another after a backup was restored and the same day has passed once more; the run
+itself tells a segment that it has left from one that another run of the same times has entered.
 """
 
 import weakref
@@ -32,6 +33,9 @@ _DIGITS = {
     "postgresql": "CAST(to_char({0}, 'HH24MISS') AS BIGINT) + CAST(to_char({0}, 'US') AS BIGINT)",
 }
 """Parts of a time, by database. A connection to PostgreSQL is in UTC."""
+
+_ITSELF = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_runs.run_id)"}
+"""A number that hardly two runs have. Where it changes (VACUUM, a newer server), the runs are counted anew."""
 
 
 def open_sql_history(url: str, setting: str = LEDGER_SETTING) -> "SqlHistory":
@@ -80,7 +84,7 @@ class SqlHistory:
 
 def _mark(dialect: str) -> ColumnElement[int]:
     began, changed = (_DIGITS[dialect].format(f"task_runs.{name}") for name in ("created_at", "updated_at"))
-    return literal_column(f"(task_runs.last_seq * 1000003 + {began} + {changed})", BigInteger)
+    return literal_column(f"(task_runs.last_seq * 1000003 + {began} + {changed} + {_ITSELF[dialect]})", BigInteger)
 
 
 def _segments(dialect: str) -> Select[Any]:

@@ -250,6 +250,18 @@ def test_while_nothing_can_be_written_figures_are_right_and_what_was_counted_is_
     assert place.counted(KpiSnapshots(memory, place.clock)).totals() == place.counted().totals()
 
 
+def test_a_run_that_takes_the_place_of_another_of_the_same_times_is_read(place: Place) -> None:
+    kpi, day = MemoryBucket(), timedelta(days=1)
+    first, second = place.begun("a", "story"), place.begun("b", "story")
+    place.clock.moment += day
+    first = place.failed(first, "imagine")
+    place.counted(KpiSnapshots(kpi, place.clock))
+    place.failed(second, "content")
+    place.clock.moment += day
+    place.end(first, Trigger.COMPLETED)
+    assert place.counted(KpiSnapshots(kpi, place.clock)).totals() == place.counted().totals()
+
+
 def test_snapshots_that_cannot_be_read_are_done_without(place: Place) -> None:
     kpi = Unwritable(MemoryBucket())
     kpi.unreadable = True

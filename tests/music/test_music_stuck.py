@@ -1,16 +1,20 @@
-"""A step whose worker died is resumed once it has been silent for MUSIC.stuck_seconds, and not before."""
+"""A step whose worker died is resumed once it was silent for MUSIC.stuck_seconds, not before. It may only be frozen."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rig import Rig
 
 from retake.music.background import IDLE_S, UPKEEP_S
+from retake.music.calls import MusicJournal
 from retake.testing.vendors import Died
+
+Rigs = Callable[..., Rig]
 
 
 def test_it_waits_as_long_as_the_settings_say_and_goes_on_as_the_same_attempt(
-    rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = rigs(stuck_seconds=60)
     row = rig.create()
@@ -30,6 +34,39 @@ def test_it_waits_as_long_as_the_settings_say_and_goes_on_as_the_same_attempt(
 
 def test_nothing_that_looks_for_it_pauses_longer_than_the_contract_allows() -> None:
     assert UPKEEP_S + IDLE_S < 5
+
+
+@pytest.mark.parametrize(("step", "kind"), [("cover", "imagine"), ("meta", "chat")])
+def test_an_answer_that_a_frozen_worker_records_late_is_not_paid_for_again(
+    rigs: Rigs, step: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that takes over calls the first one's call lost, and its own call is refused."""
+    first = rigs(provider="legnext", workflow={"on_unknown_outcome": "retry"})
+    second = rigs(provider="legnext", workflow={"on_unknown_outcome": "retry"})
+    second.bucket = first.bucket
+    second.begin()
+    row = first.create() if step == "cover" else first.begun(step)
+    before, accepted = first.billed(kind), MusicJournal.accepted
+
+    def frozen(journal: MusicJournal, *answer: Any) -> None:
+        monkeypatch.setattr(MusicJournal, "accepted", accepted)
+        second.later(seconds=61)
+        second.upkeep.look()
+        second.sandbox.order(f"{kind}#1=429")
+        while "refused" not in (call.outcome for call in second.calls.of_pipeline(row.id)):
+            second.work()
+            second.later(seconds=16)
+        journal.accepted(*answer)
+
+    monkeypatch.setattr(MusicJournal, "accepted", frozen)
+    first.work()
+    second.settle()
+    assert second.get(row).state == f"{step}_pending"
+    assert first.billed(kind) - before == 1
+    assert [(call.outcome, call.error_code) for call in second.calls.of_pipeline(row.id)] == [
+        ("accepted", None),
+        ("refused", "ERR_TEMPORARY_RATE_LIMIT"),
+    ]
 
 
 def die(*_: object) -> None:

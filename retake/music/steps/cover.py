@@ -37,9 +37,9 @@ def make_cover(context: JobContext) -> Mapping[str, Any]:
     call = context.shop.calls.latest(context.attempt)
     if call and call.outcome in ("pending", "held"):
         call = _reconciled(context)
-    elif call and _listed_late(context, call):
+    elif context.shop.calls.answered(context.attempt) or (call and _listed_late(context, call)):
         call = _accepted(context)
-    elif call is None or call.outcome != "accepted":
+    else:
         call = _ordered(context)
     result = _awaited(context, call)
     picture = _downloaded(context, call, result)
@@ -79,7 +79,7 @@ def _journal(context: JobContext) -> MusicJournal:
 
 
 def _accepted(context: JobContext) -> PaidCall:
-    call = context.shop.calls.latest(context.attempt)
+    call = context.shop.calls.answered(context.attempt)
     assert call is not None, "the guard has recorded the answer"
     _log.info("%s: the cover is ordered: task %s", context.row.task_id, _task_of(call), extra={"step": "cover"})
     return call

@@ -9,7 +9,7 @@ from typing import Any
 from retake.errors import Code, OutcomeUnknown, TaskFailed
 from retake.music.calls import MusicJournal
 from retake.music.context import JobContext
-from retake.music.rows import PaidCall, as_object
+from retake.music.rows import as_object
 from retake.music.store import as_text
 from retake.music.texts import fit_meta, fit_review, meta_messages, review_messages
 
@@ -34,22 +34,22 @@ def make_review(context: JobContext) -> Mapping[str, Any]:
 
 
 def _written(context: JobContext, asked: tuple[str, str], fitted: Callable[[Texts], Texts]) -> str:
-    call = context.shop.calls.latest(context.attempt)
-    if call is None or call.outcome != "accepted":
-        _ask(context, asked, call)
-        call = context.shop.calls.latest(context.attempt)
+    calls, journal = context.shop.calls, MusicJournal(context.shop.calls, context.attempt)
+    if journal.pending:  # of an attempt that died: nobody can ask for its answer
+        journal.lost(OutcomeUnknown(Code.NETWORK, _DIED))
+    if calls.answered(context.attempt) is None:
+        _ask(context, asked, journal)
+    call = calls.answered(context.attempt)
     assert call is not None, "the guard has recorded the answer"
     try:
         return as_text(fitted(as_object(call.answer) or {}))
     except TaskFailed as error:
-        context.shop.calls.settle(call, "wasted", error, as_object(call.answer))
+        calls.settle(call, "wasted", error, as_object(call.answer))
         raise
 
 
-def _ask(context: JobContext, asked: tuple[str, str], call: PaidCall | None) -> None:
-    journal, writer = MusicJournal(context.shop.calls, context.attempt), context.shop.vendors.chat()
-    if call and call.outcome in ("pending", "held"):  # of an attempt that died: nobody can ask for its answer
-        journal.lost(OutcomeUnknown(Code.NETWORK, _DIED))
+def _ask(context: JobContext, asked: tuple[str, str], journal: MusicJournal) -> None:
+    writer = context.shop.vendors.chat()
     system, user = asked
 
     def write() -> Texts:
