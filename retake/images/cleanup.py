@@ -19,7 +19,8 @@ class CleanUp:
     1. The row of jobs2 ends: completed, or failed with the reason. As long as a row is pending, a sweeper may bring
        its job in; so the row ends while the hash is still there, and nothing is executed a second time.
     2. A job that has ended: its files, then Redis. Whoever dies in between leaves the hash, and with it the job in a
-       set that a sweeper reads, which cleans up again.
+       set that a sweeper reads, which cleans up again; so that it does so soon, a job that its user deletes counts as
+       answered first.
        A job that is under way (its user deletes it): Redis, then its files. Without its hash its worker can no longer
        write "ready", and removes the picture that it has just saved. Whoever dies in between leaves files without a
        hash, which a sweeper removes once they are older than IMAGES.orphan_after_seconds; so goes what a worker saves
@@ -50,6 +51,8 @@ class CleanUp:
             self._store.remove(job_id)
             remove_files(self._bucket, job_id)
         else:
+            if not ended:
+                self._store.delivered(job_id, self._store.now(), job.status)
             remove_files(self._bucket, job_id)
             if not self._store.remove(job_id, ended=ended):
                 return self._store.get(job_id) is None

@@ -143,17 +143,17 @@ class JobHashes(LockFree):
 
     def _files(self, view: CheckView, job: ImageJob) -> Iterator[CheckFinding]:
         if job.status == JobStatus.READY:
-            keys = [] if self._is_over(job) else [job.output_r2_key]
+            keys = [] if self._may_be_cleaned(job) else [job.output_r2_key]
         else:
             keys = [job.person_image_r2_key, job.garment_image_r2_key] if job.under_way else []
         for key in filter(None, keys):
             if not view.find(key, [""]):
                 yield found("job-file-missing", key, f"the job {job.job_id} is {job.status}, and its file is gone")
 
-    def _is_over(self, job: ImageJob) -> bool:
-        """Whether clean-up may have taken the files already: they go before the hash does."""
-        grace, ttl = self._settings.result_grace_seconds, self._settings.result_ttl_seconds
-        return _older(job.delivered_at, self._clock, grace) or _older(job.updated_at, self._clock, ttl)
+    def _may_be_cleaned(self, job: ImageJob) -> bool:
+        """Whether clean-up may have taken the files already: they go before the hash does. One that a user has begun
+        counts as an answer (`CleanUp`)."""
+        return bool(job.delivered_at) or _older(job.updated_at, self._clock, self._settings.result_ttl_seconds)
 
     def _claim(self, subject: str, fields: Mapping[str, str], now: float) -> Iterator[CheckFinding]:
         until = fields.get("claim_until", "")

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from service_world import NOWHERE, SETTINGS, ServiceWorld
+from test_check_images import checked
 
 from retake.bucket import ANY
 from retake.bucket.failing import Crash
@@ -118,6 +120,25 @@ def test_a_crash_at_any_step_leaves_nothing_for_long_and_executes_nothing(
         if survived:
             assert allowed >= 4
             return
+    pytest.fail("it never ended")
+
+
+def test_the_deletion_of_a_result_that_dies_is_finished_after_the_grace(world: ServiceWorld) -> None:
+    """And `retake check` does not take the files that are gone for lost ones."""
+    for allowed in range(1, 20):
+        job_id = make(world, "ready")
+        steps = Steps(allowed, after=True)
+        dying = CleanUp(Mortal(world.store, steps), Mortal(world.bucket, steps), Mortal(world.table, steps))
+        with suppress(Crash):
+            dying.clean(job_id)
+        assert checked(world).findings == [], allowed
+        begun = f"jobs/{job_id}/output.png" not in world.files()
+        world.clock.sleep(SETTINGS.result_grace_seconds)
+        world.sweeper().sweep()
+        assert checked(world).findings == [], allowed
+        if steps.taken < allowed:
+            return
+        assert not (begun and world.status(job_id)), allowed
     pytest.fail("it never ended")
 
 
