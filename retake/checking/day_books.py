@@ -7,7 +7,7 @@ from retake.checking.bills import BillExamination, PaidSoFar
 from retake.checking.examination import CheckFinding, found
 from retake.checking.view import CheckView, Unparsable
 from retake.paid.caps import CAPS, Caps
-from retake.paid.day_book import DayBook, Fate, Sums, decoded, encoded, is_day
+from retake.paid.day_book import DayBook, Fate, Known, Sums, decoded, encoded, is_day
 from retake.paid.paid_calls import FOLDER as PAID
 
 _ALL = CAPS
@@ -157,11 +157,11 @@ def _made(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
 def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSoFar) -> Iterator[CheckFinding]:
     """Hold what a book has settled against the paid calls of the day. More than those was paid for by calls whose
     records are gone, unless the document has counted the same as they come to, or has the call under way still: its
-    answer is in a file, and a tick that died then had told the book alone."""
+    answer is in a file, and whoever found it told the book alone, a tick that died then or an unlock."""
     usd, known = bills.table.usd_of(day), paid.known
     if abs(sums.settled - usd) < _LEAST_USD:
         return
-    under_way = known.day == day and known.fate is Fate.OPEN and known.name not in sums.open
+    under_way = known.day == day and known.fate is Fate.OPEN and _is_told(sums, known)
     if under_way and abs(sums.settled - usd - paid.pending_usd) < _LEAST_USD:
         return
     what = f"{bills.places.pipeline}: {sums.settled:.3f} USD are settled, and its paid calls come to {usd:.3f} USD"
@@ -170,6 +170,12 @@ def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSo
         yield found("day-sum-wrong", where, what)
     elif bills.table.whole:  # else what cannot be read was told
         yield found("bills-missing", where, what)
+
+
+def _is_told(sums: Sums, known: Known) -> bool:
+    """Return whether the book has the bill of a call that is under way by the document."""
+    deferred, settled = sums.deferred
+    return known.name not in sums.open or (deferred == known.name and settled > (known.billed_usd or 0.0))
 
 
 def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, paid: PaidSoFar) -> Iterator[str]:

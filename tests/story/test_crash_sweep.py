@@ -20,6 +20,8 @@ from retake.data import default_file
 from retake.runs.states import RunStatus
 from retake.story.content import load_prompts
 from retake.story.documents import GROUP
+from retake.story.operator_actions import OperatorActions
+from retake.story.spending import story_spending
 
 Prepare = Callable[[MortalWorld], None]
 
@@ -232,3 +234,20 @@ def test_after_a_death_a_check_finds_nothing_for_a_person_to_do(cap: float | Non
             world.die_at(moment)
             assert_whole(world, but={"nothing-here"})
         before = moment
+
+
+@pytest.mark.parametrize("cap", [None, 9.0])
+def test_after_an_unlock_that_follows_a_death_neither(cap: float | None) -> None:
+    """It tells the book of the day what was paid, also where the answer lies in a file that no document names yet."""
+    world, before = MortalWorld(**WORKFLOW, daily_cap_usd=cap), None
+    for moment in world.moments().values():
+        if moment != before and not moment.ended:
+            world.die_at(moment)
+            unlock(world)
+            assert_whole(world, but={"nothing-here"})
+        before = moment
+
+
+def unlock(world: MortalWorld) -> None:
+    spending = story_spending(world.settings, world.bucket, world.clock)
+    OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk", spending=spending).lower_flag()
