@@ -80,8 +80,8 @@ SERVICE_CODES: dict[str, FindingCode] = {
     ),
     "job-file-missing": FindingCode(
         Severity.ERROR,
-        "A job that is ready has no picture, and nobody has had it or deletes the job; or one that is under way lacks "
-        "a picture that came with it. The file was deleted, or the bucket is another one.",
+        "A ready job has no picture, though it was neither delivered nor deleted; or one that is under way lacks a "
+        "picture that came with it. The file was deleted, or the bucket is another one.",
         "compare IMAGES_STORAGE_URL with what the service runs with; else delete the job (DELETE /jobResult?jobId=ID) "
         "and make it again",
     ),
