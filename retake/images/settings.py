@@ -76,7 +76,7 @@ _OTHERS = (*OF_STORY, *OF_MUSIC, *OF_WEB, *(name for name in SHARED if name not 
 
 ENVIRONMENT = {
     "REDIS_URL": "Redis, which holds the jobs: redis://HOST:PORT/N, or rediss:// with TLS; :PASSWORD@ before HOST",
-    "RABBITMQ_URL": "RabbitMQ, which holds the messages: amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps://",
+    "RABBITMQ_URL": "RabbitMQ, which holds messages: amqp://HOST:PORT/VHOST, or amqps://; USER:PASSWORD@ before HOST",
     "DATABASE_URL": "PostgreSQL, which holds jobs2; not set, or empty: POST /jobs answers 503",
     "IMAGES_STORAGE_URL": "the bucket of the image-job service, written like STORAGE.url; not the same one",
     "IMAGES_KEYS": "who may call the API: alice=KEY,*=KEY; the key of * acts for every user",
