@@ -283,8 +283,9 @@ def _dead_letter(store: DocumentStore, now: datetime, most_failed: int, told: Er
     if doc.cancelled:
         _log.warning("the generation was cancelled by the %s; everything is kept", doc.cancelled.get("by"))
         return Tick(ExitCode.OK, "the generation was cancelled", "cancelled")
-    why = f"the generation failed at {step} after {doc.retries_of(step) + 1} attempts: {message}"
-    alert("generation_failed", f"{why}. Everything is kept in dead_letters/", step=step.value)
+    tries = doc.retries_of(step) + 1
+    why = f"the generation failed at {step} after {tries} {'attempts' if tries > 1 else 'attempt'}: {message}"
+    alert("generation_failed", f"{why.removesuffix('.')}. Everything is kept in dead_letters/", step=step.value)
     if failed == most_failed:
         alert("stopped", f"the last {failed} generations all failed: nothing new is begun until --resume")
     return Tick(ExitCode.FAILED, why, "failed")

@@ -10,7 +10,7 @@ from watched_world import WatchedWorld
 
 from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
-from retake.errors import LeaseHeld, StateError
+from retake.errors import Code, LeaseHeld, Refused, StateError
 from retake.keys import Keys
 from retake.story.decision import Act
 from retake.story.runner import StoryRunner
@@ -99,6 +99,21 @@ def test_a_failure_is_told_with_its_step_its_attempts_and_its_reason() -> None:
     told = next(record for record in log.records if "alert" in vars(record))
     assert told.getMessage().startswith("the generation failed at upscale after 2 attempts: upscale: HTTP 500")
     assert vars(told)["step"] == "upscale"
+
+
+def test_a_failure_whose_reason_is_a_whole_sentence_is_told_with_one_full_stop_after_it() -> None:
+    world = Scripted(max_retries=0)
+
+    def refuse(*_: object, **__: object) -> str:
+        raise Refused(Code.UNAVAILABLE, "PiAPI answered HTTP 500. Look at its status page.")
+
+    world.vendors.imagine = refuse  # type: ignore[method-assign]
+    with Heard() as log:
+        world.ticks(2)
+    told = next(record.getMessage() for record in log.records if "alert" in vars(record))
+    assert told.partition(" at imagine ")[2] == (
+        "after 1 attempt: PiAPI answered HTTP 500. Look at its status page. Everything is kept in dead_letters/"
+    )
 
 
 # --- too many failures ----------------------------------------------------------------------------------------------
