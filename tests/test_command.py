@@ -101,3 +101,11 @@ def test_a_closed_stdout_takes_nothing_and_a_full_one_is_told(command: str) -> N
     assert full.returncode == 75
     assert full.stderr.endswith(b" could not be written: No space left on device\n")
     assert full.stderr.count(b"\n") == 1
+
+
+def test_an_error_that_cannot_be_told_keeps_its_exit_code(tmp_path: Path) -> None:
+    nowhere = {**os.environ, "RETAKE_CONFIG": str(tmp_path / "none.json")}
+    began = [sys.executable, "-m", "retake", "status"]
+    with open("/dev/full", "wb") as disk:
+        full = subprocess.run(began, cwd=ROOT, env=nowhere, stderr=disk, timeout=60, check=False)
+    assert full.returncode == 78

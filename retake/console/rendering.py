@@ -12,6 +12,7 @@ from typing import TextIO
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Markdown, Raw, Sentence, Table, Tone, cell
 from retake.console.layout import columns_of, cut, fold, widths
 from retake.foreign_text import json_lines, one_line, several_lines
+from retake.logs import forget_unwritten
 
 _PLAINER = {
     **dict.fromkeys("«»„“”", '"'),
@@ -58,11 +59,14 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 
 
 
 def complain(message: str, stream: TextIO, word: str = "error") -> None:
-    """Tell a person, on stderr, what went wrong."""
+    """Tell a person, on stderr, what went wrong. Where that cannot be written, the exit code says it alone."""
     _forgive(stream)
-    for number, line in enumerate(message.splitlines() or [""]):
-        stream.write(f"{f'{word}: ' if not number else '  '}{one_line(line)}\n")
-    stream.flush()
+    try:
+        for number, line in enumerate(message.splitlines() or [""]):
+            stream.write(f"{f'{word}: ' if not number else '  '}{one_line(line)}\n")
+        stream.flush()
+    except OSError as error:  # nobody reads it any more, or the disk is full
+        forget_unwritten(stream, for_good=isinstance(error, BrokenPipeError))
 
 
 def _forgive(stream: TextIO) -> None:
