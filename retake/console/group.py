@@ -14,6 +14,9 @@ AS_JSON = "retake.json"
 CHANNEL = "retake.channel"
 """What options before the command's name are kept as, in the context's `meta`, which its commands see."""
 
+_WHOLE = 1000
+"""Characters that no sentence of help has."""
+
 
 class CommandGroup(click.Group):
     """Commands by name. A name that is misspelt is answered with those that are like it."""
@@ -25,6 +28,12 @@ class CommandGroup(click.Group):
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             ctx.fail(f"No such command {name!r}.{_alike(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole first sentence, which click would cut at the edge of the terminal."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, it.get_short_help_str(limit=_WHOLE)) for name, it in commands if it])
 
 
 class RootGroup(CommandGroup):

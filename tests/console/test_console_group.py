@@ -81,6 +81,14 @@ def test_what_the_dashboard_has_no_use_for_is_refused(words: list[str]) -> None:
     assert (result.exit_code, "web serves all channels, and has no --json" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("group", ["dead-letters", "breaker", "alerts", "mode", "music", "images", "robots"])
+def test_the_help_of_a_group_cuts_no_sentence(group: str) -> None:
+    listed = call(group, "--help").output.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+    assert max(map(len, listed.splitlines())) <= 80
+
+
 def test_the_version_is_told() -> None:
     assert call("--version").output == f"retake {__version__}\n"
 
