@@ -55,12 +55,14 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
     yield from disk_checks(settings.storage.url, settings.workflow.channel_concurrency if settings.channels else 0)
     if story:
         yield ffmpeg_check(settings)
-    yield from _stored(context)
+    music = _with_music(context)
+    unusable = [*_music_settings(context)] if music else []
+    yield from unusable or _stored(context)  # which opens what the settings of music name, too
     if offline:
         yield ok("vendors", "not asked (--offline)")
     elif story:
         yield from vendor_checks(settings, keys, test_request=test_request)
-    if _with_music(context):
+    if music and not unusable:
         yield from _music(context, offline=offline, test_request=test_request)
 
 
@@ -68,17 +70,21 @@ def _with_music(context: CommandContext) -> bool:
     return context.music_in_use and context.channel in (None, MUSIC)
 
 
-def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
-    """What the music service needs besides; its database is checked with the documents of the others."""
+def _music_settings(context: CommandContext) -> Iterator[Finding]:
+    """What is wrong with the settings of music."""
     try:
-        settings = context.music
+        _ = context.music
     except SettingsError as error:
         yield of_error("settings of music", error)
-        return
+
+
+def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
+    """What the music service needs besides; its database is checked with the documents of the others."""
     from retake.music import operator_checks as checks
     from retake.music.settings import SANDBOX_KEYS
 
-    environ, sandbox = context.environ, context.environ.get(SANDBOX_VARIABLE)
+    settings, environ = context.music, context.environ
+    sandbox = environ.get(SANDBOX_VARIABLE)
     if not sandbox:
         yield from checks.key_checks(environ, settings.music.telegram)
     yield from checks.machine_checks(settings)
@@ -121,7 +127,7 @@ def answer(findings: Sequence[Finding], now: datetime) -> Answer:
         "warnings": len(warnings),
         "checks": [it._asdict() for it in findings],
     }
-    rows = [(Cell(*_MARKS[it.verdict]), it.check, it.found) for it in findings]
+    rows = [row for it in findings for row in _rows(it)]
     blocks: list[Block] = [
         Heading(_title(len(findings), len(faults), len(warnings))),
         Table(("", "check", "found"), rows),
@@ -130,6 +136,14 @@ def answer(findings: Sequence[Finding], now: datetime) -> Answer:
         blocks.append(Heading("What to do"))
         blocks += [Sentence(f"{it.check}: {it.do or it.found}", _MARKS[it.verdict][1]) for it in (*faults, *warnings)]
     return Answer(document, blocks, code)
+
+
+def _rows(finding: Finding) -> Iterator[tuple[Cell, str, str]]:
+    """What was found may have several lines, of which each has its own row."""
+    first, *others = finding.found.splitlines() or [""]
+    yield Cell(*_MARKS[finding.verdict]), finding.check, first
+    for line in others:
+        yield Cell(""), "", line
 
 
 def _title(checks: int, faults: int, warnings: int) -> str:

@@ -39,7 +39,10 @@ def fault(check: str, found: str, do: str = "", exit_code: int = ExitCode.FAILED
 
 
 def of_error(check: str, error: RetakeError, do: str = "") -> Finding:
-    """Return an error as a fault; its message says what to do."""
+    """Return an error as a fault; its message says what to do. One of several lines names what is wrong, one a line,
+    and is not told again as what to do."""
+    if "\n" in str(error):
+        do = do or "correct what is named above"
     return fault(check, str(error), do, ExitCode.CONFIG if error.exit_code == ExitCode.CONFIG else ExitCode.FAILED)
 
 

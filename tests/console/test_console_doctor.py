@@ -88,6 +88,26 @@ def test_settings_that_cannot_be_read_are_the_one_fault(tmp_path: Path) -> None:
     assert "did you mean max_retries?" in shown(answer)
 
 
+def test_each_fault_of_the_settings_is_told_once_and_on_a_line_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"WORKFLOW": {"max_retries": "3", "max_tasks_per_run": 0}}')
+    told = shown(examined(CommandContext({"RETAKE_CONFIG": str(file)}))).splitlines()
+    assert [line.strip().partition(":")[0] for line in told if "WORKFLOW" in line] == [
+        "WORKFLOW.max_retries",
+        "WORKFLOW.max_tasks_per_run",
+    ]
+    assert told[-1] == "settings: correct what is named above"
+
+
+def test_wrong_settings_of_music_are_no_fault_of_the_bucket(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"STORAGE": {"url": f"file:{tmp_path}/bucket"}, "MUSIC": {"telegram": "x"}}))
+    answer = examined(CommandContext({"RETAKE_CONFIG": str(file)}, keys=KEYS))
+    faults = [it for it in answer.document["checks"] if it["verdict"] == "fault" and "MUSIC" in it["found"]]
+    assert [it["check"] for it in faults] == ["settings of music"]
+    assert answer.exit_code == 78
+
+
 def test_an_unknown_setting_is_a_warning() -> None:
     world = agreed(World())
     world.settings = world.settings._replace(warnings=("x.json: settings that are not known here: FOO",))
