@@ -33,7 +33,7 @@ def command(context: CommandContext) -> Answer:
 
 def _one(seen: PipelineStatus, now: datetime) -> list[Block]:
     title = ": ".join(part for part in (seen.label, seen.state.item_id, seen.state.words) if part)
-    title = title if seen.state.item_id else _capital(title)
+    title = title if seen.label or seen.state.item_id else _capital(title)
     blocks: list[Block] = [Heading(title)]
     blocks += [Sentence(f"a person is needed: {need}", Tone.BAD) for need in seen.needs]
     blocks.append(Facts(_facts(seen, now)))

@@ -75,6 +75,13 @@ def test_options_may_stand_before_the_command(tmp_path: Path) -> None:
     assert "CHANNELS" in json.loads(result.stdout)["error"]
 
 
+def test_the_status_of_one_channel_names_it_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"CHANNELS": ["en", "ru"], "STORAGE": {"url": f"file:{tmp_path}/bucket"}}))
+    result = CliRunner().invoke(main, ["status", "--channel", "ru"], env={"RETAKE_CONFIG": str(file)})
+    assert result.stdout.startswith("ru: no generation is under way\n")
+
+
 @pytest.mark.parametrize("words", [["--channel", "en", "web"], ["--json", "web"]])
 def test_what_the_dashboard_has_no_use_for_is_refused(words: list[str]) -> None:
     result = call(*words)
