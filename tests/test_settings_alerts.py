@@ -134,6 +134,11 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def test_a_channel_that_is_not_there_is_quoted_as_every_other_wrong_value(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r'ALERTS\.escalate: found "boss", allowed: one of'):
+        load(tmp_path, ALERTS={"escalate": ["boss"]})
+
+
 @pytest.mark.parametrize(("alerts", "where"), FAULTS, ids=[f"{n}-{where}" for n, (_, where) in enumerate(FAULTS)])
 def test_a_fault_names_its_key_and_shows_no_secret(alerts: dict[str, Any], where: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from retake.alerts.hours import CLOCK_TIME, DAYS, TIMEZONE, WorkingHours
+from retake.foreign_text import shown
 from retake.settings.schema import (
     ENDPOINT,
     NAME,
@@ -196,9 +197,10 @@ def missing_secrets(settings: AlertSettings, environ: Mapping[str, str]) -> Iter
 def unknown_channels(settings: AlertSettings) -> Iterator[str]:
     """Yield a fault for each channel that ALERTS.escalate names and ALERTS.channels does not have."""
     names = [it.name for it in settings.channels]
+    known = ", ".join(names) or "none"
     for name in settings.escalate:
         if name not in names:
-            yield f"ALERTS.escalate: found {name}, allowed: one of ALERTS.channels ({', '.join(names) or 'none'})"
+            yield f"ALERTS.escalate: found {shown(name)}, allowed: one of ALERTS.channels ({known})"
 
 
 def secrets_written(settings: AlertSettings, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
