@@ -53,7 +53,7 @@ def list_alerts(context: CommandContext, ended: bool) -> Answer:
     else:
         blocks.append(Sentence("No alert is open.", Tone.GOOD))
     if channels:
-        blocks += [Heading("channels"), _channels(channels, now)]
+        blocks += [Heading("Channels"), _channels(channels, now)]
     else:
         blocks.append(Sentence("No channel is told: ALERTS.channels is empty (docs/alerts.md).", Tone.FAINT))
     return Answer(document, blocks)

@@ -57,8 +57,8 @@ def show_letter(context: CommandContext, letter_id: str) -> Answer:
     blocks: list[Block] = [Heading(f"dead letter {it.letter.id}"), Facts(facts)]
     if it.letter.error:
         text = json_lines(json.dumps(it.letter.error, ensure_ascii=False, indent=2))
-        blocks += [Heading("error"), Raw(text)]
-    blocks += [Heading("files"), *(Sentence(key, indent=2) for key in keys)]
+        blocks += [Heading("Error"), Raw(text)]
+    blocks += [Heading("Files"), *(Sentence(key, indent=2) for key in keys)]
     return Answer(document, blocks)
 
 

@@ -197,7 +197,7 @@ def _workers(workers: "list[WorkerPresence] | None") -> list[Block]:
         )
         for it in workers
     ]
-    return [Heading("workers"), Table(("name", "queue", "address", "consumes", "job", "ComfyUI"), rows, ("ComfyUI",))]
+    return [Heading("Workers"), Table(("name", "queue", "address", "consumes", "job", "ComfyUI"), rows, ("ComfyUI",))]
 
 
 def _document(it: "DeadMessage") -> dict[str, Any]:

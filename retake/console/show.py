@@ -92,4 +92,4 @@ def _files(past: History) -> list[Block]:
         return []
     rows = [(entry.key, size(entry.size)) for entry in past.evidence.files]
     where = Sentence(past.found.pipeline.bucket.url, Tone.FAINT)
-    return [Heading("Where it lies"), Table(("key", "size"), rows, ("size",)), where]
+    return [Heading("Files"), Table(("key", "size"), rows, ("size",)), where]
