@@ -103,6 +103,14 @@ def test_a_closed_stdout_takes_nothing_and_a_full_one_is_told(command: str) -> N
     assert full.stderr.count(b"\n") == 1
 
 
+def test_a_script_in_a_fork_of_the_installed_command_warns_of_nothing() -> None:
+    """The installed `retake` has loaded `retake.__main__`, which the fork runs anew."""
+    code = "import retake.__main__; from retake.story.command import _installed_script as it; it('fetch', ['--help'])"
+    done = run("-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: ")
+
+
 def test_an_error_that_cannot_be_told_keeps_its_exit_code(tmp_path: Path) -> None:
     nowhere = {**os.environ, "RETAKE_CONFIG": str(tmp_path / "none.json")}
     began = [sys.executable, "-m", "retake", "status"]

@@ -305,6 +305,7 @@ def _installed_script(command: str, arguments: list[str]) -> None:
     sys.argv = ["retake", command, *arguments]
     if not sys.flags.safe_path:
         del sys.path[0]
+    sys.modules.pop("retake.__main__", None)  # which the command has loaded, and a second run of it would warn of
     run_module("retake", run_name="__main__", alter_sys=True)
 
 
