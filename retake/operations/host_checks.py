@@ -43,7 +43,7 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
             yield fault(
                 f"key {name}",
                 f"{named} is not set; it is needed {purpose}",
-                "put it in the environment",
+                f"put {named} in the environment",
                 ExitCode.CONFIG,
             )
 
@@ -57,7 +57,8 @@ def alert_checks(channels: Sequence[AlertChannel], missing: Sequence[tuple[str, 
             found = "apprise is not installed: no alert reaches this channel"
             yield warn(f"alerts {channel.name}", found, "pip install 'retake[apprise]'")
     for name, env in missing:
-        yield warn(f"alerts {name}", f"{env} is not set: no alert reaches this channel", "put it in the environment")
+        found = f"{env} is not set: no alert reaches this channel"
+        yield warn(f"alerts {name}", found, f"put {env} in the environment")
     if (number := len(channels)) > len(missing):
         yield ok("alerts", f"{number - len(missing)} of {number} channels have their secrets", channels=number)
 

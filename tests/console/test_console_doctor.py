@@ -125,6 +125,7 @@ def test_a_missing_key_is_a_fault_and_no_key_is_ever_shown() -> None:
     assert answer.exit_code == 78
     assert found(answer, "key midjourney")[0] == "fault"
     assert found(answer, "key runway")[0] == "ok"
+    assert "key midjourney: put MIDJOURNEY_API_KEY in the environment\n" in shown(answer)
     assert "very-secret" not in shown(answer) + json.dumps(answer.document)
 
 
