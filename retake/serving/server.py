@@ -21,13 +21,16 @@ GRACE_S = 3
 """Seconds that requests under way may take to end once the service stops."""
 
 
+_MUSIC = ("MUSIC.host or --host", "MUSIC.port or --port")
+
+
 class PortTaken(RetakeError):
     """Another program listens there. Nothing has been begun."""
 
     exit_code = ExitCode.TRY_LATER
 
 
-def listen(host: str, port: int, *, settings: tuple[str, str] = ("MUSIC.host", "MUSIC.port")) -> socket.socket:
+def listen(host: str, port: int, *, settings: tuple[str, str] = _MUSIC) -> socket.socket:
     """Return a socket that listens; clients wait until it is served. Port 0 is any free one.
 
     `settings` are the names of both, for messages.
