@@ -81,8 +81,8 @@ def _add_errors(app: FastAPI, desk: Desk) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        names = ", ".join(sorted({str(it.get("loc", ("?",))[-1])[:40] for it in error.errors()[:20]}))
-        return told(request, 422, f"this cannot be asked for: {names}")
+        faults = {f"{str(it['loc'][-1])[:40]}: {it['msg']}" for it in error.errors()[:20]}
+        return told(request, 422, "; ".join(sorted(faults)))
 
     @app.exception_handler(HTTPException)
     async def turned_away(request: Request, error: HTTPException) -> Response:

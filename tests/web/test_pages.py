@@ -272,6 +272,11 @@ def test_nonsense_is_refused(board: Board) -> None:
         assert board.program(path).status_code in (400, 422), path
 
 
+def test_what_is_refused_is_named_with_what_is_allowed(board: Board) -> None:
+    assert board.program("/runs?page=0").json() == {"error": "page: Input should be greater than or equal to 1"}
+    assert "days: Input should be a valid integer" in board.program("/spend?days=x").json()["error"]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(["/", "/runs", "/dead-letters", "/spend", "/kpi", "/alerts", "/mode", "/breakers"])
