@@ -6,6 +6,7 @@ goes on with the call that failed and pays for none twice.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from retake.clock import stamp
 from retake.data import default_file
 from retake.errors import Code, SettingsError, StateError, TaskFailed
+from retake.foreign_text import shown
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
@@ -159,27 +161,51 @@ def load_prompts(path: str) -> list[Prompt]:
     try:
         with open(path, encoding="utf-8") as file:
             raw = json.load(file)
-        prompts = [_prompt(item) for item in raw["calls"]]
+        prompts = [_prompt(number, item) for number, item in enumerate(_calls(raw), 1)]
     except OSError as error:
         raise SettingsError(f"{path}: the prompts cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise SettingsError(f"{path}: not JSON at {where}: {error.msg}; fix it there") from error
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise SettingsError(f"{path}: `calls` must be a list of prompts: {error}") from error
     missing = set(KEYS) - {key for prompt in prompts for key in prompt.keys}
     if missing:
         raise SettingsError(f"{path}: no call asks for {', '.join(sorted(missing))}")
     return prompts
 
 
-def _prompt(item: Mapping[str, Any]) -> Prompt:
+def _calls(raw: Any) -> list[Any]:
+    calls = raw.get("calls") if isinstance(raw, dict) else None
+    if not isinstance(calls, list):
+        raise ValueError("`calls` must be a list of prompts")  # noqa: TRY004  (as each other fault of the file)
+    return calls
+
+
+def _prompt(number: int, item: Any) -> Prompt:
+    lacking = [key for key in ("name", "keys", "system", "user") if not isinstance(item, dict) or key not in item]
+    if lacking:
+        raise ValueError(f"call {number} of `calls` lacks {', '.join(lacking)}")
+    if not isinstance(item["keys"], list):
+        raise ValueError(f"call {number} of `calls`: keys must be a list")  # noqa: TRY004
     name, keys = item["name"], tuple(item["keys"])
     unknown = [key for key in keys if key not in KEYS]
     if unknown:
-        raise ValueError(f"call {name!r} asks for {', '.join(unknown)}; there are {', '.join(KEYS)}")
+        raise ValueError(f"call {name!r} asks for {', '.join(map(str, unknown))}; there are {', '.join(KEYS)}")
     texts = [item["system"], item["user"]]
-    system, user = ("\n".join(text) if isinstance(text, list) else str(text) for text in texts)
-    return Prompt(name, keys, system, user, float(item.get("temperature", 0.8)), int(item.get("max_tokens", 1500)))
+    system, user = ("\n".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
+    return Prompt(name, keys, system, user, _number(item, "temperature", 0.8), int(_number(item, "max_tokens", 1500)))
+
+
+def _number(item: Mapping[str, Any], key: str, default: float) -> float:
+    value = item.get(key, default)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"call {item['name']!r}: {key} must be a number, and is {shown(value)}")
+    return number
 
 
 def _as_text(value: Any) -> str:

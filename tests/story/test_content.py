@@ -1,6 +1,7 @@
 """The text of a generation: in one call or several, each paid for once, checked, saved, its topic remembered."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -441,17 +442,19 @@ def test_prompts_are_read_with_their_defaults_and_lines_are_joined(tmp_path: Pat
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ("{", "line 1"),
-        ("[]", "calls"),
-        ({}, "calls"),
-        ({"calls": 5}, "calls"),
-        ({"calls": ["x"]}, "calls"),
-        ({"calls": [{}]}, "name"),
+        ("{", "not JSON at line 1, column 2: Expecting property name"),
+        ("[]", "`calls` must be a list of prompts$"),
+        ({}, "`calls` must be a list of prompts$"),
+        ({"calls": 5}, "`calls` must be a list of prompts$"),
+        ({"calls": ["x"]}, "call 1 of `calls` lacks name, keys, system, user$"),
+        ({"calls": [CALL, {"name": "x", "keys": [], "user": ""}]}, "call 2 of `calls` lacks system$"),
+        ({"calls": [{**CALL, "keys": "topic"}]}, "call 1 of `calls`: keys must be a list$"),
         ({"calls": []}, "no call asks for"),
         ({"calls": [{**CALL, "keys": ["topic"]}]}, "no call asks for .*text"),
         ({"calls": [{**CALL, "keys": [*KEYS, "poem"]}]}, "poem"),
-        ({"calls": [{**CALL, "temperature": "hot"}]}, "hot"),
-        ({"calls": [{**CALL, "max_tokens": None}]}, "NoneType"),
+        ({"calls": [{**CALL, "temperature": "hot"}]}, 'temperature must be a number, and is "hot"$'),
+        ({"calls": [{**CALL, "max_tokens": None}]}, "max_tokens must be a number, and is null$"),
+        ({"calls": [{**CALL, "max_tokens": math.inf}]}, "max_tokens must be a number, and is Infinity$"),
     ],
     ids=str,
 )
