@@ -202,7 +202,7 @@ def _place(name: str, url: str, faults: list[str]) -> str:
     except ValueError:
         sound = False
     if not sound:
-        faults.append(f"{name}: not such a URL: {ENVIRONMENT[name]}")
+        faults.append(f"{name}: not a URL of the form {_SCHEMES[name][0]}://HOST; {ENVIRONMENT[name]}")
         return ""
     return url
 

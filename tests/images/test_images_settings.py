@@ -56,6 +56,10 @@ def test_every_variable_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     assert [line.partition(" ")[0] for line in told.splitlines()] == list(ENVIRONMENT)
 
 
+def test_a_url_that_cannot_be_used_is_told_with_its_form(tmp_path: Path) -> None:
+    assert "DATABASE_URL: not a URL of the form postgresql://HOST" in fault(tmp_path, DATABASE_URL="mysql://h/x")
+
+
 @pytest.mark.parametrize("name", ["REDIS_URL", "RABBITMQ_URL", "DATABASE_URL"])
 @pytest.mark.parametrize(
     "url",
