@@ -121,5 +121,6 @@ def test_what_is_a_user(user: str) -> None:
     assert check_user(user) == user
 
 
-def test_the_log_leaves_the_hint_for_redis_as_it_is() -> None:
-    assert redact(ENVIRONMENT["REDIS_URL"]) == ENVIRONMENT["REDIS_URL"]
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_the_log_leaves_the_hint_for_a_variable_as_it_is(name: str) -> None:
+    assert redact(ENVIRONMENT[name]) == ENVIRONMENT[name]

@@ -13,7 +13,7 @@ from retake.clock import FakeClock, SystemClock
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
 from retake.images.redis_calls import open_redis
-from retake.images.settings import ENVIRONMENT, AccessKeys, ImageJobSettings, ImagesSettings, Places
+from retake.images.settings import AccessKeys, ImageJobSettings, ImagesSettings, Places
 from retake.images.start import ImageServices, ServicesAway, check_services, memory_warnings, open_services
 from retake.images.store import JobStore
 from retake.settings.shared import StorageSettings
@@ -166,11 +166,3 @@ def test_a_redis_that_does_not_tell_is_not_warned_about(service_world: ServiceWo
             assert memory_warnings(JobStore(hosted, service_world.clock)) == []
     finally:
         client.execute_command("ACL", "DELUSER", "hosted")
-
-
-@pytest.mark.parametrize("name", ENVIRONMENT)
-def test_what_a_variable_is_for_is_read_whole_in_the_log(name: str) -> None:
-    """A hint that looks like a URL with credentials would be masked."""
-    from retake.logs import masked
-
-    assert masked(ENVIRONMENT[name]) == ENVIRONMENT[name]
