@@ -16,9 +16,9 @@ def run() -> None:
         if error.filename is not None:  # of a file, not of a stream: a bug
             raise
         from retake.console.rendering import complain
-        from retake.output import abandon
+        from retake.logs import forget_unwritten
 
-        abandon(sys.stdout)
+        forget_unwritten(sys.stdout, for_good=True)
         complain(f"the answer could not be written: {error.strerror}", sys.stderr)
         sys.exit(75)
 

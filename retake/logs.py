@@ -205,7 +205,7 @@ class _Handler(logging.Handler):
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError) as error:  # the reader is gone, the disk is full, the stream is closed
-            _forget_unwritten(self._stream, for_good=isinstance(error, BrokenPipeError))
+            forget_unwritten(self._stream, for_good=isinstance(error, BrokenPipeError))
 
     def _line(self, record: logging.LogRecord) -> str:
         clean = _cleaned(record, self._secrets)
@@ -256,7 +256,7 @@ def _unloggable(record: logging.LogRecord, error: Exception) -> logging.LogRecor
     return logging.LogRecord(record.name, max(record.levelno, logging.WARNING), "", 0, message, None, None)
 
 
-def _forget_unwritten(stream: TextIO, for_good: bool) -> None:
+def forget_unwritten(stream: TextIO, for_good: bool) -> None:
     """Discard the stream's buffer, which would fail again at exit and make the exit code 120.
 
     A pipe without a reader is replaced `for_good`, so that no other write to stderr can fail.

@@ -17,8 +17,7 @@ from retake.console.group import AS_JSON, CHANNEL
 from retake.console.rendering import complain, show
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
-from retake.logs import setup_logging
-from retake.output import abandon
+from retake.logs import forget_unwritten, setup_logging
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """What each command passes to click."""
@@ -101,7 +100,7 @@ def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 
     except BrokenPipeError:  # nobody reads any more, which click takes care of
         raise
     except OSError as error:
-        abandon(sys.stdout)
+        forget_unwritten(sys.stdout, for_good=True)
         complain(f"the answer could not be written: {error.strerror}", sys.stderr)
         return ExitCode.TRY_LATER
     return answer.exit_code

@@ -34,7 +34,7 @@ def key_checks(environ: Mapping[str, str], music: str) -> Iterator[Finding]:
             yield ok(f"key {variable}", f"{variable} is set, {purpose}")
         elif needed:
             found = f"{variable} is not set; it is needed {purpose}"
-            yield fault(f"key {variable}", found, "put it in the environment", ExitCode.CONFIG)
+            yield fault(f"key {variable}", found, f"put {variable} in the environment", ExitCode.CONFIG)
 
 
 def machine_checks(settings: MusicSettings) -> Iterator[Finding]:

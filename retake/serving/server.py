@@ -64,7 +64,7 @@ def address_of(listener: socket.socket, host: str) -> str:
 def announce(line: str, out: TextIO) -> None:
     """Write to `out` where requests are served. They are served, too, where it cannot be written."""
     try:
-        write(f"{line}\n", out)
+        write(f"{line}\n", out, "this line")
     except NotWritten as error:
         _log.warning("%s (%s)", line, error)
 

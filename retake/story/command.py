@@ -247,9 +247,6 @@ class OneTick(NamedTuple):
 
 
 def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> int:
-    from logging import getLogger
-
-    from retake.output import abandon
     from retake.story.progress import Watch
     from retake.ticking.until_done import until_done
 
@@ -264,12 +261,7 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
             return tick.watch.tick(tick.pipeline, runner, orders)
 
         exit_code = until_done(run_tick, options.orders, interval, clock, lambda: stopping.count > 0)
-    try:
-        watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
-        sys.stdout.flush()
-    except OSError as error:  # the generation is what was asked for, and has ended
-        abandon(sys.stdout)
-        getLogger(__name__).warning("the summary could not be written: %s", error.strerror)
+    watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)
     return exit_code
 
 

@@ -26,7 +26,7 @@ from retake.story.script import StepContext
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
-from retake.strict_json import encode, well_formed
+from retake.strict_json import encode, parse, well_formed
 from retake.vendors import ChatModel
 
 _log = getLogger(__name__)
@@ -159,8 +159,8 @@ def prompts_file(settings: Settings) -> str:
 def load_prompts(path: str) -> list[Prompt]:
     """Return the calls of a prompts file. Raises SettingsError, which names the file and the fault."""
     try:
-        with open(path, encoding="utf-8") as file:
-            raw = json.load(file)
+        with open(path, "rb") as file:
+            raw = parse(file.read())
         prompts = [_prompt(number, item) for number, item in enumerate(_calls(raw), 1)]
     except OSError as error:
         raise SettingsError(f"{path}: the prompts cannot be read: {error.strerror}") from error

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from datetime import datetime
+from logging import getLogger
 from shlex import quote
 from shutil import which
 from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
@@ -19,12 +20,15 @@ from retake.clock import Clock
 from retake.data import checkout
 from retake.foreign_text import one_line
 from retake.logs import setup_logging
+from retake.output import NotWritten, write
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, Documents, Step
 from retake.story.settings import Settings
 
 if TYPE_CHECKING:
     from retake.sandbox import VendorBill
+
+_log = getLogger(__name__)
 
 ROWS = ("text", "pictures", "upscale", "video")
 """The parts of a generation that a person waits for."""
@@ -148,8 +152,17 @@ class Watch:
     # --- at the end ---
 
     def print_account(self, stream: TextIO, bill: "VendorBill | None") -> None:
-        """Print what happened, where the files are, what the vendors would have billed, and what to run next."""
+        """Print what happened, where the files are, what the vendors would have billed, and what to run next. Where
+        that cannot be written, it is logged: the generation, which was what was asked for, has ended all the same."""
         console = Console(file=stream, highlight=False, soft_wrap=True)
+        with console.capture() as account:
+            self._print_account(console, bill)
+        try:
+            write(account.get(), stream, "the summary")
+        except NotWritten as error:
+            _log.warning("%s", error)
+
+    def _print_account(self, console: Console, bill: "VendorBill | None") -> None:
         about = one_line(self._generation_id or "no generation")
         console.print("\n[bold]What happened[/bold]", Text(f"({about}, {self._elapsed()})"))
         for event in self._events:
