@@ -6,9 +6,10 @@ A call is recorded in the transaction that checks that its attempt may still pay
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import func, insert, select, true, update
 
 from retake.bucket import Room
+from retake.clock import exact_stamp
 from retake.errors import CapReached, OutcomeUnknown, Refused, VendorError
 from retake.music.attempts import JobAttempt, locked, shown_reason
 from retake.music.database import Cursor, MusicDatabase
@@ -18,9 +19,6 @@ from retake.music.tables import paid_calls
 from retake.paid.guard import Intent
 
 CALL = tuple(paid_calls.c)
-BILLED = ("pending", "accepted", "wasted", "lost", "held")
-"""The outcomes that count against the cap: all but a refusal."""
-
 _CAP_LOCK = 0x52656D75
 """PostgreSQL's advisory lock under which the day's spending is added up and a call is recorded."""
 
@@ -43,22 +41,27 @@ class CallBook:
 
     def latest(self, attempt: JobAttempt) -> PaidCall | None:
         """Return the last call for the attempt's take of its step, or None."""
-        return self._last(attempt)
+        return next(iter(self._of_take(attempt)), None)
 
     def answered(self, attempt: JobAttempt) -> PaidCall | None:
         """Return the last call for the attempt's take of its step whose answer is on record, or None. A later one may
         have none: a worker that was frozen during its call records the answer when it wakes, however late."""
-        return self._last(attempt, paid_calls.c.outcome == "accepted")
+        return next(iter(self._of_take(attempt, "accepted")), None)
 
-    def _last(self, attempt: JobAttempt, *that: ColumnElement[bool]) -> PaidCall | None:
-        about = (
+    def lost(self, attempt: JobAttempt) -> list[PaidCall]:
+        """Return the calls for the attempt's take of its step of which nobody could know what became of them, the last
+        one first."""
+        return self._of_take(attempt, "lost")
+
+    def _of_take(self, attempt: JobAttempt, outcome: str | None = None) -> list[PaidCall]:
+        query = select(*CALL).where(
             paid_calls.c.pipeline_id == attempt.pipeline.id,
             paid_calls.c.step == attempt.step.value,
             paid_calls.c.take == attempt.pipeline.take,
+            true() if outcome is None else paid_calls.c.outcome == outcome,
         )
         with self.database.reading() as cursor:
-            row = cursor.row(select(*CALL).where(*about, *that).order_by(paid_calls.c.id.desc()).limit(1))
-        return PaidCall(*row) if row else None
+            return [PaidCall(*row) for row in cursor.rows(query.order_by(paid_calls.c.id.desc()))]
 
     def of_pipeline(self, pipeline_id: int) -> list[PaidCall]:
         """Return every call of a pipeline, in order."""
@@ -94,7 +97,8 @@ class CallBook:
         return PaidCall(*found)
 
     def settle(self, call: PaidCall, outcome: str, error: VendorError | None = None, answer: Any = None) -> None:
-        """Record what became of a call. Its outcome is a fact, whoever holds the run by now."""
+        """Record what became of a call. Its outcome is a fact, whoever holds the run by now. That nobody can know it is
+        none, and replaces nothing: the worker that made the call may have told meanwhile."""
         values = {
             "outcome": outcome,
             "answer": None if answer is None else as_text(answer),
@@ -102,8 +106,9 @@ class CallBook:
             "error_code": None if error is None else str(error.code),
             "settled_at": self.database.clock.now(),
         }
+        unchanged = paid_calls.c.outcome == call.outcome if outcome in ("lost", "held") else true()
         with self.database.transaction() as cursor:
-            cursor.change(update(paid_calls).where(paid_calls.c.id == call.id).values(values))
+            cursor.change(update(paid_calls).where(paid_calls.c.id == call.id, unchanged).values(values))
 
     def _check_cap(self, cursor: Cursor, day: str, usd: float) -> None:
         if self._cap is None:
@@ -168,8 +173,6 @@ class MusicJournal:
 
 def facts_of(call: PaidCall) -> dict[str, Any]:
     """Return what the vendor can be asked by."""
-    from retake.clock import exact_stamp
-
     return {"step": "imagine", "requested_at_utc": exact_stamp(call.requested_at), **(as_object(call.facts) or {})}
 
 

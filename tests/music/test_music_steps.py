@@ -196,6 +196,17 @@ def test_an_order_that_the_history_lists_late_is_not_made_again(rig: Rig) -> Non
     assert len(rig.sandbox.calls("imagine")) - before == 1
 
 
+def test_an_order_that_is_listed_only_after_another_one_was_refused_is_not_made_again(rig: Rig) -> None:
+    before = rig.billed("imagine")
+    for order in ("imagine#1=cut-after", "histories#1=500", "histories#2=500", "imagine#2=429"):
+        rig.sandbox.order(order)
+    row = rig.create()
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+    assert [call.outcome for call in rig.calls.of_pipeline(row.id)] == ["accepted", "refused"]
+    assert rig.billed("imagine") - before == 1
+
+
 def test_where_the_history_has_none_retry_orders_again(rigs: Rigs) -> None:
     rig = rigs(provider="legnext", workflow={"on_unknown_outcome": "retry"})
     rig.sandbox.order("imagine#1=cut-after")

@@ -7,7 +7,8 @@ import pytest
 from rig import Rig
 
 from retake.music.background import IDLE_S, UPKEEP_S
-from retake.music.calls import MusicJournal
+from retake.music.calls import CallBook, MusicJournal
+from retake.music.rows import PaidCall
 from retake.testing.vendors import Died
 
 Rigs = Callable[..., Rig]
@@ -67,6 +68,37 @@ def test_an_answer_that_a_frozen_worker_records_late_is_not_paid_for_again(
         ("accepted", None),
         ("refused", "ERR_TEMPORARY_RATE_LIMIT"),
     ]
+
+
+@pytest.mark.parametrize("unknown", ["retry", "hold"])
+@pytest.mark.parametrize(("step", "kind"), [("cover", "imagine"), ("meta", "chat")])
+def test_an_answer_that_a_frozen_worker_records_meanwhile_is_not_called_lost(
+    rigs: Rigs, step: str, kind: str, unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes while the worker that took over is about to write that nobody can know."""
+    first = rigs(provider="legnext", workflow={"on_unknown_outcome": unknown})
+    second = rigs(provider="legnext", workflow={"on_unknown_outcome": unknown}, bucket=first.bucket)
+    row = first.create() if step == "cover" else first.begun(step)
+    before, accepted, settle = first.billed(kind), MusicJournal.accepted, CallBook.settle
+
+    def frozen(journal: MusicJournal, *answer: Any) -> None:
+        def woken(book: CallBook, call: PaidCall, outcome: str, *told: Any, **named: Any) -> None:
+            monkeypatch.setattr(CallBook, "settle", settle)
+            journal.accepted(*answer)
+            settle(book, call, outcome, *told, **named)
+
+        monkeypatch.setattr(MusicJournal, "accepted", accepted)
+        monkeypatch.setattr(CallBook, "settle", woken)
+        second.later(seconds=61)
+        second.upkeep.look()
+        second.work()
+
+    monkeypatch.setattr(MusicJournal, "accepted", frozen)
+    first.work()
+    second.settle()
+    assert second.get(row).state == f"{step}_pending"
+    assert first.billed(kind) - before == 1
+    assert [call.outcome for call in second.calls.of_pipeline(row.id)] == ["accepted"]
 
 
 def die(*_: object) -> None:

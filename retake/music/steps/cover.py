@@ -4,7 +4,7 @@ A task that the vendor has accepted is polled by every later attempt. Another on
 failed, or a person gave it up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from logging import getLogger
 from typing import Any
@@ -15,7 +15,7 @@ from retake.music.calls import MusicJournal, facts_of
 from retake.music.context import JobContext
 from retake.music.rows import PaidCall
 from retake.music.texts import cover_prompt
-from retake.paid.guard import HOLD
+from retake.paid.guard import HOLD, PaidCallGuard
 from retake.strict_json import parse
 from retake.vendors.pictures import first_picture
 
@@ -34,10 +34,10 @@ class AwaitsPerson(Exception):
 
 def make_cover(context: JobContext) -> Mapping[str, Any]:
     """Return the cover's path, once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
-    call = context.shop.calls.latest(context.attempt)
-    if call and call.outcome in ("pending", "held"):
-        call = _reconciled(context)
-    elif context.shop.calls.answered(context.attempt) or (call and _listed_late(context, call)):
+    calls, latest = context.shop.calls, context.shop.calls.latest(context.attempt)
+    if latest and latest.outcome in ("pending", "held"):  # of an attempt that died
+        call = _guarded(context, PaidCallGuard.reconcile)
+    elif calls.answered(context.attempt) or _listed_late(context):
         call = _accepted(context)
     else:
         call = _ordered(context)
@@ -49,33 +49,31 @@ def make_cover(context: JobContext) -> Mapping[str, Any]:
 def _ordered(context: JobContext) -> PaidCall:
     row, midjourney = context.row, context.shop.vendors.midjourney()
     prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shop.random.randrange(2**32)
-    guard = context.guard(_journal(context), context.settings.workflow.on_unknown_outcome)
+    facts = {"nonce": nonce, "prompt": prompt}
+    return _guarded(context, lambda guard: guard.call("cover", facts, lambda: midjourney.imagine(prompt, nonce)))
+
+
+def _guarded(context: JobContext, work: Callable[[PaidCallGuard], None]) -> PaidCall:
+    """Return the call whose answer is on record after `work`: the present one, or an earlier one of a worker that was
+    frozen during it and has woken."""
+    journal = MusicJournal(context.shop.calls, context.attempt, context.shop.vendors.midjourney().find)
+    on_unknown = context.settings.workflow.on_unknown_outcome
     try:
-        guard.call("cover", {"nonce": nonce, "prompt": prompt}, lambda: midjourney.imagine(prompt, nonce))
+        work(context.guard(journal, on_unknown))
     except OutcomeUnknown as error:
-        raise _unknown(context, error) from error
+        if context.shop.calls.answered(context.attempt) is None:
+            raise (AwaitsPerson(error) if on_unknown == HOLD else error) from None
     return _accepted(context)
 
 
-def _reconciled(context: JobContext) -> PaidCall:
-    """Find out what became of a call that was begun by an attempt which died."""
-    try:
-        context.guard(_journal(context), context.settings.workflow.on_unknown_outcome).reconcile()
-    except OutcomeUnknown as error:
-        raise _unknown(context, error) from error
-    return _accepted(context)
-
-
-def _listed_late(context: JobContext, call: PaidCall) -> bool:
+def _listed_late(context: JobContext) -> bool:
     """Return whether the vendor's history has an order by now that it did not have when the answer was lost."""
-    task = context.shop.vendors.midjourney().find(facts_of(call)) if call.outcome == "lost" else None
-    if task is not None:
-        context.shop.calls.settle(call, "accepted", answer=task)
-    return task is not None
-
-
-def _journal(context: JobContext) -> MusicJournal:
-    return MusicJournal(context.shop.calls, context.attempt, context.shop.vendors.midjourney().find)
+    for call in context.shop.calls.lost(context.attempt):
+        task = context.shop.vendors.midjourney().find(facts_of(call))
+        if task is not None:
+            context.shop.calls.settle(call, "accepted", answer=task)
+            return True
+    return False
 
 
 def _accepted(context: JobContext) -> PaidCall:
@@ -85,17 +83,9 @@ def _accepted(context: JobContext) -> PaidCall:
     return call
 
 
-def _unknown(context: JobContext, error: OutcomeUnknown) -> Exception:
-    return AwaitsPerson(error) if context.settings.workflow.on_unknown_outcome == HOLD else error
-
-
 def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
     """Return the task's result. Raises TaskFailed, whereupon it is ordered anew, and PollFailed."""
-    music, midjourney, task_id = (
-        context.settings.music,
-        context.shop.vendors.midjourney(),
-        str(parse(call.answer or "")),
-    )
+    music, midjourney, task_id = context.settings.music, context.shop.vendors.midjourney(), _task_of(call)
     end = context.now + timedelta(seconds=music.image_timeout_seconds)
     while True:
         context.check()
@@ -116,11 +106,9 @@ def _downloaded(context: JobContext, call: PaidCall, result: Mapping[str, Any]) 
     downloader, most = context.shop.vendors.downloader(), context.settings.workflow.max_picture_bytes
     try:
         return first_picture(result, downloader, most, quarters)
-    except LinkExpired:
-        return first_picture(
-            _awaited(context, call), downloader, most, quarters
-        )  # asked again, the vendor gives a new link
+    except LinkExpired:  # asked again, the vendor gives a new link
+        return first_picture(_awaited(context, call), downloader, most, quarters)
 
 
 def _task_of(call: PaidCall) -> str:
-    return str(parse(call.answer or "null"))
+    return str(parse(call.answer or ""))
