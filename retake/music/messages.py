@@ -11,6 +11,7 @@ from sqlalchemy import insert, select
 from retake.music.database import Cursor
 from retake.music.rows import PipelineRow, as_object
 from retake.music.states import AWAITING_MANUAL, FAILED, PUBLISHED, MusicStep
+from retake.music.store import as_text
 from retake.music.tables import messages
 
 PENDING = "pending"
@@ -42,7 +43,7 @@ def record(cursor: Cursor, row: PipelineRow, event: str, job_id: int, now: Any) 
         "run_number": row.run_number,
         "job_id": job_id,
         "text": text[:LONGEST],
-        "buttons": _json(buttons),
+        "buttons": as_text(buttons),
         "created_at": now,
     }
     cursor.change(insert(messages).values(values))
@@ -74,9 +75,3 @@ def _details(row: PipelineRow) -> list[str]:
         review = as_object(row.review_json) or {}
         return [f"Verdict: {review.get('verdict')}", *(f"• {note}" for note in review.get("notes", []))]
     return []
-
-
-def _json(buttons: Buttons) -> str:
-    import json
-
-    return json.dumps([list(button) for button in buttons], ensure_ascii=False)

@@ -15,6 +15,7 @@ from retake.music.database import MusicDatabase
 from retake.music.leases import take_lease
 from retake.music.tables import messages
 from retake.music.telegram import is_fatal
+from retake.runs.statements import Row
 from retake.vendors.telegram import TelegramBot
 
 LEASE = "telegram messages"
@@ -39,9 +40,9 @@ class TelegramOutbox:
         """Send what waits, in order. Return None once nothing waits or another process sends; else for how many seconds
         to wait, since Telegram does not answer. One call takes less than `lease_s` seconds. Raises StorageError."""
         while not stopping():
-            with self._database.reading() as cursor:
-                row = cursor.row(_NEXT, name="next-message")
-            if row is None or not take_lease(self._database, LEASE, self._holder, lease_s):
+            if self._next() is None or not take_lease(self._database, LEASE, self._holder, lease_s):
+                return None
+            if (row := self._next()) is None:  # another process has sent it before the lease was ours
                 return None
             number, text, buttons = row
             try:
@@ -55,6 +56,10 @@ class TelegramOutbox:
             else:
                 self._save(number, sent_at=self._database.clock.now(), message_id=message_id)
         return None
+
+    def _next(self) -> Row | None:
+        with self._database.reading() as cursor:
+            return cursor.row(_NEXT, name="next-message")
 
     def _save(self, number: int, **values: object) -> None:
         with self._database.transaction() as cursor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from threading import Event
+from typing import Any
 
 import pytest
 from desk import Desk, buttons, turn_of
@@ -9,6 +10,8 @@ from sqlalchemy import select
 
 from retake.errors import StorageError
 from retake.music.background import outbox_loop
+from retake.music.leases import take_lease
+from retake.music.outbox import TelegramOutbox
 from retake.music.tables import messages
 from retake.serving.loop import Loop
 
@@ -34,6 +37,24 @@ def test_each_event_is_told_once_and_in_order(desk: Desk) -> None:
     assert "meta" in told[0]["text"]
     assert str(desk.rig.actions.jobs(row.id)[2].error)[:60] in told[0]["text"]
     assert str(desk.rig.get(row).youtube_video_id) in told[-1]["text"]
+
+
+def test_a_process_that_was_frozen_before_its_turn_tells_nothing_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = TelegramOutbox(desk.rig.database, desk.bot, 42, "other")
+    desk.rig.begun("meta")
+    desk.rig.settle()
+
+    def frozen(*lease: Any) -> bool:
+        monkeypatch.setattr("retake.music.outbox.take_lease", take_lease)
+        other.send(30)
+        desk.rig.later(seconds=31)
+        return take_lease(*lease)
+
+    monkeypatch.setattr("retake.music.outbox.take_lease", frozen)
+    desk.outbox.send(30)
+    assert len(desk.phone.messages()) == 1
 
 
 def test_what_a_person_has_to_decide_is_told_without_buttons(desks: Callable[..., Desk]) -> None:
