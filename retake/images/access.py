@@ -10,10 +10,18 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from retake.images.settings import EVERYBODY, AccessKeys
-from retake.serving.body import Application, Message, Receive, Send, TooLarge, read_body, refuse
+from retake.serving.body import (
+    BODY_S,
+    LARGEST_BODY,
+    Application,
+    Message,
+    Receive,
+    Send,
+    TooLarge,
+    refuse,
+    with_whole_body,
+)
 
-LARGEST_BODY = 65_536  # bytes, of JSON
-BODY_S = 30.0  # how long a client may take to send a body
 SLOWEST = 65_536  # bytes a second that a client must reach with a larger one
 
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
@@ -45,25 +53,10 @@ class AccessGate:
         bodiless = b"content-length" not in headers and b"transfer-encoding" not in headers
         if bodiless or (path in FORM_PATHS and scope["method"] == "POST"):
             return await self._application(scope, receive, send)
-        return await self._with_body(scope, receive, send)
-
-    async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
         try:
-            async with asyncio.timeout(BODY_S):
-                body = await read_body(dict(scope["headers"]), receive, LARGEST_BODY)
-        except TimeoutError:
-            too_slow = f"the body did not arrive within {BODY_S:g} s"
-            return await refuse(send, 408, too_slow, (b"connection", b"close"))
+            await with_whole_body(self._application, scope, receive, send)
         except TooLarge:
-            return await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes", (b"connection", b"close"))
-        if body is None:
-            return None  # the client is gone
-        given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_given() -> Message:
-            return given.pop() if given else await receive()
-
-        return await self._application(scope, receive_given, send)
+            await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes", (b"connection", b"close"))
 
     def _user_of(self, authorization: bytes) -> str | None:
         """Return the user whose key this is, or None. Every key is compared, each in a time that tells nothing."""

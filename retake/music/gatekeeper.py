@@ -1,13 +1,20 @@
 """What stands before the API: the key is checked, and the body read within bounds, before anything else is done."""
 
-import asyncio
 from collections.abc import MutableMapping
 
-from retake.serving.body import Application, Message, Receive, Send, TooLarge, read_body, refuse, same
+from retake.serving.body import (
+    LARGEST_BODY,
+    Application,
+    Message,
+    Receive,
+    Send,
+    TooLarge,
+    refuse,
+    same,
+    with_whole_body,
+)
 
-LARGEST_BODY = 65_536  # bytes
 LARGEST_UPDATE = 1_048_576  # bytes; Telegram repeats what is refused, so its bound is well above what it sends
-BODY_S = 30.0  # how long a client may take to send a body
 
 
 class Gatekeeper:
@@ -35,26 +42,12 @@ class Gatekeeper:
             return await refuse(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return await self._application(scope, receive, send)
-        return await self._with_body(scope, receive, send, LARGEST_UPDATE if hooked else LARGEST_BODY)
-
-    async def _with_body(self, scope: Message, receive: Receive, send: Send, limit: int) -> None:
         try:
-            async with asyncio.timeout(BODY_S):
-                body = await read_body(dict(scope["headers"]), receive, limit)
-        except TimeoutError:
-            return await refuse(send, 408, f"the body did not arrive within {BODY_S:g} s", (b"connection", b"close"))
+            await with_whole_body(self._application, scope, receive, send, LARGEST_UPDATE if hooked else LARGEST_BODY)
         except TooLarge:
-            if scope["path"] == self._hook:  # no update is that large, and Telegram would send it for ever
+            if hooked:  # no update is that large, and Telegram would send it for ever
                 return await refuse(send, 200, "ignored: too large")
-            return await refuse(send, 413, f"the body is larger than {limit} bytes")
-        if body is None:
-            return None  # the client is gone
-        given = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_given() -> Message:
-            return given.pop() if given else await receive()
-
-        return await self._application(scope, receive_given, send)
+            return await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes")
 
     def _bearer(self, headers: MutableMapping[bytes, bytes]) -> bool:
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")

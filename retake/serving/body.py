@@ -1,5 +1,6 @@
 """Bodies of requests, read within bounds, and answers from before the application (ASGI)."""
 
+import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -13,26 +14,59 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
+LARGEST_BODY = 65_536
+"""Bytes of a body in JSON, or of a form without files."""
+
+BODY_S = 30.0
+"""Seconds that a client may take to send a body."""
+
+
 class TooLarge(Exception):
     """The body is larger than it may be."""
 
 
 async def read_body(headers: MutableMapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
-    """Return the whole body, or None if the client is gone. Raises TooLarge, with no more read than `limit`."""
+    """Return the whole body, or None if the client is gone.
+
+    Raises TooLarge, with no more read than `limit`, and TimeoutError after BODY_S seconds.
+    """
     announced = headers.get(b"content-length", b"0")
     if not announced.isdigit() or len(announced) > 15 or int(announced) > limit:
         raise TooLarge
     parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise TooLarge
-        if not message.get("more_body", False):
-            return b"".join(parts)
+    async with asyncio.timeout(BODY_S):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise TooLarge
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+async def with_whole_body(
+    application: Application, scope: Message, receive: Receive, send: Send, limit: int = LARGEST_BODY
+) -> None:
+    """Pass a request on to `application` once its body is there, or answer 408; nothing if the client is gone.
+
+    Raises TooLarge: then nothing was answered.
+    """
+    try:
+        body = await read_body(dict(scope["headers"]), receive, limit)
+    except TimeoutError:
+        late = f"the body did not arrive within {BODY_S:g} s"
+        return await refuse(send, 408, late, (b"connection", b"close"))
+    if body is None:
+        return None
+    given = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_given() -> Message:
+        return given.pop() if given else await receive()
+
+    return await application(scope, receive_given, send)
 
 
 def same(given: bytes, secret: bytes) -> bool:

@@ -6,21 +6,21 @@ from urllib.parse import parse_qs
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
+from retake.serving.body import LARGEST_BODY, TooLarge, read_body
 from retake.web.desk import Desk
-
-LARGEST_FORM = 65_536  # bytes
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:
-    """Return the fields of a form; {} for what is no form, or too large to be one of ours."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_FORM:
-            return {}
+    """Return the fields of a form; {} for what is no form, or too large to be one of ours.
+
+    Raises HTTPException (408).
+    """
     try:
-        return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2000)
-    except ValueError:
+        body = await read_body(dict(request.scope["headers"]), request.receive, LARGEST_BODY)
+        return parse_qs((body or b"").decode(), keep_blank_values=True, max_num_fields=2000)
+    except TimeoutError:
+        raise HTTPException(408, "The form did not arrive in time. Nothing was changed.") from None
+    except (TooLarge, ValueError):
         return {}
 
 

@@ -21,6 +21,7 @@ from retake.images.api_process import FILE_S
 from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE
 from retake.images.redis_calls import ANSWER_S
 from retake.images.sweeper import Sweeper
+from retake.serving import body
 
 
 @contextmanager
@@ -237,6 +238,7 @@ def test_with_postgresql_away_jobs_is_503_and_the_rest_goes_on(
 
 def test_a_slow_client_is_cut(instances: Callable[..., ImagesWorld], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "BODY_S", 0.2)
+    monkeypatch.setattr(body, "BODY_S", 0.2)
     api = instances()
     place = urlsplit(api.base)
     form = "Content-Type: multipart/form-data; boundary=x\r\n"

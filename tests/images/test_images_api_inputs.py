@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from images_world import ALICE, CALM, JPEG, PNG, WEBP, ImagesWorld
 
-from retake.images.access import LARGEST_BODY
 from retake.images.messages import TEXT_QUEUE, job_id_of
+from retake.serving.body import LARGEST_BODY
 
 BODY: dict[str, Any] = {"userId": "alice", "prompt": "a fox"}
 INVALID: list[dict[str, Any]] = [

@@ -11,7 +11,7 @@ import pytest
 from api_world import HOOK_SECRET, KEY, ApiWorld
 
 from retake.errors import StorageError
-from retake.music.gatekeeper import LARGEST_BODY
+from retake.serving.body import LARGEST_BODY
 
 API = "/api/music/pipeline"
 WRONG = [None, "", KEY, f"Basic {KEY}", "Bearer", f"Bearer {KEY}x", f"Bearer x{KEY}", "Bearer sch\u00f6n"]
@@ -104,7 +104,7 @@ def test_a_larger_body_is_refused_before_it_is_read(api: ApiWorld, length: str, 
 
 
 def test_a_body_that_never_ends_is_given_up(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retake.music.gatekeeper.BODY_S", 0.2)
+    monkeypatch.setattr("retake.serving.body.BODY_S", 0.2)
     with socket.create_connection(("127.0.0.1", int(api.base.rpartition(":")[2])), timeout=20) as connection:
         head = f"POST {API} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 10\r\n\r\n"
         connection.sendall(head.encode() + b"{")

@@ -1,6 +1,10 @@
 """Who may press buttons, and what becomes of forms that are none of ours."""
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from acting import PAGE, TOKEN, Site, dashboard, done, told
@@ -9,6 +13,32 @@ from test_actions import letters
 
 from retake.web.sessions import COOKIE
 from retake.web.verbs import VERBS
+
+# --- bodies that do not come ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def half_a_form() -> Iterator[socket.socket]:
+    """A client that announces a form to /login, where anyone may send one, and sends half of it."""
+    with dashboard(STATES["pictures failed"]()) as site:
+        place = urlsplit(site.url)
+        with socket.create_connection((place.hostname or "", place.port or 0), 20) as client:
+            head = "POST /login HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\nContent-Length: 20\r\n\r\n"
+            client.sendall(f"{head}token=".encode())
+            yield client
+
+
+def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retake.serving.body.BODY_S", 0.2)
+    with half_a_form() as client:
+        assert client.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_that_goes_in_the_middle_of_a_form_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with half_a_form():
+        pass
+    assert capsys.readouterr().err == ""
+
 
 # --- who may not --------------------------------------------------------------------------------------------------
 
