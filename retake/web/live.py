@@ -104,15 +104,22 @@ class Live:
         while not self._closing:
             self._watched.wait()
             began = time.monotonic()
-            found = self._looked(last)
-            changed = sorted(name for name in found if last is not None and found[name] != last.get(name))
-            last = found
-            if changed and self._loop is not None and not self._closing:
-                self._on_change()
-                with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._tell, " ".join(changed))
+            try:
+                last = self._turn(last)
+            except Exception:  # noqa: BLE001  a bug in a look must not end the looking
+                _log.exception("this is a bug in Retake; the dashboard goes on")
             self._hurry.clear()
             self._hurry.wait(max(self._seconds, SHARE * (time.monotonic() - began)))
+
+    def _turn(self, last: Fingerprint | None) -> Fingerprint:
+        """Look once, tell what is not as it was `last`, and return how it is."""
+        found = self._looked(last)
+        changed = sorted(name for name in found if last is not None and found[name] != last.get(name))
+        if changed and self._loop is not None and not self._closing:
+            self._on_change()
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._tell, " ".join(changed))
+        return found
 
     def _looked(self, last: Fingerprint | None) -> Fingerprint:
         try:
@@ -121,9 +128,6 @@ class Live:
             if (last or {}).get("bucket") != "away":
                 _log.warning("the bucket cannot be looked at: %s", error)
             return {**(last or {}), "bucket": "away"}
-        except Exception:  # noqa: BLE001  a bug in a look must not end the looking
-            _log.exception("this is a bug in Retake; the dashboard goes on")
-            return last or {}
 
 
 def live_routes(live: Live) -> APIRouter:

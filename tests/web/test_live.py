@@ -111,6 +111,27 @@ def test_a_bucket_that_goes_away_is_told_and_that_it_is_back() -> None:
     asyncio.run(play())
 
 
+def test_a_bug_in_reading_anew_does_not_end_the_looking() -> None:
+    eyes = Eyes()
+
+    def broken() -> None:
+        eyes.changed()
+        if eyes.changes == 1:
+            raise ZeroDivisionError
+
+    live = Live(eyes.look, 0.01, broken)
+
+    async def play() -> None:
+        viewer = await joined(live)
+        wait = asyncio.ensure_future(following(viewer))
+        await asyncio.to_thread(eyes.wait, 2)
+        eyes.facts["status"] = "2"
+        assert await wait == "event: changed\ndata: status\n\n"
+        live.close()
+
+    asyncio.run(play())
+
+
 def test_a_viewer_is_told_now_and_then_that_it_is_still_connected(monkeypatch: object) -> None:
     eyes = Eyes()
     live = Live(eyes.look, 0.01, eyes.changed)
