@@ -91,11 +91,13 @@ if not under_way[status] then return {'done', 0} end
     + _NOW
     + """
 local claim = redis.call('HGET', KEYS[1], 'claim')
-local left = tonumber(redis.call('HGET', KEYS[1], 'claim_until') or '0') - now
+local left = (tonumber(redis.call('HGET', KEYS[1], 'claim_until') or '') or 0) - now
 local what = 'claimed'
 if claim and claim ~= ARGV[1] then
   if left > 0 then return {'held', left} end
-  if redis.call('HINCRBY', KEYS[1], 'deaths', 1) >= tonumber(ARGV[3]) then what = 'exhausted' end
+  local deaths = (tonumber(redis.call('HGET', KEYS[1], 'deaths') or '') or 0) + 1
+  redis.call('HSET', KEYS[1], 'deaths', deaths)
+  if deaths >= tonumber(ARGV[3]) then what = 'exhausted' end
 end
 redis.call('HSET', KEYS[1], 'claim', ARGV[1], 'claim_until', now + ARGV[2])
 return {what, 0}
@@ -162,7 +164,7 @@ if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', ARGV[1]) =
     + _NOW
     + """
 local by = redis.call('HGET', KEYS[1], 'cached_by') or ''
-local till = tonumber(redis.call('HGET', KEYS[1], 'cached_until') or '0')
+local till = tonumber(redis.call('HGET', KEYS[1], 'cached_until') or '') or 0
 if redis.call('EXISTS', KEYS[1]) == 0 then
   -- gone: it leaves the set below, whose ever it was
 elseif ARGV[2] == '' then
@@ -220,7 +222,7 @@ for _, id in ipairs(found[2]) do
   if redis.call('TYPE', id).ok == 'hash' then it = redis.call('HMGET', id, 'status', 'cached_until') end
   if it[1] ~= 'ready' then
     settle(id, id)
-  elseif tonumber(it[2] or '0') <= now then
+  elseif (tonumber(it[2] or '') or 0) <= now then
     redis.call('SMOVE', KEYS[1], 'jobs:status:ready', id)
     redis.call('HDEL', id, 'cached_by', 'cached_until')
   end

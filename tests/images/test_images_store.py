@@ -57,6 +57,18 @@ def together(works: list[Callable[[], Any]]) -> list[Any]:
     return results
 
 
+def test_numbers_of_another_program_that_are_none_stop_nobody(store: JobStore) -> None:
+    job_id = made(store)
+    store.client.hset(job_id, mapping={"claim": "other", "claim_until": "soon", "deaths": "many"})
+    assert store.claim(job_id, "t", 60, 5).taken is Taken.CLAIMED
+    store.end_ready(job_id, "t", "jobs/x/output.png", "image/png", "w")
+    for give_back in (lambda: store.uncache(job_id), lambda: store.run(scripts.UNCACHE_PAGE, [scripts.CACHED], [0, 9])):
+        store.run(scripts.CACHE_PAGE, [scripts.READY], [0, 9, "dispatcher", 60_000, 9])
+        store.client.hset(job_id, "cached_until", "later")
+        give_back()
+        assert sets_of(store, job_id) == ["ready"]
+
+
 # --- making and removing --------------------------------------------------------------------------------------------
 
 
