@@ -15,13 +15,13 @@ was answered goes after a crash too, by whichever instance looks next.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from logging import getLogger
 from uuid import uuid4
 
 from retake.bucket import ANY, Bucket, NotFound
-from retake.errors import RetakeError
+from retake.errors import RetakeError, StorageError
 from retake.exit_codes import ExitCode
 from retake.images import scripts
 from retake.images.forms import FormPicture
@@ -35,6 +35,7 @@ DELETE_S = 180.0
 DELETE_WITHIN_S = 40.0
 _WAIT_S, _PIECE_S = 3.0, 0.05  # for one who deletes, which takes moments
 _PAGE = 500
+_LONGEST_S = 20.0  # after which no further upload is tried once one has failed
 
 _log = getLogger(__name__)
 
@@ -163,29 +164,37 @@ class Uploads:
 
     def sweep(self) -> None:
         """Delete what was answered long enough ago, of all users: once per cycle. Raises RedisAway, StorageError."""
-        cursor = 0
-        while True:
-            page = partial(self._store.client.sscan, scripts.UPLOADS_OF, cursor, count=_PAGE)
-            cursor, users = self._store.ask(page)
-            for user_id in users:
-                self.delete_answered(user_id)
-            if int(cursor) == 0:
-                return
+        users = self._store.ask(lambda: list(self._store.client.sscan_iter(scripts.UPLOADS_OF, count=_PAGE)))
+        self._delete_all(it for user_id in users for it in self._over(user_id))
 
     def delete_answered(self, user_id: str) -> None:
         """The same for one user."""
+        self._delete_all(self._over(user_id))
+
+    def _over(self, user_id: str) -> Iterator[tuple[str, str, str]]:
+        """Yield the user, the name and the answer of each upload whose grace is over."""
         client = self._store.client
         seconds, micros = self._store.ask(client.time)
         latest_ms = seconds * 1000 + micros // 1000 - self._grace_ms
-        cursor = 0
-        while True:
-            page = partial(client.hscan, _answers(user_id), cursor, count=_PAGE)
-            cursor, answers = self._store.ask(page)
-            for name, answer in answers.items():
-                if int(answer.partition(" ")[0]) <= latest_ms:
-                    self._delete(user_id, name, answer)
-            if int(cursor) == 0:
-                return
+        for name, answer in self._store.ask(lambda: list(client.hscan_iter(_answers(user_id), count=_PAGE))):
+            if int(answer.partition(" ")[0]) <= latest_ms:
+                yield user_id, name, answer
+
+    def _delete_all(self, uploads: Iterable[tuple[str, str, str]]) -> None:
+        """Delete them. One that cannot be read or deleted holds up no other, unless the bucket takes long to say so.
+
+        Raises the last error of the bucket.
+        """
+        began, failed = time.monotonic(), None
+        for upload in uploads:
+            try:
+                self._delete(*upload)
+            except StorageError as error:
+                failed = error
+                if time.monotonic() - began > _LONGEST_S:
+                    break
+        if failed:
+            raise failed
 
     def _delete(self, user_id: str, name: str, answer: str) -> None:
         answers, writers, deleter = _answers(user_id), _writers(user_id, name), _deleter(user_id, name)

@@ -205,6 +205,29 @@ def test_a_process_that_was_stopped_deletes_nothing_late(
     assert api.bucket.kept == set()
 
 
+def test_a_file_that_cannot_be_read_keeps_no_other_one(
+    instances: Callable[..., ImagesWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = instances(images=SHORT)
+    for user in ("alice", "bob", "carol"):
+        for name in ("a.png", "b.png"):
+            api.bucket.write(f"{user}/{name}", PNG, ANY)
+        images(api, user)
+    eventually(lambda: len(api.redis.smembers("uploads:answered")) == 3)
+    time.sleep(0.1)
+    broken, read = {"alice/a.png", "bob/b.png"}, ApiBucket.read
+
+    def damaged(bucket: ApiBucket, key: str) -> tuple[bytes, str]:
+        if key in broken:
+            raise StorageError(f"{key} is damaged")
+        return read(bucket, key)
+
+    monkeypatch.setattr(ApiBucket, "read", damaged)
+    with pytest.raises(StorageError, match="is damaged"):
+        api.parts.uploads.sweep()
+    assert api.bucket.kept == broken
+
+
 def test_a_deletion_of_unknown_outcome_keeps_its_turn(
     instances: Callable[..., ImagesWorld], monkeypatch: pytest.MonkeyPatch
 ) -> None:
