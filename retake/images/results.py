@@ -2,10 +2,12 @@
 
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from retake.bucket import NotFound
 from retake.bucket.contract import is_key
+from retake.errors import RetakeError
 from retake.images.access import may
 from retake.images.cleanup import DELETED, CleanUp
 from retake.images.dispatcher import Dispatcher
@@ -127,16 +129,15 @@ class JobResults:
     def _delivered(self, job_id: str, status: JobStatus) -> Callable[[], None]:
         """Return what is to be done once the result was sent: its grace begins, or without one it goes."""
 
-        def note() -> None:
-            self._store.delivered(job_id, at[0], status)
-            if not self._grace_s:
-                self._clean(job_id, ended=True)
+        def note(at: str) -> None:
+            if self._store.delivered(job_id, at, status) and not self._grace_s:
+                with suppress(RetakeError):  # then a sweeper does it; later, it may be about another result here
+                    self._clean(job_id, ended=True)
 
         def after() -> None:
-            at.append(self._store.now())
-            self._unfinished.attempt(f"delivered {job_id}", note)
+            at = self._store.now()
+            self._unfinished.attempt(f"delivered {job_id}", lambda: note(at))
 
-        at: list[str] = []
         return after
 
     def _clean_soon(self, job_id: str) -> None:

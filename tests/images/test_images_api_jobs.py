@@ -150,6 +150,24 @@ def test_a_failure_that_is_answered_while_the_job_is_requeued_is_forgotten(
 # --- deleting -------------------------------------------------------------------------------------------------------
 
 
+def test_a_result_stays_though_an_earlier_failure_of_its_job_is_cleaned_up_late(
+    instances: Callable[..., ImagesWorld],
+) -> None:
+    """The failure was answered while the bucket was away, an operator let the job begin anew, and now it is ready."""
+    api = instances(images=CALM._replace(result_grace_seconds=0))
+    job_id = api.job()
+    api.fail(job_id)
+    found = api.parts.results.state(job_id, "alice")
+    assert found.after
+    api.bucket.away = True
+    found.after()
+    api.bucket.away = False
+    assert api.store.requeue(job_id)
+    api.finish(job_id)
+    api.parts.results._unfinished.retry()
+    assert pictured(api.result(job_id)) == PNG
+
+
 def test_what_is_deleted_is_gone_at_once(api: ImagesWorld) -> None:
     for state in ("pending", "ready", "failed", "cached"):
         job_id = api.job()
