@@ -14,7 +14,7 @@ from sqlalchemy import literal, select
 from starlette.exceptions import HTTPException
 
 from retake.bucket import Bucket
-from retake.bucket.contract import NotFound
+from retake.bucket.contract import NotFound, read_range
 from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
 from retake.music import api_schema as schema
@@ -36,6 +36,10 @@ THREADS = 16
 """Requests that are answered at the same time; each may hold a connection to the database."""
 
 _ALIVE = select(literal(1))
+_OF_FILES = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "private, max-age=86400, immutable",  # another take has another name
+}
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _NAME = re.compile(r"[a-z0-9.-]{1,80}", re.ASCII)
 
@@ -132,11 +136,18 @@ def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> N
         number = _number(pipeline_id)
         if not _NAME.fullmatch(name) or name.startswith("."):
             raise HTTPException(404, "there is no such file")
-        try:
-            data, _ = bucket.read(f"{FOLDER}{number}/{name}")
-        except NotFound:
-            raise HTTPException(404, "there is no such file") from None
-        return file_answer(name, data, request.headers.get("range"))
+        key = f"{FOLDER}{number}/{name}"
+        found = bucket.find(key, [""])
+        if not found:
+            raise HTTPException(404, "there is no such file")
+
+        def read(first: int, last: int) -> bytes:
+            try:
+                return read_range(bucket, key, first, last)
+            except NotFound:
+                return b""
+
+        return file_answer(request, name, found[0].size, read, _OF_FILES)
 
     files: Responses = {
         200: {"content": {"image/*": {}, "video/mp4": {}, "application/octet-stream": {}}, "description": "the file"},

@@ -1,35 +1,60 @@
 """Files over HTTP: the whole one, or the part that a player asks for."""
 
 import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
-from fastapi.responses import Response
+from fastapi import Request
+from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
+
+from retake.serving.answers import refused
+
+PIECE = 2 * 2**20
+"""Bytes of a file that are held at a time."""
 
 TYPES = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp", "mp4": "video/mp4"}
 
 _RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})", re.ASCII)
 
 
-def file_answer(name: str, data: bytes, wanted: str | None) -> Response:
-    """Return the file, or the part of it that the header Range asks for (`wanted`, None for no header).
+def file_answer(
+    request: Request, name: str, size: int, read: Callable[[int, int], bytes], headers: Mapping[str, str]
+) -> Response:
+    """Return the file of `size` bytes, or the part of it that the header Range asks for, PIECE bytes at a time.
 
-    Several parts in one request are not given: that is then answered with the whole file. Raises HTTPException (416).
+    `read(first, last)` returns these bytes of it, b"" where it is gone. `headers` are further ones of the answer.
+    Several parts in one request are not given: that is answered with the whole file. Raises HTTPException (404).
     """
-    headers = {
-        "content-disposition": f'inline; filename="{name}"',
-        "x-content-type-options": "nosniff",
-        "accept-ranges": "bytes",
-        "cache-control": "private, max-age=86400, immutable",  # another take has another name
-    }
-    media_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
-    part = wanted_part(wanted, len(data)) if wanted else None
-    if part is None:
-        return Response(data, headers=headers, media_type=media_type)
-    first, last = part
-    if first > last:
-        raise HTTPException(416, "there is no such part", {"content-range": f"bytes */{len(data)}"})
-    headers["content-range"] = f"bytes {first}-{last}/{len(data)}"
-    return Response(data[first : last + 1], 206, headers=headers, media_type=media_type)
+    told = {"content-disposition": f'inline; filename="{name}"', "accept-ranges": "bytes", **headers}
+    wanted = request.headers.get("range")
+    if request.headers.get("if-range", told.get("etag")) != told.get("etag"):
+        wanted = None
+    part = wanted_part(wanted, size) if wanted else None
+    first, last = part or (0, size - 1)
+    if part and first > last:
+        refusal = refused(416, "there is no such part")
+        refusal.headers.update({**told, "content-range": f"bytes */{size}"})
+        return refusal
+    told["content-length"] = str(last + 1 - first)
+    if part:
+        told["content-range"] = f"bytes {first}-{last}/{size}"
+    status, kind = 206 if part else 200, TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=told, media_type=kind)
+    pieces = _pieces(read, first, last)
+    begun = next(pieces, b"")  # before anything is promised: it may be gone
+    return StreamingResponse(chain([begun], pieces), status, told, kind)
+
+
+def _pieces(read: Callable[[int, int], bytes], first: int, last: int) -> Iterator[bytes]:
+    while first <= last:
+        until = min(last, first + PIECE - 1)
+        data = read(first, until)
+        if len(data) != until + 1 - first:
+            raise HTTPException(404, "there is no such file")
+        yield data
+        first = until + 1
 
 
 def wanted_part(wanted: str, size: int) -> tuple[int, int] | None:

@@ -1,23 +1,19 @@
 """Pictures and videos of generations: /media/CHANNEL/ID.png and .mp4, and nothing else of the bucket."""
 
 import re
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from retake.bucket import Bucket, Entry, NotFound
 from retake.bucket.contract import read_range
 from retake.operations.port import OperatedPipeline
-from retake.serving.file_answer import TYPES, wanted_part
+from retake.serving.file_answer import file_answer
 from retake.web.desk import Desk
 from retake.web.verbs import MUSIC
-
-CHUNK = 2 * 2**20
-"""Bytes of a file that are held at a time."""
 
 _NAME = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]{0,63})\.(png|mp4)", re.ASCII)
 
@@ -89,47 +85,17 @@ class SoughtFile:
 
 def _answer(request: Request, sought: SoughtFile) -> Response:
     file = sought.find()
-    headers = {
-        "content-disposition": f'inline; filename="{sought.name}"',
-        "accept-ranges": "bytes",
-        "cache-control": "private, no-cache",
-        "etag": file.tag,
-    }
+    headers = {"cache-control": "private, no-cache", "etag": file.tag}
     if file.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    size, wanted = file.entry.size, request.headers.get("range")
-    if request.headers.get("if-range", file.tag) != file.tag:
-        wanted = None
-    part = wanted_part(wanted, size) if wanted else None
-    first, last = part or (0, size - 1)
-    if part and first > last:
-        return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
-    headers["content-length"] = str(last + 1 - first)
-    if part:
-        headers["content-range"] = f"bytes {first}-{last}/{size}"
-    status, kind = 206 if part else 200, TYPES[sought.suffix]
-    if request.method == "HEAD":
-        return Response(status_code=status, headers=headers, media_type=kind)
-    chunks = _chunks(sought, file, first, last)
-    begun = next(chunks, b"")  # before anything is promised: it may be gone
-    return StreamingResponse(_after(begun, chunks), status, headers, kind)
 
+    def read(first: int, last: int) -> bytes:
+        """Return a part of it. A file that a tick moves meanwhile is looked for where it is then."""
+        nonlocal file
+        size = file.entry.size
+        if data := file.read(first, last):
+            return data
+        file = sought.find(anew=True)
+        return file.read(first, last) if file.entry.size == size else b""
 
-def _after(begun: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    yield begun
-    yield from chunks
-
-
-def _chunks(sought: SoughtFile, file: MediaFile, first: int, last: int) -> Iterator[bytes]:
-    """The bytes, a bounded number at a time. A file that a tick moves meanwhile is looked for where it is then."""
-    size = file.entry.size
-    while first <= last:
-        until = min(last, first + CHUNK - 1)
-        data = file.read(first, until)
-        if not data:
-            file = sought.find(anew=True)
-            data = file.read(first, until) if file.entry.size == size else b""
-        if len(data) != until + 1 - first:
-            raise HTTPException(404)
-        yield data
-        first = until + 1
+    return file_answer(request, sought.name, file.entry.size, read, headers)

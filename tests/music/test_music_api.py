@@ -232,6 +232,21 @@ def test_a_player_may_ask_for_a_part(
         assert answer.content == content
 
 
+def test_a_large_file_is_sent_in_parts_and_never_held_whole(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    number, data = api.put("video_pending"), bytes(range(256)) * 20_000
+    api.keep(number, "video-2.mp4", data)
+    sizes, read_range = [], api.bucket.read_range
+
+    def part(key: str, first: int, last: int) -> bytes:
+        sizes.append(last + 1 - first)
+        return read_range(key, first, last)
+
+    monkeypatch.setattr(api.bucket, "read_range", part)
+    assert api.get(f"{number}/media/video-2.mp4").content == data
+    assert api.get(f"{number}/media/video-2.mp4", headers={"Range": "bytes=-9"}).content == data[-9:]
+    assert sizes == [2 * 2**20, 2 * 2**20, len(data) - 4 * 2**20, 9]
+
+
 @pytest.mark.parametrize(
     "name",
     ["none.png", "..%2f2%2fcover.png", "%2e%2e", "Cover.png", "a_b", "x" * 81, "cover.png%00", ".hidden", "a%20b"],
@@ -395,7 +410,7 @@ def test_a_store_that_is_away_is_said_to_be(api: ApiWorld, monkeypatch: pytest.M
         raise StorageError("the store at postgresql://retake:secret@db.example/x is away")
 
     number = api.put("cover_pending")
-    monkeypatch.setattr(api.bucket, "read", away)
+    monkeypatch.setattr(api.bucket, "find", away)
     detail = refused(api.get(f"{number}/media/cover.png"), 503)
     assert "secret" not in detail
     monkeypatch.setattr(api.store, "get", away)
