@@ -141,7 +141,7 @@ class JobContext:
         return PaidCallGuard(
             journal,
             StepPrices(self.shop.prices),
-            lease=_RunHeld(self),
+            lease=_RunHeld(self._handle),
             clock=self.clock,
             process=_Paying(self),
             call_timeout_s=self.settings.workflow.call_timeout_seconds,
@@ -197,10 +197,11 @@ class StepPrices:
 
 
 class _RunHeld:
-    """`retake.paid.guard.Held`: the run on the ledger."""
+    """`retake.paid.guard.Held`: the run on the ledger. A stop is no reason to give it up: once a call is on record as
+    begun, it is made."""
 
-    def __init__(self, context: JobContext) -> None:
-        self.check = context.check
+    def __init__(self, handle: RunHandle) -> None:
+        self.check = handle.check
 
     def left(self) -> None:
         """Return None: a call that a worker makes after it was taken for dead belongs to an intent of its own."""

@@ -101,5 +101,28 @@ def test_an_answer_that_a_frozen_worker_records_meanwhile_is_not_called_lost(
     assert [call.outcome for call in second.calls.of_pipeline(row.id)] == ["accepted"]
 
 
+@pytest.mark.parametrize("unknown", ["retry", "hold"])
+def test_a_stop_between_the_record_of_a_call_and_the_call_leaves_nobody_in_doubt(
+    rigs: Rigs, unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rigs(workflow={"on_unknown_outcome": unknown})
+    row, before, begin = rig.create(), rig.billed("imagine"), CallBook.begin
+
+    def stopped(*call: Any) -> PaidCall:
+        rig.stopping = True
+        return begin(*call)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CallBook, "begin", stopped)
+        rig.worker.work_once()
+    rig.stopping = False
+    rig.begin()
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+    assert rig.attempts(row) == [(1, "interrupted", None), (1, "succeeded", None)]
+    assert [call.outcome for call in rig.calls.of_pipeline(row.id)] == ["accepted"]
+    assert rig.billed("imagine") - before == 1
+
+
 def die(*_: object) -> None:
     raise Died
