@@ -4,6 +4,7 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from itertools import chain
 from logging import getLogger
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -232,10 +233,9 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
     def images(acting: Acting, user_id: Annotated[schema.UserId, Path()]) -> Response:
         """Return all pictures of a user. Each goes after the grace, unless it is uploaded again."""
         check_acts_for(acting, user_id)
-        versions: dict[str, str] = {}
-        parts_of_answer = _images_answer(user_id, parts.uploads, versions)
-        first = next(parts_of_answer)  # if the bucket is away this raises, while there is no answer yet
-        return StreamingResponse(_chained(first, parts_of_answer), media_type="application/json")
+        pieces = _images_answer(user_id, parts.uploads)
+        first = next(pieces)  # if the bucket is away this raises, while there is no answer yet
+        return StreamingResponse(chain([first], pieces), media_type="application/json")
 
     raw: Responses = _UNKNOWN | {
         200: {"content": {"image/*": {}, "application/octet-stream": {}}, "description": "the file"}
@@ -249,11 +249,12 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
         return Response(data, headers=headers, media_type=media_type)
 
 
-def _images_answer(user_id: str, uploads: Uploads, versions: dict[str, str]) -> Iterator[str]:
+def _images_answer(user_id: str, uploads: Uploads) -> Iterator[str]:
     """Yield the answer piece by piece: all pictures of a user may be more than fits into memory.
 
     Once the last piece is sent it is noted what was answered.
     """
+    versions: dict[str, str] = {}
     before = f'{{"userId":{json.dumps(user_id)},"images":['
     for name, data, version in uploads.read(user_id):
         kind = picture_of(data)
@@ -267,11 +268,6 @@ def _images_answer(user_id: str, uploads: Uploads, versions: dict[str, str]) -> 
         before = ","
     yield before.removesuffix(",") + "]}"
     uploads.answered(user_id, versions)
-
-
-def _chained(first: str, others: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from others
 
 
 # --- health ---------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def run_api(
         _log.warning("%s", warning)
     if options.check:
         return _checked(settings, signals)
-    with listen(options.host, options.port, settings=("--host", "--port")) as listener:
+    with listen(options.host, options.port) as listener:
         clock = SystemClock()
         services = open_services(settings, "retake images api", with_table=True, clock=clock)
         try:

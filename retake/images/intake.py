@@ -76,7 +76,7 @@ class JobIntake:
                 made = self._store.create(job, text_fields(asked), key)
             except RedisAway:
                 if not key:  # with one, the client may ask again and be given this very job
-                    self._unfinished.add(f"withdraw {job.job_id}", lambda: _done(self._store.withdraw(job)))
+                    self._unfinished.add(f"withdraw {job.job_id}", lambda: self._store.withdraw(job))
                 raise
             if made == job.job_id:
                 self._send(job)
@@ -200,7 +200,3 @@ class JobIntake:
 
 def _new(user_id: str, job_type: JobType) -> ImageJob:
     return ImageJob(str(uuid4()), JobStatus.PENDING, job_type, user_id)
-
-
-def _done(_: object) -> None:
-    return None

@@ -15,13 +15,13 @@ class Unfinished:
     """Work by name; each piece can be repeated. It is kept in memory: what a crash loses, the sweeper finds later."""
 
     def __init__(self) -> None:
-        self._work: dict[str, Callable[[], None]] = {}
+        self._work: dict[str, Callable[[], object]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._work)
 
-    def add(self, name: str, work: Callable[[], None]) -> None:
+    def add(self, name: str, work: Callable[[], object]) -> None:
         """Do this later. The oldest is forgotten if there is too much."""
         with self._lock:
             self._work.pop(name, None)
@@ -29,7 +29,7 @@ class Unfinished:
                 self._work.pop(next(iter(self._work)))
             self._work[name] = work
 
-    def attempt(self, name: str, work: Callable[[], None]) -> bool:
+    def attempt(self, name: str, work: Callable[[], object]) -> bool:
         """Do this now, or else later; return whether it is done."""
         try:
             work()

@@ -52,7 +52,7 @@ def run_worker(
     try:
         if not check_unless_stopped(services, signals):
             return ExitCode.OK
-        with listen(options.host, options.port, settings=("--host", "--port")) as listener:
+        with listen(options.host, options.port) as listener:
             return WorkerProcess(options, services, graphs).serve(listener, signals, out)
     finally:
         services.close()

@@ -147,7 +147,8 @@ def run_service(
     StorageError.
     """
     music = settings.music
-    with listen(music.host, music.port) as listener:
+    names = ("MUSIC.host or --host", "MUSIC.port or --port")
+    with listen(music.host, music.port, settings=names) as listener:
         stopped_at: list[float] = []
         parts = open_parts(settings, keys, lambda: bool(stopped_at) or signals() > 0)
         work = work_of(parts)

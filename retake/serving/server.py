@@ -21,21 +21,17 @@ GRACE_S = 3
 """Seconds that requests under way may take to end once the service stops."""
 
 
-_MUSIC = ("MUSIC.host or --host", "MUSIC.port or --port")
-
-
 class PortTaken(RetakeError):
     """Another program listens there. Nothing has been begun."""
 
     exit_code = ExitCode.TRY_LATER
 
 
-def listen(host: str, port: int, *, settings: tuple[str, str] = _MUSIC) -> socket.socket:
+def listen(host: str, port: int, *, settings: tuple[str, str] = ("--host", "--port")) -> socket.socket:
     """Return a socket that listens; clients wait until it is served. Port 0 is any free one.
 
-    `settings` are the names of both, for messages.
-
-    Raises PortTaken, and SettingsError if this machine cannot listen there at all.
+    `settings` are the names of both, for messages. Raises PortTaken, and SettingsError if this machine cannot listen
+    there at all.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

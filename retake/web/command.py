@@ -47,7 +47,7 @@ def serve(
 ) -> int:
     """Serve the dashboard until a signal comes, and return the exit code. Raises PortTaken, SettingsError."""
     seconds = settings.look_seconds or (_DIRECTORY_S if operations.bucket.url.startswith("file:") else _FAR_S)
-    with listen(options.host, options.port, settings=("--host", "--port")) as listener:
+    with listen(options.host, options.port) as listener:
         clock = operations.clock
         shelf = Shelf(seconds)
         desk = Desk(

@@ -42,8 +42,8 @@ def guards_routes(desk: Desk) -> APIRouter:
     def mode(request: Request) -> Response:
         def read() -> Seen:
             panel = ModePanel(desk.operations)
-            state = panel.state()
-            return Seen(panel.document(state), mode_view(panel.document(state)))
+            document = panel.document(panel.state())
+            return Seen(document, mode_view(document))
 
         return desk.show(request, "mode.html", "", read)
 
@@ -52,9 +52,8 @@ def guards_routes(desk: Desk) -> APIRouter:
         def read() -> Seen:
             panel = BreakerPanel(desk.operations, desk.policies, owner())
             found = [panel.view(name) for name in panel.names()]
-            return Seen(
-                {"breakers": [it.document() for it in found]}, {"rows": [breaker_row(it) for it in found[:300]]}
-            )
+            rows = [breaker_row(it) for it in found[:MOST_BREAKERS]]
+            return Seen({"breakers": [it.document() for it in found]}, {"rows": rows})
 
         return desk.show(request, "breakers.html", "", read)
 
