@@ -45,11 +45,11 @@ from retake.errors import (
     escalate,
     retry_in,
 )
-from retake.retrying.policy import Decision, Retry, RetryPolicy, decide_on_paid
+from retake.retrying.policy import LONGEST_S, Decision, Retry, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
-from retake.runs.run import BY_WORKER, CHANGED, Note, Run, StaleRun, UnknownRun, new_trace_id
+from retake.runs.run import BY_WORKER, CHANGED, Event, Note, Run, StaleRun, UnknownRun, new_trace_id
 from retake.runs.run_handle import HEARTBEAT_S, RunHandle
 from retake.runs.states import RunStatus, Trigger
 
@@ -215,9 +215,9 @@ class Worker:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
         except Postponed as error:
-            return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(Note("run.note", {"text": str(error)}),))
+            return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(_told(error),))
         except StaleRun as error:  # from `RunHandle.check`
-            return Outcome(Trigger.PROCESS_RESTART, notes=(Note("run.note", {"text": str(error)}),))
+            return Outcome(Trigger.PROCESS_RESTART, notes=(_told(error),))
         except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker
             return self._failed(handle.run, coded(error))
         try:
@@ -303,7 +303,8 @@ class Worker:
             raise
 
     def _move(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
-        due = None if outcome.after_s is None else self._clock.now() + timedelta(seconds=outcome.after_s)
+        after_s = None if outcome.after_s is None else min(outcome.after_s, LONGEST_S)
+        due = None if after_s is None else self._clock.now() + timedelta(seconds=after_s)
         return self._ledger.move(
             run,
             outcome.trigger,
@@ -317,9 +318,8 @@ class Worker:
     def _late(self, run: Run, outcome: Outcome, error: StaleRun, trace_id: str) -> Run:
         text = f"{self._name} ended ({outcome.trigger}), which is not saved: {error}"
         _log.warning("%s", text)
-        results = [
-            note.payload for note in outcome.notes if note.kind == self._result_kind
-        ]  # they may have been paid for
+        # Results may have been paid for.
+        results = [note.payload for note in outcome.notes if note.kind == self._result_kind]
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
         self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER, trace_id=trace_id)
         return self._ledger.get(run.run_id)
@@ -332,17 +332,21 @@ def coded(error: Exception) -> CodedError:
     if isinstance(error, SettingsError):
         return CodedError(Code.CONFIGURATION, str(error))
     name = "" if isinstance(error, RetakeError) else f"{type(error).__name__}: "
-    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{error}")
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  the bug may be in how the error tells of itself
+        text = "its message cannot be read"
+    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{text}")
+
+
+def _told(error: RetakeError) -> Note:
+    return Note("run.note", validation.mended({"text": str(error)}))
 
 
 def _elapsed_s(ledger: Ledger, run: Run, now: datetime) -> float:
     """Return how many seconds ago a worker first claimed the run; where the ledger does not say, when this one did."""
-    began = run.updated_at
-    try:
-        events = [event for event in ledger.events(run.run_id) if event.kind == CHANGED]
-        began = next((it.at for it in events if it.payload.get("status") == RunStatus.RUNNING), began)
-    except RetakeError as error:
-        _log.warning("%s: its deadline counts from this attempt on: %s", run.run_id, error)
+    changes = _changes(ledger, run, "its deadline counts from this attempt on")
+    began = next((it.at for it in changes if it.payload.get("status") == RunStatus.RUNNING), run.updated_at)
     return (now - began).total_seconds()
 
 
@@ -350,10 +354,15 @@ def _retries(ledger: Ledger, run: Run) -> int:
     """Return how often a run was tried again after a failure: that it was `Postponed` uses up no attempt."""
     if run.retries == 0:
         return 0
-    try:
-        payloads = [event.payload for event in ledger.events(run.run_id) if event.kind == CHANGED]
-    except RetakeError as error:
-        _log.warning("%s: each time that it was put off counts as an attempt: %s", run.run_id, error)
-        return run.retries
-    waits = [it for it in payloads if it.get("status") == RunStatus.RETRY_SCHEDULED]
+    changes = _changes(ledger, run, "each time that it was put off counts as an attempt")
+    waits = [it.payload for it in changes if it.payload.get("status") == RunStatus.RETRY_SCHEDULED]
     return run.retries - sum(not it.get("error_code") for it in waits)
+
+
+def _changes(ledger: Ledger, run: Run, otherwise: str) -> list[Event]:
+    """Return the transitions of the run; none where the ledger does not say, and a warning says what follows."""
+    try:
+        return [event for event in ledger.events(run.run_id) if event.kind == CHANGED]
+    except RetakeError as error:
+        _log.warning("%s: %s: %s", run.run_id, otherwise, error)
+        return []
