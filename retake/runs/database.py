@@ -1,7 +1,9 @@
 """The connections and transactions of a SQL ledger, and database errors with advice."""
 
 import json
+import os
 import sqlite3
+import stat
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from retake.errors import RetakeError, SettingsError, StorageError, StorageKeyRefused, redact
 from retake.extras import require
+from retake.foreign_text import plain
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.tables import TAKEN_ATTEMPT
 
@@ -213,15 +216,23 @@ def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, c
 
 def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
     """Return the SQLite database in a file. Raises SettingsError, StorageError."""
-    if not path or path.startswith(":") or "\0" in path:
-        raise SettingsError(f'{setting}: "sqlite:{path}" names no file; use sqlite:PATH')
-    if Path(path).is_dir():
-        raise StorageError(f"the database at sqlite:{path}: that is a folder. Name a file in {setting}")
-    if read_only and not Path(path).exists():
-        return nowhere()
-    if not read_only:
+    try:
+        octets = os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        octets = b""
+    if not octets or octets.startswith(b":") or b"\0" in octets:
+        raise SettingsError(f'{setting}: "sqlite:{plain(path)}" names no file; use sqlite:PATH')
+    try:
+        if stat.S_ISDIR(os.stat(octets).st_mode):
+            raise StorageError(f"the database at sqlite:{path}: that is a folder. Name a file in {setting}")
+    except (FileNotFoundError, NotADirectoryError):
+        if read_only:
+            return nowhere()
         _make_folder(path, setting)
-    uri = f"file:{quote(path)}?mode={'ro' if read_only else 'rwc'}"
+    except OSError as error:  # too long, or in a folder that may not be entered
+        advice = ADVICE["unable to open"].replace(LEDGER_SETTING, setting)
+        raise StorageError(f"the database at sqlite:{path}: {error.strerror}. {advice}") from error
+    uri = f"file:{quote(octets)}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -286,8 +297,6 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_
 
 
 def _timeout(url: URL, connect_s: int) -> dict[str, Any]:
-    import os
-
     if "connect_timeout" in url.query or "PGCONNECT_TIMEOUT" in os.environ:
         return {}
     return {"connect_args": {"connect_timeout": connect_s}}

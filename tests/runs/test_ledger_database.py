@@ -113,6 +113,24 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, clock: FakeClock)
             open_sql_ledger(f"sqlite:{tmp_path}", clock, read_only=read_only)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_path_that_is_no_text_of_a_file_system_is_refused(tmp_path: Path, clock: FakeClock, read_only: bool) -> None:
+    with pytest.raises(SettingsError, match="names no file"):
+        open_sql_ledger(f"sqlite:{tmp_path}/\ud800.db", clock, read_only=read_only)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_path_that_is_too_long_is_no_bug(tmp_path: Path, clock: FakeClock, read_only: bool) -> None:
+    with pytest.raises(StorageError, match=r"File name too long\. Check the path in STORAGE\.ledger"):
+        open_sql_ledger(f"sqlite:{tmp_path}/{'a' * 300}.db", clock, read_only=read_only)
+
+
+def test_a_path_may_have_octets_that_are_no_text(tmp_path: Path, opening: Open) -> None:
+    ledger = opening(f"sqlite:{tmp_path}/\udcff.db")
+    assert ledger.runs() == []
+    assert [os.fsencode(path.name) for path in tmp_path.glob("*.db")] == [b"\xff.db"]
+
+
 def test_a_writer_who_does_not_end_is_waited_for_and_then_named(
     tmp_path: Path, opening: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
