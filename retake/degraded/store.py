@@ -28,12 +28,7 @@ class ModeStore:
 
     def change(self, step: Callable[[ModeState], ModeState]) -> ModeState:
         """Replace the state by what `step` makes of it, and return it."""
-
-        def change(state: ModeState) -> tuple[ModeState, ModeState]:
-            new = step(state)
-            return new, new
-
-        self._cell.change(change)
+        self._cell.update(step)
         return self.repeat()
 
     def repeat(self) -> ModeState:

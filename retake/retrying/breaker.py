@@ -348,11 +348,11 @@ class Breaker:
 
         Raises StateError, StorageError.
         """
-        return self._cell.change(lambda state: _both(probe_ordered(state)))
+        return self._cell.update(probe_ordered)
 
     def reset(self) -> BreakerState:
         """Close the breaker, by order of an operator. Raises StateError, StorageError."""
-        return self._cell.change(lambda state: _both(BreakerState()))
+        return self._cell.update(lambda state: BreakerState())
 
     def _claimed(self, who: str, now: datetime) -> BreakerRefusal | None:
         """Record that this call is the probe, without which it may not be made."""
@@ -373,7 +373,3 @@ class Breaker:
         if new.open_until != old.open_until:
             how = f"open until {_text(new.open_until)} ({new.code})" if new.open_until else "closed again"
             _log.warning("the breaker %s is %s", self.name, how)
-
-
-def _both(state: BreakerState) -> tuple[BreakerState, BreakerState]:
-    return state, state

@@ -173,6 +173,15 @@ class StateCell(Generic[S]):
 
         return self._states.change(self._name, change)
 
+    def update(self, step: Callable[[S], S]) -> S:
+        """Replace the state by what `step` makes of it, as `change` does, and return the new state."""
+
+        def change(state: S) -> tuple[S, S]:
+            new = step(state)
+            return new, new
+
+        return self.change(change)
+
     def _decoded(self, raw: Raw | None) -> S:
         try:
             return self._decode(raw)

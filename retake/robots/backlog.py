@@ -56,7 +56,7 @@ class Backlog:
 
         item, is_new = self._cell(key).change(step)
         if item.waiting:
-            self._listed.change(lambda listed: ({**listed, key: max(item.version, listed.get(key, 0))}, None))
+            self._listed.update(lambda listed: {**listed, key: max(item.version, listed.get(key, 0))})
         return is_new
 
     def keys(self) -> list[str]:
@@ -93,16 +93,16 @@ class Backlog:
     def _done(self, item: BacklogItem) -> None:
         """Mark the item and take it off the list, unless it has been put again meanwhile."""
         ended = item._replace(waiting=False, value=None, at=self._clock.now())
-        self._cell(item.key).change(lambda now: (ended if now and now.version == item.version else now, None))
+        self._cell(item.key).update(lambda now: ended if now and now.version == item.version else now)
         self._unlist(item.key, item.version)
 
     def _unlist(self, key: str, version: int | None) -> None:
-        def step(listed: Mapping[str, int]) -> tuple[Mapping[str, int], None]:
+        def step(listed: Mapping[str, int]) -> Mapping[str, int]:
             if version is not None and listed.get(key, 0) > version:
-                return listed, None
-            return {name: it for name, it in listed.items() if name != key}, None
+                return listed
+            return {name: it for name, it in listed.items() if name != key}
 
-        self._listed.change(step)
+        self._listed.update(step)
 
     def _cell(self, key: str) -> "StateCell[BacklogItem | None]":
         name = state_name(self.name, key)

@@ -32,7 +32,7 @@ class Cache:
     def put(self, key: str, value: Any) -> None:
         """Keep `value` in place of what was there. Raises ValueError for a value that is not JSON."""
         cached = Cached(strict_json.as_stored(value), self._clock.now())
-        self._cell(key).change(lambda before: (cached, None))
+        self._cell(key).update(lambda before: cached)
 
     def get(self, key: str) -> tuple[Any, float] | None:
         """Return the value and its age in seconds, or None where there is none that is younger than `ttl_s`."""

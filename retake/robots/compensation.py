@@ -37,18 +37,16 @@ class Unconfirmed:
     def begun(self, key: str) -> None:
         """Record that its creation begins; the time until its rollback counts from here."""
         doubt = Doubt(key, self._clock.now())
-        self._cell.change(lambda doubts: ({**doubts, key: doubt}, None))
+        self._cell.update(lambda doubts: {**doubts, key: doubt})
 
     def failed(self, key: str, code: str) -> None:
         """Record that it was created and could not be finished."""
         doubt = Doubt(key, self._clock.now(), code)
-        self._cell.change(
-            lambda doubts: ({**doubts, key: doubts.get(key, doubt)._replace(code=code)}, None),
-        )
+        self._cell.update(lambda doubts: {**doubts, key: doubts.get(key, doubt)._replace(code=code)})
 
     def confirm(self, key: str) -> None:
         """Record that it is correct: finished, or checked by a person."""
-        self._cell.change(lambda doubts: ({name: it for name, it in doubts.items() if name != key}, None))
+        self._cell.update(lambda doubts: {name: it for name, it in doubts.items() if name != key})
 
     def has(self, key: str) -> bool:
         return key in self._cell.get()

@@ -138,11 +138,11 @@ class Creator(Generic[T]):
 
     def probe(self) -> CreationMode:
         """Let one creation through in read-only mode, by order of an operator: its success ends the mode."""
-        return self._mode.change(lambda mode: _both(mode._replace(probe_ordered=mode.read_only_since is not None)))
+        return self._mode.update(lambda mode: mode._replace(probe_ordered=mode.read_only_since is not None))
 
     def reset(self) -> CreationMode:
         """End the read-only mode, by order of an operator."""
-        return self._mode.change(lambda mode: _both(CreationMode()))
+        return self._mode.update(lambda mode: CreationMode())
 
     def _let_probe_through(self) -> None:
         """Raise ReadOnly, unless a probe is ordered that no other creation has taken."""
@@ -231,7 +231,3 @@ class _Work(Generic[T]):
         if self._parts.finish:
             self._unconfirmed.confirm(self._key)  # another caller created it
         return Created(self._key, found, How.DUPLICATE)
-
-
-def _both(mode: CreationMode) -> tuple[CreationMode, CreationMode]:
-    return mode, mode

@@ -81,12 +81,12 @@ class Deferrals:
 
     def done(self, taken: Deferred) -> None:
         """Remove what was taken; work that was deferred again meanwhile stays."""
-        self._cell.change(lambda known: (_without(known, taken), None))
+        self._cell.update(lambda known: _without(known, taken))
 
     def give_back(self, taken: Deferred) -> None:
         """Return what was taken and not done."""
         back = {taken.key: taken._replace(taken_until=None)}
-        self._cell.change(lambda known: ({**known, **back} if _is_taken(known, taken) else known, None))
+        self._cell.update(lambda known: {**known, **back} if _is_taken(known, taken) else known)
 
 
 def _is_taken(known: Mapping[str, Deferred], taken: Deferred) -> bool:

@@ -102,7 +102,7 @@ class Locks:
 
     def release(self, name: str, owner: str) -> None:
         """End all holds of `owner`, by order of an operator who knows that it is dead."""
-        self._cell(name).change(lambda state: (state.without(lambda token, hold: hold.owner == owner), None))
+        self._cell(name).update(lambda state: state.without(lambda token, hold: hold.owner == owner))
 
     @contextmanager
     def _hold(self, name: str, owner: str, *, writes: bool) -> Iterator[int]:
@@ -168,7 +168,7 @@ class Locks:
         return version, others
 
     def _end(self, name: str, token: str) -> None:
-        self._cell(name).change(lambda state: (state.without(lambda it, hold: it == token), None))
+        self._cell(name).update(lambda state: state.without(lambda it, hold: it == token))
 
     def _cell(self, name: str) -> StateCell[LockState]:
         return StateCell(self._store, state_name("lock", name), _decoded, _encoded)

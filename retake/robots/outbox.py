@@ -96,7 +96,7 @@ class Outbox:
 
     def _release(self, me: str) -> None:
         try:
-            self._claim.change(lambda claim: (None if claim and claim.by == me else claim, None))
+            self._claim.update(lambda claim: None if claim and claim.by == me else claim)
         except RetakeError as error:  # it runs out by itself
             _log.warning("the claim of a delivery could not be released: %s", error)
 

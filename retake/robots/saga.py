@@ -95,7 +95,7 @@ class _SagaRun:
         self._state = SagaState()
 
     def run(self) -> None:
-        self._state = state = self._cell.change(self._taken_over)
+        self._state = state = self._cell.update(self._taken_over)
         if state.phase is SagaPhase.DOING:
             self._do(in_doubt=state.under_way)
         elif state.phase is SagaPhase.UNDOING:
@@ -103,7 +103,7 @@ class _SagaRun:
             code = state.code or FAILED
             raise SagaUndone(code, f"{state.message or code} (the saga {self._id} is undone)")
 
-    def _taken_over(self, state: SagaState) -> tuple[SagaState, SagaState]:
+    def _taken_over(self, state: SagaState) -> SagaState:
         """Return the state in which this process goes on; another one that was at it stops before its next step."""
         if strangers := sorted({*state.done, state.under_way or ""} - {"", *self._steps}):
             raise ValueError(f"the saga {self._id} has begun steps that it is not given: {', '.join(strangers)}")
@@ -111,7 +111,7 @@ class _SagaRun:
             state = SagaState(SagaPhase.DOING)
         if state.phase is not SagaPhase.DONE:
             state = state._replace(by=self._me)
-        return state, state
+        return state
 
     def _do(self, in_doubt: str | None) -> None:
         for name, step in self._steps.items():
@@ -151,12 +151,12 @@ class _SagaRun:
         """Save the progress. Raises Conflict where another process has taken the saga over."""
         self._state = new = self._state._replace(**changes)
 
-        def step(now: SagaState) -> tuple[SagaState, None]:
+        def step(now: SagaState) -> SagaState:
             if now.by != self._me:
                 raise Conflict(f"another process has taken over the saga {self._id}; run it again to see how it ended")
-            return new, None
+            return new
 
-        self._cell.change(step)
+        self._cell.update(step)
 
     def _encoded(self, state: SagaState) -> Raw:
         return {"id": self._id, **state._asdict(), "done": list(state.done), "at": exact_stamp(self._clock.now())}
