@@ -74,11 +74,16 @@ class Unconfirmed:
             except CodedError as error:
                 errors.append(error)
                 continue
-            self.confirm(doubt.key)
+            self._rolled_back(doubt)
             done.append(doubt)
         if errors:
             raise errors[0]
         return done
+
+    def _rolled_back(self, doubt: Doubt) -> None:
+        """Forget the item, unless its creation has begun anew meanwhile."""
+        known = doubt.key, doubt.since
+        self._cell.update(lambda doubts: {key: it for key, it in doubts.items() if (key, it.since) != known})
 
 
 def encoded(doubts: Mapping[str, Doubt]) -> Raw:

@@ -442,6 +442,15 @@ def test_what_cannot_be_rolled_back_keeps_no_other_from_it_and_what_is_confirmed
     assert [doubt.key for doubt in unconfirmed.due()] == ["a"]
 
 
+def test_what_is_begun_anew_while_it_is_rolled_back_stays_in_doubt() -> None:
+    clock = FakeClock()
+    unconfirmed = Unconfirmed(MemoryStateStore(), "items", clock, 60)
+    unconfirmed.begun("a")
+    clock.sleep(60)
+    assert [doubt.key for doubt in unconfirmed.roll_back_due(unconfirmed.begun)] == ["a"]
+    assert [doubt.since for doubt in unconfirmed.all()] == [clock.now()]
+
+
 def test_a_duplicate_of_somebody_elses_is_in_no_doubt(finishing: Scene) -> None:
     finishing.there.plan = [DUPLICATE]
     find = finishing.there.find
