@@ -59,7 +59,7 @@ class GuardResult(NamedTuple, Generic[T]):
 
     end: End
     value: T | None  # the result where `end` is DONE
-    error: CodedError | None  # the last one; a BreakerOpen if no attempt was made
+    error: CodedError | None  # the last one of `work`; the last BreakerOpen if no attempt was made
     attempts: int  # calls that were made
     waited_s: float  # between attempts, as the policy said
     held_s: float  # while a breaker refused
@@ -104,8 +104,8 @@ class Guard:
     def call(self, work: Callable[[Call], T]) -> T:
         """Return what `work` returns, after repeats where the policy says so.
 
-        Raises its last CodedError, BreakerOpen where the deadline came while a breaker refused, and Stopped. Any other
-        exception of `work` is raised immediately.
+        Raises its last CodedError, BreakerOpen where the deadline came before a breaker let any call through, and
+        Stopped. Any other exception of `work` is raised immediately.
 
         >>> from random import random
         >>> from retake.clock import FakeClock
@@ -134,7 +134,8 @@ class Guard:
             try:
                 value = self._made(work, call)
             except BreakerOpen as refusal:
-                progress.error = progress.error or refusal
+                if not progress.attempts:
+                    progress.error = refusal
                 if not self._held(progress, refusal):
                     return progress.ended(End.DEADLINE)
                 continue

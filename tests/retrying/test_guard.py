@@ -243,6 +243,16 @@ def test_at_the_deadline_an_open_breaker_is_the_error(clock: SleepyClock) -> Non
     assert (work.calls, raised.value.retry_after_s, clock.slept) == ([], 60, [])
 
 
+def test_of_several_refusals_the_last_one_is_the_error(clock: SleepyClock) -> None:
+    refusals = [BreakerOpen("open until then", 7), BreakerOpen("somebody is trying", 5)]
+
+    def work(call: Call) -> None:
+        raise refusals[len(clock.slept)]
+
+    outcome = Guard(ROBOT_1, clock, middle, deadline_s=10).outcome(work)
+    assert (outcome.end, outcome.error) == (End.DEADLINE, refusals[1])
+
+
 def test_where_attempts_were_made_their_error_is_told_and_not_the_breakers(clock: SleepyClock) -> None:
     breaker = broken(clock, BreakerPolicy(failures=1))
     outcome = Guard(ROBOT_1, clock, middle, breaker=breaker, deadline_s=10).outcome(Work(clock, A))
