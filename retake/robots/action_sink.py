@@ -8,7 +8,7 @@ from retake import strict_json
 from retake.errors import RetakeError
 from retake.retrying.dead_letters import DeadLetters
 from retake.robots.follow_ups import Do, FollowUp
-from retake.runs.validation import mended_record
+from retake.runs.validation import mended, mended_record
 
 _log = getLogger(__name__)
 
@@ -90,11 +90,12 @@ class DeadLetterSink:
         if action.do is not Do.DEAD_LETTER:
             self._others.carry_out(action, record)
             return
+        letter_id, kind, item = record["error_id"], record["robot_id"], record["details"]["input_data"]
         try:
             strict_json.encode(record)
         except (TypeError, ValueError, RecursionError):  # what is not JSON must not cost the rest of the work
-            record = mended_record(record)
-        self._letters.put(record["error_id"], record["robot_id"], record["details"]["input_data"], record)
+            item, record = mended(item), mended_record(record)
+        self._letters.put(letter_id, kind, item, record)
 
     def recovered(self, robot_id: str) -> None:
         tell_recovery(self._others, robot_id)

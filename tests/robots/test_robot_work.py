@@ -351,12 +351,13 @@ def test_after_the_last_failure_of_robot_1_there_is_a_dead_letter_and_the_others
     assert others.done == [Do.NOTIFY, Do.NOTIFY, Do.ESCALATE]
 
 
-def test_a_dead_letter_is_kept_although_not_all_of_its_work_is_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("event", ["event-1", "\N{MILKY WAY}" * 20_000])
+def test_a_dead_letter_is_kept_although_not_all_of_its_work_is_json(tmp_path: Path, event: str) -> None:
     others, clock = RecordingSink(), FakeClock()
     letters = DeadLetters(DirectoryBucket(str(tmp_path)), clock)
     shop = Workshop("NR.NSI.1", clock=clock, sink=DeadLetterSink(letters, others))
     given = {"event": 1, "since": clock.now(), "of": {3, 4}}
-    assert not shop.robot.run(shop.failing(AWAY), correlation_id="event-1", input_data=given).done
+    assert not shop.robot.run(shop.failing(AWAY), correlation_id=event, input_data=given).done
     (letter,) = letters.list()
     assert letter.item["event"] == 1
     assert "2026, 1, 1" in letter.item["since"]
