@@ -123,11 +123,10 @@ def allow(
     phase = state.phase(now)
     if phase is Phase.CLOSED:
         return state, None
-    if state.probe and is_ahead(
-        ends := state.probe.since + timedelta(seconds=policy.probe_s), now, longest_s=policy.probe_s
-    ):
+    began = now - timedelta(seconds=policy.probe_s)  # a probe that began before has died
+    if state.probe and is_ahead(state.probe.since, began, longest_s=policy.probe_s):
         why = f"{state.probe.who} has been trying since {_text(state.probe.since)}"
-        return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (ends - now).total_seconds()))
+        return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (state.probe.since - began).total_seconds()))
     assert state.open_until is not None
     if is_ahead(state.open_until, now, longest_s=policy.open_s) and not state.probe_ordered:
         return state, BreakerRefusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())

@@ -153,7 +153,7 @@ class Locks:
             rest = state.without(lambda it, hold: hold.owner == new.owner and it not in alive)  # it died with these
             held = [*rest.writers.items(), *(rest.readers.items() if writes else ())]
             others = [hold for it, hold in held if hold.owner != new.owner or alive[it] != thread]
-            if others and (writes or any(is_ahead(it.since + term, new.since, longest_s=term_s) for it in others)):
+            if others and (writes or any(is_ahead(it.since, new.since - term, longest_s=term_s) for it in others)):
                 return state, (None, others)
             if writes:
                 rest = rest._replace(writers={**rest.writers, token: new}, version=rest.version + 1)

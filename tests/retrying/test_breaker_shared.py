@@ -111,6 +111,13 @@ def test_a_probe_of_a_clock_far_ahead_that_died_keeps_nobody_waiting(scene: Scen
     assert scene.here().call(works) == "done"
 
 
+def test_a_probe_at_the_end_of_time_keeps_nobody_waiting(scene: Scene) -> None:
+    probe = {"who": "dead", "since": "9999-12-31T23:59:59Z"}
+    document = {"open_until": "2026-01-01T00:00:00Z", "probe": probe}
+    MemoryBucket(scene.store).write(KEY, json.dumps(document).encode(), ANY)
+    assert scene.here().call(works) == "done"
+
+
 def test_failures_of_a_clock_far_ahead_do_not_count(scene: Scene) -> None:
     scene.clock.sleep(365 * 24 * 3600)
     for _ in range(scene.policy.failures - 1):
