@@ -30,8 +30,9 @@ class Grid(NamedTuple):
     def nearest(self, value: Decimal) -> Decimal:
         """Return the allowed value nearest to `value`; the lower one where two are equally near."""
         last = (self.high - self.low) // self.step
-        steps = ((value - self.low) / self.step).to_integral_value(ROUND_HALF_DOWN)
-        return self.low + self.step * min(max(steps, Decimal(0)), last)
+        inside = min(max(value, self.low), self.high)
+        steps = ((inside - self.low) / self.step).to_integral_value(ROUND_HALF_DOWN)
+        return self.low + self.step * min(steps, last)
 
 
 class StepFinding(StrEnum):
@@ -77,7 +78,7 @@ def grid(low: Number, high: Number, step: Number) -> Grid:
     steps.
     """
     made = Grid(_decimal(low), _decimal(high), _decimal(step))
-    if made.step <= 0 or made.low > made.high or (made.high - made.low) / made.step > 10**18:
+    if made.step <= 0 or made.low > made.high or (made.high - made.low) / 10**18 > made.step:
         raise ValueError(f"no grid: from {low} to {high} in steps of {step}")
     return made
 

@@ -75,7 +75,9 @@ def test_the_refusal_says_which_value_is_allowed() -> None:
 
 
 def test_the_last_value_of_a_range_that_is_no_multiple_of_the_step_is_the_last_on_the_grid() -> None:
-    assert validate(11, grid(0, 11, 3), STRICT).nearest == 9
+    for value in (11, Decimal("9E+999999")):
+        assert validate(value, grid(0, 11, 3), STRICT).nearest == 9
+        assert validate(value, grid(0, 1, 0.3), STRICT).nearest == Decimal("0.9")
 
 
 def test_numbers_are_taken_as_they_are_written() -> None:
@@ -84,8 +86,10 @@ def test_numbers_are_taken_as_they_are_written() -> None:
     assert validate(0.7, grid(0.1, 1, 0.1), STRICT).finding is StepFinding.FINE
 
 
-@pytest.mark.parametrize(("low", "high", "step"), [(0, 1, 0), (0, 1, -1), (2, 1, 1), (0, 1e30, 1e-30)])
-def test_what_is_no_grid_is_refused(low: float, high: float, step: float) -> None:
+@pytest.mark.parametrize(
+    ("low", "high", "step"), [(0, 1, 0), (0, 1, -1), (2, 1, 1), (0, 1e30, 1e-30), (0, Decimal("9E+999999"), 0.1)]
+)
+def test_what_is_no_grid_is_refused(low: float, high: float | Decimal, step: float) -> None:
     with pytest.raises(ValueError, match="no grid: "):
         grid(low, high, step)
 
