@@ -240,10 +240,11 @@ def read_tally(bucket: Bucket) -> Tally | None:
     """Return the tally, or None where it is missing or invalid."""
     try:
         raw = json.loads(bucket.read(TALLY)[0])
-        return Tally(_segment(raw["open_segment"]), {_segment(it): _counts(by) for it, by in _items(raw)})
+        closed = {_segment(it): _counts(by) for it, by in raw["closed_segments"].items()}
+        return Tally(_segment(raw["open_segment"]), closed)
     except NotFound:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         _log.warning("%s is invalid; it is made again from the names below %s", TALLY, ENDED)
         return None
 
@@ -320,10 +321,6 @@ def _counted(names: list[tuple[str, EndedRun]]) -> dict[str, dict[str, dict[str,
     for (segment, tag, status), number in Counter((segment, it.pipeline, it.status) for segment, it in names).items():
         counts.setdefault(segment, {}).setdefault(tag, {})[status.value] = number
     return counts
-
-
-def _items(raw: dict[str, Any]) -> list[tuple[str, Any]]:
-    return list(raw["closed_segments"].items())
 
 
 def _segment(value: Any) -> str:

@@ -101,6 +101,13 @@ def end_one(ledger: BucketLedger, name: str) -> None:
     ledger.move(run, Trigger.COMPLETED, actor="cron")
 
 
+def test_a_tally_of_endless_numbers_is_invalid() -> None:
+    bucket = MemoryBucket()
+    document = b'{"open_segment": "2026-01-02", "closed_segments": {"2026-01-01": {"story": {"succeeded": 1e999}}}}'
+    bucket.write(TALLY, document, ANY)
+    assert bucket_index.read_tally(bucket) is None
+
+
 def test_there_is_no_tally_while_the_first_segment_is_open(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = MemoryBucket()
     monkeypatch.setattr(bucket_index, "FULL", 3)
