@@ -15,13 +15,13 @@ let through only once the store has recorded it.
 
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from logging import getLogger
 from typing import Any, NamedTuple, TypeVar
 
 from retake.bucket import Bucket
-from retake.clock import Clock, is_ahead, parse_stamp
+from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import Code, CodedError, RetakeError, StorageError
 from retake.retrying.policy import RetryIf
 from retake.retrying.state_store import BucketStateStore, Raw, StateCell, StateStore
@@ -125,11 +125,13 @@ def allow(
         return state, None
     began = now - timedelta(seconds=policy.probe_s)  # a probe that began before has died
     if state.probe and is_ahead(state.probe.since, began, longest_s=policy.probe_s):
-        why = f"{state.probe.who} has been trying since {_text(state.probe.since)}"
+        why = f"{state.probe.who} has been trying since {exact_stamp(state.probe.since)}"
         return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (state.probe.since - began).total_seconds()))
     assert state.open_until is not None
     if is_ahead(state.open_until, now, longest_s=policy.open_s) and not state.probe_ordered:
-        return state, BreakerRefusal(f"open until {_text(state.open_until)}", (state.open_until - now).total_seconds())
+        return state, BreakerRefusal(
+            f"open until {exact_stamp(state.open_until)}", (state.open_until - now).total_seconds()
+        )
     return state._replace(probe=Probe(who, now), probe_ordered=False), None
 
 
@@ -185,11 +187,11 @@ def _is_probe(state: BreakerState, who: str) -> bool:
 
 
 def encoded(state: BreakerState) -> Raw:
-    probe = {"who": state.probe.who, "since": _text(state.probe.since)} if state.probe else None
+    probe = {"who": state.probe.who, "since": exact_stamp(state.probe.since)} if state.probe else None
     return {
-        "failures": [_text(moment) for moment in state.failures],
-        "open_until": _text(state.open_until) if state.open_until else None,
-        "opened_at": _text(state.opened_at) if state.opened_at else None,
+        "failures": [exact_stamp(moment) for moment in state.failures],
+        "open_until": exact_stamp(state.open_until) if state.open_until else None,
+        "opened_at": exact_stamp(state.opened_at) if state.opened_at else None,
         "code": state.code,
         "probe": probe,
         "probe_ordered": state.probe_ordered,
@@ -217,11 +219,6 @@ def decoded(raw: Raw | None) -> BreakerState:
         probe=Probe(probe["who"], _moment("probe.since", probe.get("since"))) if probe else None,
         probe_ordered=ordered,
     )
-
-
-def _text(moment: datetime) -> str:
-    """Return ISO 8601 in UTC, with microseconds: a breaker may be open for less than a second."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _moment(field: str, value: Any) -> datetime:
@@ -370,5 +367,5 @@ class Breaker:
             _log.warning("the breaker %s was not told how a call ended: %s", self.name, error)
             return
         if new.open_until != old.open_until:
-            how = f"open until {_text(new.open_until)} ({new.code})" if new.open_until else "closed again"
+            how = f"open until {exact_stamp(new.open_until)} ({new.code})" if new.open_until else "closed again"
             _log.warning("the breaker %s is %s", self.name, how)

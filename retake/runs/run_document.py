@@ -8,10 +8,10 @@ left behind by a crash and is ignored.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
 
-from retake.clock import parse_stamp
+from retake.clock import exact_stamp, parse_stamp
 from retake.errors import StateError
 from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event, Run, run_id_of
 from retake.runs.states import RunStatus
@@ -204,22 +204,17 @@ def _object_of(key: str, data: bytes) -> dict[str, Any]:
     return raw
 
 
-def exact(moment: datetime) -> str:
-    """Return `moment` to the microsecond, so that reading it gives the same moment."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
 def _fields(run: Run) -> dict[str, Any]:
-    return {field: exact(value) if isinstance(value, datetime) else value for field, value in run._asdict().items()} | {
-        "status": run.status.value
-    }
+    return {
+        field: exact_stamp(value) if isinstance(value, datetime) else value for field, value in run._asdict().items()
+    } | {"status": run.status.value}
 
 
 def _as_json(event: Event) -> dict[str, Any]:
     return {
         "seq": event.seq,
         "kind": event.kind,
-        "at": exact(event.at),
+        "at": exact_stamp(event.at),
         "trace_id": event.trace_id,
         "payload": event.payload,
     }
