@@ -70,14 +70,14 @@ class Execution:
         correlation_id: str,
         input_data: Mapping[str, Any],
         context: Mapping[str, Any],
-        done_already: Collection[Do] = (),
-        deferrals: Deferrals | None = None,
-        run: RobotRun | None = None,
+        done_already: Collection[Do],
+        deferrals: Deferrals,
+        run: RobotRun,
     ) -> None:
         self._policy, self._ports, self._deferrals = policy, ports, deferrals
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
         self._done_already = done_already  # actions that the work itself does, and the sink need not
-        self.run = run or RobotRun(None, policy.id, correlation_id, ports.owner)
+        self.run = run
         self._told: tuple[FollowUp, ...] | None = None  # what followed the first of failures without end
         self.attempts = 0
 
@@ -126,12 +126,9 @@ class Execution:
         return Failure(error, record, follows)
 
     def _follow_ups(self, error: CodedError, *, read_only_begins: bool) -> tuple[FollowUp, ...]:
-        not_now: set[Do] = (
-            {Do.AUTO_CORRECT} if not (self._policy.validation and self._policy.validation.auto_correct) else set()
-        )
-        if not read_only_begins:
-            not_now.add(Do.READ_ONLY)
-        actions = [action for action in self._policy.last_failure.actions if action.do not in not_now]
+        validation = self._policy.validation
+        now = {Do.AUTO_CORRECT: validation is not None and validation.auto_correct, Do.READ_ONLY: read_only_begins}
+        actions = [action for action in self._policy.last_failure.actions if now.get(action.do, True)]
         follows = follow_ups_of(error, actions, corrected=self._correct(error))
         return tuple(action for action in follows if action.do not in self._done_already)
 
@@ -175,8 +172,6 @@ class Execution:
                 _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
 
     def _defer(self, after_s: float, code: str) -> None:
-        if self._deferrals is None:
-            return
         try:
             self._deferrals.put(self._correlation_id, self._input_data, after_s, code)
         except (RetakeError, ValueError) as error:

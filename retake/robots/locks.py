@@ -135,7 +135,7 @@ class Locks:
                 return version
             if (left_s := left()) <= 0:
                 break
-            broken_in_s = [self._break_after_s - _age_s(it, now) for it in others if not writes]
+            broken_in_s = [self._break_after_s - (now - it.since).total_seconds() for it in others if not writes]
             self._clock.sleep(min([pause_s, left_s, *(it for it in broken_in_s if it > 0)]))
         who = ", ".join(f"{it.owner} since {exact_stamp(it.since)}" for it in others) or "others were faster"
         raise LockTimeout(
@@ -172,10 +172,6 @@ class Locks:
 
     def _cell(self, name: str) -> StateCell[LockState]:
         return StateCell(self._store, state_name("lock", name), _decoded, _encoded)
-
-
-def _age_s(hold: LockHold, now: datetime) -> float:
-    return (now - hold.since).total_seconds()
 
 
 def _encoded(state: LockState) -> Raw:
