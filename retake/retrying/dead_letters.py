@@ -218,10 +218,12 @@ class DeadLetters:
     def _there(self, folder: LetterFolder) -> DeadLetter | None:
         """Return the letter in a folder; None where another program has removed it since it was counted."""
         letter = self.of(folder)
-        if letter.fault and REPORT in folder.files and not (files := self._folders.files(folder.id)):
-            self._folders.gone(folder.id)
-            return None
-        return self._letter(folder.id, files) if letter.fault and REPORT in folder.files else letter
+        if not letter.fault or REPORT not in folder.files:
+            return letter
+        if files := self._folders.files(folder.id):
+            return self._letter(folder.id, files)
+        self._folders.gone(folder.id)
+        return None
 
     def _letter(self, letter_id: str, files: Mapping[str, Entry]) -> DeadLetter:
         report, fault = self._folders.report(letter_id) if REPORT in files else ({}, f"it has no {REPORT}")

@@ -216,9 +216,8 @@ class KeptCounts:
         until, marked = day_before(self._clock, SETTLED_DAYS), counted.kept.marked
         settled = {it for it, day in marked.items() if it < until and day < until}
         settled |= {it for it in counted.fresh if it < until and it not in marked}
-        last = (
-            f"{max(settled, default='')}0"  # no further, so that a clock that is ahead hides nothing; "0" follows "/"
-        )
+        # No further than the last one, so that a clock that is ahead hides nothing. "0" follows "/".
+        last = f"{max(settled, default='')}0"
         return settled, max(counted.until, min(until, last))
 
     def _keep(self, counted: CountedFolder, settled: set[str], until: str, known: Mapping[str, Row | None]) -> None:

@@ -122,10 +122,10 @@ class RunDocuments:
         outlast a power cut unless `synced`. Raises Conflict."""
         data = doc.encode()
         while (number := len(doc.raw["events"])) > 1:
-            too_large = number <= self._most_events
-            if too_large and len(data) <= LARGEST_DOCUMENT:
+            too_many = number > self._most_events
+            if not too_many and len(data) <= LARGEST_DOCUMENT:
                 break
-            doc, segment = shortened(doc, self._most_events, too_large=too_large)
+            doc, segment = shortened(doc, self._most_events, too_large=not too_many)
             if segment:
                 bucket.write(segment.key, segment.data, ANY)
             data = doc.encode()
