@@ -10,7 +10,6 @@ A run's history ends with the run: what is noted on it afterwards is left out.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import takewhile
 from logging import getLogger
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -99,14 +98,11 @@ def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
     """Return the results of steps and the errors among `events`, those of kinds TOLD, up to the run's last transition
     if it has ended. The error that led to it stands right behind it, in the same write."""
     found = [*events]
-    if status in FINAL:
-        last = max((number for number, event in enumerate(found) if event.kind == CHANGED), default=len(found))
-        end = found[last : last + 1]
-        behind = takewhile(
-            lambda it: it.kind == ERROR and (it.seq, it.trace_id) == (end[0].seq + 1, end[0].trace_id),
-            found[last + 1 :],
-        )
-        found = [*found[:last], *behind]
+    changes = [number for number, event in enumerate(found) if event.kind == CHANGED]
+    if status in FINAL and changes:
+        end, *behind = found[changes[-1] : changes[-1] + 2]
+        of_the_end = [it for it in behind if it.kind == ERROR and (it.seq, it.trace_id) == (end.seq + 1, end.trace_id)]
+        found = [*found[: changes[-1]], *of_the_end]
     return [event for event in found if event.kind != CHANGED]
 
 
