@@ -13,7 +13,7 @@ from sqlalchemy import Connection, MetaData
 from sqlalchemy.exc import DBAPIError
 
 from retake.errors import StateError, StorageError
-from retake.runs.database import Database, in_words, nowhere
+from retake.runs.database import Database, in_words, nowhere, open_database
 from retake.runs.tables import metadata
 
 
@@ -84,6 +84,16 @@ def for_reading(database: Database, schema: TableSchema | None = None) -> Databa
             "a tick migrates them, and so does every command that changes something"
         )
     return database
+
+
+def opened_for_reading(url: str, setting: str) -> Database:
+    """Return the ledger's database at `url` as `for_reading` does. Raises SettingsError too."""
+    database = open_database(url, read_only=True, setting=setting)
+    try:
+        return for_reading(database)
+    except BaseException:
+        database.close()
+        raise
 
 
 def version(database: Database, schema: TableSchema | None = None) -> str | None:

@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam, case, func, literal_column, select
 
-from retake.runs.database import Database, open_database
+from retake.runs.database import Database
 from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event
-from retake.runs.schema import for_reading
+from retake.runs.schema import opened_for_reading
 from retake.runs.statements import EVENT, prepared
 from retake.runs.tables import events, task_runs
 
@@ -41,12 +41,7 @@ _ITSELF = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_runs
 def open_sql_history(url: str, setting: str = LEDGER_SETTING) -> "SqlHistory":
     """Open the history of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
     empty. Raises SettingsError, StateError for tables of another version, StorageError."""
-    database = open_database(url, read_only=True, setting=setting)
-    try:
-        return SqlHistory(for_reading(database))
-    except BaseException:
-        database.close()
-        raise
+    return SqlHistory(opened_for_reading(url, setting))
 
 
 class SqlHistory:

@@ -17,7 +17,7 @@ from retake.runs import Ledger
 from retake.runs.database import AttemptTaken, Database, open_database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, moved, new_run, noted
-from retake.runs.schema import bring_up_to_date, for_reading
+from retake.runs.schema import bring_up_to_date, opened_for_reading
 from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
@@ -31,15 +31,15 @@ def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False, setting:
     With `read_only` nothing is created or changed, and a ledger that does not exist is empty. Raises SettingsError for
     a URL that cannot be used, StateError for tables of a newer version, StorageError.
     """
-    database = open_database(url, read_only=read_only, setting=setting)
+    if read_only:
+        return SqlLedger(opened_for_reading(url, setting), clock)
+    database = open_database(url, read_only=False, setting=setting)
     try:
-        if read_only:
-            return SqlLedger(for_reading(database), clock)
         bring_up_to_date(database)
-        return SqlLedger(database, clock)
     except BaseException:
         database.close()
         raise
+    return SqlLedger(database, clock)
 
 
 class SqlLedger(Ledger):

@@ -4,32 +4,28 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, func, literal_column, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, Text, bindparam, func, or_, select
 
-from retake.runs.database import Database, open_database
+from retake.runs.database import Database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.listing import RunPlace, RunsWanted
 from retake.runs.run import Run
-from retake.runs.schema import for_reading
-from retake.runs.statements import RUN, Prepared, Queries
+from retake.runs.schema import opened_for_reading
+from retake.runs.statements import RUN, Prepared, Queries, last_runs, of_the_pipeline
 from retake.runs.tables import task_runs
 from retake.runs.validation import is_column
 
 TOGETHER = 50
 """How many runs are read with one statement."""
 
+_PLACE = task_runs.c.updated_at, task_runs.c.run_id
 _HAS = {"sqlite": func.instr, "postgresql": func.strpos}
 
 
 def open_sql_listing(url: str, setting: str = LEDGER_SETTING) -> "SqlListing":
     """Open the listing of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
     empty. Raises SettingsError, StateError for tables of another version, StorageError."""
-    database = open_database(url, read_only=True, setting=setting)
-    try:
-        return SqlListing(for_reading(database))
-    except BaseException:
-        database.close()
-        raise
+    return SqlListing(opened_for_reading(url, setting))
 
 
 class SqlListing:
@@ -83,7 +79,9 @@ class SqlListing:
             return []
         key = what, wanted._replace(pipeline=wanted.pipeline and "")  # the statement is the same for every pipeline
         if key not in self._prepared:
-            query = _places(wanted, self._holds() if what == "search" else None)
+            conditions = [] if wanted.pipeline is None else [of_the_pipeline()]
+            conditions += [self._holds()] if what == "search" else []
+            query = last_runs(_PLACE, wanted.statuses, conditions, "reach").offset(bindparam("passed"))
             self._prepared[key] = Prepared(query, self._database.dialect)
         with self._database.cursor() as cursor:
             return self._prepared[key].run(cursor, {**values, "pipeline": wanted.pipeline})
@@ -107,22 +105,3 @@ class ListedRows:
 
 def _read() -> Select[Any]:
     return select(*RUN).where(task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(TOGETHER)]))
-
-
-def _conditions(wanted: RunsWanted, status: str) -> list[ColumnElement[bool]]:
-    of_status = task_runs.c.run_status == literal_column(f"'{status}'")
-    return [of_status, *([] if wanted.pipeline is None else [task_runs.c.pipeline == bindparam("pipeline")])]
-
-
-def _places(wanted: RunsWanted, condition: ColumnElement[bool] | None) -> Any:
-    """Return the query for the places: those of each state by an index, as many as may be needed, then of all."""
-    kinds = []
-    for status in sorted(wanted.statuses):
-        query = select(task_runs.c.updated_at, task_runs.c.run_id).where(*_conditions(wanted, status))
-        if condition is not None:
-            query = query.where(condition)
-        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam("reach"))
-        kinds.append(select(last.subquery(status)))
-    found = union_all(*kinds).subquery("found")
-    ordered = select(found).order_by(found.c.updated_at.desc(), found.c.run_id.desc())
-    return ordered.limit(bindparam("number")).offset(bindparam("passed"))

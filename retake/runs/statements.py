@@ -211,7 +211,7 @@ class Queries(_Statements):
         """Return the statement for the last `number` runs in these states."""
         asked = statuses, of_pipeline
         if asked not in self._listings:
-            self._listings[asked] = self._prepare(_listing(statuses, of_pipeline=of_pipeline))
+            self._listings[asked] = self._prepare(last_runs(RUN, statuses, [of_the_pipeline()] if of_pipeline else []))
         return self._listings[asked]
 
 
@@ -269,8 +269,9 @@ def _unchanged() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return task_runs.c.run_id == bindparam("of_run"), task_runs.c.version == bindparam("of_version")
 
 
-def _of_pipeline(query: Select[Any]) -> Select[Any]:
-    return query.where(task_runs.c.pipeline == bindparam("pipeline"))
+def of_the_pipeline() -> ColumnElement[bool]:
+    """Return the condition that a run is of the pipeline that is asked for."""
+    return task_runs.c.pipeline == bindparam("pipeline")
 
 
 def _next_attempt() -> Select[Any]:
@@ -298,20 +299,24 @@ def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
             since = task_runs.c.updated_at
             query = query.where(_in(status))
         if of_pipeline:
-            query = _of_pipeline(query)
+            query = query.where(of_the_pipeline())
         first = query.order_by(since, task_runs.c.run_id).limit(literal_column("1"))
         kinds.append(select(first.with_for_update(skip_locked=True, of=task_runs).subquery(status.value)))
     return union_all(*kinds).limit(literal_column("1"))
 
 
-def _listing(statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Select[Any]:
-    """Return the query for the last runs: the last ones in each state, by an index, and the last of those."""
+def last_runs(
+    columns: Sequence[ColumnElement[Any]],
+    statuses: frozenset[RunStatus],
+    conditions: Sequence[ColumnElement[bool]],
+    reach: str = "number",
+) -> Select[Any]:
+    """Return the query for these columns of the last `number` runs in these states: the last ones in each state, by an
+    index, as many as `reach` says, and the last of those."""
     kinds = []
     for status in sorted(statuses):
-        query = select(*RUN).where(_in(status))
-        if of_pipeline:
-            query = _of_pipeline(query)
-        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam("number"))
+        query = select(*columns).where(_in(status), *conditions)
+        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam(reach))
         kinds.append(select(last.subquery(status.value)))
     found = union_all(*kinds).subquery("found")
     return select(found).order_by(found.c.updated_at.desc(), found.c.run_id.desc()).limit(bindparam("number"))
