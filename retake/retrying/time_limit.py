@@ -2,7 +2,7 @@
 
 Python cannot end a call that hangs in foreign code. So a call with a limit runs in a thread of its own and is abandoned
 when its time is over: the caller goes on, and a late result is discarded. Abandoned threads do not keep the process
-from exiting, and there are never more than `MOST_ABANDONED` of them.
+from exiting. While `MOST_ABANDONED` of them still run, no other call with a limit begins.
 """
 
 import threading
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from contextvars import copy_context
 from logging import getLogger
 from time import monotonic
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from retake.errors import Code, CodedError, OutcomeUnknown, Refused
 
 MOST_ABANDONED = 32
-"""The largest number of abandoned calls that may still run; with as many, calls with a limit are refused."""
+"""While so many abandoned calls still run, calls with a limit are refused."""
 
 _log = getLogger(__name__)
-_abandoned: set["_TimedCall[object]"] = set()
+_abandoned: set["_TimedCall[Any]"] = set()
 _lock = threading.Lock()
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class _TimedCall(Generic[T]):
         with _lock:
             if self.ended.is_set():
                 return False
-            _abandoned.add(cast("_TimedCall[object]", self))
+            _abandoned.add(self)
             return True
 
     def outcome(self) -> T:
@@ -110,8 +110,8 @@ class _TimedCall(Generic[T]):
         except BaseException as raised:  # noqa: BLE001  it belongs to the waiting caller
             error = raised
         with _lock:
-            late = cast("_TimedCall[object]", self) in _abandoned
-            _abandoned.discard(cast("_TimedCall[object]", self))
+            late = self in _abandoned
+            _abandoned.discard(self)
             if not late:
                 self._value, self._error = value, error
             self.ended.set()

@@ -98,8 +98,9 @@ Report = BatchReport
 class Batches(Generic[T]):
     """Creates items in batches.
 
-    `random()` returns 0 to 1, for the jitter. `stop()` is asked before each call and every second of a wait.
-    While the `breaker` refuses, items wait, and no attempt is used up.
+    `random()` returns 0 to 1, for the jitter. `stop()` is asked before items are sent, and every second of the wait for
+    that; what is looked for or rolled back is done to the end. While the `breaker` refuses, items wait, and no attempt
+    is used up.
     """
 
     def __init__(
