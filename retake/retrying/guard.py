@@ -9,10 +9,11 @@ unless the policy names the error that this is (`timeout_code`).
 """
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar, cast
 
+from retake.attempts import countdown
 from retake.clock import Clock
 from retake.errors import CodedError, OutcomeUnknown, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
@@ -127,7 +128,7 @@ class Guard:
 
     def outcome(self, work: Callable[[Call], T]) -> GuardResult[T]:
         """Do the same as `call`, but return errors as part of the result. Raises only what is not a CodedError."""
-        progress = _GuardedCall(self._clock.now(), self._deadline_s)
+        progress = _GuardedCall(self._clock, self._deadline_s)
         while not self._stopped():
             call = Call(progress.attempts + 1, self.policy.timeout_s)
             began_at = self._clock.now()
@@ -141,7 +142,7 @@ class Guard:
                 continue
             except CodedError as error:
                 progress.attempts, progress.error = call.attempt, error
-                elapsed_s = progress.elapsed_s(self._clock.now())
+                elapsed_s = progress.elapsed_s()
                 decision = decide_on_paid(self.policy, error, call.attempt, self._random, elapsed_s=elapsed_s)
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
@@ -166,13 +167,13 @@ class Guard:
             raise error.as_error(self.policy.timeout_code) from None
 
     def _waited(self, progress: "_GuardedCall", retry: Retry) -> bool:
-        if not progress.allows(retry.after_s, self._clock.now()):
+        if not progress.allows(retry.after_s):
             return False
         progress.waited_s += sleep(self._clock, retry.after_s, self._stop)
         return True
 
     def _held(self, progress: "_GuardedCall", refusal: BreakerOpen) -> bool:
-        if not progress.allows(refusal.retry_after_s, self._clock.now()):
+        if not progress.allows(refusal.retry_after_s):
             return False
         progress.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
         return True
@@ -191,18 +192,18 @@ def sleep(clock: Clock, seconds: float, stop: Callable[[], bool] | None) -> floa
 class _GuardedCall:
     """The progress of one call under a guard."""
 
-    def __init__(self, began: datetime, deadline_s: float | None) -> None:
+    def __init__(self, clock: Clock, deadline_s: float | None) -> None:
         self.attempts = 0
         self.error: CodedError | None = None
         self.waited_s = self.held_s = 0.0
-        self._began = began
-        self._deadline = None if deadline_s is None else began + timedelta(seconds=deadline_s)
+        self._deadline_s = deadline_s
+        self._left = countdown(0.0, clock)  # a clock that is set back moves no deadline
 
-    def elapsed_s(self, now: datetime) -> float:
-        return (now - self._began).total_seconds()
+    def elapsed_s(self) -> float:
+        return -self._left()
 
-    def allows(self, wait_s: float, now: datetime) -> bool:
-        return self._deadline is None or now + timedelta(seconds=wait_s) <= self._deadline
+    def allows(self, wait_s: float) -> bool:
+        return self._deadline_s is None or self.elapsed_s() + wait_s <= self._deadline_s
 
     def ended(self, end: End, value: T | None = None, attempts: int | None = None) -> GuardResult[T]:
         error = None if end is End.DONE else self.error

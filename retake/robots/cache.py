@@ -38,8 +38,8 @@ class Cache:
         """Return the value and its age in seconds, or None where there is none that is younger than `ttl_s`."""
         if (cached := self._cell(key).get()) is None:
             return None
-        age_s = max(0.0, (self._clock.now() - cached.at).total_seconds())
-        return (cached.value, age_s) if age_s < self._ttl_s else None
+        age_s = (self._clock.now() - cached.at).total_seconds()  # below 0: the clock was set back, or was wrong
+        return (cached.value, max(0.0, age_s)) if abs(age_s) < self._ttl_s else None
 
     def _cell(self, key: str) -> "StateCell[Cached | None]":
         return StateCell(self._store, state_name("cache", key), _decoded, lambda cached: _encoded(key, cached))

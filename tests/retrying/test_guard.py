@@ -176,6 +176,17 @@ def test_the_deadline_counts_what_the_calls_themselves_take(clock: SleepyClock) 
     assert guard.outcome(Work(clock, *[A] * 99, takes_s=30)).attempts == 4
 
 
+@pytest.mark.parametrize("policy", [RetryPolicy(None, Fixed(4)), RetryPolicy(None, Fixed(4), deadline_s=10)])
+def test_a_clock_that_is_set_back_moves_no_deadline(clock: SleepyClock, policy: RetryPolicy) -> None:
+    def fail(call: Call) -> None:
+        assert call.attempt < 100, "it is repeated without end"
+        clock.moment -= timedelta(hours=call.attempt == 2)
+        raise CodedError(Code.UNAVAILABLE, "HTTP 503")
+
+    Guard(policy, clock, middle, deadline_s=None if policy.deadline_s else 10).outcome(fail)
+    assert sum(clock.slept) <= 16  # a wait in which it was set back is not counted
+
+
 def test_asked_to_stop_it_makes_no_further_attempt(clock: SleepyClock) -> None:
     work = Work(clock, A, A)
     guard = Guard(ROBOT_1, clock, middle, stop=lambda: len(work.calls) == 2)

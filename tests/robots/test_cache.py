@@ -52,6 +52,14 @@ def test_a_clock_that_was_set_back_makes_no_negative_age(clock: FakeClock) -> No
     assert Cache(states, clock).get("a") == (1, 0)
 
 
+def test_a_value_of_a_clock_far_ahead_is_none(clock: FakeClock) -> None:
+    states = MemoryStateStore()
+    later = FakeClock()
+    later.sleep(A_DAY)
+    Cache(states, later).put("a", 1)
+    assert Cache(states, clock).get("a") is None
+
+
 @pytest.mark.parametrize("key", ["a/b", "", "..", "~a", "x" * 400])
 def test_any_text_is_a_key(opened: Open, clock: FakeClock, key: str) -> None:
     cache = Cache(opened(), clock)
