@@ -10,7 +10,6 @@ delivery = consumer.take(1.0)
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from logging import getLogger
-from random import Random
 from threading import Condition
 from typing import TypeVar
 
@@ -39,10 +38,8 @@ class Broker:
     Raises SettingsError for a URL that cannot be used, in `start`.
     """
 
-    def __init__(
-        self, url: str, topology: Topology, *, name: str, timeout_s: float = 5.0, random: Random | None = None
-    ) -> None:
-        self._url, self._topology, self._name, self._timeout_s, self._random = url, topology, name, timeout_s, random
+    def __init__(self, url: str, topology: Topology, *, name: str, timeout_s: float = 5.0) -> None:
+        self._url, self._topology, self._name, self._timeout_s = url, topology, name, timeout_s
         self._loop = LoopThread(f"rabbit {name}")
         self._told = Condition()
         self._trouble: BrokerAway | None = None
@@ -60,7 +57,6 @@ class Broker:
             name=self._name,
             timeout_s=self._timeout_s,
             told=self._note,
-            random=self._random,
         )
         self._loop.start()
         self._loop.submit(self._connection.run())
@@ -118,7 +114,6 @@ class Broker:
 
     def depth(self, queue: str) -> int:
         """Return how many messages wait in the queue. Raises BrokerAway."""
-
         return self._ask(lambda: self._open().depth(queue))
 
     def consume(self, queue: str) -> Consumer:

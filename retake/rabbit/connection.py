@@ -7,7 +7,7 @@ there without end, and channels that the broker has closed stay closed.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from random import Random, SystemRandom
+from random import SystemRandom
 from typing import TypeVar
 
 import aio_pika
@@ -37,12 +37,10 @@ class RabbitConnection:
         name: str,
         timeout_s: float,
         told: Callable[[BrokerAway | None], None],
-        random: Random | None = None,
     ) -> None:
         self.address = address
         self.timeout_s = timeout_s
         self._topology, self._name, self._told = topology, name, told
-        self._random = random or SystemRandom()
         self._connection: AbstractConnection | None = None
         self._publishing = _PublishingChannel(self)
         self._ready = asyncio.Event()
@@ -86,7 +84,7 @@ class RabbitConnection:
     def pause_s(self, failures: int) -> float:
         """Return how long to wait after so many failures in a row."""
         longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 10))
-        return longest * self._random.uniform(0.5, 1.0)
+        return longest * SystemRandom().uniform(0.5, 1.0)
 
     async def ready(self) -> None:
         """Wait until it is connected."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from logging import getLogger
 from threading import Condition, Lock
@@ -40,10 +40,6 @@ class Delivery:
     def redelivered(self) -> bool:
         """Whether it was given to somebody before."""
         return bool(self._message.redelivered)
-
-    @property
-    def headers(self) -> Mapping[str, Any]:
-        return self._message.headers
 
     @property
     def lost(self) -> bool:

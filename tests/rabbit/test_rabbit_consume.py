@@ -129,12 +129,6 @@ def test_a_message_that_is_too_large_is_dead_lettered(broker: Broker, place: Pla
     eventually(lambda: broker.depth(place.dead) == 1)
 
 
-def test_headers_come_along(broker: Broker, place: Place) -> None:
-    publish(broker, place, b"one")
-    taken(broker.consume(place.queue)).nack(requeue=False)
-    assert taken(broker.consume(place.dead)).headers["x-first-death-reason"] == "rejected"
-
-
 def test_a_queue_that_is_deleted_is_declared_and_consumed_again(
     broker: Broker, place: Place, server: RabbitServer
 ) -> None:
