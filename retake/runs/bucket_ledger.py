@@ -204,7 +204,7 @@ _PAUSE_S = 0.02
 
 
 class BucketLedger(Ledger):
-    """A ledger in `bucket`. Changes raise LeaseHeld if the lease is not free within `patience_s`, or LeaseLost.
+    """A ledger in `bucket`. Changes raise LeaseHeld if the lease is not free within PATIENCE_S, or LeaseLost.
 
     With a `lease`, documents are kept in memory between changes, since nobody else writes them. Without one, each
     change takes the lease `lease_name`. Everybody who changes the runs of a bucket must use the same lease.
@@ -218,11 +218,10 @@ class BucketLedger(Ledger):
         *,
         lease: Lease | None = None,
         lease_name: str = LEASE,
-        patience_s: float = PATIENCE_S,
         most_events: int = MOST_EVENTS,
     ) -> None:
         self._bucket, self._clock = bucket, clock
-        self._lease, self._lease_name, self._patience_s = lease, lease_name, patience_s
+        self._lease, self._lease_name = lease, lease_name
         self._documents = RunDocuments(bucket, most_events=most_events, cached=lease is not None)
         self._ended = EndedIndex(bucket, clock, self._documents.look, marks=lease is not None)
         self._here = threading.RLock()  # threads of one process wait for each other here
@@ -347,7 +346,7 @@ class BucketLedger(Ledger):
             if self._lease:
                 yield LeasedBucket(self._bucket, self._lease)
                 return
-            lease = _lease(self._bucket, self._lease_name, self._clock, self._patience_s)
+            lease = _lease(self._bucket, self._lease_name, self._clock)
             try:
                 yield LeasedBucket(self._bucket, lease)
             finally:
@@ -375,10 +374,10 @@ class BucketLedger(Ledger):
         raise AssertionError
 
 
-def _lease(bucket: Bucket, name: str, clock: Clock, patience_s: float) -> Lease:
+def _lease(bucket: Bucket, name: str, clock: Clock) -> Lease:
     owner = f"{os.uname().nodename}:{os.getpid()}"
-    # The last attempt is made once `patience_s` is over, not a pause before that.
-    for attempt in attempts(repeating(_PAUSE_S), clock.sleep, left=countdown(patience_s + _PAUSE_S, clock)):
+    # The last attempt is made once PATIENCE_S is over, not a pause before that.
+    for attempt in attempts(repeating(_PAUSE_S), clock.sleep, left=countdown(PATIENCE_S + _PAUSE_S, clock)):
         try:
             return bucket.lease(name, owner)
         except LeaseHeld:

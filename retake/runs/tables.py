@@ -54,16 +54,13 @@ class UtcDateTime(TypeDecorator[datetime]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return dialect.type_descriptor(Text() if dialect.name == "sqlite" else DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        return _as_text(value) if dialect.name == "sqlite" else value
-
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
         moment = datetime.fromisoformat(value) if dialect.name == "sqlite" else value
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
-    # Without what SQLAlchemy puts around the methods above: they are called for each value of each statement.
+    # Instead of process_bind_param, around which SQLAlchemy puts much: it is called for each value of each statement.
 
     def bind_processor(self, dialect: Dialect) -> Any:
         return _as_text if dialect.name == "sqlite" else None
@@ -83,9 +80,6 @@ class RunStatusText(TypeDecorator[RunStatus]):
 
     impl = Text
     cache_ok = True
-
-    def process_bind_param(self, value: RunStatus | None, dialect: Dialect) -> str | None:
-        return _name(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> RunStatus | None:
         return RunStatus(value) if value else None
