@@ -3,14 +3,17 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from story_world import FakeVendors, World
 
+from retake.bucket import Bucket
 from retake.bucket.failing import Crash
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.wrappers import Wrapper
 from retake.clock import parse_stamp
+from retake.errors import StorageError
 from retake.vendors.piapi import BEFORE
 
 T = TypeVar("T")
@@ -52,8 +55,51 @@ class Fate:
         return result
 
 
+class Chance(Fate):
+    """At each operation, what `happens` may do; nothing while somebody else's doing is under way. `share` is how many
+    operations each kind of fault strikes."""
+
+    def __init__(self, random: Random, share: float = 0.004) -> None:
+        super().__init__()
+        self.random = random
+        self.share = share
+        self.happens: list[tuple[float, Callable[[], None]]] = []
+        self.calm = False
+
+    def around(self, what: str, call: Callable[[], T]) -> T:
+        if self.dead:
+            raise Crash(what)
+        if self.calm:
+            return call()
+        self._something()
+        fault, share = self.random.random(), self.share
+        if fault < share:
+            self._die()
+        if fault > 1 - share and not what.startswith(("pay", "ask", "find")):
+            raise StorageError(f"simulated, before {what}")
+        result = call()
+        if share < fault < 2 * share:
+            self._die()
+        if 1 - 2 * share < fault < 1 - share and what.startswith(("write", "delete", "copy")):
+            raise StorageError(f"simulated, after {what}")
+        return result
+
+    def _die(self) -> None:
+        self.dead = True
+        raise Crash
+
+    def _something(self) -> None:
+        for share, happening in self.happens:
+            if self.random.random() < share:
+                self.calm = True
+                try:
+                    happening()
+                finally:
+                    self.calm = False
+
+
 class MortalBucket(Wrapper):
-    def __init__(self, bucket: MemoryBucket, fate: Fate) -> None:
+    def __init__(self, bucket: Bucket, fate: Fate) -> None:
         super().__init__(bucket)
         self._fate = fate
 

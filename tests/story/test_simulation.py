@@ -10,12 +10,11 @@ more of them (`make soak`).
 
 import json
 import os
-from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from mortal import Fate, MortalWorld
+from mortal import Chance, MortalWorld
 from story_runs import assert_whole
 from story_world import PAID
 from test_crash_sweep import STEP_OF_KIND, booked
@@ -25,7 +24,7 @@ from retake.bucket.failing import Crash
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
-from retake.errors import RetakeError, StorageError
+from retake.errors import RetakeError
 from retake.operations.examinations import check_bucket
 from retake.operations.port import Refusal, Verb
 from retake.story.documents import GROUP, Step
@@ -35,8 +34,6 @@ from retake.story.rollback import STEPS
 from retake.story.runner import StoryRunner
 from retake.story.spending import prices, story_spending
 from retake.ticking.tick import Orders
-
-T = TypeVar("T")
 
 PUBLIC = "config/config_public.json"
 OUTCOMES = {
@@ -48,47 +45,6 @@ OUTCOMES = {
 SEEDS = int(os.environ.get("RETAKE_SEEDS", "600"))
 BLOCKS = 20
 VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL, Verb.ROLLBACK)
-
-
-class Chance(Fate):
-    """At each operation, what `happens` may do; nothing while somebody else's doing is under way."""
-
-    def __init__(self, random: Random) -> None:
-        super().__init__()
-        self.random = random
-        self.happens: list[tuple[float, Callable[[], None]]] = []
-        self.calm = False
-
-    def around(self, what: str, call: Callable[[], T]) -> T:
-        if self.dead:
-            raise Crash(what)
-        if self.calm:
-            return call()
-        self._something("before")
-        fault = self.random.random()
-        if fault < 0.004:
-            self._die()
-        if fault > 0.996 and not what.startswith(("pay", "ask", "find")):
-            raise StorageError(f"simulated, before {what}")
-        result = call()
-        if 0.004 < fault < 0.008:
-            self._die()
-        if 0.992 < fault < 0.996 and what.startswith(("write", "delete", "copy")):
-            raise StorageError(f"simulated, after {what}")
-        return result
-
-    def _die(self) -> None:
-        self.dead = True
-        raise Crash
-
-    def _something(self, when: str) -> None:
-        for share, happening in self.happens:
-            if self.random.random() < share:
-                self.calm = True
-                try:
-                    happening()
-                finally:
-                    self.calm = False
 
 
 class Simulation(MortalWorld):
