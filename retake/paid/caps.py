@@ -18,6 +18,7 @@ the caps, so nothing that happens in between can make the sum too small.
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
@@ -32,6 +33,11 @@ CAPS = "caps/"
 
 _TRIES = 60  # while others change the same book; some half a minute
 _LONGEST_PAUSE_S = 1.0
+
+_RECENT = 31
+"""Books, the latest ones, in which a reservation is looked for that is not in the book of its day."""
+
+_NO_DAY = "~"  # after all days
 
 _T = TypeVar("_T")
 
@@ -91,7 +97,7 @@ class Today(NamedTuple):
 
 
 class _Moved(Exception):
-    """The book was moved to an earlier day meanwhile: `args[0]` is the day that was asked for."""
+    """The book was moved to an earlier day: `args[0]` is the day that was asked for."""
 
 
 class _Books:
@@ -115,32 +121,43 @@ class _Books:
     def read(self, day: str) -> DayBook:
         return self._decoded(day, self._register.read(day))
 
-    def change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]], *, synced: bool = True) -> _T:
-        """Change a book that is still counted on. The change need not outlast a power cut unless `synced`. Raises
-        _Moved."""
+    def change(
+        self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]], *, begins: bool = True, synced: bool = True
+    ) -> _T:
+        """Change a book that is still counted on; one that is not there is begun only if it `begins`. The change need
+        not outlast a power cut unless `synced`. Raises _Moved."""
 
-        def checked(book: DayBook) -> tuple[DayBook, _T]:
-            if book.moved:
+        def change(raw: Raw | None) -> tuple[Raw | None, _T]:
+            book = self._decoded(day, raw)
+            if book.moved or (raw is None and not begins):
                 raise _Moved(day)
-            return step(book)
+            new, result = step(book)
+            return (None if new == book else encoded(new)), result
 
-        return self._change(day, checked, self._register if synced else self._unsynced)
+        with self._bucket.alone(CAPS.rstrip("/")):
+            return (self._register if synced else self._unsynced).change(day, change)
 
     def move(self, day: str, to: str) -> None:
         """Move the sums of a book to that of an earlier day."""
-        self._change(
-            day, lambda book: (book._replace(moved=book.moved or Move(to, self._nonce())), None), self._register
-        )
+        with suppress(_Moved):
+            self.change(day, lambda book: (book._replace(moved=Move(to, self._nonce())), None), begins=False)
         self.finish_move(day)
 
     def finish_move(self, day: str) -> None:
-        """Take up a move that somebody has begun, if so."""
+        """Take up a move that somebody has begun, if so. Where another one has finished it meanwhile, the day may have
+        begun anew, and its book stays."""
         book = self.read(day)
         if book.moved is None:
             return
         to, nonce = book.moved
-        self._change(to, lambda other: (other.taking_in(book, nonce), None), self._register)
-        self._bucket.part(CAPS).delete(f"{day}.json")
+        try:
+            self.change(to, lambda other: (other.taking_in(book, nonce), None))
+        except _Moved:
+            self.finish_move(to)
+            self.finish_move(day)
+        else:
+            if self.read(day).moved == book.moved:
+                self._bucket.part(CAPS).delete(f"{day}.json")
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
         """Write what `step` makes of a book that was not moved, also where that is the same."""
@@ -151,15 +168,6 @@ class _Books:
 
         with self._bucket.alone(CAPS.rstrip("/")):
             self._register.change(day, mend)
-
-    def _change(self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]], register: BucketStateStore) -> _T:
-        def change(raw: Raw | None) -> tuple[Raw | None, _T]:
-            book = self._decoded(day, raw)
-            new, result = step(book)
-            return (None if new == book else encoded(new)), result
-
-        with self._bucket.alone(CAPS.rstrip("/")):
-            return register.change(day, change)
 
     def _decoded(self, day: str, raw: Raw | None) -> DayBook:
         try:
@@ -198,8 +206,11 @@ class Caps:
         account = known.account or self._nonce()
         name = f"{account}/{self._nonce()}"
         clock_day, of_store = _clock_day(self._bucket, self._clock)
+        looked = False  # for a reservation that was moved from a day that has begun anew since
 
         def reserve(book: DayBook) -> tuple[DayBook, str]:
+            if known.day == book.day and pipeline not in book.pipelines and not looked:
+                raise _Moved(book.day)
             before = book.settled(pipeline, known)
             over = Today(before, clock_day, of_store, pipeline, self._limits).over(usd)
             sums = before.of(pipeline).reserving(name, usd)
@@ -207,12 +218,15 @@ class Caps:
 
         while True:
             day = max(self._books.latest(), clock_day)
-            if known.day and known.day != day:
-                self._settle(known.day, pipeline, known)
+            if known.account and known.day != day:
+                self.settle(pipeline, known)
+                self._settle_between(known.day or "", day, pipeline, known)  # unless healing did it
             try:
-                over = self._books.change(day, reserve)
+                over = self._books.change(day, reserve, begins=day == clock_day)
             except _Moved:
                 self._books.finish_move(day)
+                self.settle(pipeline, known)
+                looked = True
                 continue
             if over:
                 raise CapReached(over)
@@ -232,26 +246,30 @@ class Caps:
     def settle(self, pipeline: str, known: Known) -> None:
         """Bring the book of the pipeline's last reservation in line with what its document says. Any number of times.
         The caller holds the pipeline's lease."""
-        if known.day and not self._settle(known.day, pipeline, known) and known.billed_usd is not None:
-            self._settle(self._books.latest(), pipeline, known)  # its day was moved
+        if known.day and not self._settle(known.day, pipeline, known):
+            self._settle_between("", _NO_DAY, pipeline, known)  # its day was moved
 
     def heal(self, pipeline: str, known: Known) -> None:
         """Settle, and also release what was reserved for a call whose intent was never saved."""
         self.settle(pipeline, known)
-        latest = self._books.latest()
-        if latest and latest != known.day:
-            self._settle(latest, pipeline, known)
+        self._settle_between(known.day or "", _NO_DAY, pipeline, known)
 
     def later(self, day: str) -> list[DayBook]:
         """Return the books of the days after `day`."""
         return [self._books.read(it) for it in self._books.days() if it > day]
 
+    def finish_move(self, day: str) -> None:
+        """Finish moving the book of a day to an earlier one, if somebody has begun to."""
+        self._books.finish_move(day)
+
     def correct(self, day: str) -> None:
         """Make `day` the latest on record: what counts on later ones counts on it from now on. A crash in between is
         finished by whoever looks next, or by doing it again."""
-        for it in self._books.days():
-            if it > day:
-                self._books.move(it, day)
+        days = [it for it in sorted(self._books.days()) if it > day]
+        for it in reversed(days):
+            self._books.finish_move(it)  # to a book that is still there
+        for it in days:
+            self._books.move(it, day)
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
         """Replace the book of a day by what `step` makes of it, also where that is the same: what is derived from the
@@ -261,6 +279,14 @@ class Caps:
     def clock_day(self) -> str:
         """Return the present day by the clock alone."""
         return _clock_day(self._bucket, self._clock)[0]
+
+    def _settle_between(self, after: str, before: str, pipeline: str, known: Known) -> None:
+        """Settle in the latest book, and in whichever else has something reserved or is being moved, of the days
+        between those two."""
+        recent = sorted(self._books.days())[-_RECENT:]
+        for day in (it for it in reversed(recent) if after < it < before):
+            if day == recent[-1] or (book := self._books.read(day)).moved or book.of(pipeline).open:
+                self._settle(day, pipeline, known)
 
     def _settle(self, day: str, pipeline: str, known: Known) -> bool:
         """Return whether the book has something of the pipeline."""

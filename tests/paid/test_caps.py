@@ -242,6 +242,85 @@ def test_a_clock_that_is_ahead_once_more_can_be_corrected_once_more() -> None:
         assert spent(bucket) == 0.25 * times
 
 
+class Interrupted(MemoryBucket):
+    """Before its first `operation` on the book of `day`, somebody else does something."""
+
+    def __init__(self, store: MemoryStore, operation: str, day: str, others: Callable[[], object]) -> None:
+        super().__init__(store, meanwhile=self._interrupt)
+        self._at, self._others = (operation, f"caps/{day}.json"), [others]
+
+    def _interrupt(self, operation: str, key: str) -> None:
+        if (operation, key) == self._at and self._others:
+            self._others.pop()()
+
+
+def test_a_payment_does_not_begin_a_day_again_that_is_corrected_just_then() -> None:
+    store = MemoryStore()
+    pay(caps(MemoryBucket(store), FakeClock(datetime(2031, 7, 7, tzinfo=UTC)), cap=0.5), "story", 0.25)
+    late = Interrupted(store, "read", "2031-07-07", lambda: caps(MemoryBucket(store)).correct(TODAY))
+    with pytest.raises(CapReached):
+        caps(late, cap=0.5).reserve("other", 0.25, Known())
+    assert [entry.key for entry in late.list("caps/")] == [f"caps/{TODAY}.json"]
+
+
+def test_two_who_finish_a_correction_leave_the_book_of_the_day_that_has_begun_anew() -> None:
+    store = MemoryStore()
+    caps(MemoryBucket(store)).reserve("story", 0.25, Known())
+
+    def finish_and_pay() -> None:
+        caps(MemoryBucket(store)).today("")
+        caps(MemoryBucket(store)).reserve("other", 0.3, Known())
+
+    caps(Interrupted(store, "read", "2025-12-31", finish_and_pay)).correct("2025-12-31")
+    assert book(MemoryBucket(store))["spent_usd"] == 0.3
+    assert spent(MemoryBucket(store)) == 0.55
+
+
+def two_days() -> MemoryStore:
+    store = MemoryStore()
+    caps(MemoryBucket(store)).reserve("story", 0.25, Known())
+    caps(MemoryBucket(store), FakeClock(datetime(2026, 1, 2, tzinfo=UTC))).reserve("other", 0.3, Known())
+    return store
+
+
+def test_two_corrections_at_once_lose_nothing() -> None:
+    store = two_days()
+    caps(Interrupted(store, "read", "2025-12-31", lambda: caps(MemoryBucket(store)).correct(TODAY))).correct(
+        "2025-12-31"
+    )
+    assert spent(MemoryBucket(store)) == 0.55
+
+
+def test_a_correction_after_one_that_died_counts_nothing_twice() -> None:
+    store = two_days()
+    with suppress(Crash):
+        caps(FailingBucket(MemoryBucket(store), Fault(Crash, operation="delete"))).correct(TODAY)
+    caps(MemoryBucket(store)).correct("2025-12-31")
+    assert [entry.key for entry in MemoryBucket(store).list("caps/")] == ["caps/2025-12-31.json"]
+    assert spent(MemoryBucket(store)) == 0.55
+
+
+@pytest.mark.parametrize(("fate", "usd"), [(Fate.BILLED, 0.25), (Fate.RELEASED, 0.0)])
+def test_what_became_of_a_call_is_told_to_the_book_that_its_day_was_moved_to(fate: Fate, usd: float) -> None:
+    bucket = MemoryBucket()
+    reservation = caps(bucket, FakeClock(datetime(2031, 7, 7, tzinfo=UTC))).reserve("story", 0.25, Known("a"))
+    caps(bucket).correct(TODAY)
+    caps(bucket, FakeClock(datetime(2026, 1, 2, tzinfo=UTC))).reserve("other", 0.3, Known())
+    caps(bucket).settle("story", Known("a", reservation.name, reservation.day, fate))
+    assert book(bucket)["pipelines"]["story"] == {"settled_usd": usd, "reserved_usd": 0.0, "open": {}}
+
+
+@pytest.mark.parametrize(("fate", "usd"), [(Fate.BILLED, 0.25), (Fate.RELEASED, 0.0)])
+def test_the_next_payment_tells_that_book_also_where_the_day_has_begun_anew(fate: Fate, usd: float) -> None:
+    bucket = MemoryBucket()
+    reservation = caps(bucket).reserve("story", 0.25, Known("a"))
+    caps(bucket).correct("2025-12-31")
+    caps(bucket).reserve("story", 0.5, Known("a", reservation.name, reservation.day, fate))
+    moved = book(bucket, "2025-12-31")["pipelines"]["story"]
+    assert moved == {"settled_usd": usd, "reserved_usd": 0.0, "open": {}}
+    assert book(bucket)["spent_usd"] == 0.5
+
+
 # --- crashes --------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +330,23 @@ def test_what_was_reserved_and_never_begun_is_released_by_the_next_payment_and_b
         caps(bucket).reserve("story", 1.0, Known("a"))
     caps(bucket).heal("story", Known("a"))
     assert spent(bucket) == 0
+
+
+@pytest.mark.parametrize("pays", [False, True], ids=["healing", "the next payment"])
+def test_what_was_reserved_before_midnight_and_never_begun_does_not_stay(pays: bool) -> None:
+    """Somebody else may have begun the next day by then."""
+    bucket, clock = MemoryBucket(), FakeClock()
+    first = caps(bucket, clock).reserve("story", 0.25, Known("a"))
+    known = Known("a", first.name, first.day, Fate.BILLED)
+    clock.sleep(86_400)
+    caps(bucket, clock).reserve("story", 0.25, known)
+    clock.sleep(86_400)
+    caps(bucket, clock).reserve("other", 0.25, Known("b"))
+    if pays:
+        caps(bucket, clock).reserve("story", 0.25, known)
+    else:
+        caps(bucket, clock).heal("story", known)
+    assert [book(bucket, day)["spent_usd"] for day in (TODAY, "2026-01-02")] == [0.25, 0.0]
 
 
 def test_what_became_of_a_call_is_told_any_number_of_times() -> None:
