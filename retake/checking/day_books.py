@@ -69,9 +69,10 @@ class DayBookExamination:
         """Compute what is derived anew: for each pipeline under its lease, then the sums for people."""
         days = [_day(it.key) for it in view.entries(CAPS) if _is_book(it.key)]
         done: list[str] = []
-        if any((kept := _read_or_none(view, day)) and kept.book.moved for day in days):
-            self._caps.today("")  # whoever looks at the day finishes a move
-            done.append("a move to an earlier day was finished")
+        for day in days:
+            if (kept := _read_or_none(view, day)) and kept.book.moved:
+                self._caps.finish_move(day)
+                done.append(f"the move of {day} to an earlier day was finished")
         for bills in self._bills:
             with bills.leased(view):
                 done += self._mended(view, bills)

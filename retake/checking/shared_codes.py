@@ -86,14 +86,14 @@ SHARED_CODES: dict[str, FindingCode] = {
     "day-move-unfinished": FindingCode(
         Severity.NOTE,
         "spend --latest-day moved a book to an earlier day, and ended before that one was removed.",
-        "nothing: the next payment finishes it",
+        "nothing: the next payment finishes it, and so does retake check --repair",
         repairable=True,
     ),
     "reservation-left": FindingCode(
         Severity.NOTE,
         "The book of a day keeps money reserved for a call that was never made: the process died before its intent was "
         "saved.",
-        "nothing: the next payment of the day releases it, and so does retake check --repair",
+        "nothing: the pipeline's next payment releases it, and so does retake check --repair",
         repairable=True,
     ),
     # --- alerts, mode, breakers and figures ---

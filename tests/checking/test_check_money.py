@@ -73,6 +73,12 @@ def moved(site: Site) -> None:
     write(site, "caps/2026-01-02.json", {**_EMPTY, "day": "2026-01-02", "moved": {"to": "2026-01-01", "nonce": "1f"}})
 
 
+def moved_and_outlived(site: Site) -> None:
+    """Another day has begun before the move was finished."""
+    moved(site)
+    write(site, "caps/2026-01-03.json", {**_EMPTY, "day": "2026-01-03"})
+
+
 def requeued_otherwise(site: Site) -> None:
     """The document of the generation under way lacks a call that its record has."""
     present = read(site, "config/config_gen.json")["generation_id"]
@@ -156,6 +162,9 @@ ROWS = [
     Damage("a pipeline's reserved sum is wrong", book(reserved_usd=1), "day-figures-wrong", BOOK, repaired=True),
     Damage("a book is gone", deleted(BOOK), "day-book-missing", BOOK, repaired=True),
     Damage("money reserved for nothing", left_open, "reservation-left", BOOK, repaired=True),
+    Damage(
+        "a move before the latest day", moved_and_outlived, "day-move-unfinished", "caps/2026-01-02.json", repaired=True
+    ),
     Damage("a book that was to be moved", moved, "day-move-unfinished", "caps/2026-01-02.json", repaired=True),
 ]
 
