@@ -10,6 +10,7 @@ SEARCHES = {
     "test_ledger_histories",
     "test_power_cuts",
     "test_robot_crashes",
+    "test_shared_day",
     "test_simulation",
     "test_walk",
 }
