@@ -150,13 +150,18 @@ class _Books:
         if book.moved is None:
             return
         to, nonce = book.moved
+
+        def take_in(other: DayBook) -> tuple[DayBook, bool]:
+            unfinished = self.read(day).moved == book.moved  # else `to`, too, may have been moved and begun anew
+            return (other.taking_in(book, nonce) if unfinished else other), unfinished
+
         try:
-            self.change(to, lambda other: (other.taking_in(book, nonce), None))
+            unfinished = self.change(to, take_in)
         except _Moved:
             self.finish_move(to)
             self.finish_move(day)
         else:
-            if self.read(day).moved == book.moved:
+            if unfinished and self.read(day).moved == book.moved:
                 self._bucket.part(CAPS).delete(f"{day}.json")
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
@@ -256,7 +261,10 @@ class Caps:
 
     def later(self, day: str) -> list[DayBook]:
         """Return the books of the days after `day`."""
-        return [self._books.read(it) for it in self._books.days() if it > day]
+        return [self._books.read(it) for it in self._after(day)]
+
+    def _after(self, day: str) -> list[str]:
+        return [it for it in sorted(self._books.days()) if it > day]
 
     def finish_move(self, day: str) -> None:
         """Finish moving the book of a day to an earlier one, if somebody has begun to."""
@@ -265,10 +273,9 @@ class Caps:
     def correct(self, day: str) -> None:
         """Make `day` the latest on record: what counts on later ones counts on it from now on. A crash in between is
         finished by whoever looks next, or by doing it again."""
-        days = [it for it in sorted(self._books.days()) if it > day]
-        for it in reversed(days):
-            self._books.finish_move(it)  # to a book that is still there
-        for it in days:
+        for it in reversed(self._after(day)):
+            self._books.finish_move(it)  # to a book that is still there, and may be one of those below
+        for it in self._after(day):
             self._books.move(it, day)
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:

@@ -276,6 +276,19 @@ def test_two_who_finish_a_correction_leave_the_book_of_the_day_that_has_begun_an
     assert spent(MemoryBucket(store)) == 0.55
 
 
+def test_who_finishes_a_correction_late_begins_no_book_that_was_corrected_in_its_turn() -> None:
+    store = MemoryStore()
+    caps(MemoryBucket(store)).reserve("story", 0.25, Known())
+
+    def finish_and_correct_again() -> None:
+        caps(MemoryBucket(store)).today("")
+        caps(MemoryBucket(store)).correct("2025-12-30")
+
+    caps(Interrupted(store, "read", "2025-12-31", finish_and_correct_again)).correct("2025-12-31")
+    assert [entry.key for entry in MemoryBucket(store).list("caps/")] == ["caps/2025-12-30.json"]
+    assert spent(MemoryBucket(store)) == 0.25
+
+
 def two_days() -> MemoryStore:
     store = MemoryStore()
     caps(MemoryBucket(store)).reserve("story", 0.25, Known())
@@ -298,6 +311,16 @@ def test_a_correction_after_one_that_died_counts_nothing_twice() -> None:
     caps(MemoryBucket(store)).correct("2025-12-31")
     assert [entry.key for entry in MemoryBucket(store).list("caps/")] == ["caps/2025-12-31.json"]
     assert spent(MemoryBucket(store)) == 0.55
+
+
+def test_a_correction_moves_what_one_that_died_was_moving() -> None:
+    store = MemoryStore()
+    caps(MemoryBucket(store)).reserve("story", 0.25, Known())
+    with suppress(Crash):
+        caps(FailingBucket(MemoryBucket(store), Fault(Crash, operation="write", number=2))).correct("2025-12-31")
+    caps(MemoryBucket(store)).correct("2025-12-30")
+    assert [entry.key for entry in MemoryBucket(store).list("caps/")] == ["caps/2025-12-30.json"]
+    assert spent(MemoryBucket(store)) == 0.25
 
 
 @pytest.mark.parametrize(("fate", "usd"), [(Fate.BILLED, 0.25), (Fate.RELEASED, 0.0)])
