@@ -211,7 +211,7 @@ class _Paying:
     """`retake.paid.guard.PayingProcess`."""
 
     def __init__(self, context: JobContext) -> None:
-        self.pause, self.check_stop = context.pause, context.check
+        self.check_stop = context.check
 
     def kill_after(self, seconds: float) -> None:
         """Do nothing: other steps are worked on in the same process."""

@@ -56,9 +56,6 @@ class PlainProcess:
     A lease on B2 or S3 has a term. During a paid call the kernel's timer (SIGALRM) ends this process when it is over.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self.pause = clock.sleep
-
     def check_stop(self) -> None:
         """Do nothing: a signal ends the process, and the next start goes on from what is on record."""
 
@@ -107,7 +104,7 @@ class PaidCalls:
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
         self._clock = clock or SystemClock()
-        self._process = process or PlainProcess(self._clock)
+        self._process = process or PlainProcess()
         self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
         price = self._prices.__getitem__
         self._spending = Spending(

@@ -52,6 +52,14 @@ def test_a_call_that_could_outlast_the_term_waits_for_its_renewal(monkeypatch: p
     assert world.switched[0][0] == 115.0
 
 
+def test_a_stop_while_the_renewal_is_waited_for_leaves_no_call_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Timed(monkeypatch, 80.0, 79.0, 115.0)
+    monkeypatch.setattr(world.clock, "sleep", lambda seconds: setattr(world, "stopping", lambda: True))
+    world.tick()
+    assert world.vendors.billed == {"write": 1}
+    assert world.doc.pending is None
+
+
 def test_what_does_not_run_out_needs_no_switch() -> None:
     world = World()
     assert world.tick().ended == "done"
