@@ -10,7 +10,6 @@ the other half all pieces before the last.
 import http.client
 import json as json_format
 import socket
-import struct
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -70,7 +69,7 @@ class KeptConnections:
                 with suppress(*_CLOSED):
                     return self._asked(connection, method, request, limit)
             return self._asked(_connected(parts, timeout_s), method, request, limit)
-        except (TimeoutError, BlockingIOError, Overdue):
+        except (TimeoutError, Overdue):
             raise NoReply(Code.TIMEOUT, f"no answer within {timeout_s:g} s", sent=True) from None
         except (http.client.HTTPException, OSError, ValueError):
             raise NoReply(Code.NETWORK, f"the connection to {bare(url)} failed", sent=True) from None
@@ -101,11 +100,7 @@ class _KeptConnection(RawIOBase):
     def __init__(self, origin: str, stream: socket.socket, timeout_s: float) -> None:
         self.origin = origin
         self._stream, self._piece_s, self._until = stream, timeout_s / 2, 0.0
-        stream.settimeout(None)
-        whole = int(self._piece_s)
-        limit = struct.pack("ll", whole, int((self._piece_s - whole) * 1e6) + 1)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            stream.setsockopt(socket.SOL_SOCKET, option, limit)
+        stream.settimeout(self._piece_s)
         self._buffered = BufferedReader(self)
 
     def ask(self, method: str, request: bytes, limit: int) -> tuple[Reply, bool]:

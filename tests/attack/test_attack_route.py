@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -24,9 +25,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hostile import Act, Hostile, answers, drips, pours, proxies_late, read_request, says, silent
 from test_attack_table import SLACK_S, TIMEOUT_S, outcome
 
-from retake.errors import SettingsError
+from retake.errors import Code, SettingsError
 from retake.vendors import certificates
+from retake.vendors.answers import NoReply
 from retake.vendors.http import TRUST_VARIABLES
+from retake.vendors.kept import KeptConnections
 
 QUICK_S = 0.15
 """Where nothing is sent in any case, too short a time makes no difference."""
@@ -151,6 +154,19 @@ def test_every_client_trusts_what_the_environment_says(
         found = outcome(call, server.url.replace("http:", "https:"), timeout_s)
         assert found.came == expected(call, kinds, code), found.message
         assert found.took_s < timeout_s + SLACK_S
+
+
+@pytest.mark.parametrize("act", [silent, drips(b"HTTP/1.1 200 OK\r\nX-A: ", b"a")], ids=["silent", "drips"])
+def test_a_question_on_a_kept_connection_over_tls_ends_in_time(
+    act: Act, certificate: tuple[Path, Path], hostile: Callable[..., Hostile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUST_VARIABLES[0], str(certificate[0]))
+    url = hostile(over_tls(certificate, act), reads=False).url.replace("http:", "https:")
+    begun = time.monotonic()
+    with closing(KeptConnections()) as kept, pytest.raises(NoReply) as caught:
+        kept.exchange("GET", f"{url}/task/1", {}, 2 * TIMEOUT_S, 1000)
+    assert caught.value.code == Code.TIMEOUT
+    assert time.monotonic() - begun < 2 * TIMEOUT_S + SLACK_S
 
 
 PROXY_ACTS = {
