@@ -92,3 +92,13 @@ def test_a_folder_on_another_disk_can_be_linked_on_purpose(tmp_path: Path, root:
         assert (bucket.read("archive/a"), bucket.read("archive/b")[0]) == ((b"3", version), b"4")
         bucket.delete("archive/b")
         assert sorted(path.name for path in disk.iterdir()) == [".retake", "a"]
+
+
+@pytest.mark.parametrize("target", ["loop", "a/none"])
+def test_a_link_that_leads_nowhere_hides_nothing_beside_it(root: Path, target: str) -> None:
+    bucket = DirectoryBucket(str(root), follow_links=True)
+    for key in ("a", "b", "z"):
+        bucket.write(key, b"1", ABSENT)
+    (root / "loop").symlink_to(target)
+    assert keys(bucket) == ["a", "b", "z"]
+    assert [*bucket.remains()] == []

@@ -6,16 +6,20 @@ import pytest
 
 from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
+from retake.bucket.s3.looks import LookingS3Claims
 from retake.errors import StorageError
 
 
 class Answers:
-    """A client whose claim is answered with `error`; afterwards the claim `left` is there, or none."""
+    """A client whose claim is answered with `error`, if it is conditional; afterwards the claim `left` is there, or
+    none."""
 
     def __init__(self, error: Exception, left: bytes | None) -> None:
         self._error, self._left = error, left
 
     def once(self, operation: str, **request: Any) -> dict[str, Any]:
+        if "IfNoneMatch" not in request:
+            return {"ResponseMetadata": {"HTTPHeaders": {"date": "Thu, 01 Jan 2026 00:00:00 GMT"}}}
         raise self._error
 
     def ask(self, doing: str, operation: str, **request: Any) -> dict[str, Any]:
@@ -46,3 +50,10 @@ def test_whose_claim_is_there_says_the_nonce() -> None:
 def test_a_claim_of_which_nobody_knows_is_a_failure_of_the_store(error: Exception) -> None:
     with pytest.raises(StorageError):
         claimed(error, None)
+
+
+def test_what_was_stored_to_learn_the_time_makes_nobody_elses_claim_ours() -> None:
+    client = cast(S3Client, Answers(RequestRefused(412, "PreconditionFailed", "it is there"), b"theirs"))
+    store = LookingS3Claims(client, S3Place("bucket", "", "http://127.0.0.1:1", None))
+    store.claim("scratch/0123456789abcdef")
+    assert store.claim_if_absent("claim", "ours") is False

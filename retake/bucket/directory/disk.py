@@ -400,7 +400,7 @@ class Tree:
                     key = f"{folder}/{item.name}" if folder else item.name
                     if f"{key}0" <= after or not is_key(key):  # "0" comes after "/"
                         continue
-                    if item.is_dir(follow_symlinks=self.follow_links):
+                    if _is_folder(item, follow_links=self.follow_links):
                         if f"{key}/".startswith(prefix):
                             yield from self.walk(prefix, key, after)
                     elif key.startswith(prefix) and key > after and (entry := _entry(item, key)):
@@ -417,7 +417,7 @@ class Tree:
         if not self.follow_links:
             return
         for item in self._items(folder):
-            if is_key(key := f"{folder}{item.name}") and item.is_dir():
+            if is_key(key := f"{folder}{item.name}") and _is_folder(item, follow_links=True):
                 if item.is_symlink():
                     yield f"{key}/"
                 yield from self.disks(f"{key}/")
@@ -443,6 +443,16 @@ def _is_link(path: str) -> bool:
     try:
         return stat.S_ISLNK(os.lstat(path).st_mode)
     except (OSError, ValueError):
+        return False
+
+
+def _is_folder(item: os.DirEntry[str], *, follow_links: bool) -> bool:
+    """Return whether it is a folder; a link that leads nowhere is none. Raises OSError."""
+    try:
+        return item.is_dir(follow_symlinks=follow_links)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
         return False
 
 

@@ -117,8 +117,9 @@ class LookingS3Claims(S3ClaimStore):
         return stamp
 
     def claim_if_absent(self, name: str, nonce: str) -> bool:
-        self._claimed = super().claim_if_absent(name, nonce) or self._claimed
-        return self._claimed
+        is_ours = super().claim_if_absent(name, nonce)
+        self._claimed = self._claimed or is_ours
+        return is_ours
 
     def _try_out(self) -> None:
         conditions(self._client, self._place)
