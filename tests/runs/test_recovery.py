@@ -14,10 +14,10 @@ from retake.clock import FakeClock, stamp
 from retake.errors import Code, LeaseHeld
 from retake.runs import Ledger
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.recovery import MAX_RESUMES, PATIENCE_S, Recovery
+from retake.runs.recovery import MAX_RESUMES, PATIENCE_S, Recovery, take_over
 from retake.runs.run import CHANGED, ERROR, Run
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
-from retake.runs.states import RunStatus, Trigger
+from retake.runs.states import IllegalTransition, RunStatus, Trigger
 
 Connect = Callable[[], Ledger]
 
@@ -227,3 +227,37 @@ def test_a_recovery_that_dies_anywhere_is_made_up_for_by_the_next(clock: FakeClo
         Recovery(ledger, clock).sweep()
         counts = ledger.counts()
         assert (counts[RunStatus.FAILED], counts[RunStatus.INTERRUPTED]) == (1, 1)
+
+
+# --- by the lease -----------------------------------------------------------------------------------------------
+
+
+def test_who_has_the_lease_now_takes_over_at_once(connect: Connect, clock: FakeClock) -> None:
+    ledger = connect()
+    run = take_over(ledger, begun(ledger), clock, worker="host:9")
+    assert (run.status, run.worker, run.resumes, run.attempt) == (RunStatus.RUNNING, "host:9", 1, 1)
+    assert statuses(ledger, run) == ["queued", "running", "interrupted", "running"]
+    events = ledger.events(run.run_id)
+    assert len({event.trace_id for event in events[-3:]}) == 1
+    assert [event.payload.get("actor") for event in events[-3:]] == ["recovery", None, "recovery"]
+
+
+def test_a_take_over_that_died_in_the_middle_is_taken_over_too(connect: Connect, clock: FakeClock) -> None:
+    ledger = connect()
+    interrupted = ledger.move(begun(ledger), Trigger.PROCESS_RESTART, actor="recovery")
+    assert take_over(ledger, interrupted, clock, worker="host:9").status is RunStatus.RUNNING
+
+
+def test_not_for_ever(connect: Connect, clock: FakeClock) -> None:
+    ledger = connect()
+    run = begun(ledger)
+    for _ in range(MAX_RESUMES):
+        run = take_over(ledger, run, clock, worker="host:9")
+    assert take_over(ledger, run, clock, worker="host:9").status is RunStatus.FAILED
+
+
+def test_what_has_ended_is_not_taken_over(connect: Connect, clock: FakeClock) -> None:
+    ledger = connect()
+    done = ledger.move(begun(ledger), Trigger.COMPLETED, actor="worker")
+    with pytest.raises(IllegalTransition):
+        take_over(ledger, done, clock, worker="host:9")
