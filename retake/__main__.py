@@ -16,11 +16,11 @@ def run() -> None:
         if error.filename is not None:  # of a file, not of a stream: a bug
             raise
         from retake.console.rendering import complain
-        from retake.logs import forget_unwritten
+        from retake.output import not_written
 
-        forget_unwritten(sys.stdout, for_good=True)
-        complain(f"the answer could not be written: {error.strerror}", sys.stderr)
-        sys.exit(75)
+        lost = not_written(error, sys.stdout)
+        complain(str(lost), sys.stderr)
+        sys.exit(lost.exit_code)
 
 
 def _open_streams() -> None:

@@ -14,11 +14,15 @@ class NotWritten(RetakeError):
 
 
 def write(text: str, stream: TextIO, what: str = "the answer") -> None:
-    """Write `text` to `stream`, at once. Raises NotWritten, which says `what` it was; what is written to the stream
-    afterwards is lost without a word."""
+    """Write `text` to `stream`, at once. Raises NotWritten, which says `what` it was."""
     try:
         stream.write(text)
         stream.flush()
     except OSError as error:
-        forget_unwritten(stream, for_good=True)
-        raise NotWritten(f"{what} could not be written: {error.strerror}") from error
+        raise not_written(error, stream, what) from error
+
+
+def not_written(error: OSError, stream: TextIO, what: str = "the answer") -> NotWritten:
+    """Return the error for what could not be written. The stream then takes everything, and writes nothing."""
+    forget_unwritten(stream, for_good=True)
+    return NotWritten(f"{what} could not be written: {error.strerror}")

@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from written import as_written
 
+from retake.errors import SettingsError
 from retake.images.settings import ENVIRONMENT as IMAGES_ENVIRONMENT
 from retake.images.settings import SECTIONS as IMAGES_SECTIONS
 from retake.images.settings import load_images_settings
@@ -106,3 +108,17 @@ def test_the_shipped_file_names_no_setting_twice_and_none_that_is_unknown() -> N
         }
 
     assert keys(json.loads((ROOT / "config" / "config.json").read_text(encoding="utf-8"))) <= set(DECLARED)
+
+
+@pytest.mark.parametrize(
+    ("section", "read"),
+    [("WEB", load_web_settings), ("IMAGES", load_images_settings), ("MUSIC", load_music_settings)],
+)
+def test_a_command_looks_at_the_sections_that_it_reads(
+    section: str, read: Callable[[dict[str, str]], object], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({section: 7}))
+    environ = {"RETAKE_CONFIG": str(tmp_path / "config.json")}
+    assert load_settings(environ).warnings == ()
+    with pytest.raises(SettingsError, match=f"{section}: found 7"):
+        read(environ)

@@ -17,7 +17,8 @@ from retake.console.group import AS_JSON, CHANNEL
 from retake.console.rendering import complain, show
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
-from retake.logs import forget_unwritten, setup_logging
+from retake.logs import setup_logging
+from retake.output import not_written
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """What each command passes to click."""
@@ -100,7 +101,7 @@ def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 
     except BrokenPipeError:  # nobody reads any more, which click takes care of
         raise
     except OSError as error:
-        forget_unwritten(sys.stdout, for_good=True)
-        complain(f"the answer could not be written: {error.strerror}", sys.stderr)
-        return ExitCode.TRY_LATER
+        lost = not_written(error, sys.stdout)
+        complain(str(lost), sys.stderr)
+        return lost.exit_code
     return answer.exit_code

@@ -3,11 +3,10 @@
 Nothing is decided here (see decision.py), and no vendor is called: what asks or pays is done by the scripts, which run
 one at a time. The order of writes within an action is chosen for the crash in between.
 
-Below the pipeline are how a script's end is understood (`ScriptRun`), and what the operator orders on the command line
-(--resume, --resolve, --retake), which is carried out before the tick goes on.
+Below the pipeline is how a script's end is understood (`ScriptRun`). What the operator orders is in orders.py.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from datetime import datetime
 from logging import getLogger
@@ -17,7 +16,7 @@ from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Lease
 from retake.clock import Clock, stamp
 from retake.degraded.mode import Mode
-from retake.errors import Code, ErrorRecord, PollFailed, RetakeError, StateError, escalate
+from retake.errors import Code, ErrorRecord, PollFailed, RetakeError, escalate
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, diagnosing
@@ -41,7 +40,7 @@ from retake.story.decision import (
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
 from retake.story.facts import story_facts, tellable
-from retake.story.generation import begin, dead_letter, finish, new_id, prepare, requeuable, requeue, taken_ids
+from retake.story.generation import begin, dead_letter, finish, new_id, prepare, taken_ids
 from retake.story.settings import Settings
 from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -220,6 +219,8 @@ class StoryPipeline:
 
     def obey(self, orders: Orders) -> None:
         """From the first order that is carried out, the tick is the operator's."""
+        from retake.story.orders import carry_out, check
+
         check(orders, self._store)
         self._sync()
         limits, now = self._settings.workflow, self._clock.now()
@@ -446,55 +447,3 @@ def _command(action: Action, generation_id: str) -> tuple[str, list[str]]:
         return script, []
     mock = ["--use-mock"] if action.act is Act.MAKE_MOCK else []
     return script, ["--generation_id", generation_id, *mock]
-
-
-def check(orders: Orders, store: DocumentStore) -> None:
-    """Raises StateError for orders that make no sense as things stand, before anything is changed."""
-    if orders.resolve and (orders.retake or store.documents.midjourney.pending is None):  # a requeued one has none
-        raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
-    if orders.retake:
-        requeuable(store, orders.retake)
-
-
-def carry_out(
-    orders: Orders, store: DocumentStore, flag: ProcessingFlag, limits: Workflow, now: datetime
-) -> Iterator[tuple[str, str]]:
-    """Carry the orders out; yield the code and the words of each that is done, for the ledger."""
-    if orders.resume:
-        flag.raise_()
-        _resume(store, limits, now)
-        yield "resume", "resumed by the operator"
-    if orders.retake:
-        flag.raise_()
-        requeue(store, orders.retake)
-        store.read()
-        yield "retake", f"generation {orders.retake} is requeued from its dead letter"
-    if orders.resolve:
-        flag.raise_()
-        step = _resolve(store, limits, retry=orders.resolve == "retry")
-        yield "resolve", f"the operator says: {orders.resolve} the {step} call"
-
-
-def _resume(store: DocumentStore, limits: Workflow, now: datetime) -> None:
-    store.save_gen(store.documents.gen.without("failed_in_a_row"))
-    store.save_midjourney(resumed(store.documents.midjourney, limits, now))
-
-
-def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> MidjourneyDocument:
-    """Return what --resume makes of the document."""
-    if held_until(doc, limits):
-        return transitions.hold_lifted(doc)
-    return transitions.wait_lifted(doc) if doc.error.retry_at and now < doc.error.retry_at else doc
-
-
-def _resolve(store: DocumentStore, limits: Workflow, *, retry: bool) -> Step:
-    doc = store.documents.midjourney
-    assert doc.pending is not None
-    store.save_midjourney(resolved(store.documents, limits, retry=retry))
-    return doc.pending.step
-
-
-def resolved(documents: Documents, limits: Workflow, *, retry: bool) -> MidjourneyDocument:
-    """Return what --resolve makes of the document with the pending call."""
-    doc, mock = documents.midjourney, limits.on_exhausted == "mock" and "json" in documents.files
-    return transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)

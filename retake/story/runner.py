@@ -13,12 +13,10 @@ from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.logs import diagnosing
 from retake.paid.spending import Spending
-from retake.settings.shared import Workflow
-from retake.story import transitions
 from retake.story.decision import Act, Action, begin_held, decide, over_under, under_mode, vendor_of, vendor_of_step
-from retake.story.documents import GROUP, Documents, Step
-from retake.story.generation import DEAD_LETTERS, new_id, requeuable, taken_ids
-from retake.story.pipeline import Observer, StoryPipeline, check, resolved, resumed
+from retake.story.documents import Documents, Step
+from retake.story.generation import new_id, taken_ids
+from retake.story.pipeline import Observer, StoryPipeline
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import over_caps, story_spending
 from retake.story.store import DocumentStore, aside_prefix, documents_of
@@ -139,8 +137,10 @@ class StoryRunner:
         store, limits = DocumentStore(self._bucket, self._settings.paths, None, self._clock), self._settings.workflow
         store.read()
         if orders != NO_ORDERS:
+            from retake.story.orders import check, documents_after
+
             check(orders, store)
-            store.documents = _after(orders, store, limits, self._clock.now())
+            store.documents = documents_after(orders, store, limits, self._clock.now())
         documents = store.documents
         mode, mock = self._mode(), self._settings.modes.video_mock
         over = over_under(over_caps(self._spending, documents), mode, video_mock=mock)
@@ -162,21 +162,6 @@ class StoryRunner:
             first = f"would begin nothing: {why}" if why else f"{first}, then wait ({off})" if off else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
         return lines
-
-
-def _after(orders: Orders, store: DocumentStore, limits: Workflow, now: datetime) -> Documents:
-    """Return the documents as the orders, which make sense, would leave them."""
-    public, gen, doc, files = store.documents
-    if orders.resume:
-        gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
-    if name := orders.retake:
-        prefix = f"{DEAD_LETTERS}{name}/{name}."
-        files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
-        gen, doc = gen.updated(generation_id=name), transitions.requeued(requeuable(store, name), doc)
-    documents = Documents(public, gen, doc, files)
-    if orders.resolve:
-        return documents._replace(midjourney=resolved(documents, limits, retry=orders.resolve == "retry"))
-    return documents
 
 
 def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> VendorBreakers:

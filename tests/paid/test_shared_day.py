@@ -131,7 +131,7 @@ class Payer:
         paid.resolve(how)
 
     def decide(self) -> None:
-        """A person who has looked at the vendor's bills, in a process of their own."""
+        """Let a person decide about the pending call, in a separate process."""
         process = self.world.process(self.clock)
         try:
             with self.paid(process) as paid:

@@ -394,20 +394,15 @@ class Tree:
         """Yield the files below `folder` whose keys begin with `prefix` and sort after `after`. A loop of links ends at
         the longest key."""
         self.look_at(os.path.join(self.root, folder))
-        try:
-            with os.scandir(os.path.join(self.root, folder)) as found:
-                for item in found:
-                    key = f"{folder}/{item.name}" if folder else item.name
-                    if f"{key}0" <= after or not is_key(key):  # "0" comes after "/"
-                        continue
-                    if _is_folder(item, follow_links=self.follow_links):
-                        if f"{key}/".startswith(prefix):
-                            yield from self.walk(prefix, key, after)
-                    elif key.startswith(prefix) and key > after and (entry := _entry(item, key)):
-                        yield entry
-        except OSError as error:
-            if error.errno not in NOT_THERE:  # else it was removed since we saw its name
-                raise
+        for item in self._items(folder):
+            key = f"{folder}/{item.name}" if folder else item.name
+            if f"{key}0" <= after or not is_key(key):  # "0" comes after "/"
+                continue
+            if _is_folder(item, follow_links=self.follow_links):
+                if f"{key}/".startswith(prefix):
+                    yield from self.walk(prefix, key, after)
+            elif key.startswith(prefix) and key > after and (entry := _entry(item, key)):
+                yield entry
 
     def disks(self, folder: str = "") -> Iterator[str]:
         """Yield the folders that have drafts of their own, relative to the root and ending in "/": the root (""), and

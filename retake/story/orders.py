@@ -1,0 +1,81 @@
+"""What the operator orders on the command line of a tick (--resume, --resolve, --retake), which is carried out before
+the tick goes on."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from retake.errors import StateError
+from retake.settings.shared import Workflow
+from retake.story import transitions
+from retake.story.decision import held_until
+from retake.story.documents import GROUP, Documents, MidjourneyDocument, Step
+from retake.story.generation import DEAD_LETTERS, requeuable, requeue
+from retake.story.store import DocumentStore, ProcessingFlag
+from retake.ticking.tick import Orders
+
+
+def check(orders: Orders, store: DocumentStore) -> None:
+    """Raises StateError for orders that make no sense as things stand, before anything is changed."""
+    if orders.resolve and (orders.retake or store.documents.midjourney.pending is None):  # a requeued one has none
+        raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+    if orders.retake:
+        requeuable(store, orders.retake)
+
+
+def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now: datetime) -> Documents:
+    """Return the documents as the orders, which make sense, would leave them."""
+    public, gen, doc, files = store.documents
+    if orders.resume:
+        gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
+    if name := orders.retake:
+        prefix = f"{DEAD_LETTERS}{name}/{name}."
+        files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
+        gen, doc = gen.updated(generation_id=name), transitions.requeued(requeuable(store, name), doc)
+    documents = Documents(public, gen, doc, files)
+    if orders.resolve:
+        return documents._replace(midjourney=resolved(documents, limits, retry=orders.resolve == "retry"))
+    return documents
+
+
+def carry_out(
+    orders: Orders, store: DocumentStore, flag: ProcessingFlag, limits: Workflow, now: datetime
+) -> Iterator[tuple[str, str]]:
+    """Carry the orders out; yield the code and the words of each that is done, for the ledger."""
+    if orders.resume:
+        flag.raise_()
+        _resume(store, limits, now)
+        yield "resume", "resumed by the operator"
+    if orders.retake:
+        flag.raise_()
+        requeue(store, orders.retake)
+        store.read()
+        yield "retake", f"generation {orders.retake} is requeued from its dead letter"
+    if orders.resolve:
+        flag.raise_()
+        step = _resolve(store, limits, retry=orders.resolve == "retry")
+        yield "resolve", f"the operator says: {orders.resolve} the {step} call"
+
+
+def _resume(store: DocumentStore, limits: Workflow, now: datetime) -> None:
+    store.save_gen(store.documents.gen.without("failed_in_a_row"))
+    store.save_midjourney(resumed(store.documents.midjourney, limits, now))
+
+
+def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> MidjourneyDocument:
+    """Return what --resume makes of the document."""
+    if held_until(doc, limits):
+        return transitions.hold_lifted(doc)
+    return transitions.wait_lifted(doc) if doc.error.retry_at and now < doc.error.retry_at else doc
+
+
+def _resolve(store: DocumentStore, limits: Workflow, *, retry: bool) -> Step:
+    doc = store.documents.midjourney
+    assert doc.pending is not None
+    store.save_midjourney(resolved(store.documents, limits, retry=retry))
+    return doc.pending.step
+
+
+def resolved(documents: Documents, limits: Workflow, *, retry: bool) -> MidjourneyDocument:
+    """Return what --resolve makes of the document with the pending call."""
+    doc, mock = documents.midjourney, limits.on_exhausted == "mock" and "json" in documents.files
+    return transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
