@@ -11,6 +11,7 @@ import pytest
 from retake.bucket import ANY, Bucket
 from retake.bucket.b2.authorization import KEPT_S, cache_folder
 from retake.bucket.b2.bucket import open_b2
+from retake.bucket.b2.connection import TRIES
 from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.sandbox.b2 import B2Sandbox
@@ -141,6 +142,20 @@ def test_a_bucket_that_was_made_anew_is_found(processes: Processes) -> None:
     assert bucket.list("") == []
     bucket.write("a", b"1", ANY)
     assert processes.signing_in(processes.open()) == []
+
+
+def test_a_bucket_that_is_found_missing_at_the_last_attempt_is_an_error_of_the_store(
+    processes: Processes, sandbox: B2Sandbox
+) -> None:
+    processes.open().list("")
+    kept = json.loads(processes.file.read_text())
+    processes.file.write_text(json.dumps({**kept, "buckets": {"retake": "an id of before"}}))
+    bucket = processes.open()
+    for number in range(1, TRIES):
+        sandbox.order(f"b2-list#{number}=503")
+    with pytest.raises(StorageError, match="there is no bucket"):
+        bucket.list("")
+    assert bucket.list("") == []
 
 
 def test_another_key_has_another_file(processes: Processes) -> None:

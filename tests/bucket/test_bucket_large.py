@@ -146,3 +146,28 @@ def test_what_a_crash_left_is_cancelled_after_a_day(sandbox: B2Sandbox, bucket: 
     bucket.write_file("a", BytesIO(DATA), ANY)
     assert unfinished(sandbox) == ["ab"]
     assert stored(bucket) == DATA
+
+
+def test_a_file_that_another_program_gave_up_is_an_error_of_the_store(sandbox: B2Sandbox, bucket: B2Bucket) -> None:
+    def give_up(call: str, file: str) -> None:
+        if call == "b2_finish_large_file":
+            here = sandbox.store.bucket_name_to_bucket["retake"].file_id_to_file
+            for file_id in [it for it, found in here.items() if found.action == "start"]:
+                del here[file_id]
+
+    sandbox.meanwhile = give_up
+    with pytest.raises(StorageError):
+        bucket.write_file("a", BytesIO(DATA), ANY)
+    assert stored(bucket) is None
+
+
+def test_a_part_of_a_file_that_grows_meanwhile_is_whole(sandbox: B2Sandbox, bucket: B2Bucket) -> None:
+    bucket.write("a", b"old", ANY)
+
+    def replace(call: str, file: str) -> None:
+        if call == "b2_download_file_by_id":
+            sandbox.meanwhile = lambda call, file: None
+            bucket.write("a", b"longer", ANY)
+
+    sandbox.meanwhile = replace
+    assert bucket.read_range("a", 0, 100) == b"longer"

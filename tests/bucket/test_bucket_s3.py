@@ -270,6 +270,11 @@ def test_without_conditions_who_reads_and_writes_alone_loses_no_change(
     assert without.holder("count-writes") is None
 
 
+def test_without_conditions_an_error_inside_alone_stays_what_it_is(without: S3Bucket) -> None:
+    with pytest.raises(LeaseLost, match="the pipeline's"), without.alone("count"):
+        raise LeaseLost("the pipeline's")
+
+
 def test_without_conditions_a_write_after_ours_is_seen(without: S3Bucket, proxy: Zoo) -> None:
     version = without.write("a", b"1", ABSENT)
     animal = proxy.animal
@@ -451,3 +456,31 @@ def test_deleting_removes_every_version(proxy: Zoo) -> None:
     answer = client.list_object_versions(Bucket=place.bucket)
     assert [it["Key"] for it in answer["Versions"]] == ["some/place/ab"]
     assert "DeleteMarkers" not in answer
+
+
+def test_what_is_written_while_versions_are_deleted_stays(proxy: Zoo) -> None:
+    bucket = S3Bucket(new_bucket(proxy.endpoint, versioned=True))
+    bucket.write("a", b"old", ANY)
+
+    def written_after_the_marker(asked: Asked) -> Answer:
+        answer = asked.pass_on()
+        bucket.write("a", b"new", ANY)
+        return answer
+
+    proxy.animal = times(1, lambda asked: asked.method == "DELETE", written_after_the_marker)
+    bucket.delete("a")
+    assert bucket.read("a")[0] == b"new"
+
+
+def test_a_listing_that_is_cut_is_asked_for_again(bucket: S3Bucket, proxy: Zoo) -> None:
+    bucket.write("a", b"", ANY)
+
+    def cut(asked: Asked) -> Answer:
+        answer = asked.pass_on()
+        return answer._replace(body=answer.body[:-20])
+
+    proxy.animal = times(1, lambda asked: asked.lists, cut)
+    assert [entry.key for entry in bucket.list("")] == ["a"]
+    proxy.animal = lambda asked: cut(asked) if asked.lists else asked.pass_on()
+    with pytest.raises(StorageError, match="cannot list"):
+        bucket.list("")

@@ -89,11 +89,11 @@ class B2Bucket(B2Looks, NoDisk, B2Pages):
             for state in self._steps.look_repeatedly(name):
                 if state.present is None or state.version is None:
                     raise NotFound(key)
-                last = min(last, state.present.size - 1)
-                if first > last:
+                end = min(last, state.present.size - 1)
+                if first > end:
                     return b""
                 with suppress(Gone):
-                    return self._calls.download_range(state.present, first, last)
+                    return self._calls.download_range(state.present, first, end)
             raise AssertionError
 
     def write(self, key: str, data: bytes, expect: str | Expect) -> str:

@@ -167,10 +167,9 @@ class B2Connection:
                 except call_errors() as error:
                     if is_gone(error):
                         raise Gone(what) from error
-                    if is_no_bucket(error) and self._forgotten():
-                        continue  # what was kept is of a bucket that has been made anew
+                    forgotten = is_no_bucket(error) and self._forgotten()  # of a bucket that has been made anew
                     attempt.wait_at_least(retry_after_s(error))
-                    if attempt.last or not again(error):
+                    if attempt.last or not (forgotten or again(error)):
                         problem = f"cannot {what} in the bucket {self._bucket}: {explain(error, self._bucket)}"
                         raise (StorageKeyRefused if is_key_refused(error) else StorageError)(problem) from error
         raise AssertionError("the last attempt returns or raises")

@@ -107,7 +107,7 @@ def _sent(connection: B2Connection, name: str, file_id: str, number: int, part: 
     try:
         connection.call(f"store part {number} of {name}", call, pauses=_PAUSES_S)
     except Gone:
-        raise StorageError(f"{name} was given up by another program while it was stored: try again") from None
+        raise _given_up(name) from None
     return digest
 
 
@@ -117,14 +117,21 @@ def _finished(connection: B2Connection, name: str, file_id: str, sums: list[str]
         answer: dict[str, Any] = connection.call(
             f"store {name}", lambda session: session.finish_large_file(file_id, sums)
         )
-    except (StorageError, Gone):
-        found: dict[str, Any] = connection.call(
-            f"look at {name}", lambda session: session.get_file_info_by_id(file_id), pauses=()
-        )
-        if found.get("action") != "upload":
-            raise
-        return found
+    except (StorageError, Gone) as error:
+        with suppress(Gone):
+            found: dict[str, Any] = connection.call(
+                f"look at {name}", lambda session: session.get_file_info_by_id(file_id), pauses=()
+            )
+            if found.get("action") == "upload":
+                return found
+        if isinstance(error, Gone):
+            raise _given_up(name) from None
+        raise
     return answer
+
+
+def _given_up(name: str) -> StorageError:
+    return StorageError(f"{name} was given up by another program while it was stored: try again")
 
 
 def _cancel(connection: B2Connection, name: str, file_id: str) -> None:

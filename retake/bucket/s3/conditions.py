@@ -75,7 +75,8 @@ def remove_quietly(client: S3Client, key: str) -> None:
 
 
 def remove(client: S3Client, key: str) -> None:
-    """Remove the object with every version that the store keeps. Raises RequestRefused, StorageError."""
+    """Remove the object with every version that the store keeps, but none that somebody writes meanwhile. Raises
+    RequestRefused, StorageError."""
     answer = client.ask(f"delete {key}", "delete_object", Key=key)
     if "VersionId" not in answer and "DeleteMarker" not in answer:
         return
@@ -85,12 +86,13 @@ def remove(client: S3Client, key: str) -> None:
 
 
 def _versions(client: S3Client, key: str) -> tuple[list[str], list[str]]:
+    """Return the versions before the last delete marker, and the markers."""
     versions: list[str] = []
     markers: list[str] = []
     more: dict[str, str] = {}
     while True:
         answer = client.ask(f"list versions of {key}", "list_object_versions", Prefix=key, **more)
-        versions += [it["VersionId"] for it in answer.get("Versions", []) if it["Key"] == key]
+        versions += [it["VersionId"] for it in answer.get("Versions", []) if it["Key"] == key and not it.get("IsLatest")]
         markers += [it["VersionId"] for it in answer.get("DeleteMarkers", []) if it["Key"] == key]
         past = answer.get("NextKeyMarker", "")
         if not answer.get("IsTruncated") or past > key:

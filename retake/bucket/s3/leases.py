@@ -51,9 +51,10 @@ class S3Leases:
         lease = self._short.wait(check_key(f"{name}-writes"), countdown(PATIENCE_S, self._clock))
         try:
             yield
-            lease.check()
-        except LeaseLost as error:
-            raise StorageError(f"writing {name} took longer than the lease for it lasts; try again") from error
+            try:
+                lease.check()
+            except LeaseLost as error:
+                raise StorageError(f"writing {name} took longer than the lease for it lasts; try again") from error
         finally:
             lease.release()
 
