@@ -20,7 +20,7 @@ def command(context: CommandContext, yes: bool) -> Answer:
     if plan.lost:
         consent.obtain(plan.lost, yes=yes)
     done = unlock(plan)
-    if plan.holder is None:
+    if not done.then:  # the lease was free
         return Answer(done.document, [*done_lines(done.document["what"]), Sentence(GOES_ON)])
     return Answer(done.document, [*done_lines(done.document["what"], done.then), *_told(done.lowered)])
 

@@ -49,11 +49,15 @@ def plan_unlock(pipeline: OperatedPipeline, clock: Clock, actor: str = OPERATOR)
 
 
 def unlock(plan: UnlockPlan) -> Unlocked:
-    """Break the lease and lower the flag that a crash left. Raises Refusal, StateError."""
-    pipeline, holder = plan.pipeline, plan.holder
+    """Break the lease of the holder that was shown, and of no other who took it meanwhile; lower the flag that a crash
+    left. Raises Refusal, StateError."""
+    pipeline = plan.pipeline
+    assert pipeline.lease_name is not None, "planned"
+    holder = plan.bucket.holder(pipeline.lease_name)
     if holder is None:
         return _flag_alone(pipeline)
-    assert pipeline.lease_name is not None, "planned"
+    if plan.holder is None or holder.owner != plan.holder.owner:
+        raise Refusal(f"the lease of {pipeline.name} has another holder meanwhile: {holder.owner}. Nothing was changed")
     try:
         token = plan.bucket.break_lease(pipeline.lease_name, f"{plan.actor}@{owner()}")
     except LeaseHeld as held:

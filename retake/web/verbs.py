@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from retake.bucket import Holder
 from retake.errors import LeaseHeld
 from retake.operations.alerts import AlertPanel, change_alert
 from retake.operations.breakers import BreakerPanel
@@ -16,7 +15,7 @@ from retake.operations.orders import Target, carry_out, loss, plan_order, target
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, OrderDone, Refusal, Verb
 from retake.operations.several import Item
-from retake.operations.unlocking import UnlockPlan, plan_unlock, unlock
+from retake.operations.unlocking import plan_unlock, unlock
 from retake.retrying.breaker import BreakerPolicy
 from retake.ticking.process import owner
 
@@ -142,27 +141,14 @@ def _order(operations: Operations, meant: Target, verb: Verb) -> PreparedOrder:
 
 
 def _unlocking(operations: Operations, name: str) -> PreparedOrder:
-    pipeline = _one(operations, name)
-
-    def plan() -> UnlockPlan:
-        return plan_unlock(pipeline, operations.clock, operations.actor)
-
-    shown = plan()
+    plan = plan_unlock(_one(operations, name), operations.clock, operations.actor)
 
     def free() -> OrderDone:
-        """Break the lease of the holder that was shown, and of no other who took it meanwhile."""
-        now = plan()
-        if now.holder and _owner(now.holder) != _owner(shown.holder):
-            raise Refusal(f"the lease of {pipeline.name} has another holder meanwhile: {now.who}. Nothing was changed")
-        done = unlock(now)
+        done = unlock(plan)
         return OrderDone(done.document, done.document["what"], done.then)
 
-    bound = f"{pipeline.name} {_owner(shown.holder)}" if shown.lost else ""
-    return PreparedOrder(pipeline.name, free, shown.lost, bound)
-
-
-def _owner(holder: Holder | None) -> str:
-    return holder.owner if holder else ""
+    bound = f"{plan.pipeline.name} {plan.holder.owner}" if plan.lost and plan.holder else ""
+    return PreparedOrder(plan.pipeline.name, free, plan.lost, bound)
 
 
 def _one(operations: Operations, name: str) -> OperatedPipeline:

@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from acting_world import ID, PUBLIC, STATES, World, act, papers, runs
+from acting_world import ID, PUBLIC, STATES, World, act, context_of, papers, runs
 
 from retake.bucket import Holder
 from retake.bucket.directory import DirectoryBucket
@@ -20,6 +20,8 @@ from retake.clock import parse_stamp
 from retake.console.unlock import command as unlock
 from retake.errors import LeaseHeld, LeaseLost
 from retake.operations.port import Refusal
+from retake.operations.unlocking import plan_unlock
+from retake.operations.unlocking import unlock as break_it
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,6 +93,17 @@ def test_a_broken_lease_fences_its_holder_off_and_the_pipeline_goes_on() -> None
     assert not world.json(PUBLIC)["processing_lock"]
     world.tick()
     assert [run.task_id for run in runs(world)] == [ID]
+
+
+def test_who_has_taken_the_lease_since_it_was_shown_keeps_it() -> None:
+    world = claimed()
+    dead = world.bucket.lease("story", "host-a:17")
+    plan = plan_unlock(context_of(world).pipeline, world.clock)
+    dead.release()
+    other = world.bucket.lease("story", "host-b:4")
+    with pytest.raises(Refusal, match=r"another holder meanwhile: host-b:4\. Nothing was changed"):
+        break_it(plan)
+    other.check()
 
 
 def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> None:

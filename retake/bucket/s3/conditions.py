@@ -92,7 +92,8 @@ def _versions(client: S3Client, key: str) -> tuple[list[str], list[str]]:
     more: dict[str, str] = {}
     while True:
         answer = client.ask(f"list versions of {key}", "list_object_versions", Prefix=key, **more)
-        versions += [it["VersionId"] for it in answer.get("Versions", []) if it["Key"] == key and not it.get("IsLatest")]
+        older = (it for it in answer.get("Versions", []) if not it.get("IsLatest"))
+        versions += [it["VersionId"] for it in older if it["Key"] == key]
         markers += [it["VersionId"] for it in answer.get("DeleteMarkers", []) if it["Key"] == key]
         past = answer.get("NextKeyMarker", "")
         if not answer.get("IsTruncated") or past > key:
