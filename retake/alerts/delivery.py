@@ -83,19 +83,19 @@ class Sender:
         while claims:
             ends = time.monotonic() + self._settings.timeout_seconds
             results = self._results(claims[0])
-            claims = self._released(claim.channel, results, again=time.monotonic() < ends)
+            claims = self._released(claims[0], results, again=time.monotonic() < ends)
 
-    def _released(self, channel: str, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
-        """Release a channel; with `again`, claim it again where there is more to send now. A claim whose time is over
-        may be another sender's by now."""
+    def _released(self, claim: SendClaim, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
+        """Release a channel; with `again`, claim it again where there is more to send now. After the time of a claim
+        another sender may have made one."""
 
         def step(board: Board) -> tuple[Board, SendClaims]:
             now = self._clock.now()
-            free = released(board, channel, results, self._settings, now)
-            made = claimed(free, self._settings, now, only=channel) if again else SendClaims(free, (), ())
+            free = released(board, claim, results, self._settings, now)
+            made = claimed(free, self._settings, now, only=claim.channel) if again else SendClaims(free, (), ())
             return made.board, made
 
-        made = self._tried(channel, step)
+        made = self._tried(claim.channel, step)
         return _logged(made).claims if made else ()
 
     def _save(self, channel: str, step: Callable[[Board], Board]) -> None:
@@ -126,7 +126,7 @@ class Sender:
         return {}
 
     def _progressed(self, claim: SendClaim, delivery: str, outcome: Sent, board: Board) -> Board:
-        return progressed(board, claim.channel, delivery, outcome, self._settings, self._clock.now())
+        return progressed(board, claim, delivery, outcome, self._settings, self._clock.now())
 
     def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> Sent:
         """Send one message now, for `seconds` at most. Never raises."""

@@ -22,10 +22,11 @@ _NO_ANSWER = "the sender ended before there was an answer"
 
 
 class SendClaim(NamedTuple):
-    """The messages of one channel that its sender sends, in their order."""
+    """The messages of one channel that its sender sends, in their order, and until when they are its alone."""
 
     channel: str
     deliveries: tuple[QueuedMessage, ...]
+    until: str
 
 
 class SendClaims(NamedTuple):
@@ -57,39 +58,44 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str |
             if outbox.sending_until:  # its sender died, or was left behind: the first message may have been sent
                 young = (young[0]._replace(again=True), *young[1:])
                 outbox = outbox._replace(queue=young)
-            claims.append(SendClaim(name, young))
             until = _stamp_after(now, settings.timeout_seconds)
+            claims.append(SendClaim(name, young, until))
             channels[name] = _claimed(outbox, until)
     return SendClaims(board._replace(channels=channels), tuple(claims), tuple(dropped))
 
 
-def released(board: Board, channel: str, results: Mapping[str, Sent], settings: AlertSettings, now: datetime) -> Board:
-    """Release a channel with how the messages of its claim ended, by their ids."""
-    outbox = board.channels.get(channel)
+def released(
+    board: Board, claim: SendClaim, results: Mapping[str, Sent], settings: AlertSettings, now: datetime
+) -> Board:
+    """Release a channel with how the messages of its claim ended, by their ids. A claim that another sender has made
+    meanwhile, because this one's time was over, stays."""
+    outbox = board.channels.get(claim.channel)
     if outbox is None:
         return board
-    outbox = outbox._replace(sending_until=None, next_at=None, failures=max(0, outbox.failures - 1))
+    after = outbox._replace(sending_until=None, next_at=None, failures=max(0, outbox.failures - 1))
     for delivery in outbox.queue:
         outcome = results.get(delivery.id)
         if outcome:
-            outbox = _ended(outbox, delivery, outcome, settings, now)
-    return board._replace(channels={**board.channels, channel: outbox})
+            after = _ended(after, delivery, outcome, settings, now)
+    if outbox.sending_until not in (None, claim.until):
+        after = _claimed(after, outbox.sending_until)._replace(failures=outbox.failures)
+    return board._replace(channels={**board.channels, claim.channel: after})
 
 
 def progressed(
-    board: Board, channel: str, delivery: str, outcome: Sent, settings: AlertSettings, now: datetime
+    board: Board, claim: SendClaim, delivery: str, outcome: Sent, settings: AlertSettings, now: datetime
 ) -> Board:
     """Return the board after the message of id `delivery`, which is not the last of its claim: it leaves the queue, and
-    the claim stays.
+    the claim stays, also where nobody waited for the answer any more (`abandoned`).
 
     A tick waits for its channels for a short time only. Without this, a queue that takes longer would begin anew with
     each tick, and never come to its end.
     """
-    outbox = board.channels.get(channel)
-    if outbox is None or outbox.sending_until is None:
-        return board
-    after = released(board, channel, {delivery: outcome}, settings, now).channels[channel]
-    return board._replace(channels={**board.channels, channel: _claimed(after, outbox.sending_until)})
+    after = released(board, claim, {delivery: outcome}, settings, now)
+    outbox = after.channels.get(claim.channel)
+    if outbox is None or outbox.sending_until:
+        return after
+    return after._replace(channels={**after.channels, claim.channel: _claimed(outbox, claim.until)})
 
 
 def abandoned(board: Board, channel: str, settings: AlertSettings, now: datetime) -> Board:
