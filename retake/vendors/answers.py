@@ -24,6 +24,7 @@ QUOTE_LIMIT = 300  # characters of a vendor's message that ours repeat
 SECRET_LENGTH = 6  # a shorter "key" is not one, and would match in every other word
 _WORDS_LIMIT = 64 * 2**10  # characters of a vendor's message that are searched for its meaning
 _DATE_LIMIT = 80  # characters; no date in a header has more
+_LONE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: no document can hold it
 NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
 
 LARGEST = 1e15
@@ -131,9 +132,9 @@ def parse(data: bytes | str) -> object:
     Lone surrogates become "?", and numbers that JSON does not have (NaN, Infinity, 1e400) become null.
     """
     try:
-        value = json.loads(data, parse_constant=_not_finite, parse_float=_finite)
-        escaped = b"\\ud" if isinstance(data, bytes) else "\\ud"
-        if escaped in data.lower():  # type: ignore[operator]  # both are bytes, or both are str
+        text = data if isinstance(data, str) else data.decode(json.detect_encoding(data), "surrogatepass")
+        value = json.loads(text, parse_constant=_not_finite, parse_float=_finite)
+        if "\\ud" in text.lower() or _LONE.search(text):
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return NOT_JSON

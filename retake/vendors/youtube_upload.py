@@ -5,6 +5,7 @@ The library builds the requests and keeps count of the bytes. It starts a sessio
 (`next_chunk`); the object here that it takes for its HTTP client stands in between.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -103,9 +104,10 @@ class PlainCall:
             return _as_httplib2(reply, b"{}", status=200)
         if not reply.ok:
             raise self._account.failure(self._what, reply)
-        if reply.body and not isinstance(parse(reply.body), dict):
+        found = parse(reply.body or b"{}")
+        if not isinstance(found, dict):
             raise self._account.unusable(self._what, "it is not a JSON object")
-        return _as_httplib2(reply, reply.body or b"{}")
+        return _as_httplib2(reply, json.dumps(found).encode())  # the library reads UTF-8 alone
 
 
 class UploadCall:
@@ -172,7 +174,7 @@ class UploadCall:
         if not isinstance(video_id, str) or not video_id:
             raise BrokenChunk(self._account.unusable(what, "it names no video"))
         self.video_id = video_id
-        return _as_httplib2(reply, reply.body)
+        return _as_httplib2(reply, json.dumps({"id": video_id}).encode())
 
     def _unfinished(self, what: str, reply: Reply) -> tuple[httplib2.Response, bytes]:
         """Take note of what has arrived: nothing, if the answer has no Range."""

@@ -60,3 +60,13 @@ def test_whatever_comes_a_number_can_be_written_and_formatted(value: Any) -> Non
 def test_a_number_that_no_document_can_hold_is_none_at_all(text: str) -> None:
     """It would be saved as Infinity, which is not JSON, and the document could not be read again."""
     assert parse(f'{{"n": [{text}]}}') == {"n": [None]}
+
+
+LONE = {"escaped": '"\\ud83d"', "in capitals": '"\\uD83D"', "as it is": '"\ud83d"'}
+
+
+@pytest.mark.parametrize("written", LONE)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", None])
+def test_a_lone_surrogate_gets_into_no_document(written: str, encoding: str | None) -> None:
+    data = LONE[written].encode(encoding, "surrogatepass") if encoding else LONE[written]
+    assert ascii(parse(data)) == ascii("?")  # xdist cannot report a lone surrogate

@@ -120,6 +120,13 @@ def test_a_channel_without_videos_or_none_at_all(vendor: ScriptedVendor) -> None
         assert caught.value.code is code
 
 
+def test_a_list_in_another_encoding_is_read(vendor: ScriptedVendor) -> None:
+    vendor.script = [TOKEN, says(200, '{"items": [{"contentDetails": {}}]}'.encode("utf-16"))]
+    with pytest.raises(PollFailed) as caught:
+        scripted(vendor).find("mark")
+    assert caught.value.code is Code.BAD_ANSWER
+
+
 def test_a_thumbnail_replaces_the_last_one(site: Site) -> None:
     youtube = client(site.sandbox)
     video_id = youtube.upload(DETAILS, Video(b"a"), Hooks())

@@ -191,6 +191,12 @@ def test_a_success_without_a_video_is_no_reason_to_send_anything(vendor: Scripte
     assert [len(seen.body) for seen in vendor.seen[1:]] == [0, 0]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_video_that_is_named_in_another_encoding_is_not_sent_again(vendor: ScriptedVendor, encoding: str) -> None:
+    vendor.script = [TOKEN, says(200, '{"id": "vid"}'.encode(encoding))]
+    assert scripted(vendor).upload(DETAILS, Video(), Hooks(), session=f"{vendor.url}/s") == "vid"
+
+
 @pytest.mark.parametrize("location", ["", "nowhere", "file:///etc/passwd"])
 def test_a_start_without_a_session_is_a_bad_answer(vendor: ScriptedVendor, location: str) -> None:
     vendor.script = [TOKEN, says(200, **({"Location": location} if location else {}))]
