@@ -43,6 +43,15 @@ def plain(name: str) -> str:
     return text if len(text) <= 120 else text[:120] + "…"
 
 
+def utf16_cut(text: str, limit: int) -> str:
+    """Return `text` with at most `limit` UTF-16 code units, the units of SMS and Telegram; "…" ends a cut text, and a
+    lone surrogate becomes "?"."""
+    encoded = text.encode("utf-16-le", "replace")
+    if len(encoded) <= 2 * limit:
+        return encoded.decode("utf-16-le")
+    return encoded[: 2 * (limit - 1)].decode("utf-16-le", "ignore").rstrip() + "…"
+
+
 def shown(value: Any) -> str:
     """Return `value` for a message: short, on one line, and without anything that may be a misplaced secret."""
     if isinstance(value, dict):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from retake.errors import Code, PollFailed, SettingsError, VendorError, hide
 from retake.extras import require
+from retake.foreign_text import utf16_cut
 from retake.vendors import Health
 from retake.vendors.answers import (
     SECRET_LENGTH,
@@ -112,7 +113,7 @@ class TelegramBot:
         """
         asked: dict[str, Any] = {
             "chat_id": chat_id,
-            "text": _cut(text, TEXT_LIMIT),
+            "text": utf16_cut(text, TEXT_LIMIT),
             "link_preview_options": {"is_disabled": True},  # Telegram would fetch the links in the text
             "reply_markup": self._library.keyboard(buttons) if buttons else None,
         }
@@ -123,7 +124,7 @@ class TelegramBot:
 
     def answer_tap(self, callback_query_id: str, text: str) -> None:
         """Show `text` (cut at ANSWER_LIMIT) to the user who tapped. One that comes too late is not an error."""
-        asked = {"callback_query_id": callback_query_id, "text": _cut(text, ANSWER_LIMIT)}
+        asked = {"callback_query_id": callback_query_id, "text": utf16_cut(text, ANSWER_LIMIT)}
         try:
             self._call("answerCallbackQuery", asked)
         except PollFailed as error:
@@ -240,11 +241,3 @@ def _reply(message: Mapping[str, Any]) -> TextReply | None:
 def _id(value: object) -> int | None:
     """Return `value` if it is a whole number that a database can hold."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_ID else None
-
-
-def _cut(text: str, limit: int) -> str:
-    """Return `text` with at most `limit` UTF-16 code units, which is how Telegram counts."""
-    encoded = text.encode("utf-16-le", "replace")
-    if len(encoded) <= 2 * limit:
-        return encoded.decode("utf-16-le")
-    return encoded[: 2 * (limit - 1)].decode("utf-16-le", "ignore") + "…"

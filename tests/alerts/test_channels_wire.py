@@ -14,10 +14,11 @@ from scripted_vendor import ScriptedVendor, cut, hang, says
 from waiting import eventually
 
 from retake.alerts.channels import pagerduty, sms
-from retake.alerts.channels.sending import Sending, combined, length, send, shortened, without_secret
+from retake.alerts.channels.sending import Sending, combined, length, send, without_secret
 from retake.alerts.channels.slack import TEXT_LIMIT
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
+from retake.foreign_text import utf16_cut
 
 
 def sent(service: ScriptedVendor, found: AlertChannel, secret: str, message: Message = MESSAGE) -> Any:
@@ -303,7 +304,7 @@ def test_recipients_in_all_combinations() -> None:
 @pytest.mark.parametrize("text", ["", "abc", "abcd", "abcde" * 9, "🎬" * 9, "a🎬" * 9, "🎬a" * 9, "\ud800" * 9])
 @pytest.mark.parametrize("limit", range(1, 12))
 def test_a_text_is_cut_to_length_between_characters(text: str, limit: int) -> None:
-    cut_text = shortened(text, limit)
+    cut_text, text = utf16_cut(text, limit), text.replace("\ud800", "?")
     assert length(cut_text) <= limit
     assert cut_text == text or (cut_text.endswith("…") and text.startswith(cut_text[:-1]))
     assert cut_text == text or length(cut_text) >= limit - 1

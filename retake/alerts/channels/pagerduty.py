@@ -8,8 +8,9 @@ import json
 from typing import Any
 
 from retake.alerts.channels.post import judged, post
-from retake.alerts.channels.sending import Sending, shortened
+from retake.alerts.channels.sending import Sending
 from retake.alerts.message import AlertEvent, Message, Sent
+from retake.foreign_text import utf16_cut
 from retake.vendors.answers import Reply, as_dict, joined, parse
 
 SUMMARY_LIMIT = 1024  # characters
@@ -36,12 +37,12 @@ def send(sending: Sending) -> Sent:
 def _payload(message: Message) -> dict[str, Any]:
     fields = message.fields
     payload = {
-        "summary": shortened(message.title, SUMMARY_LIMIT),
+        "summary": utf16_cut(message.title, SUMMARY_LIMIT),
         "source": "retake",
         "severity": message.level or "info",
         "timestamp": message.at,
         "component": fields.get("step"),
-        "group": shortened(", ".join(map(str, fields.get("pipelines") or ())), KEY_LIMIT),
+        "group": utf16_cut(", ".join(map(str, fields.get("pipelines") or ())), KEY_LIMIT),
         "class": fields.get("error_code"),
         "custom_details": _details(message),
     }
@@ -51,7 +52,7 @@ def _payload(message: Message) -> dict[str, Any]:
 def _details(message: Message) -> dict[str, Any]:
     details = {"text": message.text, **message.fields}
     if len(json.dumps(details)) > DETAILS_LIMIT:
-        return {"text": shortened(message.text, DETAILS_LIMIT // 12)}  # JSON may need 12 bytes for a character
+        return {"text": utf16_cut(message.text, DETAILS_LIMIT // 12)}  # JSON may need 12 bytes for a character
     return details
 
 

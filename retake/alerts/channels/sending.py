@@ -74,16 +74,6 @@ def without_secret(text: str, secret: str) -> str:
     return re.sub("|".join(map(re.escape, longest_first)), "…", text, flags=re.IGNORECASE)
 
 
-def shortened(text: str, limit: int) -> str:
-    """Return `text` with at most `limit` UTF-16 code units, the units of SMS and Telegram; "…" ends a cut text."""
-    if length(text) <= limit:
-        return text
-    end = min(len(text), limit - 1)
-    while length(text[:end]) > limit - 1:
-        end -= max(1, (length(text[:end]) - limit + 1) // 2)
-    return text[:end].rstrip() + "…"
-
-
 def length(text: str) -> int:
     """Return the number of UTF-16 code units: two for a character outside the basic plane, such as most emoji."""
     return len(text.encode("utf-16-le", "replace")) // 2

@@ -4,8 +4,9 @@ import time
 from urllib.parse import quote
 
 from retake.alerts.channels.post import basic, judged, post
-from retake.alerts.channels.sending import Sending, combined, length, shortened
+from retake.alerts.channels.sending import Sending, combined, length
 from retake.alerts.message import Ending, Message, Sent
+from retake.foreign_text import utf16_cut
 from retake.vendors.answers import Reply, as_dict, count, parse
 
 BODY_LIMIT = 320  # UTF-16 code units, so not more characters either
@@ -38,8 +39,8 @@ def body_of(message: Message) -> str:
         return text + link
     ending = f"\n{message.link}" if message.link else ""
     if not ending or BODY_LIMIT - length(ending) < _LEAST_TEXT:
-        return shortened(text, BODY_LIMIT)
-    beginning = shortened(text, BODY_LIMIT - length(ending))
+        return utf16_cut(text, BODY_LIMIT)
+    beginning = utf16_cut(text, BODY_LIMIT - length(ending))
     return beginning if message.link in beginning.split() else beginning + ending
 
 

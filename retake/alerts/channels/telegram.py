@@ -3,8 +3,9 @@
 from typing import Any
 
 from retake.alerts.channels.post import judged, post
-from retake.alerts.channels.sending import Sending, shortened
+from retake.alerts.channels.sending import Sending
 from retake.alerts.message import Ending, Sent
+from retake.foreign_text import utf16_cut
 from retake.vendors.answers import Reply, as_dict, count, number, parse
 
 TEXT_LIMIT = 4096  # UTF-16 code units
@@ -18,7 +19,7 @@ def send(sending: Sending) -> Sent:
         return Sent(Ending.REFUSED, f"{sending.channel.env} has characters that no token has")
     body = {
         "chat_id": options["chat_id"],
-        "text": shortened(f"{message.title}\n\n{message.text}".strip(), TEXT_LIMIT),
+        "text": utf16_cut(f"{message.title}\n\n{message.text}".strip(), TEXT_LIMIT),
         "link_preview_options": {"is_disabled": True},  # Telegram would fetch the links in the text
     }
     return post(sending, f"{options['endpoint']}/bot{token}/sendMessage", _judge, json=body)
