@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from retake.media import MediaError, ffmpeg, picture
 from retake.media.picture import Size
+from retake.media.structure import MOST_PARTS
 
 ZOOM_A_SECOND = 0.012  # a slow zoom: 12 % in ten seconds …
 MOST_ZOOM = 0.15  # … and no further, so that the edges stay in sight
@@ -104,7 +105,8 @@ def is_video_file(video: bytes | Path) -> bool:
 def missing_bytes(mp4: bytes | Path) -> int:
     """Return how many bytes are missing at the end of `mp4`, since ffmpeg overlooks a cut between two frames.
 
-    An MP4 is a sequence of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. 0 for any other file.
+    An MP4 is a sequence of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. 0 for any other file, and for
+    one of more boxes than are counted.
     """
     if not isinstance(mp4, Path):
         return _missing(lambda start, end: mp4[start:end], len(mp4))
@@ -113,8 +115,12 @@ def missing_bytes(mp4: bytes | Path) -> int:
 
 
 def _missing(part: Callable[[int, int], bytes], size: int) -> int:
-    start, is_mp4 = 0, part(4, 8) == b"ftyp"
-    while is_mp4 and start + 8 <= size:
+    if part(4, 8) != b"ftyp":
+        return 0
+    start = 0
+    for _ in range(MOST_PARTS):
+        if start + 8 > size:
+            break
         length = int.from_bytes(part(start, start + 4))
         if length == 1:  # then it stands behind the name, in 64 bits
             length = int.from_bytes(part(start + 8, start + 16))

@@ -7,6 +7,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageStat
 
 from retake.media import MediaError, ffmpeg, video
 from retake.media.picture import Size
+from retake.media.structure import MOST_PARTS
 from retake.media.video import VideoFacts, check_video, facts_in, is_video_file, missing_bytes, mock_video
 
 SMALL = Size(160, 90)
@@ -154,6 +155,7 @@ def test_every_missing_byte_is_counted(whole: bytes) -> None:
         (b"\0\0\0\x08ftyp\0\0\0\x01mdat\0\0\0\x01\0\0\0\0", 2**32 - 16),
         (b"\0\0\0\x08ftyp\0\0\0\0mdat and so on to the end", 0),
         (b"\0\0\0\x08ftyp\0\0", 0),
+        pytest.param(b"\0\0\0\x08ftyp" + b"\0\0\0\x08free" * MOST_PARTS + b"\0\0\0\x10mdat", 0, id="too many boxes"),
         (b"<html>busy</html>", 0),
         (b"", 0),
     ],
