@@ -145,7 +145,7 @@ class _WrappedRoom:
         self._room.release()
 
 
-_READING = ("read", "list", "find", "lease", "join", "now")
+_READING = ("read", "list", "find", "lease", "holder", "join", "now")
 
 
 class LeasedBucket(Wrapper):

@@ -23,6 +23,7 @@ from typing import NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from retake.bucket import Lease
 from retake.bucket.contract import without_thread
+from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.logs import relay
 from retake.ticking.process import LEASE_VARIABLE
@@ -42,6 +43,12 @@ _THREAD_ENDS_S = (0.0, 0.001, 0.004, 0.016)  # how long the kernel may list a th
 
 Work = Callable[[list[str]], object]
 """Does a script's work, with the arguments given, in a process where nothing else is done; may end by `sys.exit`."""
+
+
+class NotStarted(RetakeError):
+    """This machine has no room for another process, or the program is gone. Nothing was begun."""
+
+    exit_code = ExitCode.TRY_LATER
 
 
 class ScriptStart(NamedTuple):
@@ -88,6 +95,7 @@ class SubprocessScripts:
         self._work_of = work_of or (lambda script: None)
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
+        """Run the script to its end, under the lease. Raises NotStarted."""
         if self._stopping():  # the script before this one came to a good end all the same; no other is begun
             return ScriptResult(ExitCode.TRY_LATER, stopped=True)
         with _scratch() as folder:
@@ -97,12 +105,8 @@ class SubprocessScripts:
         handover = lease.handover()
         environ = {**self._environ, LEASE_VARIABLE: handover.text, "TMPDIR": scratch}
         start = ScriptStart(script, self._command_of(script), arguments, environ, handover.fds)
-        reading, writing = os.pipe()
+        reading, process = _begun(start, self._work_of(script), lease)
         try:
-            try:
-                process = _begun(start, self._work_of(script), writing, lease)
-            finally:
-                os.close(writing)
             try:
                 return self._follow(process, _Lines(reading))
             finally:
@@ -199,7 +203,25 @@ def _scratch() -> Iterator[str]:
             rmtree(folder, ignore_errors=True)
 
 
-def _begun(start: ScriptStart, work: Work | None, output: int, lease: Lease) -> _ScriptProcess:
+def _begun(start: ScriptStart, work: Work | None, lease: Lease) -> tuple[int, _ScriptProcess]:
+    """Return the descriptor on which the script's output arrives, and its process. Raises NotStarted."""
+    reading = -1
+    try:
+        reading, writing = os.pipe()
+        try:
+            return reading, _process(start, work, writing, lease)
+        finally:
+            os.close(writing)
+    except OSError as error:
+        if reading >= 0:
+            os.close(reading)
+        raise NotStarted(
+            f"{start.script} could not be started: {error.strerror}; nothing was begun. Look how many processes, "
+            "open files and how much memory this machine allows"
+        ) from error
+
+
+def _process(start: ScriptStart, work: Work | None, output: int, lease: Lease) -> _ScriptProcess:
     if work is None or not _may_fork():
         return _spawned(start, output)
     with without_thread(lease):
@@ -278,13 +300,13 @@ def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
     # Until the child has handlers of its own: those of the manager would count a signal, and go on.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        pid = os.fork()
-        if pid == 0:
-            _be_script(start, work, output, blocked)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        os.close(begun)
-    try:
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _be_script(start, work, output, blocked)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            os.close(begun)
         os.read(ready, 1)  # it ends when the child has a session of its own, which can be signalled
     finally:
         os.close(ready)

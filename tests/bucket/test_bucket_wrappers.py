@@ -10,7 +10,7 @@ from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
 from retake.bucket.contract import read_range, shared_writes
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.wrappers import CountingBucket
+from retake.bucket.wrappers import CountingBucket, LeasedBucket
 from retake.errors import LeaseLost, StorageError
 
 
@@ -36,6 +36,20 @@ def test_operations_are_counted_by_kind_failed_ones_too() -> None:
     once = dict.fromkeys(("lease", "write", "replace", "copy", "list", "find", "delete", "join"), 1)
     assert bucket.counts == once | {"read": 2}
     assert bucket.url == "memory:"
+
+
+def test_under_a_lost_lease_everything_may_be_looked_at_and_nothing_is_changed() -> None:
+    inner = MemoryBucket()
+    lease = inner.lease("story", "me")
+    bucket = LeasedBucket(inner, lease)
+    version = bucket.write("a", b"1", ABSENT)
+    inner.break_lease("story", "operator")
+    assert bucket.read("a") == (b"1", version)
+    assert [it.key for it in bucket.list("")] == ["a"]
+    assert bucket.holder("story") == inner.holder("story")
+    for change in (lambda: bucket.write("a", b"2", ANY), lambda: bucket.delete("a"), lambda: bucket.copy("a", "b")):
+        with pytest.raises(LeaseLost):
+            change()
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -198,3 +198,28 @@ def test_a_thread_that_renews_the_lease_is_stopped_meanwhile(tmp_path: Path) -> 
 def test_one_that_does_not_stop_at_once_has_the_script_started_by_its_command(tmp_path: Path) -> None:
     told, _ = run(tmp_path, SELF + RENEWED % "lambda: time.sleep(60)")
     assert [it["who"] for it in told] == ["renewed again", "command", "result", "atexit"]
+
+
+@pytest.mark.parametrize("work", ["work = None", "def work(arguments): pass"], ids=["by its command", "a fork"])
+def test_a_machine_that_allows_no_other_process_is_told_in_plain_words(tmp_path: Path, work: str) -> None:
+    code = f"""
+import subprocess
+from retake.ticking.subprocess_scripts import NotStarted
+
+def full(*_, **given): raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = subprocess.Popen = full
+{work}
+class Told(SubprocessScripts):
+    def run(self, *given):
+        before = len(os.listdir("/proc/self/fd"))
+        try:
+            super().run(*given)
+        except NotStarted as error:
+            tell(who="error", text=str(error), code=error.exit_code, left=len(os.listdir("/proc/self/fd")) - before)
+        return ()
+SubprocessScripts = Told
+"""
+    told, _ = run(tmp_path, code)
+    error = of(told, "error")
+    assert error["text"].startswith("fetch_media could not be started: Resource temporarily unavailable; nothing was")
+    assert (error["code"], error["left"]) == (75, 0)
