@@ -3,6 +3,7 @@
 At every operation on the world something may happen: the machine dies, the store fails before or after the effect, the
 publisher writes, a rival manager ticks, a check repairs, time passes. In every other world an operator gives
 orders too, at random. In half of the worlds files move by renaming, as on a directory, and by copying in the others.
+In some, settings are edited between ticks, or the clock of a tick is wrong.
 
 A seed decides all of it; a failure names its seed, and `RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays
 more of them (`make soak`).
@@ -10,6 +11,7 @@ more of them (`make soak`).
 
 import json
 import os
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -44,6 +46,17 @@ OUTCOMES = {
 }
 SEEDS = int(os.environ.get("RETAKE_SEEDS", "600"))
 BLOCKS = 20
+EDITED = {
+    "max_retries": (0, 1, 3, 6),
+    "on_exhausted": ("fail", "mock"),
+    "on_unknown_outcome": ("retry", "hold"),
+    "runway_polling_timeout": (10.0, 20.0, 60.0),
+    "mj_timeout_seconds": (60.0, 200.0, 18000.0),
+    "max_tasks_per_run": (1, 2, 3),
+    "critical_retry_minutes": (1, 3, 60),
+}
+"""What a person may make of the settings between two ticks."""
+WRONG_BY = tuple(timedelta(days=it) for it in (1 / 24, -1 / 24, 1, -1, 7, -7, 400))
 VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL, Verb.ROLLBACK)
 
 
@@ -72,6 +85,7 @@ class Simulation(MortalWorld):
         if seed % 4 > 1:
             self.rename_on_moves()
         self.ordered = seed % 2 == 1  # in every other world an operator gives orders at random
+        self.edited, self.jumping = seed % 5 == 3, seed % 5 == 4
         self.mode = Mode()
         self.settings = self.settings._replace(modes=self.settings.modes._replace(video_mock=seed % 8 > 3))
         self.vendors.choose_next = lambda kind: self.random.choice(OUTCOMES[kind])
@@ -149,6 +163,10 @@ class Simulation(MortalWorld):
             except (RetakeError, Refusal):
                 pass
             self.clock.sleep(1)  # no step is taken again in the second in which it was rolled back
+            if self.edited and self.random.random() < 0.3:
+                self.edit_settings()
+            wrong_by = self.random.choice(WRONG_BY) if self.jumping and self.random.random() < 0.3 else timedelta(0)
+            self.clock.moment += wrong_by
             try:
                 self.tick(self.operate())
             except Crash:
@@ -156,7 +174,14 @@ class Simulation(MortalWorld):
                 self.fate.dead = False
             except RetakeError:
                 pass  # the tick ended with an exit code; cron starts the next
+            if self.random.random() < 0.7:  # else the time stays as it is: the clock was wrong before
+                self.clock.moment -= wrong_by
             self.clock.sleep(self.random.choice([1, 60, 600]))
+
+    def edit_settings(self) -> None:
+        name, values = self.random.choice([*EDITED.items()])
+        changed = {name: self.random.choice(values)}
+        self.settings = self.settings._replace(workflow=self.settings.workflow._replace(**changed))
 
     def settle_down(self) -> None:
         """Nothing fails any more: whatever is under way comes to an end, and what can be tidied up is."""
