@@ -23,7 +23,7 @@ T = TypeVar("T")
 QUOTE_LIMIT = 300  # characters of a vendor's message that ours repeat
 SECRET_LENGTH = 6  # a shorter "key" is not one, and would match in every other word
 _WORDS_LIMIT = 64 * 2**10  # characters of a vendor's message that are searched for its meaning
-_DATE_LIMIT = 80  # characters; no date in a header has more
+DATE_LIMIT = 80  # characters; no date in a header has more
 _LONE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: no document can hold it
 NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
 
@@ -204,11 +204,11 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     More than `LONGEST_WAIT_S` counts as that. A date is compared with the answer's own Date, so that a wrong clock here
     does not matter.
     """
-    text = headers.get("Retry-After", "")[:_DATE_LIMIT].strip()
+    text = headers.get("Retry-After", "")[:DATE_LIMIT].strip()
     if text[:1].isdigit():
         return wait_asked_s(text)
     try:
-        return wait_asked_s(_seconds_until(text, headers.get("Date", "")[:_DATE_LIMIT]))
+        return wait_asked_s(_seconds_until(text, headers.get("Date", "")[:DATE_LIMIT]))
     except (ValueError, TypeError, OverflowError):  # TypeError: one date has a zone, the other has none
         return None
 

@@ -11,9 +11,11 @@ runs in a thread of its own, and its connection is cut when its time is over.
 import os
 import socket
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from retake.errors import Code, SettingsError
 from retake.logs import diagnosing
-from retake.vendors.answers import NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
+from retake.vendors.answers import DATE_LIMIT, NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
 
 if TYPE_CHECKING:
     import requests
@@ -33,6 +35,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10.0
 JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
 BEGINNING = 1024  # bytes of an answer that goes into a file: enough to tell a page from media
+_MOST_WRONG = timedelta(days=36525)  # a clock that has lost its time begins anew in 1970
 _CHUNK = 64 * 2**10
 _GZIP, _ZLIB = 31, 15  # what zlib calls `wbits`
 _COMPRESSED = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
@@ -82,6 +85,19 @@ class JsonApi:
         self._timeout_s = timeout_s
         self._session = session
         self._kept = kept
+        self._dated = ("", 0.0)  # what the last answer to a question said of its time, and ours, in seconds
+
+    def clock_ahead(self) -> timedelta:
+        """Return how far the vendor's clock was ahead of ours at its last answer to a free query; 0 where it did not
+        say, or said what no clock shows."""
+        from email.utils import parsedate_to_datetime
+
+        text, here_s = self._dated
+        try:
+            ahead = parsedate_to_datetime(text) - datetime.fromtimestamp(here_s, UTC)
+        except (ValueError, TypeError):  # TypeError: a date without a zone
+            return timedelta(0)
+        return ahead if abs(ahead) < _MOST_WRONG else timedelta(0)
 
     def submit(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """POST a paid call. Raises Refused, OutcomeUnknown."""
@@ -122,6 +138,7 @@ class JsonApi:
                 reply = self._free(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
+        self._dated = (reply.headers.get("Date", "")[:DATE_LIMIT], time.time())
         return answered(self._vendor, what, reply, pick)
 
     def _free(self, method: str, url: str, **content: Any) -> Reply:

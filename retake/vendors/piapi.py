@@ -102,14 +102,21 @@ class PiAPI:
         return TaskState(progress=_progress(task))
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """See `Midjourney.find`. Searches the vendor's task history around the time of the call."""
+        """See `Midjourney.find`. Searches the vendor's task history around the time of the call, and where its clock
+        shows another time than ours, around what it showed then."""
         try:
             requested_at = parse_stamp(str(asked.get("requested_at_utc")))
         except ValueError:
             return None
-        start, end = requested_at - BEFORE, requested_at + AFTER
-        found = _newest_match(self._histories(start, end), asked, start, end)
+        found = self._made_around(requested_at, asked)
+        ahead = self._api.clock_ahead()
+        if found is None and abs(ahead) > BEFORE:
+            found = self._made_around(requested_at + ahead, asked)
         return None if found is None else _task_id(found) or _task_id({"task_id": found.get("id")})
+
+    def _made_around(self, moment: datetime, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        start, end = moment - BEFORE, moment + AFTER
+        return _newest_match(self._histories(start, end), asked, start, end)
 
     def health(self) -> Health:
         """See `Healthy.health`. Reads the account, or, at an endpoint that is not the vendor's, a task that does not

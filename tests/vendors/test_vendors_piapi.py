@@ -1,8 +1,12 @@
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
 from scripted_vendor import ScriptedVendor, cut, page, says
 
+from retake.clock import parse_stamp, stamp
 from retake.errors import PollFailed, SettingsError
 from retake.vendors.piapi import MAX_PAGES, PiAPI
 
@@ -180,6 +184,34 @@ def test_among_undated_matches_the_first_listed_counts(vendor: ScriptedVendor) -
 def test_a_task_of_another_time_is_no_match(created_at: object, vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, listing(item("t-9", created_at=created_at)))]
     assert client(vendor.url).find(IMAGINE) is None
+
+
+@pytest.mark.parametrize("hours", [-30, -2, 2, 24 * 365 * 50])
+def test_where_our_clock_is_wrong_a_lost_task_is_found_by_the_vendors(hours: int, vendor: ScriptedVendor) -> None:
+    """`hours` is how far the vendor's clock is ahead of ours, which wrote the time of the call."""
+    now = datetime.now(UTC) + timedelta(hours=hours)
+    made_at = stamp(parse_stamp(ASKED_AT) + timedelta(hours=hours))
+    vendor.script = [
+        says(200, it, Date=format_datetime(now)) for it in (listing(), listing(item("t-9", created_at=made_at)))
+    ]
+    assert client(vendor.url).find(IMAGINE) == "t-9"
+    first, second = (int(re.search(r"start_time=(-?\d+)", seen.target)[1]) for seen in vendor.seen)
+    assert abs(second - first - 3600 * hours) < 60
+
+
+@pytest.mark.parametrize(
+    "date", ["", "soon", "Fri, 20 Nov 2026 12:00:00", "Fri, 20 Nov 9999 12:00:00 GMT", "x" * 10**4]
+)
+def test_a_date_that_no_clock_shows_moves_nothing(date: str, vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, listing(), Date=date)]
+    assert client(vendor.url).find(IMAGINE) is None
+    assert len(vendor.seen) == 1
+
+
+def test_a_clock_that_is_nearly_right_is_asked_about_once(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, listing(), Date=format_datetime(datetime.now(UTC) + timedelta(seconds=40)))]
+    assert client(vendor.url).find(IMAGINE) is None
+    assert len(vendor.seen) == 1
 
 
 @pytest.mark.parametrize(
