@@ -131,11 +131,10 @@ def summary(report: Report) -> str:
     stands = f"the run {_STANDS[it.run.status]}"
     if not it.happened:
         return f"Nothing went wrong: {stands}." if it.run.ended else "Nothing has gone wrong so far."
-    steps = Counter(failure.step or "no step" for failure in it.failures)
-    where = ", ".join(f"{step} {times}" for step, times in steps.items())
-    trouble = count(len(it.failures), "failure") + (
-        f" ({where})" if len(steps) > 1 else f" at {where.split()[0]}" if where else ""
-    )
+    steps = Counter(failure.step for failure in it.failures)
+    where = ", ".join(f"{step or 'no step'} {times}" for step, times in steps.items())
+    only = next(iter(steps), None)
+    trouble = count(len(it.failures), "failure") + (f" ({where})" if len(steps) > 1 else f" at {only}" if only else "")
     lost = "time, and perhaps money," if unsure(report.history.evidence.calls) else "only time"
     gone = f", {count(len(it.interruptions), 'interruption')}" if it.interruptions else ""
     kept = "kept as a dead letter" if report.history.found.pipeline.lease_name else "kept"

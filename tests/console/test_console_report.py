@@ -19,7 +19,7 @@ from retake.operations.incident import TARGET_S, Outage, incident
 from retake.operations.recommendations import _BREAKER, TABLE, recommendations
 from retake.operations.timeline import timeline
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.run import Run
+from retake.runs.run import ERROR, Run
 from retake.runs.states import Trigger
 from retake.story.settings import SECTIONS
 from retake.ticking.tick import Orders
@@ -131,6 +131,25 @@ def test_actions_say_who_did_what_and_how_often() -> None:
         ("operator", "skipped the video", 1),
         ("operator", "cancelled it", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("robots", "beginning"),
+    [
+        ([""], "1 failure. "),
+        (["story.upscale"], "1 failure at upscale. "),
+        (["my robot", "my robot"], "2 failures at my robot. "),
+        (["", "story.upscale", ""], "3 failures (no step 2, upscale 1). "),
+        ([], "0 failures. "),
+    ],
+)
+def test_the_summary_says_at_which_steps(robots: list[str], beginning: str) -> None:
+    tale = Tale()
+    for robot in robots:
+        tale.clock.sleep(60)
+        record = failure(Code.UNAVAILABLE) | {"robot_id": robot}
+        tale.ledger.note(tale.run, ERROR, record, actor="cron")
+    assert tale.moves(Trigger.CANCEL_COMMAND).told()["summary"].startswith(beginning)
 
 
 def test_an_interruption_without_a_failure_is_a_cause_too() -> None:
