@@ -20,8 +20,10 @@ from retake.checking.database_tables import DAMAGED, VERSION, count_again, count
 from retake.checking.examination import CheckFinding, found
 from retake.checking.run_book import RunBook
 from retake.checking.run_rules import (
+    COUNTERS,
     COUNTS_WRONG,
     EVENTS_MISSING,
+    HISTORY_ILLEGAL,
     UNREADABLE_RUN,
     derived,
     facts_of,
@@ -261,23 +263,32 @@ def _rows(connection: Connection, query: str, name: str) -> list[Sequence[Any]]:
 
 
 def _recounted(database: Database, run_id: str) -> list[str]:
-    """Count a run's events again, while its row is locked."""
+    """Count a run's events again, while its row is locked. Of a history that breaks the rules only the number of the
+    last event can be told."""
     with _words(database), database.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if database.dialect.name == "sqlite" else "BEGIN")
         lock = f"SELECT run_id FROM task_runs WHERE run_id = :name{_LOCK[database.dialect.name]}"  # noqa: S608
         connection.execute(text(lock), {"name": run_id}).all()
-        rows = _rows(connection, _OF_RUN, run_id)
-        it = run_of(rows)
-        told = derived([event for event in it.events if event.kind == CHANGED])
+        try:
+            it = run_of(_rows(connection, _OF_RUN, run_id))
+            last = max(event.seq for event in it.events)
+        except (IndexError, ValueError, TypeError):  # gone or changed by hand since
+            return []
+        broken = {fault.code for fault in history_faults(it.run, it.events)} & {EVENTS_MISSING, HISTORY_ILLEGAL}
+        if broken:
+            counters: Mapping[str, int] = {name: getattr(it.run, name) for name in COUNTERS}
+        else:
+            counters = derived([event for event in it.events if event.kind == CHANGED]).counters
         connection.execute(
             text(
                 "UPDATE task_runs SET last_seq = :last_seq, resumes = :resumes, retries = :retries, "
                 "crashes = :crashes WHERE run_id = :name"
             ),
-            {"name": run_id, "last_seq": max(event.seq for event in it.events), **told.counters},
+            {"name": run_id, "last_seq": last, **counters},
         )
         connection.commit()
-    return [f"the retries, crashes, resumes and last_seq of {run_id} were counted again"]
+    counted = "last_seq" if broken else "retries, crashes, resumes and last_seq"
+    return [f"the {counted} of {run_id} {'was' if broken else 'were'} counted again"]
 
 
 def run_of(rows: Sequence[Sequence[Any]]) -> RowRun:

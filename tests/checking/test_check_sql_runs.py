@@ -18,6 +18,7 @@ from story_world import World
 from retake.bucket.memory import MemoryBucket
 from retake.checking import Check, CheckReport, Scope, sql_runs
 from retake.checking.sql_runs import SqlRuns
+from retake.checking.view import CheckView, LiveListing
 from retake.clock import FakeClock
 from retake.exit_codes import ExitCode
 from retake.runs import Ledger
@@ -231,6 +232,26 @@ def test_damage_is_found_in_sqlite(row: RowDamage, lite: SqlSite) -> None:
 @pytest.mark.parametrize("row", [it for it in ROWS if it.only != "sqlite"], ids=str)
 def test_damage_is_found_in_postgresql(row: RowDamage, big: SqlSite) -> None:
     assert_sql_found(row, big)
+
+
+def test_a_repair_takes_no_counts_from_a_history_that_breaks_the_rules(lite: SqlSite) -> None:
+    transition(status="cancelled")(lite)
+    run("last_seq", 2)(lite)
+    report = lite.check(repair=True)
+    assert report.done == [f"the last_seq of {WAITING} was counted again"]
+    assert [it.code for it in lite.check().findings] == ["run-history-illegal"]
+
+
+@pytest.mark.parametrize("meanwhile", ["gone", "unreadable", "without events"])
+def test_a_repair_of_a_run_that_was_changed_meanwhile_does_nothing(lite: SqlSite, meanwhile: str) -> None:
+    statements = {
+        "gone": "DELETE FROM task_runs WHERE run_id = ?",
+        "unreadable": "UPDATE task_runs SET updated_at = 'soon' WHERE run_id = ?",
+        "without events": "DELETE FROM events WHERE run_id = ?",
+    }
+    lite.execute(statements[meanwhile], WAITING)
+    scope = Scope(MemoryBucket(), FakeClock())
+    assert SqlRuns(lite.url).repair(CheckView(scope, LiveListing(scope.bucket)), WAITING) == []
 
 
 # --- counts that triggers keep ----------------------------------------------------------------------------------------
