@@ -121,8 +121,9 @@ class BillExamination:
         with self.leased(view) as bucket:
             part = view.below(self.places.prefix)
             report = _object_or_none(part, subject)
-            if report is None or part.find(key := self.places.record_of(report.get("generation_id")), [""]):
+            if report is None or not any(it.repairable for it in self._letter(part, subject)):
                 return []
+            key = self.places.record_of(report["generation_id"])
             value = {
                 "generation_id": report["generation_id"],
                 "outcome": "cancelled" if report.get("cancelled") else "failed",

@@ -18,7 +18,10 @@ from retake.bucket import ABSENT, ANY
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
+from retake.checking.bills import BillExamination
+from retake.checking.view import CheckView, LiveListing, Scope
 from retake.clock import FakeClock, stamp
+from retake.operations.examinations import examinations
 from retake.operations.port import ItemOrder, Verb
 from retake.ticking.channel_versions import MARKS
 
@@ -182,6 +185,24 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_damage_is_found(row: Damage, site: Site) -> None:
     assert_found(row, site)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda it: it.pop("generation_id"),
+        lambda it: it.update(kind="rollback"),
+        lambda it: it.update(ended="requeued"),
+        lambda it: it.pop("paid_calls"),
+    ],
+)
+def test_a_letter_that_was_changed_meanwhile_makes_no_record(site: Site, meanwhile: Callable[[Any], object]) -> None:
+    letters_record_gone(site)
+    key = f"dead_letters/{letter(site)}/report.json"
+    change(site, key, meanwhile)
+    bills = next(it for it in examinations(site.context().operations) if isinstance(it, BillExamination))
+    view = CheckView(Scope(site.bucket, site.world.clock), LiveListing(site.bucket))
+    assert bills.repair(view, key) == []
 
 
 def test_a_generation_under_way_that_was_requeued_is_whole() -> None:
