@@ -56,11 +56,7 @@ class LetterView(NamedTuple):
     @property
     def lost(self) -> str:
         """What dropping it loses, in words; "" of mere remains."""
-        if self.letter.ended:
-            return ""
-        calls = self.calls
-        results = f", results of {len(calls)} paid calls ({usd(self.paid_usd)})" if calls else ""
-        return f"{', '.join(self.letter.files) or 'its report'}{results}"
+        return lost_with(self.letter)
 
     @property
     def loss(self) -> str:
@@ -80,9 +76,10 @@ class LetterView(NamedTuple):
         return (f"possible; {then}", True) if then else ("not possible: its document is not there", False)
 
     def drop(self) -> dict[str, Any]:
-        """Remove it for good, and return what was done as JSON has it. Raises Refusal, LeaseHeld."""
+        """Remove it for good, and return what was done as JSON has it. Raises Refusal, also where more would be lost by
+        now, and LeaseHeld."""
         files, lost = self.files, self.lost
-        what = self.pipeline.carry_out(ItemOrder(Verb.DROP, self.letter.id)).what
+        what = self.pipeline.carry_out(ItemOrder(Verb.DROP, self.letter.id), lost).what
         return {"done": "drop", "generation_id": self.letter.id, "what": what, "files": files, "lost": lost}
 
     def document(self) -> dict[str, Any]:
@@ -167,6 +164,15 @@ def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None
         return DeadLetters(bucket, clock).show(letter_id)
     except NoSuchLetter:
         return None
+
+
+def lost_with(letter: DeadLetter) -> str:
+    """Return what dropping the letter loses, in words; "" of mere remains."""
+    if letter.ended:
+        return ""
+    calls = calls_of(letter.report)
+    results = f", results of {len(calls)} paid calls ({usd(total_usd(calls))})" if calls else ""
+    return f"{', '.join(letter.files) or 'its report'}{results}"
 
 
 def no_letter(letter_id: str) -> str:

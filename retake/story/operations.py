@@ -239,7 +239,7 @@ class StoryOperations(_StoryPlace):
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         verb, name, _, step = order
         if verb is Verb.DROP:
-            letter = self._actions.drop(name)
+            letter = self._actions.drop(name, agreed)
             files = len(letter.files) + (not letter.fault)
             return OrderResult(order, f"the dead letter {name} is dropped, {files} files")
         if verb is Verb.REQUEUE:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
 from retake.operations.events import OPERATOR, REMARK
-from retake.operations.letters import letter_of, no_letter
+from retake.operations.letters import letter_of, lost_with, no_letter
 from retake.operations.port import Refusal, Verb
 from retake.paid.spending import Spending
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
@@ -138,12 +138,17 @@ class OperatorActions:
                 record.of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
             return documents
 
-    def drop(self, generation_id: str) -> DeadLetter:
-        """Remove a dead letter, or the remains of one, for good; return what it was."""
+    def drop(self, generation_id: str, agreed: str | None = None) -> DeadLetter:
+        """Remove a dead letter, or the remains of one, for good; return what it was. `agreed` is the loss that was
+        agreed to; None: any."""
         with self._alone() as (store, lease):
             letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:
                 raise Refusal(no_letter(generation_id))
+            if agreed is not None and (lost := lost_with(letter)) not in ("", agreed):
+                raise Refusal(
+                    f"the dead letter {generation_id} is another meanwhile: it would now lose {lost}. Ask again"
+                )
             documents = store.documents
             if documents.gen.generation_id == generation_id and documents.midjourney.status is _ENDING:
                 raise Refusal(

@@ -10,6 +10,7 @@ from retake.console.cancel import command as cancel
 from retake.console.dead_letters import command as dead_letters
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter, show_letter
 from retake.errors import LeaseHeld
+from retake.operations.letters import find_letter
 from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_ledger import BucketLedger
@@ -204,6 +205,17 @@ def test_letters_of_any_kind_can_be_dropped(name: str) -> None:
     world = with_others()
     act(drop_letter, world, letter_id=name, yes=True)
     assert name not in [letter["id"] for letter in letters(world)]
+
+
+def test_what_has_grown_since_it_was_shown_is_not_dropped() -> None:
+    world = STATES["dead_lettered"]()
+    letter = find_letter(context_of(world).operations, ID)
+    world.put(f"dead_letters/{ID}/{ID}.mp4", "the video")  # requeued, and failed once more
+    with pytest.raises(Refusal, match=rf"another meanwhile: it would now lose .*{ID}\.mp4.*Ask again"):
+        letter.drop()
+    assert f"{ID}.mp4" in letters(world)[0]["files"]
+    find_letter(context_of(world).operations, ID).drop()
+    assert letters(world) == []
 
 
 def test_a_drop_that_died_is_told_by_the_list_and_can_be_dropped_without_a_yes() -> None:
