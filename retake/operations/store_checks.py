@@ -121,18 +121,24 @@ def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
 
 
 def ledger_checks(operations: Operations) -> Iterator[Finding]:
-    """Check that the ledger answers, and the version of its tables."""
-    try:
-        for pipeline, ledger in operations.ledgers():
-            url = operations.ledger_url(pipeline)
+    """Check that each ledger answers, and the version of its tables. The bucket is one store: after one of its ledgers
+    that cannot be read, no other is tried."""
+    away = False
+    for pipeline in operations.writers():
+        url = operations.ledger_url(pipeline)
+        if url is None and away:
+            continue
+        try:
             if url is not None:
                 yield _tables(url, operations.ledger_setting(pipeline))
-            counts = ledger.counts()
-            if len(operations.pipelines) == 1 or url is not None:
-                runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
-                yield ok("ledger", f"{'in the bucket' if url is None else 'answers'}: {runs}")
-    except RetakeError as error:
-        yield of_error("ledger", error)
+            counts = operations.ledger(pipeline).counts()
+        except RetakeError as error:
+            away = away or url is None
+            yield of_error("ledger", error)
+            continue
+        if len(operations.pipelines) == 1 or url is not None:
+            runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
+            yield ok("ledger", f"{'in the bucket' if url is None else 'answers'}: {runs}")
 
 
 def _tables(url: str, setting: str) -> Finding:
@@ -164,16 +170,21 @@ def _without_tables(url: str, name: str) -> Finding:
 
 def error_checks(operations: Operations) -> Iterator[Finding]:
     """Yield the last errors by class and code, step and vendor; the share of runs that failed."""
-    try:
-        ledgers = operations.ledgers()[:_RUNS]
-        groups: Counter[tuple[str, str]] = Counter()
-        failed = ended = 0
-        for _, ledger in ledgers:
-            for status in _last(ledger, groups, ERRORS // len(ledgers) or 1):
-                ended += 1
-                failed += status is RunStatus.FAILED
-    except RetakeError as error:
-        yield of_error("last errors", error)
+    writers = operations.writers()[:_RUNS]
+    groups: Counter[tuple[str, str]] = Counter()
+    read = failed = ended = 0
+    for pipeline in writers:
+        try:
+            last = _last(operations.ledger(pipeline), groups, ERRORS // len(writers) or 1)
+        except RetakeError as error:
+            yield of_error("last errors", error)
+            if operations.ledger_url(pipeline) is None:
+                return
+            continue
+        read += 1
+        ended += len(last)
+        failed += last.count(RunStatus.FAILED)
+    if not read:
         return
     vendors = {step: vendor for pipeline in operations.pipelines for step, vendor in pipeline.vendors.items()}
     facts = [

@@ -216,6 +216,27 @@ def test_the_doctor_checks_both_or_music_alone(both: Both) -> None:
     assert not {"prompts", "key midjourney"} & alone
 
 
+def test_a_ledger_at_fault_hides_nothing_of_the_other(both: Both, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, but a text that is long enough to be looked at" * 9)
+    storage = both.world.settings.storage._replace(ledger=f"sqlite:{tmp_path}/text")
+    both.world.settings = both.world.settings._replace(storage=storage)
+    both.rows.create()
+    both.rows.fail("no", "ERR_BUSINESS_REJECTED")
+    found = [
+        (it.check, it.verdict)
+        for it in doctor.examine(both.context(), offline=True, test_request=False)
+        if it.check in ("ledger", "ledger's tables", "last errors", "failed runs")
+    ]
+    assert found == [
+        ("ledger", "fault"),
+        ("ledger's tables", "ok"),
+        ("ledger", "ok"),
+        ("last errors", "fault"),
+        ("last errors", "ok"),
+        ("failed runs", "ok"),
+    ]
+
+
 # --- where it is not in use -------------------------------------------------------------------------------------------
 
 
