@@ -12,7 +12,7 @@ from typing import Any
 
 from retake.bucket import ANY, Bucket
 from retake.clock import Clock
-from retake.errors import ErrorRecord, RetakeError, StateError
+from retake.errors import ErrorRecord, LeaseHeld, RetakeError, StateError
 from retake.operations.finding import Finding, Verdict, fault, named, of_error, ok, warn
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
@@ -49,9 +49,13 @@ def bucket_checks(bucket: Bucket, clock: Clock) -> Iterator[Finding]:
     yield ok("bucket", f"{bucket.url} answers")
     try:
         yield from _scratch(bucket, key, clock)
-        yield _own_lease(bucket)
     except RetakeError as error:
         yield of_error("bucket is writable", error)
+        return
+    try:
+        yield _own_lease(bucket)
+    except RetakeError as error:
+        yield of_error("lease", error)
 
 
 def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
@@ -90,7 +94,10 @@ def _clock(stored: float, before: datetime, after: datetime) -> Finding:
 
 
 def _own_lease(bucket: Bucket) -> Finding:
-    lease = bucket.lease(_LEASE, owner())
+    try:
+        lease = bucket.lease(_LEASE, owner())
+    except LeaseHeld as held:  # by another doctor, or one that died
+        return warn("lease", str(held), "look again when that doctor is done, or its lease has run out")
     try:
         lease.check()
     finally:

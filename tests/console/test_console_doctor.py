@@ -155,6 +155,17 @@ def test_a_bucket_that_cannot_be_written_is_a_fault() -> None:
     assert answer.exit_code == 69
 
 
+def test_two_doctors_at_a_time_are_no_fault_of_the_bucket() -> None:
+    world = agreed(World())
+    other = world.bucket.lease("doctor", "host-b:4")
+    answer = examined(world)
+    assert found(answer, "bucket is writable")[0] == "ok"
+    verdict, words = found(answer, "lease")
+    assert (verdict, answer.exit_code) == ("warn", 0)
+    assert "held by host-b:4" in words
+    other.check()
+
+
 class Forgetful(Wrapper):
     """A store whose listings lag behind."""
 
