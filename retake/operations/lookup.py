@@ -1,5 +1,6 @@
 """Finding a run by what a person types: the id of a run or of a generation, or the beginning of one."""
 
+import re
 from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
@@ -18,6 +19,7 @@ PREFIX = "run-"
 SHOWN = 14
 """So much of a run's id is shown in tables: enough for `show` and `report` to find it."""
 
+_BEGINNING = re.compile(r"run-[0-9a-f]{0,16}")
 _NAMED = 10  # of several that an id's beginning may mean
 
 
@@ -104,11 +106,11 @@ def _runs_called(operations: Operations, text: str) -> list[Found]:
 def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledger, text: str) -> list[Run]:
     """The runs whose id begins like that. In a bucket their names tell; a database is searched."""
     if operations.ledger_url(pipeline) is None:
-        if not text.isascii() or "/" in text or "\\" in text:
+        if not _BEGINNING.fullmatch(text):
             return []
         names = [entry.key for entry in pipeline.bucket.list(f"runs/{text}")]
         ids = [name.removeprefix("runs/").removesuffix(".json") for name in names]
-        return [ledger.get(run_id) for run_id in ids[:_NAMED]]
+        return [ledger.get(run_id) for run_id in [it for it in ids if is_run_id(it)][:_NAMED]]
     listing = open_listing(operations.ledger_url(pipeline), pipeline.bucket, operations.ledger_setting(pipeline))
     named = listing.named(RunsWanted(), text, SEARCHED)
     return listing.runs([run_id for run_id in named if run_id.startswith(text)][:_NAMED])

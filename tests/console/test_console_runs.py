@@ -176,6 +176,20 @@ def test_what_is_not_there_is_told_as_that() -> None:
             ask(show, World(), run=text)
 
 
+@pytest.mark.parametrize("text", ["run-\n", f"run-{'a' * 2000}", "run-\ud800", "run-..", "run-/x", "run-é"])
+def test_what_no_id_begins_with_is_told_as_that(text: str) -> None:
+    with pytest.raises(UnknownRun, match="there is no run"):
+        ask(show, eventful(), run=text)
+
+
+def test_an_object_of_others_among_the_runs_is_passed_over() -> None:
+    world = eventful()
+    world.put("runs/run-0.txt", "notes")
+    world.put("runs/run-0.json", "{}")
+    with pytest.raises(UnknownRun, match="there is no run and no generation 'run-0'"):
+        ask(show, world, run="run-0")
+
+
 def test_a_beginning_that_may_mean_several_is_refused_and_they_are_named() -> None:
     world = World()
     names = {on_ledger(world, f"song-{n}") for n in range(40)}
