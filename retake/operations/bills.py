@@ -80,9 +80,12 @@ def _duplicates(calls: Iterable[Call]) -> int:
 
 
 def price_of(call: Call) -> float:
-    """Return what a call cost, in US dollars."""
+    """Return what a call cost, in US dollars; 0 where the record does not say."""
     price = call.get("price_usd")
-    return float(price) if isinstance(price, (int, float)) and not isinstance(price, bool) else 0.0
+    try:
+        return float(price) if isinstance(price, (int, float)) and not isinstance(price, bool) else 0.0
+    except OverflowError:  # a whole number that is no money
+        return 0.0
 
 
 def day_of(call: Call) -> str:

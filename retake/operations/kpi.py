@@ -216,7 +216,10 @@ class DayBooks:
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[CountedItem]:
         for day in run_ids:
             try:
-                book = decoded(day, parse(self._bucket.read(f"{CAPS}{day}.json")[0]))
+                raw = parse(self._bucket.read(f"{CAPS}{day}.json")[0])
+                if not isinstance(raw, dict):
+                    raise ValueError("not a JSON object")  # noqa: TRY301, TRY004
+                book = decoded(day, raw)
             except NotFound:
                 continue
             except ValueError as error:

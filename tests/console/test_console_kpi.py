@@ -155,6 +155,15 @@ def test_counters_survive_lost_snapshots_and_dropped_letters(tmp_path: Path) -> 
     assert before["retake_runs_total", "story", "succeeded"] == 2
 
 
+@pytest.mark.parametrize("content", [b"[]", b'"spent"', b"{", b'{"pipelines": 7}'])
+def test_the_metrics_are_without_a_day_whose_book_makes_no_sense(content: bytes) -> None:
+    world = World()
+    finish(world)
+    world.put("caps/2025-12-31.json", content)
+    families = parsed(KpiReader(context_of(world).operations).metrics())
+    assert [it.value for it in families["retake_spend_usd_total"].samples] == [0.565]
+
+
 # --- after a tick ---------------------------------------------------------------------------------------------------
 
 

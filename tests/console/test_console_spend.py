@@ -123,7 +123,16 @@ def test_many_generations_are_cut_on_paper_and_whole_in_json() -> None:
     assert "and 5 more; --json has all of them" in shown(answer)
 
 
-@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"paid_calls": 7}', b'{"paid_calls": [7, {"price_usd": "x"}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b"{}",
+        b'{"paid_calls": 7}',
+        b'{"paid_calls": [7, {"price_usd": "x"}]}',
+        b'{"paid_calls": [{"requested_at_utc": "2026-01-01T00:00:00Z", "price_usd": 1%s}]}' % (b"0" * 400),
+    ],
+)
 def test_a_spend_document_of_any_shape_does_not_break_the_sum(content: bytes) -> None:
     world = World()
     world.put("spend/20260101-0000.json", content)
