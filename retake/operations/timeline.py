@@ -119,7 +119,8 @@ _ENDS: Mapping[str, str] = {
 
 
 def _of_change(event: Event) -> TimelineEntry:
-    previous, status = event.payload.get("previous_status"), str(event.payload.get("status"))
+    before, status = event.payload.get("previous_status"), str(event.payload.get("status"))
+    previous = None if before is None else str(before)
     actor = str(event.payload.get("actor") or "")
     unfailed = _HANDLED if actor in BY_HAND else _PUT_OFF if actor == BY_WORKER else {}
     what = None if event.payload.get("error_code") else unfailed.get((previous, status))

@@ -1,5 +1,6 @@
 """`report`: the incident report, worked out from the ledger; valid Markdown whatever a vendor says."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -150,6 +151,15 @@ def test_the_summary_says_at_which_steps(robots: list[str], beginning: str) -> N
         record = failure(Code.UNAVAILABLE) | {"robot_id": robot}
         tale.ledger.note(tale.run, ERROR, record, actor="cron")
     assert tale.moves(Trigger.CANCEL_COMMAND).told()["summary"].startswith(beginning)
+
+
+def test_a_transition_from_no_status_at_all_is_told_as_it_stands() -> None:
+    tale = Tale().fails()
+    key = f"runs/{tale.run.run_id}.json"
+    raw = json.loads(tale.world.bucket.read(key)[0])
+    raw["events"][1]["payload"]["previous_status"] = ["queued"]
+    tale.world.put(key, raw)
+    assert "['queued'] → running" in [it["what"] for it in tale.told()["timeline"]]
 
 
 def test_an_interruption_without_a_failure_is_a_cause_too() -> None:
