@@ -90,7 +90,7 @@ def incident(
     recovered_by: Mapping[str, frozenset[str]],
     now: datetime | None = None,
 ) -> Incident:
-    """Return what went wrong with these runs of one task; at least one of each. A run under way has lasted until `now`.
+    """Return what went wrong with these runs of one task, at least one. A run under way has lasted until `now`.
 
     `recovered_by` has, by step, the steps whose result shows that it works again: its own, or one that needs it.
     """
@@ -98,11 +98,11 @@ def incident(
     main = _main_failure(runs[-1], failures)
     step = main.step if main else None
     cause = next((it for it in failures if main and _kind(it) == _kind(main)), None)
-    last = entries[-1].at
+    began, last = (entries[0].at, entries[-1].at) if entries else (runs[0].created_at, runs[-1].updated_at)
     until = max(last, runs[-1].updated_at) if runs[-1].ended else max(last, now or last)
     return Incident(
         runs[-1],
-        entries[0].at,
+        began,
         failures,
         tuple(it for it in entries if it.status == RunStatus.INTERRUPTED),
         step,

@@ -1,7 +1,10 @@
 """`report`: the incident report, worked out from the ledger; valid Markdown whatever a vendor says."""
 
 import json
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +24,9 @@ from retake.operations.recommendations import _BREAKER, TABLE, recommendations
 from retake.operations.timeline import timeline
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import ERROR, Run
+from retake.runs.sql_ledger import open_sql_ledger
 from retake.runs.states import Trigger
+from retake.settings.shared import StorageSettings
 from retake.story.settings import SECTIONS
 from retake.ticking.tick import Orders
 
@@ -160,6 +165,18 @@ def test_a_transition_from_no_status_at_all_is_told_as_it_stands() -> None:
     raw["events"][1]["payload"]["previous_status"] = ["queued"]
     tale.world.put(key, raw)
     assert "['queued'] → running" in [it["what"] for it in tale.told()["timeline"]]
+
+
+def test_a_run_whose_events_are_gone_is_told_as_far_as_it_is_known(tmp_path: Path) -> None:
+    world, path = World(), tmp_path / "runs.db"
+    world.settings = world.settings._replace(storage=StorageSettings(ledger=f"sqlite:{path}"))
+    ledger = open_sql_ledger(f"sqlite:{path}", world.clock)
+    run = ledger.create_for_task("20260101-0000", "k#1", actor="cron", pipeline="story")
+    ledger.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM events")
+    told = ask(report, world, run=run.run_id).document
+    assert (told["summary"], told["timeline"]) == ("Nothing has gone wrong so far.", [])
 
 
 def test_an_interruption_without_a_failure_is_a_cause_too() -> None:
