@@ -5,8 +5,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from retake.bucket.contract import is_key
 from retake.kpi.facts import PARTS, Cell, Fact, Source
 from retake.runs.history import Fingerprint, fingerprint
+
+_LARGEST = 2**100  # that a figure can be made of
 
 VERSION = 1
 """Of the documents, and of the way in which facts are made: snapshots of another version are made anew."""
@@ -145,7 +148,9 @@ def decode_index(data: bytes) -> Index:
     """Return the stored index. Raises ValueError for a document that is none."""
     raw = _object(data)
     taken_at = None if raw["taken_at"] is None else _number(raw["taken_at"])
-    return Index(taken_at, {str(name): _sums(it) for name, it in raw["segments"].items()})
+    if odd := [name for name in raw["segments"] if not is_key(f"kpi/{name}.json")]:
+        raise ValueError(f"{odd[0]!r:.50} is no segment")
+    return Index(taken_at, {name: _sums(it) for name, it in raw["segments"].items()})
 
 
 def _sums(raw: Mapping[str, Any]) -> SegmentSums:
@@ -162,7 +167,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _number(value: Any) -> int:
-    if type(value) is not int:
+    if type(value) is not int or abs(value) > _LARGEST:
         raise ValueError(f"{value!r:.50} is not a whole number")
     return value
 

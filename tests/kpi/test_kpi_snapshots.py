@@ -302,7 +302,19 @@ def test_an_invalid_snapshot_is_made_anew(clock: FakeClock, damage: Callable[[di
     assert place.counted(KpiSnapshots(kpi, clock)).totals() == place.counted().totals()
 
 
-@pytest.mark.parametrize("index", [[], {"version": 1}, {"version": 1, "taken_at": "now", "segments": {}}])
+SUMS = {"runs": 1, "marks": 1, "first": 0, "last": 0, "totals": []}
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [],
+        {"version": 1},
+        {"version": 1, "taken_at": "now", "segments": {}},
+        {"version": 1, "taken_at": 10**400, "segments": {}},
+        {"version": 1, "taken_at": 0, "segments": {"\ud800": SUMS}},
+    ],
+)
 def test_an_invalid_index_is_made_anew(clock: FakeClock, index: object) -> None:
     place, kpi = Place(None, MemoryBucket(), clock), MemoryBucket()
     lived(place)
