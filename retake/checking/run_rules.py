@@ -79,7 +79,7 @@ def history_faults(run: Run, events: Sequence[Event], *, counted: bool = True) -
 def facts_of(run: Run, events: Iterable[Event]) -> RunFacts:
     """Return what the other runs of the task are compared with."""
     attempts = [event.payload.get("attempt") for event in events if event.kind == CHANGED]
-    return RunFacts(run, tuple(dict.fromkeys(it for it in attempts if type(it) is int)) or (run.attempt,))
+    return RunFacts(run, tuple(dict.fromkeys(it for it in attempts if type(it) is int and it > 0)) or (run.attempt,))
 
 
 def slim(event: Event) -> Event:

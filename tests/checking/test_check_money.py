@@ -316,6 +316,7 @@ def test_many_records_are_read_once_each_and_memory_stays() -> None:
         (DOCUMENT, ("spend", "reserved_usd"), 10**400),
         (BOOK, ("spent_usd",), 10**400),
         ("runs/run-", ("events", 0, "payload", "attempt"), 10**30),
+        ("runs/run-", ("events", 0, "payload", "attempt"), -(10**30)),
     ],
 )
 def test_no_value_however_odd_ends_the_check(folder: str, path: tuple[str | int, ...], value: object) -> None:
