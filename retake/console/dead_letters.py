@@ -16,7 +16,7 @@ from retake.foreign_text import json_lines
 from retake.operations import letters
 from retake.operations.letters import LetterView
 from retake.operations.port import Verb
-from retake.operations.words import ago, code_of, moment, one_line, usd
+from retake.operations.words import ago, code_of, count, moment, one_line, usd
 from retake.retrying.dead_letters import DEAD_LETTERS
 
 
@@ -124,4 +124,4 @@ def _facts(it: LetterView, now: datetime) -> list[tuple[str, str | Cell]]:
         facts.append(("error", f"{code_of(letter.error_code)}: {one_line(it.message)}"))
     if flight := report.get("tasks_in_flight"):
         facts.append(("in flight", Cell(", ".join(map(str, flight)), Tone.WARN)))
-    return [*facts, ("paid", f"{len(it.calls)} calls, {usd(it.paid_usd)}")]
+    return [*facts, ("paid", f"{count(len(it.calls), 'call')}, {usd(it.paid_usd)}")]

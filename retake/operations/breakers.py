@@ -8,7 +8,7 @@ from retake.clock import Clock, stamp
 from retake.errors import RetakeError
 from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import OrderDone, Refusal
-from retake.operations.words import span
+from retake.operations.words import count, span
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, decoded, within
 from retake.ticking.vendor_breakers import refusal, vendor_policy
 
@@ -142,7 +142,7 @@ class BreakerPanel:
             then = "the next call, at the next tick, is the one; its result decides"
         else:
             it, what = self.reset(name), f"the breaker {name} is closed"
-            then = f"{it.policy.failures} failures within {span(it.policy.window_s)} open it again"
+            then = f"it opens again after {count(it.policy.failures, 'failure')} within {span(it.policy.window_s)}"
         return OrderDone({"done": verb, "what": what, "next": then, "breaker": it.document()}, what, then)
 
     def probe(self, name: str) -> BreakerView:

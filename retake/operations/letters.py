@@ -9,7 +9,7 @@ from retake.operations.bills import calls_of, total_usd
 from retake.operations.paging import Pages, paged
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
-from retake.operations.words import usd
+from retake.operations.words import count, usd
 from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, LetterFolder, NoSuchLetter
 
 _MOST, _REQUEUABLE = 10_000, ("failed", "cancelled")
@@ -153,7 +153,7 @@ def find_letter(operations: Operations, letter_id: str) -> LetterView:
     if not found:
         raise Refusal(no_letter(letter_id))
     if len(found) > 1:
-        channels = ", ".join(str(it.pipeline.channel) for it in found)
+        channels = ", ".join(it.pipeline.channel or it.pipeline.name for it in found)
         raise RunError(f"{letter_id} is a dead letter of several channels: {channels}; name the --channel")
     return found[0]
 
@@ -171,7 +171,7 @@ def lost_with(letter: DeadLetter) -> str:
     if letter.ended:
         return ""
     calls = calls_of(letter.report)
-    results = f", results of {len(calls)} paid calls ({usd(total_usd(calls))})" if calls else ""
+    results = f", results of {count(len(calls), 'paid call')} ({usd(total_usd(calls))})" if calls else ""
     return f"{', '.join(letter.files) or 'its report'}{results}"
 
 

@@ -27,6 +27,7 @@ from retake.operations.port import (
     Refusal,
     Verb,
 )
+from retake.operations.words import count
 from retake.paid.caps import Today
 from retake.paid.spending import Spending
 from retake.runs.run import Run
@@ -241,7 +242,7 @@ class StoryOperations(_StoryPlace):
         if verb is Verb.DROP:
             letter = self._actions.drop(name, agreed)
             files = len(letter.files) + (not letter.fault)
-            return OrderResult(order, f"the dead letter {name} is dropped, {files} files")
+            return OrderResult(order, f"the dead letter {name} is dropped, {count(files, 'file')}")
         if verb is Verb.REQUEUE:
             after = self._actions.requeue(name)
             what, warning = f"{name} is requeued from its dead letter", ""

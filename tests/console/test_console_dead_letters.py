@@ -207,6 +207,16 @@ def test_letters_of_any_kind_can_be_dropped(name: str) -> None:
     assert name not in [letter["id"] for letter in letters(world)]
 
 
+def test_one_call_and_one_file_are_told_as_one() -> None:
+    world = World()
+    call = {"step": "content", "price_usd": 0.005, "outcome": "done"}
+    world.put(f"dead_letters/{ID}/report.json", {"generation_id": ID, "paid_calls": [call]})
+    letter = find_letter(context_of(world).operations, ID)
+    assert letter.loss.endswith("its report, results of 1 paid call (0.005 USD)")
+    assert "1 call, 0.005 USD" in papers(act(show_letter, world, letter_id=ID))
+    assert letter.drop()["what"] == f"the dead letter {ID} is dropped, 1 file"
+
+
 def test_what_has_grown_since_it_was_shown_is_not_dropped() -> None:
     world = STATES["dead_lettered"]()
     letter = find_letter(context_of(world).operations, ID)
