@@ -14,6 +14,7 @@ from retake.exit_codes import ExitCode
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.finding import Finding, Verdict, of_error, ok, warn
 from retake.operations.host_checks import alert_checks, disk_checks, key_checks, settings_checks
+from retake.operations.pipelines import Operations
 from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
 from retake.operations.words import count
 from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
@@ -110,9 +111,20 @@ def _stored(context: CommandContext) -> Iterator[Finding]:
     yield from document_checks(operations)
     yield from ledger_checks(operations)
     yield from error_checks(operations)
-    for it in open_breakers(breaker_states(operations), context.clock.now()):
-        found = f"{it['phase']} since {it['opened_at']}: {it['code']}"
-        yield warn(f"breaker {it['name']}", found, "see `breaker show`")
+    yield from _breakers(operations)
+
+
+def _breakers(operations: Operations) -> Iterator[Finding]:
+    try:
+        states = breaker_states(operations)
+    except RetakeError as error:
+        yield of_error("breakers", error)
+        return
+    for it in open_breakers(states, operations.clock.now()):
+        since = f" since {it['opened_at']}" if it["opened_at"] else ""
+        found = f"{it['phase']}{since}: {it['code']}"
+        do = "do what the message says" if it["phase"] == "unreadable" else "see `breaker show`"
+        yield warn(f"breaker {it['name']}", found, do)
 
 
 def answer(findings: Sequence[Finding], now: datetime) -> Answer:

@@ -256,6 +256,21 @@ def test_an_open_breaker_is_a_warning() -> None:
     assert found(examined(world), "breaker piapi")[0] == "warn"
 
 
+def test_a_breaker_that_cannot_be_read_says_why() -> None:
+    world = agreed(World())
+    world.put("breakers/piapi.json", "{")
+    verdict, words = found(examined(world), "breaker piapi")
+    assert verdict == "warn"
+    assert words.startswith("unreadable: breakers/piapi.json: ")
+
+
+def test_breakers_that_cannot_be_listed_hide_nothing_else() -> None:
+    away = FailingBucket(MemoryBucket(), Fault(lambda: StorageError("no route to it"), key="breakers/", times=9))
+    answer = examined(context_of(World(), away))
+    assert found(answer, "breakers") == ("fault", "no route to it")
+    assert found(answer, "bucket is writable")[0] == "ok"
+
+
 def test_a_database_tells_the_version_of_its_tables(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'runs.sqlite'}"
     context = on_disk(tmp_path / "bucket", ledger=url)
