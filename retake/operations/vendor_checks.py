@@ -1,10 +1,11 @@
 """The doctor's checks of vendors: each is asked something that costs nothing, by the client that the steps use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from retake.errors import ErrorClass, RetakeError, VendorError
 from retake.exit_codes import ExitCode
 from retake.operations.finding import Finding, fault, of_error, ok, warn
+from retake.operations.words import span
 from retake.vendors import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
@@ -20,8 +21,8 @@ def health_check(name: str, client: Callable[[], Healthy]) -> Finding:
     except RetakeError as error:
         return of_error(name, error)
     facts = {"quotas": [quota._asdict() for quota in health.quotas]}
-    if health.doubts:
-        return warn(name, _told(health), "; ".join(health.doubts), **facts)
+    if doubts := [*health.doubts, *_of_clock(health.clock_ahead_s)]:
+        return warn(name, _told(health), "; ".join(doubts), **facts)
     return ok(name, _told(health), **facts)
 
 
@@ -47,6 +48,12 @@ def _unwell(name: str, error: VendorError) -> Finding:
 
 def _told(health: Health) -> str:
     return "; ".join([health.says, *filter(None, map(_quota, health.quotas))])
+
+
+def _of_clock(ahead_s: float) -> Iterator[str]:
+    if ahead_s:
+        far = f"{span(60.0 * round(abs(ahead_s) / 60))} {'behind' if ahead_s > 0 else 'ahead of'}"
+        yield f"this machine's clock is {far} the vendor's: set it (NTP), days and waits go by it"
 
 
 def _quota(quota: Quota) -> str:

@@ -313,6 +313,7 @@ class Health(NamedTuple):
     says: str
     quotas: tuple[Quota, ...] = ()
     doubts: tuple[str, ...] = ()  # what will prevent a paid call all the same
+    clock_ahead_s: float = 0.0  # the vendor's, of ours; 0 where they agree to a minute
 
 
 @runtime_checkable

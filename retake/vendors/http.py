@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from retake.errors import Code, SettingsError
 from retake.logs import diagnosing
+from retake.vendors import Health, Quota
 from retake.vendors.answers import DATE_LIMIT, NoReply, Reply, Vendor, answered, says_missing, submitted, unanswered
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10.0
 JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
 BEGINNING = 1024  # bytes of an answer that goes into a file: enough to tell a page from media
+_AGREEING = timedelta(minutes=1)  # caches answer with dates that are some seconds old
 _MOST_WRONG = timedelta(days=36525)  # a clock that has lost its time begins anew in 1970
 _CHUNK = 64 * 2**10
 _GZIP, _ZLIB = 31, 15  # what zlib calls `wbits`
@@ -87,9 +89,13 @@ class JsonApi:
         self._kept = kept
         self._dated = ("", 0.0)  # what the last answer to a question said of its time, and ours, in seconds
 
+    def well(self, says: str, quotas: tuple[Quota, ...] = (), doubts: tuple[str, ...] = ()) -> Health:
+        """Return what an answer says about the account, and its date about our clock."""
+        return Health(says, quotas, doubts, self.clock_ahead().total_seconds())
+
     def clock_ahead(self) -> timedelta:
-        """Return how far the vendor's clock was ahead of ours at its last answer to a free query; 0 where it did not
-        say, or said what no clock shows."""
+        """Return how far the vendor's clock was ahead of ours at its last answer to a free query; 0 where they agreed
+        to a minute, and where it did not say, or said what no clock shows."""
         from email.utils import parsedate_to_datetime
 
         text, here_s = self._dated
@@ -97,7 +103,7 @@ class JsonApi:
             ahead = parsedate_to_datetime(text) - datetime.fromtimestamp(here_s, UTC)
         except (ValueError, TypeError):  # TypeError: a date without a zone
             return timedelta(0)
-        return ahead if abs(ahead) < _MOST_WRONG else timedelta(0)
+        return ahead if _AGREEING < abs(ahead) < _MOST_WRONG else timedelta(0)
 
     def submit(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """POST a paid call. Raises Refused, OutcomeUnknown."""
@@ -128,6 +134,7 @@ class JsonApi:
             reply = self._free(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
+        self._look_at_date(reply)
         return None if says_missing(self._vendor, reply) else answered(self._vendor, what, reply, pick)
 
     def _question(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T:
@@ -138,8 +145,11 @@ class JsonApi:
                 reply = self._free(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
-        self._dated = (reply.headers.get("Date", "")[:DATE_LIMIT], time.time())
+        self._look_at_date(reply)
         return answered(self._vendor, what, reply, pick)
+
+    def _look_at_date(self, reply: Reply) -> None:
+        self._dated = (reply.headers.get("Date", "")[:DATE_LIMIT], time.time())
 
     def _free(self, method: str, url: str, **content: Any) -> Reply:
         """Send what is not paid for, if possible without requests, which takes its time to load."""

@@ -109,8 +109,7 @@ class PiAPI:
         except ValueError:
             return None
         found = self._made_around(requested_at, asked)
-        ahead = self._api.clock_ahead()
-        if found is None and abs(ahead) > BEFORE:
+        if found is None and (ahead := self._api.clock_ahead()):
             found = self._made_around(requested_at + ahead, asked)
         return None if found is None else _task_id(found) or _task_id({"task_id": found.get("id")})
 
@@ -127,10 +126,10 @@ class PiAPI:
         )
         if account is None:
             self._api.look_for("tell the state of a task that does not exist", f"{self._endpoint}/{NO_TASK}", {}, _task)
-            return Health("it answers and accepts the key; it says nothing about the account")
+            return self._api.well("it answers and accepts the key; it says nothing about the account")
         name, left = account
         doubts = ("the account is empty: top it up",) if left is not None and left <= 0 else ()
-        return Health(f"it accepts the key of the account {name!r}", (Quota("US dollars", left),), doubts)
+        return self._api.well(f"it accepts the key of the account {name!r}", (Quota("US dollars", left),), doubts)
 
     def test_request(self) -> str:
         """See `Healthy.test_request`. Calls the endpoint for polls, which may differ from the one for orders."""

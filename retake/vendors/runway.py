@@ -119,7 +119,7 @@ class Runway:
         """See `Healthy.health`. Says how many credits the organization has, and how many videos of the model it may
         still make today with all of its programs."""
         body = self._api.look("tell its organization", self._place("organization"), {}, _organization)
-        return _health(body, self._model)
+        return self._api.well("it accepts the key", *_account(body, self._model))
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""
@@ -209,7 +209,8 @@ def _usage(body: object, model: str) -> dict[str, int] | None:
     return {"daily_generations": generations, "credit_balance": balance}
 
 
-def _health(body: dict[str, Any], model: str) -> Health:
+def _account(body: dict[str, Any], model: str) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
+    """Return what is left, and what will prevent a paid call."""
     balance, tier = number(body.get("creditBalance")), as_dict(body.get("tier"))
     limits = as_dict(as_dict(tier.get("models")).get(model))
     used = number(as_dict(as_dict(as_dict(body.get("usage")).get("models")).get(model)).get("dailyGenerations"))
@@ -222,8 +223,7 @@ def _health(body: dict[str, Any], model: str) -> Health:
         doubts.append(f"no more videos of {model} may be made today: wait, or raise the tier")
     if tier.get("models") and not limits:
         doubts.append(f"the organization's tier has no model {model}: check API_KEYS.runwayml.model_name")
-    quotas = (Quota("credits", balance), Quota(f"videos of {model} today", left, most))
-    return Health("it accepts the key", quotas, tuple(doubts))
+    return (Quota("credits", balance), Quota(f"videos of {model} today", left, most)), tuple(doubts)
 
 
 def _progress(task: dict[str, Any]) -> str:

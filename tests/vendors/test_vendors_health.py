@@ -1,10 +1,14 @@
 """Asking a vendor how it is: free, by the real clients, and classified like any other question."""
 
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from retake.errors import Code, PollFailed
+from retake.operations.finding import Verdict
+from retake.operations.vendor_checks import health_check
 from retake.sandbox import Pace, Sandbox
 from retake.vendors import Health, Healthy
 from retake.vendors.chat import OpenAIChat
@@ -53,6 +57,17 @@ def test_a_vendor_that_is_well_says_so_and_nothing_is_billed(sandbox: Sandbox, v
     assert health.doubts == ()
     assert [call.kind for call in sandbox.calls()] == [KINDS[vendor]]
     assert sandbox.bill().total == 0
+
+
+@pytest.mark.parametrize("vendor", KINDS)
+@pytest.mark.parametrize(("wrong_by_s", "told"), [(-7200, "2 h behind"), (600, "10 min ahead of"), (30, "")])
+def test_a_wrong_clock_is_seen_by_the_date_of_an_answer(
+    sandbox: Sandbox, vendor: str, wrong_by_s: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retake.vendors.http.time", SimpleNamespace(time=lambda: time.time() + wrong_by_s))
+    finding = health_check(vendor, lambda: client(sandbox, vendor))
+    assert (finding.verdict is Verdict.WARN) == bool(told)
+    assert not told or f"this machine's clock is {told} the vendor's" in (finding.do or "")
 
 
 FAULTS = {
