@@ -358,7 +358,7 @@ def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
 
     Counters at 0 are left out, as in a document that was changed here: the same state must read as the same document,
     since whether a script changed anything is found by comparing."""
-    if "retry_count" in doc.raw:
+    if doc.raw.get("retry_count") is not None:
         counters = {**doc.retries, doc.present_step.value: doc.raw["retry_count"]}
         left = {step: n for step, n in counters.items() if n}
         if left or "retries" in doc.raw:

@@ -136,9 +136,10 @@ def _without(text: str, prompts: Iterable[str]) -> str:
     from difflib import SequenceMatcher
 
     for prompt in prompts:
+        least = min(_SHORTEST_QUOTE, max(2, len(prompt)))  # a single character may be "…" itself
         while True:
             match = SequenceMatcher(None, text, prompt, autojunk=False).find_longest_match()
-            if match.size < min(_SHORTEST_QUOTE, len(prompt) or 1):
+            if match.size < least:
                 break
             text = f"{text[: match.a]}…{text[match.a + match.size :]}"
     return text

@@ -11,6 +11,7 @@ from retake.alerts.store import BoardStore
 from retake.bucket import ANY
 from retake.errors import Code, Refused, SettingsError
 from retake.story.content import load_prompts, prompts_file
+from retake.story.facts import _without as without
 from retake.vendors.answers import quote
 
 
@@ -137,3 +138,8 @@ def test_a_poll_that_finds_its_task_still_running_is_no_work() -> None:
         runner = world.manager()
         runner.tick()
     assert runner.worked
+
+
+def test_a_text_of_one_character_hides_nothing_and_the_tick_ends() -> None:
+    """A model may answer with an ellipsis alone, which is also what takes the place of a quoted prompt."""
+    assert without("HTTP 500: a… b", ["…", "a", ""]) == "HTTP 500: a… b"

@@ -480,8 +480,9 @@ def test_a_retry_count_that_somebody_edited_wins_over_the_counter_of_the_step() 
     assert doc.retries_of(Step.UPSCALE) == 0
 
 
-def test_a_missing_retry_count_leaves_the_counters_alone() -> None:
-    assert midjourney(status="upscale_trigger_failed", retries={"upscale": 3}).retries == {"upscale": 3}
+@pytest.mark.parametrize("missing", [{}, {"retry_count": None}])
+def test_a_missing_retry_count_leaves_the_counters_alone(missing: dict[str, Any]) -> None:
+    assert midjourney(status="upscale_trigger_failed", retries={"upscale": 3}, **missing).retries == {"upscale": 3}
 
 
 def test_every_changed_document_shows_the_counter_of_the_step_it_is_at() -> None:
