@@ -9,7 +9,17 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import CapReached, Code, LinkExpired, PollFailed, Refused, SettingsError, StateError, VendorError
+from retake.errors import (
+    CapReached,
+    Code,
+    LinkExpired,
+    PollFailed,
+    Refused,
+    SettingsError,
+    StateError,
+    TaskFailed,
+    VendorError,
+)
 from retake.media import MediaError
 from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
@@ -96,11 +106,9 @@ def _picked(context: StepContext, results: Results) -> int:
     (IMAGE_GENERATION.pick).
 
     The choice is a paid call like any other, but its answer is not worth a second one: on any trouble the first picture
-    is taken, and a choice that was begun is never made again.
+    is taken. A choice on record counts, and one that was begun is never made again.
     """
-    if context.settings.image.pick != "vision":
-        return 1
-    if results.picked is None:
+    if context.settings.image.pick == "vision" and results.picked is None:
         _choose(context, results)
         results = context.store.documents.midjourney.results or results
     return results.picked or 1
@@ -122,7 +130,7 @@ def _choose(context: StepContext, results: Results) -> None:
         guard.call(Step.CONTENT, {}, lambda: writer.choose(_QUESTION, pictures))
     except CapReached:
         return
-    except (VendorError, SettingsError, MediaError, KeyError) as error:  # SettingsError: no key
+    except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
         _log.warning("the choice of a picture failed (%s): the first is taken", error)
         if not isinstance(error, VendorError) or not journal.ended:  # nothing was asked
             journal.not_made()
@@ -135,20 +143,33 @@ def _choose(context: StepContext, results: Results) -> None:
 def _pictures(context: StepContext, results: Results) -> list[str]:
     """Return the four pictures as links, or as data URIs cut from their grid."""
     if results.link_expired:
-        results = _with_new_links(context, results)
+        results = _renewed(context, results)
     if singles := single_links(results.task_result):
         return singles
-    most = context.settings.workflow.max_picture_bytes
-    grid = context.vendors.downloader().download(results.task_result["image_url"], most)
+    grid = _download(context, results)
     return [context.media.data_uri(quarter) for quarter in context.media.quarters(grid)]
 
 
-def _with_new_links(context: StepContext, results: Results) -> Results:
-    """Return the results of the imagine as the vendor gives them now. Free. Raises PollFailed."""
+def _download(context: StepContext, results: Results) -> bytes:
+    """Return what the link of the results leads to. Raises PollFailed."""
+    if not (url := results.task_result.get("image_url")):
+        raise PollFailed(Code.BAD_ANSWER, f"the {results.task_type}'s result on record has no image_url")
+    return context.vendors.downloader().download(url, context.settings.workflow.max_picture_bytes)
+
+
+def _renewed(context: StepContext, results: Results) -> Results:
+    """Return the results as the vendor gives them now, with new links. Free. Raises PollFailed for a task that the
+    vendor no longer knows, TaskFailed for one that it calls failed by now."""
     state = context.vendors.midjourney().fetch(results.task_id)
     if state.result is None:
-        raise PollFailed(Code.BAD_ANSWER, f"task {results.task_id} was done, and the vendor has no result of it")
+        running = PollFailed(Code.BAD_ANSWER, f"task {results.task_id} was done, and is said to be running")
+        raise state.failure or running
     context.store.save_midjourney(transitions.link_renewed(context.store.documents.midjourney, state.result))
+    _log.info(
+        "the links to the %s had expired: the vendor gave new ones",
+        results.task_type,
+        extra={"step": results.task_type},
+    )
     return _results(context)
 
 
@@ -186,38 +207,25 @@ def _picture(context: StepContext, results: Results) -> bytes:
     key = context.store.file_key(context.generation_id, "png")
     if "png" in context.store.files(context.generation_id):
         return context.store.bucket.read(key)[0]
-    url = (_renewed(context, results) if results.link_expired else results.task_result).get("image_url")
-    if not url:
-        error = PollFailed(Code.BAD_ANSWER, "the upscale's result on record has no image_url")
-        raise context.fail(Status.RUNWAY_TRIGGER_FAILED, error)
     try:
-        most = context.settings.workflow.max_picture_bytes
-        picture = context.media.sized(context.vendors.downloader().download(url, most))
+        picture = _sized(context, results)
     except LinkExpired as error:
         expired = transitions.link_expired(context.store.documents.midjourney)
         conclude(context.store, transitions.failed(expired, Status.RUNWAY_TRIGGER_FAILED, context.record(error)), error)
         raise
-    except (PollFailed, MediaError) as error:
-        failure = _as_vendor_error(error)
-        raise context.fail(Status.RUNWAY_TRIGGER_FAILED, failure) from error
+    except (PollFailed, TaskFailed, MediaError) as error:
+        raise context.fail(Status.RUNWAY_TRIGGER_FAILED, _as_vendor_error(error)) from error
     context.store.save_file(key, picture)
     _log.info("the picture is saved as %s", key, extra={"step": Step.UPSCALE.value})
     return picture
 
 
-def _renewed(context: StepContext, results: Results) -> Mapping[str, Any]:
-    """Return the upscale's result as the vendor gives it now, with a new link. Free. Raises (and saves) the failure of
-    a task that the vendor no longer knows, or calls failed by now."""
-    try:
-        state = context.vendors.midjourney().fetch(results.task_id)
-    except PollFailed as error:
-        raise context.fail(Status.RUNWAY_TRIGGER_FAILED, error) from error
-    if state.result is None:
-        running = PollFailed(Code.BAD_ANSWER, f"task {results.task_id} was done, and is said to be running")
-        raise context.fail(Status.RUNWAY_TRIGGER_FAILED, state.failure or running)
-    context.store.save_midjourney(transitions.link_renewed(context.store.documents.midjourney, state.result))
-    _log.info("the link to the picture had expired: the vendor gave a new one", extra={"step": Step.UPSCALE.value})
-    return state.result
+def _sized(context: StepContext, results: Results) -> bytes:
+    """Return the picture of the results in the size of the settings, by a new link if it is known that theirs has
+    expired. Raises PollFailed, TaskFailed, MediaError."""
+    if results.link_expired:
+        results = _renewed(context, results)
+    return context.media.sized(_download(context, results))
 
 
 def _poll_video(context: StepContext) -> None:
@@ -291,30 +299,34 @@ def make_mock(context: StepContext) -> None:
     """Make a video of the picture on this machine, and a placeholder where there is no picture. Raises MediaError."""
     store, generation_id = context.store, context.generation_id
     key = store.file_key(generation_id, "png")
-    picture = _picture_at_hand(context)
-    if picture is None:
-        content = store.read_object(store.file_key(generation_id, "json")) or {}
-        picture = context.media.placeholder(str(content.get("topic") or generation_id))
+    if "png" in store.files(generation_id):
+        picture = store.bucket.read(key)[0]
+    else:
+        picture = _paid_picture(context) or _placeholder(context)
         store.save_file(key, picture)
     store.save_file(store.file_key(generation_id, "mp4"), context.media.mock_video(picture))
     store.save_midjourney(transitions.video_delivered(store.documents.midjourney))
     _log.info("the mock is saved", extra={"step": Step.MOCK.value})
 
 
-def _picture_at_hand(context: StepContext) -> bytes | None:
-    """Return the picture that is saved, or else the one that was paid for, if it can be downloaded now."""
+def _placeholder(context: StepContext) -> bytes:
+    content = context.store.read_object(context.store.file_key(context.generation_id, "json")) or {}
+    return context.media.placeholder(str(content.get("topic") or context.generation_id))
+
+
+def _paid_picture(context: StepContext) -> bytes | None:
+    """Return the picture that was paid for, if it can be downloaded now."""
     results = context.store.documents.midjourney.results
-    if results is None or results.task_type != UPSCALE or "png" in context.store.files(context.generation_id):
-        key = context.store.file_key(context.generation_id, "png")
-        return context.store.bucket.read(key)[0] if "png" in context.store.files(context.generation_id) else None
+    if results is None or results.task_type != UPSCALE:
+        return None
     try:
-        url, most = str(results.task_result.get("image_url")), context.settings.workflow.max_picture_bytes
-        picture = context.media.sized(context.vendors.downloader().download(url, most))
-    except (PollFailed, MediaError) as error:
+        try:
+            return _sized(context, results)
+        except LinkExpired:
+            return _sized(context, _renewed(context, results))
+    except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
         _log.warning("the picture cannot be downloaded (%s): a placeholder takes its place", error)
         return None
-    context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
-    return picture
 
 
 def _content(context: StepContext, status: Status, field: str) -> dict[str, Any]:
@@ -327,8 +339,8 @@ def _content(context: StepContext, status: Status, field: str) -> dict[str, Any]
     return content
 
 
-def _as_vendor_error(error: PollFailed | MediaError) -> VendorError:
-    return error if isinstance(error, PollFailed) else PollFailed(Code.MEDIA, str(error))
+def _as_vendor_error(error: VendorError | MediaError) -> VendorError:
+    return error if isinstance(error, VendorError) else PollFailed(Code.MEDIA, str(error))
 
 
 def _results(context: StepContext) -> Results:

@@ -6,7 +6,8 @@ import pytest
 from story_world import World
 from test_paid_calls import ID, before
 
-from retake.errors import Code, PollFailed
+from retake.errors import Code, PollFailed, SettingsError
+from retake.story.media import make_mock
 from retake.ticking.tick import Orders
 from retake.vendors import TaskState
 
@@ -92,3 +93,34 @@ def test_a_task_that_gives_no_new_link_is_a_failed_attempt(answer: Any) -> None:
     assert (world.status, world.doc.retries) == ("runway_trigger_failed", {"runway": 1})
     assert world.doc.raw["midjourney_results"]["link_expired"] is True
     assert tried == [OLD], "the dead link is not tried again"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_mock_is_made_of_the_picture_that_was_paid_for_though_its_link_has_expired(known: bool) -> None:
+    """As where a cap held the video back until the next day, and mode 1 has a mock made of it then."""
+    world = before("create")
+    world.bucket.delete(f"666/{ID}.png")
+    tried = links_expire(world)
+    if known:
+        results = {**world.doc.raw["midjourney_results"], "link_expired": True}
+        world.put("config/config_midjourney.json", world.doc.updated(midjourney_results=results).raw)
+    world.by_hand(make_mock)
+    assert tried == ([NEW] if known else [OLD, NEW])
+    assert world.bucket.read(f"666/{ID}.png")[0] == b"PNG bytes of " + NEW.encode()
+
+
+@pytest.mark.parametrize("trouble", [PollFailed(Code.NETWORK, "cut"), SettingsError("no key"), TaskState()])
+def test_a_mock_of_a_picture_whose_link_cannot_be_renewed_has_a_placeholder(trouble: Any) -> None:
+    world = before("create")
+    world.bucket.delete(f"666/{ID}.png")
+    links_expire(world)
+
+    def fetch(task_id: str) -> TaskState:
+        if isinstance(trouble, Exception):
+            raise trouble
+        return trouble
+
+    world.vendors.fetch = fetch
+    world.by_hand(make_mock)
+    assert {f"666/{ID}.png", f"666/{ID}.mp4"} <= {*world.keys_of("666/")}
+    assert world.doc.results is None

@@ -173,7 +173,7 @@ def test_where_the_single_pictures_are_missing_the_grid_is_cut_into_its_quarters
     "trouble", ["choose refused", "choose key", "choose unknown", "download error", "no link", "quarters"]
 )
 def test_on_any_trouble_with_the_choice_the_first_is_taken(trouble: str) -> None:
-    result: dict[str, Any] = {} if trouble == "no link" else {"image_url": "https://cdn/grid.png"}
+    result: dict[str, Any] = {"image_url": None} if trouble == "no link" else {"image_url": "https://cdn/grid.png"}
     world = at(pick="vision", midjourney_results={**PICTURES, "task_result": result})
     kind, _, outcome = trouble.partition(" ")
     if outcome:
@@ -196,6 +196,11 @@ def test_the_choice_is_paid_for_once_however_often_the_upscale_is_refused() -> N
     assert world.ended == ["done"]
     assert world.vendors.billed["choose"] == 1
     assert world.vendors.asked["upscale"] == 3
+
+
+def test_a_choice_that_was_paid_for_counts_whatever_the_setting_says_by_then() -> None:
+    world = at(pick="first", midjourney_results={**PICTURES, "picked": 3})
+    assert upscaled_index(world) == 3
 
 
 def test_a_script_that_dies_in_the_choice_does_not_choose_again() -> None:
