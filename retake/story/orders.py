@@ -7,17 +7,23 @@ from datetime import datetime
 from retake.errors import StateError
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import held_until
+from retake.story.decision import held_until, undecided
 from retake.story.documents import GROUP, Documents, MidjourneyDocument, Step
 from retake.story.generation import DEAD_LETTERS, requeuable, requeue
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.ticking.tick import Orders
 
 
-def check(orders: Orders, store: DocumentStore) -> None:
+def check(orders: Orders, store: DocumentStore, limits: Workflow) -> None:
     """Raises StateError for orders that make no sense as things stand, before anything is changed."""
-    if orders.resolve and (orders.retake or store.documents.midjourney.pending is None):  # a requeued one has none
-        raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+    if orders.resolve:
+        call = store.documents.midjourney.pending if store.documents.gen.generation_id else None
+        if orders.retake or call is None:  # a requeued one has none
+            raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
+        if not undecided(call, limits):
+            raise StateError(
+                f"what became of the {call.step} call is not known yet; the next tick finds out. Nothing was changed"
+            )
     if orders.retake:
         requeuable(store, orders.retake)
 

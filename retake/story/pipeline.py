@@ -221,9 +221,9 @@ class StoryPipeline:
         """From the first order that is carried out, the tick is the operator's."""
         from retake.story.orders import carry_out, check
 
-        check(orders, self._store)
-        self._sync()
         limits, now = self._settings.workflow, self._clock.now()
+        check(orders, self._store, limits)
+        self._sync()
         for code, text in carry_out(orders, self._store, self._flag, limits, now):
             _log.info("%s", text)
             if code == "resolve":

@@ -139,7 +139,7 @@ class StoryRunner:
         if orders != NO_ORDERS:
             from retake.story.orders import check, documents_after
 
-            check(orders, store)
+            check(orders, store, limits)
             store.documents = documents_after(orders, store, limits, self._clock.now())
         documents = store.documents
         mode, mock = self._mode(), self._settings.modes.video_mock
