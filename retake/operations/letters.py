@@ -70,10 +70,9 @@ class LetterView(NamedTuple):
     def requeue(self) -> tuple[str, bool]:
         """Return what requeueing it would lead to, and whether that is possible now."""
         try:
-            then = self.pipeline.plan(ItemOrder(Verb.REQUEUE, self.letter.id)).then
+            return f"possible; {self.pipeline.plan(ItemOrder(Verb.REQUEUE, self.letter.id)).then}", True
         except RetakeError as error:
             return f"not now: {error}", False
-        return (f"possible; {then}", True) if then else ("not possible: its document is not there", False)
 
     def drop(self) -> dict[str, Any]:
         """Remove it for good, and return what was done as JSON has it. Raises Refusal, also where more would be lost by

@@ -9,7 +9,7 @@ from retake.bucket.contract import make_folders
 from retake.clock import stamp
 from retake.errors import ErrorRecord, StateError
 from retake.story import transitions
-from retake.story.documents import GROUP, MidjourneyDocument, Status, Step, safe_id
+from retake.story.documents import GROUP, Documents, GenDocument, MidjourneyDocument, Status, Step, safe_id
 from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
 from retake.strict_json import encode
@@ -70,7 +70,7 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyD
         return doc
     calls = _unbilled(store, doc)
     if (calls or not doc.blank) and not _is_kept(store, doc, calls):
-        key = f"{DEAD_LETTERS}before-{generation_id}/{_name(store.paths.config_midjourney)}"
+        key = _document_of(store, f"before-{generation_id}")
         store.save_file(key, doc.updated(paid_calls=calls).encode())
     return doc
 
@@ -85,7 +85,7 @@ def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[
     """Return whether a dead letter has what a document that belongs to no generation says was paid for."""
     name = _name(store.paths.config_midjourney)
     if not unbilled:
-        return bool(doc.requeued and store.bucket.find(f"{DEAD_LETTERS}{doc.requeued}/{name}", [""]))
+        return bool(doc.requeued and store.bucket.find(_document_of(store, doc.requeued), [""]))
     nobodys = [entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}before-") if _name(entry.key) == name]
     return any(recorded_calls(store, key) == unbilled for key in nobodys)
 
@@ -164,7 +164,7 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
         store.bucket.copy(entry.key, f"{store.paths.folder_666}{_name(entry.key)}")
     doc = transitions.requeued(kept, _keep_orphaned_work(store, generation_id))
     store.save_midjourney(doc.updated(requeued=generation_id))
-    store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=generation_id))
+    store.save_gen(_gen_after(store.documents.gen, generation_id))
     _letters(store).remove(generation_id, REQUEUED)
 
 
@@ -183,20 +183,48 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
             store.bucket.delete(key)
 
 
+def after_requeue(store: DocumentStore, generation_id: str) -> Documents:
+    """Return the documents as `requeue` would leave them. Raises StateError where it cannot be requeued now."""
+    present, prefix = store.documents, f"{DEAD_LETTERS}{generation_id}/{generation_id}."
+    files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
+    doc = transitions.requeued(requeuable(store, generation_id), present.midjourney)
+    return Documents(present.public, _gen_after(present.gen, generation_id), doc, files)
+
+
+def _gen_after(gen: GenDocument, generation_id: str) -> GenDocument:
+    return gen.without(*_OF_FAILURES).updated(generation_id=generation_id)
+
+
 def requeuable(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
     """Return the document of a generation that can be requeued now, as its dead letter has it. Raises StateError for
     any other."""
-    from retake.retrying.dead_letters import DeadLetters
-
-    if present := store.documents.gen.generation_id:
-        raise StateError(f"generation {present} is under way; requeue {generation_id} when it has ended")
-    kept = kept_document(store, generation_id)
+    why = why_not_requeued(store, generation_id)
+    kept = None if why else kept_document(store, generation_id)
     if kept is None:
-        raise StateError(f"there is no dead letter {DEAD_LETTERS}{generation_id}/. Nothing was changed")
-    letter = DeadLetters(store.bucket, store.clock).show(generation_id)
-    if why := why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id):
         raise StateError(f"{why}. Nothing was changed")
     return kept
+
+
+def why_not_requeued(store: DocumentStore, generation_id: str) -> str:
+    """Return why a generation cannot be requeued as things stand, or "". Raises StateError, StorageError."""
+    from retake.operations.letters import letter_of, no_letter
+
+    letter, present = letter_of(store.bucket, store.clock, generation_id), store.documents.gen.generation_id
+    if letter and of_a_rollback(letter):
+        return why_not_requeuable(letter)
+    if present == generation_id:
+        return f"{generation_id} is under way: it need not be requeued"
+    if present:
+        return (
+            f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or cancel "
+            f"{present} first"
+        )
+    if letter is None:
+        return f"{no_letter(generation_id)}: it was requeued or dropped, or never was there"
+    why = why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id)
+    if why or kept_document(store, generation_id):
+        return why
+    return f"{_document_of(store, generation_id)} is not there, and nothing else says how {generation_id} goes on"
 
 
 def why_not_requeuable(letter: "DeadLetter") -> str:
@@ -239,8 +267,11 @@ def _look(name: str) -> str:
 
 def kept_document(store: DocumentStore, generation_id: str) -> MidjourneyDocument | None:
     """Return the document that the dead letter of a generation holds, or None. Raises StateError."""
-    key = f"{DEAD_LETTERS}{generation_id}/{_name(store.paths.config_midjourney)}"
-    return store.read_midjourney(key) if safe_id(generation_id) else None
+    return store.read_midjourney(_document_of(store, generation_id)) if safe_id(generation_id) else None
+
+
+def _document_of(store: DocumentStore, letter_id: str) -> str:
+    return f"{DEAD_LETTERS}{letter_id}/{_name(store.paths.config_midjourney)}"
 
 
 def taken_ids(store: DocumentStore, staged: Container[str]) -> Container[str]:

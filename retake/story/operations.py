@@ -34,7 +34,7 @@ from retake.runs.run import Run
 from retake.runs.states import RunStatus
 from retake.story.decision import over_under, uncapped, under_mode
 from retake.story.documents import Documents, Step, safe_id
-from retake.story.generation import DEAD_LETTERS, SPEND, recorded_calls
+from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, recorded_calls
 from retake.story.kept_bills import ended_bills, read_bill, start_of
 from retake.story.operator_rules import next_tick
 from retake.story.operator_view import held_call, step_attempt, story_state
@@ -223,17 +223,17 @@ class StoryOperations(_StoryPlace):
 
     def plan(self, order: ItemOrder) -> OrderPlan:
         verb, name, run, step = order
-        documents = self.store().read()
+        store = self.store()
+        documents = store.read()
         if verb is Verb.REQUEUE:
-            self._actions.check_requeue(name, documents)
-            after = self._actions.requeued(name)
-            return OrderPlan(order, then=self._next_tick(after) if after else "")
+            self._actions.check_requeue(name, store)
+            return OrderPlan(order, then=self._next_tick(after_requeue(store, name)))
         if documents.gen.generation_id == name:
             return OrderPlan(order, self._actions.planned(verb, name, step).lost)
         kept = letter_of(self.bucket, self._clock, name) is not None
         cancelled = run is not None and run.status is RunStatus.CANCELLED
         if verb is Verb.RETRY and kept and not cancelled:
-            self._actions.check_requeue(name, documents)
+            self._actions.check_requeue(name, store)
             return OrderPlan(order._replace(verb=Verb.REQUEUE))
         raise _has_ended(order, documents, letter=kept)
 

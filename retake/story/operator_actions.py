@@ -16,24 +16,14 @@ from retake.operations.port import Refusal, Verb
 from retake.paid.spending import Spending
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
-from retake.story.documents import GROUP, Documents, Status
-from retake.story.generation import (
-    DEAD_LETTERS,
-    dead_letter,
-    kept_document,
-    of_a_rollback,
-    remove_copies,
-    requeue,
-    why_finished,
-    why_not_requeuable,
-)
+from retake.story.documents import Documents, Status
+from retake.story.generation import dead_letter, remove_copies, requeue, why_not_requeued
 from retake.story.operator_rules import GenerationPlan, plan
 from retake.story.rollback import keep_rolled_back, plan_rollback
 from retake.story.run_mirror import RunMirror, task_of
 from retake.story.settings import LEASE, Settings
 from retake.story.spending import known
 from retake.story.store import DocumentStore, ProcessingFlag
-from retake.story.transitions import requeued
 from retake.ticking.tick import Ledgers
 
 _ENDING = Status.TASK_FAILED_MAX_RETRIES
@@ -95,42 +85,15 @@ class OperatorActions:
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
 
-    def check_requeue(self, generation_id: str, documents: Documents) -> None:
-        """Raise Refusal if the generation cannot be requeued now."""
-        letter = letter_of(self._bucket, self._clock, generation_id)
-        if letter and of_a_rollback(letter):
-            raise Refusal(why_not_requeuable(letter))
-        present = documents.gen.generation_id
-        if present == generation_id:
-            raise Refusal(f"{generation_id} is under way: it need not be requeued")
-        if present:
-            raise Refusal(
-                f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or "
-                f"cancel {present} first"
-            )
-        if letter is None:
-            raise Refusal(f"{no_letter(generation_id)}: it was requeued or dropped, or never was there")
-        if why := why_not_requeuable(letter):
+    def check_requeue(self, generation_id: str, store: DocumentStore) -> None:
+        """Raise Refusal if the generation cannot be requeued now, by the documents that `store` has read."""
+        if why := why_not_requeued(store, generation_id):
             raise Refusal(why)
-        if why := why_finished(self._bucket, self._settings.paths, generation_id):
-            raise Refusal(why)
-
-    def requeued(self, generation_id: str) -> Documents | None:
-        """Return the documents as they would be after a requeue; None if the letter has none. Raises StateError."""
-        store = DocumentStore(self._bucket, self._settings.paths, None, self._clock)
-        present = store.read()
-        kept = kept_document(store, generation_id)
-        if kept is None:
-            return None
-        prefix = f"{DEAD_LETTERS}{generation_id}/{generation_id}."
-        files = frozenset(entry.key.removeprefix(prefix) for entry in self._bucket.list(prefix)).intersection(GROUP)
-        doc = requeued(kept, present.midjourney)
-        return Documents(present.public, present.gen.updated(generation_id=generation_id), doc, files)
 
     def requeue(self, generation_id: str) -> Documents:
         """Requeue a failed or cancelled generation at the step where it ended; return the documents after it."""
         with self._alone() as (store, lease):
-            self.check_requeue(generation_id, store.documents)
+            self.check_requeue(generation_id, store)
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()

@@ -8,8 +8,8 @@ from retake.errors import StateError
 from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.decision import held_until, undecided
-from retake.story.documents import GROUP, Documents, MidjourneyDocument, Step
-from retake.story.generation import DEAD_LETTERS, requeuable, requeue
+from retake.story.documents import Documents, MidjourneyDocument, Step
+from retake.story.generation import after_requeue, requeuable, requeue
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.ticking.tick import Orders
 
@@ -33,10 +33,8 @@ def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now:
     public, gen, doc, files = store.documents
     if orders.resume:
         gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
-    if name := orders.retake:
-        prefix = f"{DEAD_LETTERS}{name}/{name}."
-        files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
-        gen, doc = gen.updated(generation_id=name), transitions.requeued(requeuable(store, name), doc)
+    if orders.retake:
+        _, gen, doc, files = after_requeue(store, orders.retake)
     documents = Documents(public, gen, doc, files)
     if orders.resolve:
         return documents._replace(midjourney=resolved(documents, limits, retry=orders.resolve == "retry"))

@@ -6,7 +6,7 @@ from story_ticks import PUBLIC, Scripted
 from story_world import World
 
 from retake.bucket import Bucket
-from retake.errors import LeaseHeld
+from retake.errors import LeaseHeld, StateError
 from retake.operations.port import Refusal, Verb
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, ERROR, Run
@@ -14,6 +14,7 @@ from retake.runs.states import RunStatus
 from retake.story.documents import Documents
 from retake.story.operator_actions import OperatorActions
 from retake.story.operator_rules import GenerationPlan, Situation, next_tick, situation
+from retake.ticking.tick import Orders
 
 VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL)
 CASES = [(name, verb, row[number]) for name, row in TABLE.items() for number, verb in enumerate(VERBS)]
@@ -303,6 +304,16 @@ def test_what_is_no_dead_letter_is_not_taken_up_nor_dropped(name: str) -> None:
         operator(world).requeue(name)
     with pytest.raises(Refusal, match="no dead letter"):
         operator(world).drop(name)
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("order", ["requeue", "retake"])
+def test_a_letter_without_its_document_cannot_be_requeued_and_the_document_is_named(order: str) -> None:
+    world = STATES["dead_lettered"]()
+    world.bucket.delete(f"dead_letters/{ID}/config_midjourney.json")
+    before = world.everything()
+    with pytest.raises((Refusal, StateError), match=f"dead_letters/{ID}/config_midjourney.json is not there"):
+        world.tick(Orders(retake=ID)) if order == "retake" else operator(world).requeue(ID)
     assert world.everything() == before
 
 
