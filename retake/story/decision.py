@@ -190,9 +190,20 @@ def capped(action: Action, why: str) -> Action:
     return Action(Act.WAIT, action.step, why, ExitCode.TRY_LATER)
 
 
-def in_full(action: Action) -> Action:
-    """Return the action as it is: no degraded mode holds."""
-    return action
+def decide_in(
+    mode: Mode,
+    documents: Documents,
+    limits: Workflow,
+    now: datetime,
+    over: Callable[[Step], str] = uncapped,
+    *,
+    video_mock: bool,
+) -> tuple[Action, Action]:
+    """Return what `decide` returns, and what a degraded mode makes of it. No cap holds back a video that a mock replaces for
+    nothing."""
+    mocks = mode.mode == REDUCED and video_mock
+    due = decide(documents, limits, now, lambda step: "" if mocks and step is Step.RUNWAY else over(step))
+    return due, under_mode(due, mode, video_mock=video_mock)
 
 
 def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
@@ -206,13 +217,6 @@ def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
     if mode.mode == REDUCED and video_mock:
         return Action(Act.MOCK_VIDEO, Step.RUNWAY, mode.title)
     return Action(Act.WAIT, action.step, f"{mode.title} holds it back: {action.act}")
-
-
-def over_under(over: Callable[[Step], str], mode: Mode, *, video_mock: bool) -> Callable[[Step], str]:
-    """Return the `over` of `decide` in a degraded mode: no cap holds back a video that a mock replaces for nothing."""
-    if mode.mode != REDUCED or not video_mock:
-        return over
-    return lambda step: "" if step is Step.RUNWAY else over(step)
 
 
 def holds_back(action: Action, mode: int) -> bool:

@@ -2,7 +2,7 @@
 where it is used: most commands only look."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket, Entry
@@ -32,7 +32,7 @@ from retake.paid.caps import Today
 from retake.paid.spending import Spending
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
-from retake.story.decision import over_under, uncapped, under_mode
+from retake.story.decision import uncapped
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, recorded_calls
 from retake.story.kept_bills import ended_bills, read_bill, start_of
@@ -262,10 +262,8 @@ class StoryOperations(_StoryPlace):
         except RetakeError:
             today = None
         over = (lambda step: today.over(price_of(self._settings, step))) if today else uncapped
-        mode, mock = self._mode(), self._settings.modes.video_mock
-        over = over_under(over, mode, video_mock=mock)
-        under = partial(under_mode, mode=mode, video_mock=mock)
-        return next_tick(documents, self._settings.workflow, self._clock.now(), over, under)
+        limits, now, mock = self._settings.workflow, self._clock.now(), self._settings.modes.video_mock
+        return next_tick(documents, limits, now, over, self._mode(), video_mock=mock)
 
     def _mode(self) -> Mode:
         """The degraded mode that holds; the full one where that cannot be read."""

@@ -23,12 +23,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from retake.degraded.mode import Mode
 from retake.operations.bills import total_usd
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide, in_full, uncapped, undecided
+from retake.story.decision import Act, Action, decide, decide_in, uncapped, undecided
 from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 
@@ -86,11 +87,12 @@ def next_tick(
     limits: Workflow,
     now: datetime,
     over: Callable[[Step], str] = uncapped,
-    under: Callable[[Action], Action] = in_full,
+    mode: Mode = Mode(),  # noqa: B008  immutable
+    *,
+    video_mock: bool = False,
 ) -> str:
-    """Return what the next tick will do, in words. `over` is that of `decide`; `under` returns what is done
-    of an action in the degraded mode that holds."""
-    action = under(decide(documents, limits, now, over))
+    """Return what the next tick will do in a degraded mode, in words. `over` is that of `decide`."""
+    _, action = decide_in(mode, documents, limits, now, over, video_mock=video_mock)
     if action.act is Act.WAIT:
         return f"the next tick waits: {why(action)}"
     return f"the next tick: {action.act} ({why(action)})"

@@ -13,11 +13,9 @@ from retake.story.decision import (
     Act,
     Action,
     begin_held,
-    decide,
-    over_under,
+    decide_in,
     uncapped,
     undecided,
-    under_mode,
     vendor_of,
 )
 from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
@@ -92,8 +90,7 @@ def story_state(
     seen = book and book.seen_by(name, known(documents.midjourney))
     over = (lambda step: seen.over(price_of(settings, step))) if seen else uncapped
     mock = settings.modes.video_mock
-    action = decide(documents, settings.workflow, store.clock.now(), over_under(over, mode, video_mock=mock))
-    coming = under_mode(action, mode, video_mock=mock)
+    action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
     held = begin_held(mode, video_mock=mock)
     view = _View(documents, action, settings.workflow)
     return view.state(seen, coming, _next_tick(store, coming, lambda step: held or over(step), vendor_off))

@@ -31,11 +31,10 @@ from retake.story.decision import (
     begin_held,
     capped,
     decide,
+    decide_in,
     held_until,
-    over_under,
     paid_step,
     script_of,
-    under_mode,
     vendor_of,
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
@@ -121,14 +120,12 @@ class StoryPipeline:
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:
-        mock = self._settings.modes.video_mock
-        over = over_under(self._over, self._mode, video_mock=mock)
-        self._due = decide(self._store.documents, self._settings.workflow, self._clock.now(), over)
-        action = under_mode(self._due, self._mode, video_mock=mock)
+        documents, limits, mock = self._store.documents, self._settings.workflow, self._settings.modes.video_mock
+        self._due, action = decide_in(self._mode, documents, limits, self._clock.now(), self._over, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision
 
-            log_decision(self._store.documents, action, self._mode.mode)
+            log_decision(documents, action, self._mode.mode)
         return action
 
     def log_fields(self, action: Action) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.logs import diagnosing
 from retake.paid.spending import Spending
-from retake.story.decision import Act, Action, begin_held, decide, over_under, under_mode, vendor_of, vendor_of_step
+from retake.story.decision import Act, Action, begin_held, decide_in, vendor_of, vendor_of_step
 from retake.story.documents import Documents, Step
 from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
@@ -143,8 +143,8 @@ class StoryRunner:
             store.documents = documents_after(orders, store, limits, self._clock.now())
         documents = store.documents
         mode, mock = self._mode(), self._settings.modes.video_mock
-        over = over_under(over_caps(self._spending, documents), mode, video_mock=mock)
-        action = under_mode(decide(documents, limits, self._clock.now(), over), mode, video_mock=mock)
+        over = over_caps(self._spending, documents)
+        _, action = decide_in(mode, documents, limits, self._clock.now(), over, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision
 

@@ -91,3 +91,19 @@ def test_its_reservation_is_settled_with_that_of_the_upscale_that_follows() -> N
     world.vendors.plan("upscale", "refused")
     world.tick()
     assert settled(world) == pytest.approx(PRICE[Step.CONTENT] + PRICE[Step.IMAGINE] + PRICE[Step.CONTENT])
+
+
+def test_one_that_was_paid_for_counts_whatever_the_setting_says_by_then() -> None:
+    world, asked = choosing(), list[int]()
+    upscale = world.vendors.upscale
+
+    def refused_once(task_id: str, index: int) -> str:
+        asked.append(index)
+        return upscale(task_id, index)
+
+    world.vendors.upscale = refused_once  # type: ignore[method-assign]
+    world.vendors.plan("upscale", "refused")
+    world.tick()
+    world.settings = world.settings._replace(image=world.settings.image._replace(pick="first"))
+    world.ticks(2)
+    assert (world.ended, asked) == (["done"], [3, 3])

@@ -182,33 +182,6 @@ def test_to_resolve_where_nothing_is_pending_is_refused_and_changes_nothing(reso
         assert world.everything() == before
 
 
-@pytest.mark.parametrize("resolve", ["retry", "skip"])
-def test_a_call_that_nobody_has_looked_up_is_not_resolved_but_looked_up_by_the_next_tick(resolve: str) -> None:
-    """The vendor may know of it: as with the console, a person decides only where it cannot tell."""
-    world = at(
-        midjourney_results=PICTURES, pending_call={"step": "upscale", "requested_at_utc": "2026-01-01T00:00:00Z"}
-    )
-    world.vendors.findable["upscale"] = "upscale-found"
-    before = world.everything()
-    for order in (world.manager().dry_run, world.tick):
-        with pytest.raises(StateError, match=r"next tick finds out.*Nothing was changed"):
-            order(Orders(resolve=resolve))
-    assert world.everything() == before
-    world.tick()
-    assert (world.ended, world.vendors.asked["upscale"]) == (["done"], 0)
-
-
-@pytest.mark.parametrize("resolve", ["retry", "skip"])
-def test_a_call_that_belongs_to_no_generation_is_not_resolved_but_kept(resolve: str) -> None:
-    world = at(gen={"generation_id": None}, pending_call=HELD_UPSCALE, midjourney_results=PICTURES)
-    before = world.everything()
-    with pytest.raises(StateError, match="Nothing was changed"):
-        world.tick(Orders(resolve=resolve))
-    assert world.everything() == before
-    world.tick()
-    assert any(key.startswith("dead_letters/before-") for key in world.keys_of())
-
-
 @pytest.mark.parametrize("name", ["20990101-0000", "../config", "a b", "/etc"])
 def test_to_take_up_what_is_no_dead_letter_is_refused_and_changes_nothing(name: str) -> None:
     world = Scripted()

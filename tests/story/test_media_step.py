@@ -198,11 +198,6 @@ def test_the_choice_is_paid_for_once_however_often_the_upscale_is_refused() -> N
     assert world.vendors.asked["upscale"] == 3
 
 
-def test_a_choice_that_was_paid_for_counts_whatever_the_setting_says_by_then() -> None:
-    world = at(pick="first", midjourney_results={**PICTURES, "picked": 3})
-    assert upscaled_index(world) == 3
-
-
 def test_a_script_that_dies_in_the_choice_does_not_choose_again() -> None:
     world = at(pick="vision", midjourney_results=PICTURES)
     world.vendors.plan("choose", "dies")

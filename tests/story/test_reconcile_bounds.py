@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from story_ticks import PICTURES, at
 from story_world import Died, Heard, World
 from test_paid_calls import BEFORE, STEPS, before
 
 from retake.bucket import Lease
+from retake.errors import StateError
 from retake.ticking.tick import Orders, ScriptResult
+
+UPSCALE = {"step": "upscale", "requested_at_utc": "2026-01-01T00:00:00Z"}
 
 
 class Dying(World):
@@ -98,3 +102,31 @@ def test_the_question_itself_may_be_what_dies() -> None:
     assert {tick.exit_code for tick in ticks} == {75}
     assert world.doc.pending is not None
     assert (world.doc.pending.failed_reconciles, world.doc.pending.outcome) == (2, "unknown")
+
+
+# --- what is not looked up, and what nobody waits for, is not the operator's to decide ---------------------------------
+
+
+@pytest.mark.parametrize("resolve", ["retry", "skip"])
+def test_a_call_that_nobody_has_looked_up_is_not_resolved_but_looked_up_by_the_next_tick(resolve: str) -> None:
+    """The vendor may know of it: as with the console, a person decides only where it cannot tell."""
+    world = at(midjourney_results=PICTURES, pending_call=UPSCALE)
+    world.vendors.findable["upscale"] = "upscale-found"
+    before = world.everything()
+    for order in (world.manager().dry_run, world.tick):
+        with pytest.raises(StateError, match=r"next tick finds out.*Nothing was changed"):
+            order(Orders(resolve=resolve))
+    assert world.everything() == before
+    world.tick()
+    assert (world.ended, world.vendors.asked["upscale"]) == (["done"], 0)
+
+
+@pytest.mark.parametrize("resolve", ["retry", "skip"])
+def test_a_call_that_belongs_to_no_generation_is_not_resolved_but_kept(resolve: str) -> None:
+    world = at(gen={"generation_id": None}, pending_call={**UPSCALE, "outcome": "unknown"}, midjourney_results=PICTURES)
+    before = world.everything()
+    with pytest.raises(StateError, match="Nothing was changed"):
+        world.tick(Orders(resolve=resolve))
+    assert world.everything() == before
+    world.tick()
+    assert any(key.startswith("dead_letters/before-") for key in world.keys_of())
