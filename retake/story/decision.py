@@ -199,8 +199,8 @@ def decide_in(
     *,
     video_mock: bool,
 ) -> tuple[Action, Action]:
-    """Return what `decide` returns, and what a degraded mode makes of it. No cap holds back a video that a mock replaces for
-    nothing."""
+    """Return what `decide` returns, and what a degraded mode makes of it. No cap holds back a video that a mock
+    replaces for nothing."""
     mocks = mode.mode == REDUCED and video_mock
     due = decide(documents, limits, now, lambda step: "" if mocks and step is Step.RUNWAY else over(step))
     return due, under_mode(due, mode, video_mock=video_mock)

@@ -13,7 +13,7 @@ from retake.story.content import TOPICS
 from retake.story.documents import GROUP, IMAGINE, UPSCALE, Documents, MidjourneyDocument, Status, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND
 from retake.story.settings import LEASE, Settings
-from retake.story.store import UNREADABLE
+from retake.story.store import UNREADABLE, aside_prefix
 from retake.story.transitions import ordered_by
 from retake.ticking.channel_versions import MARKS
 
@@ -80,7 +80,7 @@ class StoryDocuments(CheckedPart):
     def __init__(self, prefix: str, settings: Settings, clock: Clock) -> None:
         super().__init__(prefix, settings, clock)
         paths = settings.paths
-        self._aside = f"{paths.config_public}.displaced-"
+        self._aside = aside_prefix(paths)
         documents = (paths.config_public, paths.config_gen, paths.config_midjourney, TOPICS)
         self._keys = frozenset((*(prefix + it for it in documents), f"{MARKS}{prefix.removesuffix('/')}"))
         self._beginnings = tuple(prefix + it for it in (self._aside, SPEND, UNREADABLE))

@@ -28,6 +28,10 @@ class Step(StrEnum):
     MOCK = "mock"  # the substitute made on this machine
 
 
+PAID_STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
+"""The steps that pay, in the order of their results."""
+
+
 class Status(StrEnum):
     """`status` in config_midjourney.json. None: nothing is wrong, and nothing is awaited."""
 

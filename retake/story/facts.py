@@ -8,12 +8,18 @@ from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
 from retake.settings.shared import Workflow
 from retake.story.decision import held_until, undecided, vendor_of_step
-from retake.story.documents import FAILED_STEP, UNKNOWN, UPSCALE, Documents, GenDocument, MidjourneyDocument, Step
+from retake.story.documents import (
+    FAILED_STEP,
+    PAID_STEPS,
+    UNKNOWN,
+    UPSCALE,
+    Documents,
+    GenDocument,
+    MidjourneyDocument,
+    Step,
+)
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
-
-_ORDER = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
-"""The paid steps, in the order of their results."""
 
 _SHORTEST_QUOTE = 24  # characters
 
@@ -92,12 +98,12 @@ def _unknown(documents: Documents, limits: Workflow) -> UnknownOutcome | None:
 def _without_result(documents: Documents) -> tuple[Step, ...]:
     files, results = documents.files, documents.midjourney.results
     if "json" not in files:
-        return _ORDER
+        return PAID_STEPS
     if "mp4" in files:
         return ()
     if "png" in files or (results and results.task_type == UPSCALE):
-        return _ORDER[3:]
-    return _ORDER[2:] if results else _ORDER[1:]
+        return PAID_STEPS[3:]
+    return PAID_STEPS[2:] if results else PAID_STEPS[1:]
 
 
 def tellable(store: DocumentStore, settings: Settings | None = None) -> ErrorRecord:

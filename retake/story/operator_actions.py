@@ -72,7 +72,7 @@ class OperatorActions:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
             if chosen.doc == store.documents.midjourney:
                 return chosen, store.documents
-            record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
+            record = self._notes(lease)
             record.of_what_was_found(store.documents)
             with _flagged(store):
                 if chosen.letter:
@@ -97,8 +97,7 @@ class OperatorActions:
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()
-                record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
-                record.of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
+                self._notes(lease).of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
             return documents
 
     def drop(self, generation_id: str, agreed: str | None = None) -> DeadLetter:
@@ -129,16 +128,16 @@ class OperatorActions:
         with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
-                record = _LedgerNotes(self._mirror(lease), self._settings, self._clock)
-                record.of_what_was_found(store.documents, interrupted=True)
+                self._notes(lease).of_what_was_found(store.documents, interrupted=True)
                 if self._spending:
                     self._spending.heal(known(store.documents.midjourney))
                 store.public.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 
-    def _mirror(self, lease: Lease) -> RunMirror:
+    def _notes(self, lease: Lease) -> "_LedgerNotes":
         ledger = self._ledgers.of(self._bucket, lease)
-        return RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
+        mirror = RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
+        return _LedgerNotes(mirror, self._settings, self._clock)
 
     def _record_drop(self, lease: Lease, generation_id: str) -> None:
         """On the ledger of the last run whose letter it was, if there is one."""

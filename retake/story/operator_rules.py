@@ -18,10 +18,10 @@ Nothing here takes a lease or writes: operator_actions.py carries out what is pl
 rollback.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retake.degraded.mode import Mode
 from retake.operations.bills import total_usd
@@ -72,7 +72,7 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
         return Situation.FAILED if _without_waits(documents, limits, now).act is Act.RETRY else Situation.EXHAUSTED
     if documents.complete and doc.status is not Status.TIMED_OUT_MOCK_NEEDED:
         return Situation.GOING if doc.status or doc.paid_calls or not doc.blank else Situation.FINISHED
-    if _critical(doc):
+    if doc.error.critical:
         return Situation.CRITICAL
     return Situation.MOCK_NEXT if doc.status is Status.TIMED_OUT_MOCK_NEEDED else Situation.GOING
 
@@ -170,11 +170,18 @@ _PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime, str], GenerationP
 def paid_for(doc: MidjourneyDocument) -> str:
     """Return what a generation has cost and what is in flight, in words; "" if nothing was paid for."""
     calls = [*doc.paid_calls, *([doc.pending.raw] if doc.pending else [])]
+    return " and ".join(filter(None, (calls_in_words(calls), unfetched(doc))))
+
+
+def calls_in_words(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many paid calls there are, and what they cost; "" for none."""
+    return f"{len(calls)} paid call{'s' * (len(calls) != 1)} ({total_usd(calls):.3f} USD)" if calls else ""
+
+
+def unfetched(doc: MidjourneyDocument) -> str:
+    """Return what is in flight, in words; "" for nothing."""
     tasks = in_flight(doc)
-    words = [f"{len(calls)} paid call{'s' * (len(calls) != 1)} ({total_usd(calls):.3f} USD)"] if calls else []
-    if tasks:
-        words.append(f"task {', '.join(tasks)} in flight, whose result is not fetched")
-    return " and ".join(words)
+    return f"task {', '.join(tasks)} in flight, whose result is not fetched" if tasks else ""
 
 
 def finished(name: str) -> str:
@@ -182,24 +189,33 @@ def finished(name: str) -> str:
     return f"{name} is finished and what it cost is on record; the next tick lets go of it"
 
 
+def has_ended(documents: Documents) -> str:
+    """Return why nothing can be done to a generation that failed or was cancelled, and when it can."""
+    name = _name(documents)
+    how = "was cancelled" if documents.midjourney.cancelled else "failed for good"
+    return (
+        f"{name} {how}, and the next tick moves it to the dead letters; after that, dead-letters requeue {name} "
+        "resumes it"
+    )
+
+
+def not_looked_up(documents: Documents) -> str:
+    """Return why nothing is done while a paid call is pending that nobody has looked up."""
+    call = documents.midjourney.pending
+    return f"{_name(documents)}: what became of the {call and call.step} call is not known yet; the next tick finds out"
+
+
 def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: datetime) -> Refusal:
     """Why there is nothing to retry or to skip."""
-    name, doc = _name(documents), documents.midjourney
+    name = _name(documents)
     cancel = f"or cancel {name}"
     match stands:
         case Situation.OVER:
-            how = "was cancelled" if doc.cancelled else "failed for good"
-            return Refusal(
-                f"{name} {how}, and the next tick moves it to the dead letters; after that, "
-                f"dead-letters requeue {name} resumes it"
-            )
+            return Refusal(has_ended(documents))
         case Situation.FINISHED:
             return Refusal(finished(name))
         case Situation.UNASKED:
-            return Refusal(
-                f"{name}: what became of the {doc.present_step} call is not known yet; the next tick finds out. "
-                f"Wait for it, {cancel}"
-            )
+            return Refusal(f"{not_looked_up(documents)}. Wait for it, {cancel}")
         case Situation.MOCK_NEXT:
             return Refusal(f"{name}: no vendor is called any more, the next tick makes the mock. Wait for it, {cancel}")
         case _:
@@ -221,13 +237,9 @@ def _without_waits(documents: Documents, limits: Workflow, now: datetime) -> Act
     return decide(documents._replace(midjourney=transitions.hold_lifted(documents.midjourney)), limits, now)
 
 
-def _critical(doc: MidjourneyDocument) -> bool:
-    return doc.error.critical
-
-
 def _unheld(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Without an error that would make what comes next wait for a person."""
-    return transitions.hold_lifted(doc) if _critical(doc) else doc
+    return transitions.hold_lifted(doc) if doc.error.critical else doc
 
 
 def _name(documents: Documents) -> str:

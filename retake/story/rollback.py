@@ -14,18 +14,26 @@ from datetime import datetime
 from typing import Any
 
 from retake.clock import stamp
-from retake.operations.bills import total_usd
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.documents import GROUP, IMAGINE, UPSCALE, Documents, MidjourneyDocument, Status, Step
+from retake.story.documents import GROUP, IMAGINE, PAID_STEPS, UPSCALE, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import ROLLBACK, in_flight
-from retake.story.operator_rules import GenerationPlan, Situation, finished, situation
+from retake.story.operator_rules import (
+    GenerationPlan,
+    Situation,
+    calls_in_words,
+    finished,
+    has_ended,
+    not_looked_up,
+    situation,
+    unfetched,
+)
 from retake.story.store import DocumentStore
 
-STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
+STEPS = PAID_STEPS
 """The steps that can be rolled back to, in their order."""
 
 _MAKES: Mapping[str, Step] = {"json": Step.CONTENT, "png": Step.UPSCALE, "mp4": Step.RUNWAY}
@@ -79,11 +87,7 @@ def _check(step: Step, documents: Documents, limits: Workflow, now: datetime) ->
     doc, name = documents.midjourney, documents.gen.generation_id
     stands = situation(documents, limits, now)
     if stands is Situation.OVER:
-        how = "was cancelled" if doc.cancelled else "failed for good"
-        raise Refusal(
-            f"{name} {how}, and the next tick moves it to the dead letters; after that, dead-letters requeue {name} "
-            "resumes it, and it can be rolled back"
-        )
+        raise Refusal(f"{has_ended(documents)}, and it can be rolled back")
     if stands is Situation.FINISHED:
         raise Refusal(finished(str(name)))
     if doc.pending and stands is Situation.HELD:
@@ -92,10 +96,7 @@ def _check(step: Step, documents: Documents, limits: Workflow, now: datetime) ->
             f"retry {name}, or skip {name}"
         )
     if doc.pending:
-        raise Refusal(
-            f"{name}: what became of the {doc.pending.step} call is not known yet; the next tick finds out. Wait for "
-            "it, then roll back"
-        )
+        raise Refusal(f"{not_looked_up(documents)}. Wait for it, then roll back")
     present = _present(documents)
     if not _reaches(present, step):
         raise Refusal(f"{name} is at {present}: {step} comes later, and has made nothing that could be rolled back")
@@ -176,13 +177,9 @@ def _given_up(doc: MidjourneyDocument, step: Step) -> list[dict[str, Any]]:
 
 def _lost(step: Step, documents: Documents, files: tuple[str, ...]) -> str:
     doc, name = documents.midjourney, documents.gen.generation_id
-    calls = _given_up(doc, step)
-    words = [", ".join(f"{name}.{suffix}" for suffix in files)]
-    if calls:
-        words.append(f"results of {len(calls)} paid call{'s' * (len(calls) != 1)} ({total_usd(calls):.3f} USD)")
-    if tasks := in_flight(doc):
-        words.append(f"task {', '.join(tasks)} in flight, whose result is not fetched")
-    return " and ".join(it for it in words if it)
+    calls = calls_in_words(_given_up(doc, step))
+    words = (", ".join(f"{name}.{suffix}" for suffix in files), f"results of {calls}" if calls else "", unfetched(doc))
+    return " and ".join(filter(None, words))
 
 
 def _substance(doc: MidjourneyDocument) -> dict[str, Any]:

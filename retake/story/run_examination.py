@@ -7,7 +7,7 @@ from retake.errors import StateError
 from retake.runs import open_ledger
 from retake.runs.run import Run
 from retake.runs.run_document import run_key
-from retake.runs.states import OPEN, RunStatus
+from retake.runs.states import OPEN
 from retake.story.decision import decide
 from retake.story.documents import Documents
 from retake.story.run_mirror import RunTarget, expected, route, task_of
@@ -17,7 +17,6 @@ from retake.story.store import DocumentStore
 WITHOUT_GENERATION = "run-without-generation"
 BEHIND = "run-behind"
 
-_ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 _MOST_OPEN = 1000
 
 
@@ -73,9 +72,7 @@ class RunAgreement:
 
     def _behind(self, part: CheckView, run: Run, wanted: RunTarget, documents: Documents) -> Iterator[CheckFinding]:
         """A tick that died leaves the run one transition behind its documents; more than that is worth a note."""
-        if run.status is wanted.status or {run.status, wanted.status} <= _ENDS_BADLY:
-            return
-        if len(route(run.status, wanted.status)) == 1:
+        if wanted.met_by(run.status) or len(route(run.status, wanted.status)) == 1:
             return
         name = documents.gen.generation_id
         what = f"{run.run_id} is {run.status}, and by the documents of {name} it is to be {wanted.status}"

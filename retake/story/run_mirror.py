@@ -49,6 +49,10 @@ class RunTarget(NamedTuple):
     error: Mapping[str, Any] | None = None  # the standard record of the last failure, if there is one
     by: str = OPERATOR  # of a cancelled one: who cancelled it
 
+    def met_by(self, status: RunStatus) -> bool:
+        """Return whether a run with that status needs no move. Of the two bad ends either will do."""
+        return status is self.status or {status, self.status} <= _ENDS_BADLY
+
 
 # --- what the documents say: pure -------------------------------------------------------------------------------------
 
@@ -266,7 +270,7 @@ class RunMirror:
         self._look(documents.gen.generation_id)
         run = self._run
         if run and run.ended:
-            if run.status is wanted.status or {run.status, wanted.status} <= _ENDS_BADLY:
+            if wanted.met_by(run.status):
                 return
             self._run = run = None  # its documents say that the work goes on: that is a run of its own
         self._gather(documents)

@@ -15,6 +15,7 @@ from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
     IMAGINE,
+    PAID_STEPS,
     UNKNOWN,
     MidjourneyDocument,
     PendingCall,
@@ -345,15 +346,12 @@ def rolled_back(
 ) -> MidjourneyDocument:
     """Take a step again: what it and later ones have made is given up, and `results` is what it begins from. What the
     calls cost stays on record. `discard` are suffixes of files, which are deleted afterwards."""
-    kept = {it: n for it, n in doc.retries.items() if it in _PAID[: _PAID.index(step)]}
+    kept = {it: n for it, n in doc.retries.items() if it in PAID_STEPS[: PAID_STEPS.index(step)]}
     after = doc.without("runway_task", "last_error", "skipped", "content_draft").updated(
         midjourney_task=None, midjourney_results=dict(results), generation=step is Step.IMAGINE, status=None
     )
     gone = {"discard": sorted(discard)} if discard else {}
     return after.updated(retries=kept, rolled_back=[*doc.rolled_back, dict(entry)], **gone)
-
-
-_PAID = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 
 
 def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:

@@ -104,7 +104,7 @@ def test_the_question_itself_may_be_what_dies() -> None:
     assert (world.doc.pending.failed_reconciles, world.doc.pending.outcome) == (2, "unknown")
 
 
-# --- what is not looked up, and what nobody waits for, is not the operator's to decide ---------------------------------
+# --- what is not for the operator to decide -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("resolve", ["retry", "skip"])
