@@ -284,7 +284,7 @@ def _dead_letter(store: DocumentStore, now: datetime, most_failed: int, told: Er
     tries = doc.retries_of(step) + 1
     why = f"the generation failed at {step} after {tries} {'attempts' if tries > 1 else 'attempt'}: {message}"
     alert("generation_failed", f"{why.removesuffix('.')}. Everything is kept in dead_letters/", step=step.value)
-    if failed == most_failed:
+    if failed >= most_failed:
         alert("stopped", f"the last {failed} generations all failed: nothing new is begun until --resume")
     return Tick(ExitCode.FAILED, why, "failed")
 

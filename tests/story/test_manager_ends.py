@@ -136,6 +136,18 @@ def test_after_three_failed_generations_none_is_begun_until_the_operator_says_go
     assert world.documents.gen.failed_in_a_row == 0
 
 
+def test_a_limit_that_was_lowered_while_the_last_generation_was_under_way_is_told_too() -> None:
+    world = failing(2)
+    world.ticks(2)
+    world.vendors.plan("fetch", "running", "failed_b")
+    world.tick()
+    world.settings = world.settings._replace(workflow=world.settings.workflow._replace(max_failed_in_a_row=1))
+    with Heard() as log:
+        world.ticks(2)
+    assert world.documents.gen.failed_in_a_row == 3
+    assert log.alerts == ["generation_failed", "stopped"]
+
+
 def test_a_generation_that_ends_well_starts_the_count_anew() -> None:
     world = failing(2)
     world.ticks(2)
