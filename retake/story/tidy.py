@@ -5,6 +5,7 @@ over 555/ to 444/, one a pair of folders, only into a folder without a ready gro
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import accumulate
 from logging import getLogger
 from typing import NamedTuple
 
@@ -174,10 +175,12 @@ def _folders(store: DocumentStore) -> Folders:
 
 
 def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Yield the id of each file, also of one that belongs to no group: "666/20260101-0930.part.json" has one."""
+    """Yield each id that a file may have, also one that belongs to no group: "666/20260101-0930.part.json" has
+    20260101-0930 and 20260101-0930.part."""
     for folder, keys in listed.items():
         for key in keys:
-            yield key.removeprefix(folder).partition("/")[0].partition(".")[0]
+            first, *rest = key.removeprefix(folder).partition("/")[0].split(".")
+            yield from accumulate([first, *rest[:-1]], "{}.{}".format)
 
 
 def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> TidyPlan:

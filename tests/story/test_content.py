@@ -364,15 +364,16 @@ def test_by_hand_no_generation_is_begun_whose_files_are_there() -> None:
     assert world.everything() == before
 
 
-@pytest.mark.parametrize("left", ["spend/old.json", "dead_letters/old/report.json", "archive/old.mp4", "444/old.json"])
-def test_by_hand_no_id_is_given_twice(left: str) -> None:
+@pytest.mark.parametrize("name", ["old", "v1.old"])
+@pytest.mark.parametrize("left", ["spend/{}.json", "dead_letters/{}/report.json", "archive/{}.mp4", "444/{}.json"])
+def test_by_hand_no_id_is_given_twice(left: str, name: str) -> None:
     """The record of what the first one cost would be overwritten."""
     world = writing()
     world.put("config/config_gen.json", {})
-    world.put(left, {"generation_id": "old"})
+    world.put(left.format(name), {"generation_id": name})
     before = world.everything()
     with pytest.raises(StateError, match="was used before"):
-        write(world, "old")
+        write(world, name)
     assert world.everything() == before
 
 
