@@ -85,12 +85,9 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
                 "Take another id. Nothing was changed"
             )
         begin(context.store, generation_id, capped=context.budget.spending.capped)
-    elif context.generation_id != generation_id:
-        raise StateError(
-            f"generation {generation_id} is not under way: {paths.config_gen} names "
-            f"{context.generation_id}. Nothing was changed"
-        )
-    elif doc.task or doc.results or doc.runway_task:
+        return
+    context.check_under_way(generation_id)
+    if doc.task or doc.results or doc.runway_task:
         raise StateError(f"pictures of {generation_id} are ordered; another text would not fit. Nothing was changed")
 
 

@@ -16,7 +16,6 @@ from retake.errors import (
     PollFailed,
     Refused,
     SettingsError,
-    StateError,
     TaskFailed,
     VendorError,
 )
@@ -37,11 +36,7 @@ _QUESTION = "Which of these four pictures is the best first frame of a video?"
 def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False) -> None:
     """Carry out what the decision says is next for the generation under way. On a failure the document says so, and the
     error is raised."""
-    if generation_id != context.generation_id:
-        raise StateError(
-            f"generation {generation_id} is not under way: {context.store.paths.config_gen} names "
-            f"{context.generation_id or 'none'}. Nothing was changed"
-        )
+    context.check_under_way(generation_id)
     action = next_step(context.store.documents)
     if use_mock:
         make_mock(context)

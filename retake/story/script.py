@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from retake.bucket import Room
 from retake.clock import Clock, SystemClock
-from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, VendorError, escalate
+from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, VendorError, escalate
 from retake.exit_codes import ExitCode
 from retake.logs import alert, bind, diagnosing, setup_logging
 from retake.paid.guard import Intent, PaidCallGuard
@@ -87,6 +87,19 @@ class StepContext:
     def generation_id(self) -> str:
         """The generation under way, "" if there is none."""
         return self.store.documents.gen.generation_id or ""
+
+    def check_under_way(self, generation_id: str) -> None:
+        """Raise StateError unless this generation is the one under way, and has not failed for good."""
+        if generation_id != self.generation_id:
+            raise StateError(
+                f"generation {generation_id} is not under way: {self.store.paths.config_gen} names "
+                f"{self.generation_id or 'none'}. Nothing was changed"
+            )
+        if self.store.documents.midjourney.status is Status.TASK_FAILED_MAX_RETRIES:
+            raise StateError(
+                f"generation {generation_id} has failed for good, or was cancelled; the next tick moves it to the dead "
+                "letters, from where it can be requeued. Nothing was changed"
+            )
 
     def record(
         self, error: VendorError, step: Step | None = None, doc: MidjourneyDocument | None = None

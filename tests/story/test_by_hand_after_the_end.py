@@ -1,0 +1,32 @@
+"""The scripts by hand, after a tick that gave a generation up and died before it was moved to the dead letters."""
+
+import pytest
+from story_world import World
+from test_media_step import ID, at, make
+
+from retake.errors import StateError
+from retake.story.content import write_content
+
+
+def failed_for_good() -> World:
+    return at(status="task_failed_max_retries", failed_step="imagine")
+
+
+def assert_untouched(world: World) -> None:
+    assert not world.vendors.billed
+    assert world.doc.raw == {"status": "task_failed_max_retries", "failed_step": "imagine"}
+
+
+@pytest.mark.parametrize("use_mock", [False, True])
+def test_no_picture_is_made(use_mock: bool) -> None:
+    world = failed_for_good()
+    with pytest.raises(StateError, match="has failed for good"):
+        make(world, use_mock=use_mock)
+    assert_untouched(world)
+
+
+def test_no_text_is_written() -> None:
+    world = failed_for_good()
+    with pytest.raises(StateError, match="has failed for good"):
+        world.by_hand(lambda context: write_content(context, ID, world.prompts))
+    assert_untouched(world)
