@@ -1,6 +1,7 @@
 """How text is laid out on a terminal of few columns: what is folded where, and when a table is no table any more. Pure.
 
-A time is never broken: "2026-01-31 12:00:00 UTC" stays on one line, however narrow the terminal is.
+A time and an id are never broken: "2026-01-31 12:00:00 UTC" and a vendor's task stay on one line, however narrow the
+terminal is, so that they can be read and copied.
 """
 
 import re
@@ -15,12 +16,13 @@ BRIEF = 60
 
 _LEAST = 14  # columns that a cell of words is folded to at most, unless it is shorter
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")
+_ID = re.compile(r"(?<!\S)(?=[a-z_-]*\d)[0-9a-z_-]{8,40}(?![^\s,;:.)])")  # of a run, a generation, a task: 36 signs
 _GLUE = "\N{NO-BREAK SPACE}"  # stands for a space at which nothing is folded; a text may have some of its own
 _SECOND = "\0"  # follows a sign of two columns while lines are made, for textwrap counts signs
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Return `text` in lines of `width` columns at most, but for a time, which stays whole."""
+    """Return `text` in lines of `width` columns at most, but for a time or an id, which stays whole."""
     glued = _TIME.sub(lambda time: time[0].replace(" ", _GLUE), text)
     filler = "" if text.isascii() or _SECOND in text else _SECOND
     if filler:
@@ -33,8 +35,8 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def _parted(line: str, width: int) -> Iterator[str]:
-    """A word that is too long for a line is broken, unless it is a time."""
-    if columns_of(line) <= width or _TIME.search(line):
+    """A word that is too long for a line is broken, unless it is a time or an id."""
+    if columns_of(line) <= width or _TIME.search(line) or _ID.search(line):
         yield line
         return
     part = ""
@@ -64,10 +66,10 @@ def widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
 
 
 def _least(column: Sequence[str]) -> int:
-    """How narrow a column may become: its name, its times and its shorter words stay whole."""
-    times = [columns_of(time[0]) for text in column for time in _TIME.finditer(text)]
+    """How narrow a column may become: its name, its times, its ids and its shorter words stay whole."""
+    whole = [columns_of(it[0]) for text in column for kind in (_TIME, _ID) for it in kind.finditer(text)]
     words = [min(columns_of(word), _LEAST) for text in column for word in text.split()]
-    return max([1, *times, *words])
+    return max([1, *whole, *words])
 
 
 def cut(text: str, limit: int = BRIEF) -> str:

@@ -7,12 +7,15 @@ signs gets plainer ones instead of an error.
 import codecs
 import json
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Markdown, Raw, Sentence, Table, Tone, cell
-from retake.console.layout import columns_of, cut, fold, widths
+from retake.console.layout import GAP, columns_of, cut, fold, widths
 from retake.foreign_text import json_lines, one_line, several_lines
 from retake.logs import forget_unwritten
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PLAINER = {
     **dict.fromkeys("«»„“”", '"'),
@@ -28,8 +31,6 @@ _PLAINER = {
     "\u00a0": " ",
 }
 """Our own signs, for a stream that has no other than ASCII's."""
-
-_GAP = "  "
 
 
 def _plainer(error: UnicodeError) -> tuple[str, int]:
@@ -104,7 +105,7 @@ def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[st
         for number, (text, width) in enumerate(zip(row, widths, strict=True)):
             room = " " * (width - columns_of(text))
             cells.append(room + text if number in right else text + room)
-        yield _GAP.join(cells).rstrip()
+        yield (" " * GAP).join(cells).rstrip()
 
 
 # --- on a terminal ------------------------------------------------------------------------------------------------
@@ -112,7 +113,6 @@ def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[st
 
 def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
     from rich.console import Console
-    from rich.padding import Padding
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
@@ -121,13 +121,12 @@ def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
             case Heading(text):
                 console.print(*([] if not number else ["\n"]), Text(one_line(text), "bold"), sep="")
             case Sentence(text, tone, indent):
-                folded = "\n".join(fold(one_line(text), console.width - indent))
-                console.print(Padding(Text(folded, tone.value), (0, 0, 0, indent)))
+                for line in fold(one_line(text), console.width - indent):
+                    console.print(Text(f"{' ' * indent}{line}", tone.value), soft_wrap=True)
             case Facts(rows):
-                console.print(_grid(rows, console.width))
+                _print_facts(rows, console)
             case Table():
-                for part in _table(block, console.width):
-                    console.print(part)
+                _print_table(block, console)
             case Raw(text):
                 console.print(Text(several_lines(text.rstrip("\n"))), soft_wrap=True)
 
@@ -142,23 +141,22 @@ def _drawn(blocks: Sequence[Block]) -> Iterator[Block]:
             yield block
 
 
-def _grid(rows: Sequence[tuple[str, str | Cell]], width: int) -> object:
-    from rich.table import Table as RichTable
+def _print_facts(rows: Sequence[tuple[str, str | Cell]], console: "Console") -> None:
+    """Print label and value of each; what must not be broken may go beyond the edge, where the terminal wraps it."""
     from rich.text import Text
 
-    grid = RichTable.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, overflow="ignore")
     labels = [one_line(label) for label, _ in rows]
-    room = width - max(map(columns_of, labels), default=0) - 2
+    width = max(map(columns_of, labels), default=0) + GAP
     for label, (_, value) in zip(labels, rows, strict=True):
         shown = cell(value)
-        grid.add_row(Text(label, Tone.FAINT.value), Text("\n".join(fold(one_line(shown.text), room)), shown.tone.value))
-    return grid
+        for number, line in enumerate(fold(one_line(shown.text), console.width - width)):
+            told = "" if number else label
+            room = " " * (width - columns_of(told))
+            console.print(Text.assemble((told, Tone.FAINT.value), room, (line, shown.tone.value)), soft_wrap=True)
 
 
-def _table(table: Table, width: int) -> Iterator[object]:
-    """The table; where the terminal is too narrow for it, each row as lines of its own."""
+def _print_table(table: Table, console: "Console") -> None:
+    """Print the table; where the terminal is too narrow for it, each row as lines of its own."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -166,11 +164,12 @@ def _table(table: Table, width: int) -> Iterator[object]:
     rows = [[_shown(value, name in table.brief) for value, name in zip(row, table.columns, strict=True)]
             for row in table.rows]  # fmt: skip
     texts = [[name, *(row[number].text for row in rows)] for number, name in enumerate(table.columns)]
-    chosen = widths(texts, width)
+    chosen = widths(texts, console.width)
     if chosen is None:
         for number, row in enumerate(rows):
-            yield from [""] if number else []
-            yield _grid([(name, it) for name, it in zip(table.columns, row, strict=True) if it.text], width)
+            if number:
+                console.print()
+            _print_facts([(name, it) for name, it in zip(table.columns, row, strict=True) if it.text], console)
         return
     shown = RichTable(box=SIMPLE_HEAD, header_style="dim", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name, size in zip(table.columns, chosen, strict=True):
@@ -180,7 +179,7 @@ def _table(table: Table, width: int) -> Iterator[object]:
     for row in rows:
         folded = ("\n".join(fold(it.text, size)) for it, size in zip(row, chosen, strict=True))
         shown.add_row(*(Text(text, it.tone.value) for text, it in zip(folded, row, strict=True)))
-    yield shown
+    console.print(shown)
 
 
 def _shown(value: str | Cell, brief: bool) -> Cell:

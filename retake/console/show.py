@@ -67,8 +67,17 @@ def _paid(calls: Sequence[Call]) -> list[Block]:
     if not calls:
         return []
     rows = [_call_row(call) for call in calls]
+    tasks: list[tuple[str | Cell, ...]] = [
+        (*_of_step(call), one_line(call["task_id"])) for call in calls if call.get("task_id")
+    ]
     total = f"Paid: {usd(total_usd(calls))} for {count(len(calls), 'call')}"
-    return [Heading(total), Table(("asked", "step", "attempt", "outcome", "task", "price"), rows, ("attempt", "price"))]
+    blocks: list[Block] = [
+        Heading(total),
+        Table(("asked", "step", "attempt", "outcome", "price"), rows, ("attempt", "price")),
+    ]
+    if tasks:
+        blocks += [Heading("Tasks"), Table(("step", "attempt", "task"), tasks, ("attempt",))]
+    return blocks
 
 
 def _call_row(call: Call) -> tuple[str | Cell, ...]:
@@ -79,12 +88,14 @@ def _call_row(call: Call) -> tuple[str | Cell, ...]:
     price = call.get("price_usd")
     return (
         one_line(call.get("requested_at_utc") or ""),
-        one_line(call.get("step") or ""),
-        one_line(call.get("attempt") or ""),
+        *_of_step(call),
         Cell(told, Tone.WARN if doubt or outcome in UNSURE else Tone.PLAIN),
-        one_line(call.get("task_id") or "", 40),
         f"{price:.3f}" if isinstance(price, (int, float)) else "",
     )
+
+
+def _of_step(call: Call) -> tuple[str, str]:
+    return one_line(call.get("step") or ""), one_line(call.get("attempt") or "")
 
 
 def _files(past: History) -> list[Block]:

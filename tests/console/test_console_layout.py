@@ -18,6 +18,8 @@ from retake.console.runs import command as runs
 from retake.console.show import command as show_run
 from retake.console.status import command as status
 
+ID = r"[0-9a-z_-]{8,40}"
+TASK = "bf8ecb5c-1a19-579d-a350-b58ddd98a0ff"
 TIME = r"20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
 
 
@@ -60,11 +62,26 @@ def test_folding_loses_nothing_and_keeps_to_the_width(text: str, width: int) -> 
     words = " ".join(text.split())
     lines = fold(words, width)
     assert "".join("".join(lines).split()) == "".join(words.split())
-    assert all(columns_of(line) <= max(width, 2) or re.search(r"\d\d:\d\d", line) for line in lines)
+    assert all(columns_of(line) <= max(width, 2) or re.search(rf"\d\d:\d\d|{ID}", line) for line in lines)
 
 
 def test_a_time_stays_whole_however_narrow_it_is() -> None:
     assert fold("at 2026-01-31 12:00:00 UTC, again", 10) == ["at", "2026-01-31 12:00:00 UTC,", "again"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+def test_an_id_stays_whole_so_that_it_can_be_copied(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ("asked", "step", "attempt", "outcome", "task", "price")
+    row = ("2026-11-26T13:58:31Z", "imagine", "1", "accepted", TASK, "0.045")
+    blocks = [Table(columns, [row, row]), Facts([("task", TASK)]), Sentence(f"task {TASK}, kept", indent=4)]
+    assert drawn(Answer({}, blocks), width, monkeypatch).count(TASK) == 4
+
+
+def test_show_has_the_tasks_of_paid_calls_beside_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = drawn(ask(show_run, eventful(), run="20260101-0000"), 80, monkeypatch)
+    paid, tasks = text.partition("\nPaid: ")[2].split("\nTasks\n")
+    assert "task" not in paid
+    assert re.search(r"^imagine +3 +imagine-3$", tasks, re.MULTILINE), tasks
 
 
 def test_no_word_is_broken_beside_a_sign_of_two_columns() -> None:
