@@ -11,6 +11,7 @@ from retake.console.command_context import MUSIC, CommandContext
 from retake.console.invocation import console_command
 from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
+from retake.keys import KEYS
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.finding import Finding, Verdict, of_error, ok, warn
 from retake.operations.host_checks import alert_checks, disk_checks, key_checks, settings_checks
@@ -87,7 +88,8 @@ def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Ite
     settings, environ = context.music, context.environ
     sandbox = environ.get(SANDBOX_VARIABLE)
     if not sandbox:
-        yield from checks.key_checks(environ, settings.music.telegram)
+        of_story = [name for names, _ in KEYS.values() for name in names]
+        yield from checks.key_checks(environ, settings.music.telegram, () if context.music_alone else of_story)
     yield from checks.machine_checks(settings)
     if not offline:
         keys = SANDBOX_KEYS if sandbox else checks.keys_set(environ)

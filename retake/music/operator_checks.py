@@ -1,7 +1,7 @@
 """The doctor's checks of what is music's own: keys, folder, ffmpeg, database, steps that nobody works on, vendors."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -26,9 +26,12 @@ LOOKED_AT = 50
 """How many running steps are looked at, the newest first."""
 
 
-def key_checks(environ: Mapping[str, str], music: str) -> Iterator[Finding]:
-    """Yield which keys are set, never their values. `music` is MUSIC.telegram."""
+def key_checks(environ: Mapping[str, str], music: str, checked: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield which keys are set, never their values. `music` is MUSIC.telegram; `checked` are variables that the story's
+    checks have told of."""
     for name, (variable, purpose) in MUSIC_KEYS.items():
+        if variable in checked:
+            continue
         needed = {"telegram": music != "off", "telegram_webhook": music == "webhook"}.get(name, True)
         if environ.get(variable, "").strip():
             yield ok(f"key {variable}", f"{variable} is set, {purpose}")

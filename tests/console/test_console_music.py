@@ -19,6 +19,7 @@ from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
 from retake.errors import SettingsError, StorageError
 from retake.exit_codes import ExitCode
+from retake.keys import Keys
 from retake.music.settings import ServiceSettings
 from retake.music.states import MusicStep
 from retake.music.store import UnknownPipeline
@@ -149,6 +150,21 @@ def test_a_channel_that_has_no_music_is_refused(both: Both) -> None:
         with pytest.raises(Refusal, match=r"--channel en: .* say --channel music"):
             both.ask(command, "en", **options)
     assert both.rows.actions.get(1).state == "cover_running"
+
+
+def keys_missing(both: Both, channel: str | None = None) -> list[str]:
+    context = both.context(channel)
+    context._given = (both.world.bucket, both.world.settings, Keys())
+    checks = ask(doctor.command, context, **QUICK).document["checks"]
+    return [it["found"].partition(" is ")[0] for it in checks if it["check"].startswith("key ")]
+
+
+def test_the_doctor_tells_of_a_key_that_both_need_once(both: Both) -> None:
+    found = keys_missing(both)
+    assert found.count("MIDJOURNEY_API_KEY") == found.count("OPENAI_API_KEY") == 1
+    assert "YOUTUBE_CLIENT_ID" in found
+    alone = keys_missing(both, "music")
+    assert {"MIDJOURNEY_API_KEY", "OPENAI_API_KEY"} <= {*alone}
 
 
 # --- beside the story -------------------------------------------------------------------------------------------------
