@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import fsum
 from typing import Any, NamedTuple
 
-from retake.operations.words import read_moment
+from retake.operations.words import count, read_moment, usd
 
 UNSURE = ("unknown", "wasted")
 """Outcomes of a paid call that may have been paid for in vain."""
@@ -41,10 +41,10 @@ def sums_document(calls: Collection[Call], further: PaidSums = NO_SUMS) -> dict[
 def paid_sums(calls: Collection[Call]) -> PaidSums | None:
     """Return what the calls come to; None where a price is no whole number of millionths."""
     doubtful = unsure(calls)
-    usd, doubtful_usd = _micro_usd(calls), _micro_usd(doubtful)
-    if usd is None or doubtful_usd is None:
+    micro_usd, doubtful_usd = _micro_usd(calls), _micro_usd(doubtful)
+    if micro_usd is None or doubtful_usd is None:
         return None
-    return PaidSums(len(calls), usd, len(doubtful), doubtful_usd, _duplicates(calls))
+    return PaidSums(len(calls), micro_usd, len(doubtful), doubtful_usd, _duplicates(calls))
 
 
 def added(sums: Iterable[PaidSums]) -> PaidSums:
@@ -55,6 +55,11 @@ def added(sums: Iterable[PaidSums]) -> PaidSums:
 def total_usd(calls: Iterable[Call]) -> float:
     """Return what the calls cost, in US dollars."""
     return _usd(calls, 0, 0)
+
+
+def paid_in_words(calls: Collection[Call]) -> str:
+    """Return how many calls there are and what they cost, in words; "" for none."""
+    return f"{count(len(calls), 'paid call')} ({usd(total_usd(calls))})" if calls else ""
 
 
 def _usd(calls: Iterable[Call], further: int, micro_usd: int) -> float:

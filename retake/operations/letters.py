@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError, RunError
-from retake.operations.bills import calls_of, total_usd
+from retake.operations.bills import calls_of, paid_in_words, total_usd
 from retake.operations.paging import Pages, paged
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
-from retake.operations.words import count, usd
 from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, LetterFolder, NoSuchLetter
 
 _MOST, _REQUEUABLE = 10_000, ("failed", "cancelled")
@@ -169,8 +168,8 @@ def lost_with(letter: DeadLetter) -> str:
     """Return what dropping the letter loses, in words; "" of mere remains."""
     if letter.ended:
         return ""
-    calls = calls_of(letter.report)
-    results = f", results of {count(len(calls), 'paid call')} ({usd(total_usd(calls))})" if calls else ""
+    paid = paid_in_words(calls_of(letter.report))
+    results = f", results of {paid}" if paid else ""
     return f"{', '.join(letter.files) or 'its report'}{results}"
 
 

@@ -18,13 +18,13 @@ Nothing here takes a lease or writes: operator_actions.py carries out what is pl
 rollback.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from retake.degraded.mode import Mode
-from retake.operations.bills import total_usd
+from retake.operations.bills import paid_in_words
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
@@ -170,12 +170,7 @@ _PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime, str], GenerationP
 def paid_for(doc: MidjourneyDocument) -> str:
     """Return what a generation has cost and what is in flight, in words; "" if nothing was paid for."""
     calls = [*doc.paid_calls, *([doc.pending.raw] if doc.pending else [])]
-    return " and ".join(filter(None, (calls_in_words(calls), unfetched(doc))))
-
-
-def calls_in_words(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many paid calls there are, and what they cost; "" for none."""
-    return f"{len(calls)} paid call{'s' * (len(calls) != 1)} ({total_usd(calls):.3f} USD)" if calls else ""
+    return " and ".join(filter(None, (paid_in_words(calls), unfetched(doc))))
 
 
 def unfetched(doc: MidjourneyDocument) -> str:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from retake.clock import stamp
+from retake.operations.bills import paid_in_words
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
@@ -24,7 +25,6 @@ from retake.story.generation import ROLLBACK, in_flight
 from retake.story.operator_rules import (
     GenerationPlan,
     Situation,
-    calls_in_words,
     finished,
     has_ended,
     not_looked_up,
@@ -177,7 +177,7 @@ def _given_up(doc: MidjourneyDocument, step: Step) -> list[dict[str, Any]]:
 
 def _lost(step: Step, documents: Documents, files: tuple[str, ...]) -> str:
     doc, name = documents.midjourney, documents.gen.generation_id
-    calls = calls_in_words(_given_up(doc, step))
+    calls = paid_in_words(_given_up(doc, step))
     words = (", ".join(f"{name}.{suffix}" for suffix in files), f"results of {calls}" if calls else "", unfetched(doc))
     return " and ".join(filter(None, words))
 
