@@ -19,6 +19,7 @@ from retake.exit_codes import ExitCode
 from retake.operations.alerts import AlertPanel, change_alert
 from retake.operations.reports import make_report
 from retake.operations.words import ago
+from retake.option_values import not_empty
 
 TONES = {"warning": Tone.WARN, "error": Tone.BAD, "critical": Tone.BAD}
 
@@ -90,7 +91,7 @@ def close(context: CommandContext, alert_id: str) -> Answer:
 
 
 @console_command("test")
-@click.argument("name", required=False)
+@click.argument("name", required=False, callback=not_empty)
 def test(context: CommandContext, name: str | None) -> Answer:
     """Send a message to each channel, or to the one called NAME, and time it. Ends with 75 if one did not take it."""
     found = _panel(context).test(name)

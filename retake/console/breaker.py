@@ -13,6 +13,7 @@ from retake.errors import SettingsError
 from retake.operations.breakers import BreakerPanel, BreakerView
 from retake.operations.port import OrderDone
 from retake.operations.words import ago, code_of, moment, span
+from retake.option_values import not_empty
 from retake.retrying.breaker import BreakerPolicy, Phase
 from retake.ticking.process import owner
 
@@ -25,7 +26,7 @@ def command() -> None:
 
 
 @console_command("show")
-@click.argument("name", required=False)
+@click.argument("name", required=False, callback=not_empty)
 def show_breakers(context: CommandContext, name: str | None) -> Answer:
     """Show the breakers, or the one called NAME: open or closed, recent failures, and who is probing."""
     panel = _panel(context)

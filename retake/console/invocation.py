@@ -18,6 +18,7 @@ from retake.console.rendering import complain, show
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.logs import setup_logging
+from retake.option_values import not_empty
 from retake.output import not_written
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -61,7 +62,9 @@ def command_of(
 
 
 _WITH_JSON = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
-_WITH_CHANNEL = click.option("--channel", metavar="NAME", help="Only this one of the CHANNELS, or music.")
+_WITH_CHANNEL = click.option(
+    "--channel", metavar="NAME", callback=not_empty, help="Only this one of the CHANNELS, or music."
+)
 
 
 def _watched(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:

@@ -18,6 +18,7 @@ from retake.kpi.figures import (
 from retake.kpi.metrics import replace_file
 from retake.operations.kpi import KpiReader
 from retake.operations.words import count, span
+from retake.option_values import not_empty
 
 NONE = "–"
 
@@ -31,8 +32,12 @@ _TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: T
     metavar="LENGTH",
     help="How far to look back: 90m, 24h, 7d.  [default: KPI.window_seconds]",
 )
-@click.option("--plot", metavar="FILE.png", help="Draw the rates and runs of the window as a picture too.")
-@click.option("--prometheus", metavar="FILE", help="Write the metrics in the text format of Prometheus too.")
+@click.option(
+    "--plot", metavar="FILE.png", callback=not_empty, help="Draw the rates and runs of the window as a picture too."
+)
+@click.option(
+    "--prometheus", metavar="FILE", callback=not_empty, help="Write the metrics in the text format of Prometheus too."
+)
 @click.option("--rebuild", is_flag=True, help="Count every run anew from the ledger, and replace the snapshots.")
 def command(
     context: CommandContext,

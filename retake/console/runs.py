@@ -13,6 +13,7 @@ from retake.operations.attempts import StepAttempt
 from retake.operations.lookup import SHOWN
 from retake.operations.runs import RunFilter, RunList, list_runs
 from retake.operations.words import ago, code_of, moment
+from retake.option_values import not_empty
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
 
@@ -25,14 +26,18 @@ from retake.runs.states import RunStatus
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), metavar="N", default=20, show_default=True, help="How many at most."
 )
-@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline, like story or story/CHANNEL.")
+@click.option(
+    "--pipeline", metavar="NAME", callback=not_empty, help="Only runs of this pipeline, like story or story/CHANNEL."
+)
 @click.option(
     "--since",
     callback=read_since,
     metavar="WHEN",
     help="Only runs that changed since: 30m, 2h or 2d ago, or a date.",
 )
-@click.option("--error", "code", metavar="CODE", help="Only runs with this last error, like RATE_LIMIT.")
+@click.option(
+    "--error", "code", metavar="CODE", callback=not_empty, help="Only runs with this last error, like RATE_LIMIT."
+)
 def command(
     context: CommandContext,
     statuses: tuple[str, ...],

@@ -12,6 +12,7 @@ import click
 
 from retake.clock import Clock, SystemClock
 from retake.exit_codes import ExitCode
+from retake.option_values import Seconds
 
 _FINAL = (ExitCode.BUG, ExitCode.CONFIG, ExitCode.INTERRUPTED)
 _KEPT = "retake.watch"
@@ -24,7 +25,7 @@ def _keep(ctx: click.Context, _: click.Parameter, value: float | None) -> None:
 
 option: Callable[[Any], Any] = click.option(
     "--watch",
-    type=click.FloatRange(min=0.1, max=86_400),
+    type=Seconds(min=0.1, max=86_400),
     metavar="SECONDS",
     callback=_keep,
     expose_value=False,

@@ -9,6 +9,7 @@ import click
 
 from retake.images.process import prepared
 from retake.logs import setup_logging
+from retake.option_values import Seconds
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal
 
 QUEUES = ("TextQueue", "OutfitQueue")
@@ -36,7 +37,7 @@ class WorkerOptions(NamedTuple):
 )
 @click.option(
     "--drain",
-    type=click.FloatRange(0, 86_400),
+    type=Seconds(0, 86_400),
     metavar="SECONDS",
     default=DRAIN_S,
     show_default=True,

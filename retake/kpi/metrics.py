@@ -41,7 +41,12 @@ def render(metrics: Metrics) -> str:
 
 
 def replace_file(path: str, data: bytes, what: str) -> None:
-    """Replace the file at `path` atomically; everybody may read it. `what` names it in the message of StorageError."""
+    """Replace the file at `path` atomically; everybody may read it. `what` names it in the message of StorageError.
+
+    A device, as /dev/stdout is, is refused: root could replace it too.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise StorageError(f"{what} could not be written to {path}: it is no regular file; name another one")
     draft = ""
     try:
         handle, draft = mkstemp(dir=Path(path).parent, prefix=f".{Path(path).name}.", suffix=".draft")

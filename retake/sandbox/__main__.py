@@ -9,6 +9,7 @@ import click
 
 from retake.errors import SettingsError
 from retake.extras import require
+from retake.option_values import Seconds
 from retake.sandbox import (
     ENVIRONMENT,
     FAULTS,
@@ -103,7 +104,7 @@ def _run(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed:
 @click.option("--host", default=HOST, show_default=True, help="Where to listen; 0.0.0.0 in a container.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as comfy.prompt#1=500; repeatable.")
-@click.option("--pace", type=click.FloatRange(0, 86400), default=1.0, show_default=True, help="Seconds an execution.")
+@click.option("--pace", type=Seconds(0, 86400), default=1.0, show_default=True, help="Seconds an execution.")
 def comfyui(host: str, port: int, orders: tuple[str, ...], pace: float) -> None:
     """Run a stand-in of ComfyUI until Ctrl-C. It keeps nothing when it stops."""
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from retake.option_values import Seconds, not_empty
 from retake.story import script
 from retake.story.command import Options, manage
 from retake.ticking.process import leave
@@ -13,19 +14,9 @@ from retake.ticking.process import leave
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-def _not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty value, as an unset variable of a shell leaves it: without the option a tick does something else.
-    A callback of click. Raises click.BadParameter."""
-    if value is not None and not value.strip():
-        raise click.BadParameter("it is empty.", ctx, param)
-    return value
-
-
 @click.command(context_settings=CONTEXT)
 @click.option("--until-done", is_flag=True, help="Tick until the present generation has ended; begin one if none is.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0), metavar="SECONDS", help="Between ticks [30; in the sandbox 1]."
-)
+@click.option("--interval", type=Seconds(min=0), metavar="SECONDS", help="Between ticks [30; in the sandbox 1].")
 @click.option("--dry-run", is_flag=True, help="Say what a tick would do, and change nothing.")
 @click.option("--diagnose", is_flag=True, help="Log requests, bucket operations and decisions too, without secrets.")
 @click.option("--sandbox", is_flag=True, help="Use stand-ins of the vendors on this machine: no account, no cost.")
@@ -41,9 +32,9 @@ def _not_empty(ctx: click.Context, param: click.Parameter, value: str | None) ->
 )
 @click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was mended.")
 @click.option(
-    "--retake", metavar="ID", callback=_not_empty, help="Take a failed generation up again, at the step that failed."
+    "--retake", metavar="ID", callback=not_empty, help="Take a failed generation up again, at the step that failed."
 )
-@click.option("--channel", metavar="NAME", callback=_not_empty, help="Work on this one of the CHANNELS alone.")
+@click.option("--channel", metavar="NAME", callback=not_empty, help="Work on this one of the CHANNELS alone.")
 @click.pass_obj
 def main(folder: str, /, **options: Any) -> None:
     """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
@@ -78,7 +69,7 @@ _Command = Callable[..., None]
 
 def _channel(command: _Command) -> _Command:
     told = "Which one of the CHANNELS; RETAKE_CHANNEL says it too."
-    return click.option("--channel", metavar="NAME", callback=_not_empty, help=told)(command)
+    return click.option("--channel", metavar="NAME", callback=not_empty, help=told)(command)
 
 
 @click.command("content", context_settings=CONTEXT)

@@ -106,6 +106,32 @@ def test_runs_on_nothing_say_what_to_do(tmp_path: Path) -> None:
     assert json.loads(call("runs", "--json", storage=tmp_path).stdout) == {"runs": []}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--channel", "", "status"],
+        ["cancel", "x", "--channel", " "],
+        ["runs", "--pipeline", ""],
+        ["runs", "--error", ""],
+        ["kpi", "--plot", ""],
+        ["kpi", "--prometheus", ""],
+        ["breaker", "show", ""],
+        ["alerts", "test", ""],
+        ["tick", "--channel", ""],
+    ],
+)
+def test_an_empty_value_is_not_taken_for_none(words: list[str], tmp_path: Path) -> None:
+    result = call(*words, storage=tmp_path)
+    assert (result.exit_code, "it is empty" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["status", "--watch"], ["tick", "--until-done", "--interval"]])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_number_of_seconds_is_refused(words: list[str], value: str, tmp_path: Path) -> None:
+    result = call(*words, value, storage=tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
 # --- status --watch ---------------------------------------------------------------------------------------------------
 
 

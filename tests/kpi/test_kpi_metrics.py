@@ -157,3 +157,13 @@ def test_prometheus_own_client_reads_the_same(place: Place) -> None:
         for sample in family.samples
     }
     assert theirs == ours
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(StorageError, match=r"the metrics could not be written to .*: it is no regular file"):
+            replace_file(str(tmp_path / name), b"x", "the metrics")
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
