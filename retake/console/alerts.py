@@ -11,7 +11,7 @@ from retake.alerts.board import ACKNOWLEDGED, Alert
 from retake.alerts.reports import WINDOWS
 from retake.alerts.wording import lines
 from retake.clock import parse_stamp
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone, done_lines
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone, done_answer, done_lines
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
@@ -78,16 +78,14 @@ def show_alert(context: CommandContext, alert_id: str) -> Answer:
 @click.option("--by", metavar="NAME", help="Who acknowledges it; else the name of your account.")
 def acknowledge(context: CommandContext, alert_id: str, by: str | None) -> Answer:
     """Acknowledge an alert: it is not told again unless it grows worse."""
-    done = change_alert(_panel(context), "ack", alert_id, by or _user())
-    return Answer(done.document, done_lines(done.what))
+    return done_answer(change_alert(_panel(context), "ack", alert_id, by or _user()))
 
 
 @console_command("close")
 @click.argument("alert_id", metavar="ID")
 def close(context: CommandContext, alert_id: str) -> Answer:
     """Close an alert. It is raised again when its cause occurs once more."""
-    done = change_alert(_panel(context), "close", alert_id, _user())
-    return Answer(done.document, done_lines(done.what))
+    return done_answer(change_alert(_panel(context), "close", alert_id, _user()))
 
 
 @console_command("test")

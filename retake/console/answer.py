@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from retake.operations.port import OrderDone
 from retake.runs.states import RunStatus
 
 
@@ -100,3 +101,8 @@ def done_lines(what: str, then: str = "", warning: str = "") -> list[Block]:
         *([Sentence(f"Warning: {warning}.", Tone.WARN)] if warning else []),
         *([Sentence(f"{then[0].upper()}{then[1:]}.")] if then else []),
     ]
+
+
+def done_answer(it: OrderDone) -> Answer:
+    """Return the answer of a command that has carried out an order."""
+    return Answer(it.document, done_lines(it.what, it.then, it.warning))

@@ -5,13 +5,12 @@ from contextlib import suppress
 
 import click
 
-from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Tone, done_lines
+from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Tone, done_answer
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.errors import SettingsError
 from retake.operations.breakers import BreakerPanel, BreakerView
-from retake.operations.port import OrderDone
 from retake.operations.words import ago, code_of, moment, span
 from retake.option_values import not_empty
 from retake.retrying.breaker import BreakerPolicy, Phase
@@ -43,14 +42,14 @@ def show_breakers(context: CommandContext, name: str | None) -> Answer:
 @click.argument("name")
 def probe(context: CommandContext, name: str) -> Answer:
     """Let one call through an open breaker at the next tick. Its result closes the breaker or opens it again."""
-    return _done(_panel(context).change("probe", name))
+    return done_answer(_panel(context).change("probe", name))
 
 
 @console_command("reset")
 @click.argument("name")
 def reset(context: CommandContext, name: str) -> Answer:
     """Close a breaker: every call is let through again, and earlier failures no longer count."""
-    return _done(_panel(context).change("reset", name))
+    return done_answer(_panel(context).change("reset", name))
 
 
 for each in (show_breakers, probe, reset):
@@ -84,7 +83,3 @@ def _facts(it: BreakerView) -> list[tuple[str, str | Cell]]:
     if state.probe:
         facts.append(("probe", f"{state.probe.who.partition('#')[0]}, begun {ago(state.probe.since, now)}"))
     return [*facts, ("last error", code_of(state.code))] if state.code else facts
-
-
-def _done(it: OrderDone) -> Answer:
-    return Answer(it.document, done_lines(it.what, it.then))

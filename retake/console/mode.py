@@ -2,13 +2,12 @@
 
 import click
 
-from retake.console.answer import Answer, Cell, Facts, Tone, done_lines
+from retake.console.answer import Answer, Cell, Facts, Tone, done_answer
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.console.since import read_window
 from retake.operations.modes import SET_BY, ModePanel
-from retake.operations.port import OrderDone
 
 _TONES = (Tone.GOOD, Tone.WARN, Tone.BAD, Tone.BAD)
 
@@ -51,7 +50,7 @@ def set_mode(context: CommandContext, number: int, length: float | None, why: st
     """Set the mode by hand. It wins over the schedule and over what is set by itself, 0 too."""
     panel = ModePanel(context.operations)
     state = panel.set(number, length, why)
-    return _done(panel.changed("set", state))
+    return done_answer(panel.changed("set", state))
 
 
 @console_command("auto")
@@ -59,12 +58,8 @@ def auto(context: CommandContext) -> Answer:
     """Leave the mode to the schedule and to the share of failed tries again."""
     panel = ModePanel(context.operations)
     state = panel.auto()
-    return _done(panel.changed("auto", state))
+    return done_answer(panel.changed("auto", state))
 
 
 for each in (show_mode, set_mode, auto):
     command.add_command(each)
-
-
-def _done(it: OrderDone) -> Answer:
-    return Answer(it.document, done_lines(it.what, it.then))

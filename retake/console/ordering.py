@@ -1,7 +1,7 @@
 """What `retry`, `skip`, `cancel` and `dead-letters requeue` share: an order is planned, agreed to and carried out."""
 
 from retake.console import consent
-from retake.console.answer import Answer, done_lines
+from retake.console.answer import Answer, done_answer
 from retake.console.command_context import CommandContext
 from retake.operations.orders import Target, carry_out, loss, plan_order, target
 from retake.operations.port import Verb
@@ -17,5 +17,4 @@ def ordered_of(context: CommandContext, verb: Verb, meant: Target, *, yes: bool 
     plan = plan_order(meant, verb)
     if lost := loss(meant, plan):
         consent.obtain(lost, yes=yes)
-    done = carry_out(context.operations, meant, plan)
-    return Answer(done.document, done_lines(done.what, done.then, done.warning))
+    return done_answer(carry_out(context.operations, meant, plan))

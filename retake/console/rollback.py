@@ -3,7 +3,7 @@
 import click
 
 from retake.console import consent
-from retake.console.answer import Answer, done_lines
+from retake.console.answer import Answer, done_answer
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.operations.orders import carry_out, plan_order, target
@@ -34,5 +34,4 @@ def command(context: CommandContext, run: str, step: str, yes: bool) -> Answer:
         raise Refusal(
             f"rolling {meant.item_id} back to {step} gives up {lost}. Say --yes if that is meant. Nothing was changed"
         )
-    done = carry_out(context.operations, meant, plan)
-    return Answer(done.document, done_lines(done.what, done.then, done.warning))
+    return done_answer(carry_out(context.operations, meant, plan))
