@@ -263,3 +263,17 @@ def test_all_missing_servers_are_named_at_once(tmp_path: Path) -> None:
         machine.find_servers(Programs({"PATH": str(tmp_path)}, root=tmp_path))
     assert str(raised.value).endswith("type: sudo apt install redis-server rabbitmq-server")
     assert (raised.value.exit_code, len(str(raised.value).splitlines())) == (69, 1)
+
+
+def test_output_that_cannot_be_written_is_told_and_no_bug(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "retake", "images", "up", "--data", str(tmp_path / "dir"), "--port", "0"],
+            cwd=ROOT,
+            env=environment(**ELSEWHERE),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=START_S,
+            check=False,
+        )
+    assert (done.returncode, b"what the service says could not be written" in done.stderr) == (75, True), done.stderr

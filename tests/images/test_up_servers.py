@@ -19,7 +19,7 @@ from waiting import eventually
 
 from retake.errors import StateError
 from retake.images.up.folder import DataFolder
-from retake.images.up.postgres_server import PostgresServer
+from retake.images.up.postgres_server import PostgresServer, is_of
 from retake.images.up.programs import MissingProgram, Programs
 
 QUORUM = {"x-queue-type": "quorum"}
@@ -148,3 +148,18 @@ def test_secrets_that_are_no_json_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"secrets\.json"):
         DataFolder(tmp_path).secret("key")
     assert (tmp_path / "secrets.json").read_text() == "{"
+
+
+@pytest.mark.parametrize(
+    ("major", "told", "of_it"),
+    [
+        ("15", "postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)\n", True),
+        ("16", "postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)\n", False),
+        ("18", "postgres (PostgreSQL) 18.1\n", True),
+        ("1", "postgres (PostgreSQL) 18.1\n", False),
+        ("9.6", "postgres (PostgreSQL) 9.6.24\n", True),
+        ("15", "", False),
+    ],
+)
+def test_data_of_another_major_version_are_told_from_a_minor_one(major: str, told: str, of_it: bool) -> None:
+    assert is_of(major, told) is of_it

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from retake.exit_codes import ExitCode
 from retake.extras import require
 from retake.images.settings import EVERYBODY, ImagesSettings, load_images_settings
@@ -20,6 +18,7 @@ from retake.images.up.rabbit_server import RabbitServer
 from retake.images.up.redis_server import RedisServer
 from retake.images.up.servers import LocalServer, exchange
 from retake.logs import mask, setup_logging
+from retake.output import write
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal
 
 USER = "demo"
@@ -75,12 +74,12 @@ def _up(options: UpOptions) -> int:
         with ExitStack() as ending:
             ending.callback(supervisor.stop, lambda: stopping.count > 1)
             if machine.start(supervisor, options._replace(port=port), lambda: stopping.count > 0):
-                click.echo(introduction(f"http://127.0.0.1:{port}", machine.user, machine.key, folder.path))
+                _say(introduction(f"http://127.0.0.1:{port}", machine.user, machine.key, folder.path))
             while not stopping.count:
                 supervisor.look()
                 time.sleep(_LOOK_S)
-            click.echo("Ending everything; Ctrl-C again kills it.")
-    click.echo(f"Everything has ended. {folder.path} has the data; the same command goes on from there.")
+            _say("Ending everything; Ctrl-C again kills it.")
+    _say(f"Everything has ended. {folder.path} has the data; the same command goes on from there.")
     return ExitCode.OK
 
 
@@ -117,12 +116,12 @@ class Machine:
         others = [command for command in commands if command not in first] + self._comfyui()
         self._add_bucket_and_keys()
         mask(secret for secret in (self.key, *self._passwords()) if secret)
-        click.echo(f"Starting {', '.join(command.name for command in [*first, *others])}: some seconds.")
+        _say(f"Starting {', '.join(command.name for command in [*first, *others])}: some seconds.")
         for stage in (first, others):
             if not supervisor.wait_until_ready(supervisor.start(stage), SERVERS_S, stopping):
                 return False
         api, *workers = service = self._service(options)
-        click.echo(f"Starting {', '.join(command.name for command in service)}.")
+        _say(f"Starting {', '.join(command.name for command in service)}.")
         started = supervisor.start([api, *workers])
         return supervisor.wait_until_ready(started[:1], self._settings.images.start_seconds + SERVERS_S, stopping)
 
@@ -173,6 +172,11 @@ class Machine:
             ready=ready,
             stop_seconds=DRAIN_S + 10,
         )
+
+
+def _say(text: str) -> None:
+    """Tell the operator. Raises NotWritten."""
+    write(f"{text}\n", sys.stdout, "what the service says")
 
 
 def _answers(port: int, path: str) -> Callable[[], bool]:

@@ -101,7 +101,7 @@ class PostgresServer:
         output = subprocess.run(
             [self._programs / "postgres", "--version"], capture_output=True, text=True, check=False, timeout=30
         ).stdout
-        if version not in (output.split() or [""])[-1 if "(" not in output else 2].split("."):
+        if not is_of(version, output):
             raise StorageError(
                 f"{self._place} was made by PostgreSQL {version}, and this machine has {output.strip()}: "
                 f"sudo apt install postgresql-{version}, or move the folder away"
@@ -156,3 +156,10 @@ class PostgresServer:
     @property
     def _password(self) -> str:
         return self._folder.secret(self.name)
+
+
+def is_of(major: str, told: str) -> bool:
+    """Return whether `told`, by `postgres --version` ("postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)"), is of
+    this major version, as the file PG_VERSION has it ("15", and "9.6" in its time)."""
+    number = "".join(told.partition(")")[2].split()[:1])
+    return f"{number}.".startswith(f"{major}.")
