@@ -122,6 +122,6 @@ def _facts(it: LetterView, now: datetime) -> list[tuple[str, str | Cell]]:
         facts.append(("retries", ", ".join(f"{step}: {times}" for step, times in retries.items())))
     if letter.error:
         facts.append(("error", f"{code_of(letter.error_code)}: {one_line(it.message)}"))
-    if flight := report.get("tasks_in_flight"):
+    if isinstance(flight := report.get("tasks_in_flight"), list) and flight:
         facts.append(("in flight", Cell(", ".join(map(str, flight)), Tone.WARN)))
     return [*facts, ("paid", f"{count(len(it.calls), 'call')}, {usd(it.paid_usd)}")]

@@ -9,7 +9,7 @@ from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.operations.attempts import TAKEN_UP, times_taken_up
-from retake.operations.bills import UNSURE, Call, total_usd
+from retake.operations.bills import UNSURE, Call, price_of, total_usd
 from retake.operations.report import History, history
 from retake.operations.words import ago, code_of, count, moment, one_line, size, span, usd
 from retake.runs.states import RunStatus
@@ -85,12 +85,11 @@ def _call_row(call: Call) -> tuple[str | Cell, ...]:
     outcome = str(call.get("outcome") or "")
     doubt = bool(call.get("possible_duplicate"))
     told = f"{outcome}, possible duplicate" if doubt else outcome
-    price = call.get("price_usd")
     return (
         one_line(call.get("requested_at_utc") or ""),
         *_of_step(call),
         Cell(told, Tone.WARN if doubt or outcome in UNSURE else Tone.PLAIN),
-        f"{price:.3f}" if isinstance(price, (int, float)) else "",
+        f"{price_of(call):.3f}" if "price_usd" in call else "",
     )
 
 

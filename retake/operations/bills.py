@@ -1,7 +1,7 @@
 """Sums over paid calls, as spend records have them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from math import fsum
+from math import fsum, isfinite
 from typing import Any, NamedTuple
 
 from retake.operations.words import count, read_moment, usd
@@ -68,7 +68,7 @@ def _usd(calls: Iterable[Call], further: int, micro_usd: int) -> float:
         prices.append(micro_usd / 1e6)
     try:
         total = fsum(prices)
-    except (OverflowError, ValueError):  # what is on record is no money
+    except OverflowError:  # what is on record is no money
         total = sum(prices)
     return round(total, 6) if prices else 0
 
@@ -85,11 +85,13 @@ def _duplicates(calls: Iterable[Call]) -> int:
 
 
 def price_of(call: Call) -> float:
-    """Return what a call cost, in US dollars; 0 where the record does not say."""
+    """Return what a call cost, in US dollars; 0 where the record has no amount, or one that no float can be."""
     price = call.get("price_usd")
+    if not isinstance(price, (int, float)) or isinstance(price, bool):
+        return 0.0
     try:
-        return float(price) if isinstance(price, (int, float)) and not isinstance(price, bool) else 0.0
-    except OverflowError:  # a whole number that is no money
+        return float(price) if isfinite(price) else 0.0
+    except OverflowError:
         return 0.0
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from acting_world import ID, STATES, TABLE, World, act, context_of, failed_run, papers, runs
 
+from retake.bucket import ANY
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.console.cancel import command as cancel
 from retake.console.dead_letters import command as dead_letters
@@ -89,6 +90,22 @@ def test_a_report_without_sense_does_not_keep_the_list_from_the_others(report: b
 
 
 # --- show -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        b'{"generation_id": "20260101-0000", "tasks_in_flight": 5}',
+        b'{"generation_id": "20260101-0000", "paid_calls": [{"price_usd": 1' + b"0" * 400 + b"}]}",
+        b'{"generation_id": "20260101-0000", "paid_calls": [{"price_usd": NaN}]}',
+    ],
+)
+def test_a_report_that_was_edited_badly_is_shown(report: bytes) -> None:
+    world = World()
+    world.bucket.write("dead_letters/20260101-0000/report.json", report, ANY)
+    document = act(show_letter, world, letter_id="20260101-0000").document
+    assert document["paid_usd"] == 0
+    assert act(list_letters, world, limit=9).document["dead_letters"][0]["paid_usd"] == 0
 
 
 def test_a_letter_is_shown_with_its_report_its_error_its_files_and_what_requeue_would_do() -> None:
