@@ -136,8 +136,7 @@ def decoded_alert(raw: Any) -> Alert:
         alert = Alert(**{**values, "seen": dict(values["seen"]), **_tuples(values, "told", "had")})
     except (TypeError, KeyError) as error:
         raise ValueError(f"an alert: {error}") from error
-    if not all(isinstance(text, str) for text in (alert.id, alert.key, alert.code, alert.first_at, alert.last_at)):
-        raise ValueError("an alert: its id, key, code, first_at and last_at must be texts")
+    _check_texts(alert, ("id", "key", "code", "title", "first_at", "last_at"), "an alert")
     if alert.level not in LEVELS or type(alert.occurrences) is not int:
         raise ValueError(f"an alert: level must be one of {', '.join(LEVELS)}, and occurrences a whole number")
     _check_times(alert, ("first_at", "last_at", "closed_at", "tell_at", "told_at"), "an alert")
@@ -167,8 +166,15 @@ def _delivery(raw: Any, where: str) -> QueuedMessage:
         raise ValueError(f"{where}: {error}") from error
     if not isinstance(message.fields, dict):
         raise ValueError(f"{where}: fields: no object")  # noqa: TRY004  a fault of the document
+    _check_texts(message, ("id", "at", "subject_id", "title", "text"), where)
     _check_times(message, ("at",), where)
     return message
+
+
+def _check_texts(value: Any, names: Iterable[str], where: str) -> None:
+    for name in names:
+        if not isinstance(getattr(value, name), str):
+            raise ValueError(f"{where}: {name}: no text")  # noqa: TRY004  a fault of the document
 
 
 def _check_times(value: Any, names: Iterable[str], where: str) -> None:

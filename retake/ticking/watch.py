@@ -92,6 +92,12 @@ class BoardDocument:
         seen = (it.get("seen") for it in self._alerts())
         return {name for names in seen if isinstance(names, dict) for name in names}
 
+    @property
+    def reports(self) -> Mapping[str, Any]:
+        """The time for which each report was made last, by its kind."""
+        reports = self.raw.get("reports")
+        return reports if isinstance(reports, dict) else {}
+
     def _alerts(self) -> list[Mapping[str, Any]]:
         alerts = self.raw.get("alerts")
         return [it for it in alerts if isinstance(it, dict)] if isinstance(alerts, list) else []
@@ -102,7 +108,7 @@ class BoardDocument:
 
     def times(self, settings: AlertSettings) -> list[datetime]:
         """Return the times at which an alert is due: to be told, to be told again, to be filed. Messages that wait are
-        looked at by each tick. Raises ValueError, TypeError."""
+        looked at by each tick. Raises ValueError, TypeError, OverflowError."""
         # An open alert is written without its state, since that is how alerts begin.
         repeat, group = timedelta(seconds=settings.repeat_seconds), timedelta(seconds=settings.group_seconds)
         found = []
@@ -282,9 +288,13 @@ class TickWatch:
                 self._sender.wait(self._settings.tick_wait_seconds)
         with _tolerant("what this tick saw could not be remembered", failures):
             if self._look:
+                try:
+                    due = _times(self._document, self._state, self._modes, self._settings, self._clock.now())
+                except (ValueError, TypeError, OverflowError):  # no time, or one at the end of the calendar
+                    due, after = [], True
                 if after or failures or self._sender or self._document.raw.get("ended"):
                     self._look.changed()
-                self._look.end(_times(self._document, self._state, self._modes, self._settings, self._clock.now()))
+                self._look.end(due)
 
     def _evaluate(self, looks: Sequence[Findings]) -> None:
         from retake.alerts.board import Board
@@ -325,8 +335,8 @@ class TickWatch:
             return
         from retake.alerts.reports import due_reports
 
-        done, now = self._document.raw.get("reports"), self._clock.now()
-        for kind in due_reports(wanted, done if isinstance(done, dict) else {}, self._settings, now):
+        now = self._clock.now()
+        for kind in due_reports(wanted, self._document.reports, self._settings, now):
             self._report(kind, now)
             self._document = BoardDocument.read(self._bucket)
 
@@ -341,12 +351,12 @@ def _times(
     document: BoardDocument, state: ModeState, modes: ModeSettings, settings: AlertSettings, now: datetime
 ) -> list[datetime]:
     """Return the times at which alerts, reports or the mode may give a tick something to do, though nothing changes.
-    Raises ValueError, TypeError."""
+    Raises ValueError, TypeError, OverflowError."""
     times = document.times(settings) + may_change_at(state, modes, settings.timezone, now)
     if wanted := {it for channel in settings.channels for it in channel.reports}:
         from retake.alerts.reports import due_reports, next_due_at
 
-        late = due_reports(wanted, document.raw.get("reports") or {}, settings, now)
+        late = due_reports(wanted, document.reports, settings, now)
         times.append(now if late else next_due_at(settings, now))
     return times
 

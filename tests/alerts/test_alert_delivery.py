@@ -437,6 +437,24 @@ def test_a_crash_at_any_operation_loses_no_alert_and_no_end(after: bool, monkeyp
         assert (world.board.alerts, world.board.ended) == ({}, ()), where
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
+    ids=str,
+)
+def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(field: str, value: object) -> None:
+    world = DeliveryWorld()
+    world.look(failing())
+    board = json.loads(world.bucket.read("alerts/state.json")[0])
+    board["channels"]["all"]["queue"][0][field] = value
+    broken = json.dumps(board).encode()
+    world.bucket.write("alerts/state.json", broken, ANY)
+    with pytest.raises(StateError, match=rf"alerts/state\.json: channels\.all\.queue: {field}: no text"):
+        world.deliver()
+    assert world.service.events() == []
+    assert world.bucket.read("alerts/state.json")[0] == broken
+
+
 # --- history ----------------------------------------------------------------------------------------------------------
 
 

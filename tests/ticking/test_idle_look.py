@@ -19,6 +19,7 @@ from retake.degraded.settings import ModeSettings, Scheduled
 from retake.errors import StateError
 from retake.exit_codes import ExitCode
 from retake.strict_json import encode
+from retake.testing.logs import CapturedLogs
 from retake.ticking.rest import IdleLook, LookFile, RememberedLook, looked_up
 from retake.ticking.tick import Orders, Tick
 from retake.ticking.watch import TickWatch
@@ -235,3 +236,23 @@ def test_the_next_time_of_day_is_within_the_next_day(zone: str, minute: int) -> 
         assert now < due <= now + timedelta(hours=25)
         local = due.astimezone(zone_of(zone))
         assert (60 * local.hour + local.minute - minute) % 1440 in (0, 60)  # 60: a time that the clock skips in spring
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        {"reports": "x"},
+        {"reports": [{}]},
+        {"alerts": [alert(told_at="9999-12-31T23:59:59Z")]},
+        {"alerts": [alert(closed_at="9999-12-31T23:59:59Z", state="resolved", seen={})]},
+        {"alerts": [alert(tell_at="noon")]},
+        {"alerts": [alert(told_at=7)]},
+    ],
+    ids=str,
+)
+def test_a_board_without_sense_is_no_bug(world: World, board: Mapping[str, Any]) -> None:
+    world.settings = {"channels": (REPORTED,)}
+    world.put(board)
+    with CapturedLogs() as logs:
+        world.tick(Runner(IDLE))
+    assert [it.getMessage() for it in logs.records if it.exc_info] == []
