@@ -105,7 +105,8 @@ class _SagaRun:
 
     def _taken_over(self, state: SagaState) -> SagaState:
         """Return the state in which this process goes on; another one that was at it stops before its next step."""
-        if strangers := sorted({*state.done, state.under_way or ""} - {"", *self._steps}):
+        begun = state.done if state.under_way is None else (*state.done, state.under_way)
+        if strangers := sorted({*begun} - {*self._steps}):
             raise ValueError(f"the saga {self._id} has begun steps that it is not given: {', '.join(strangers)}")
         if state.phase in (SagaPhase.NEW, SagaPhase.UNDONE):
             state = SagaState(SagaPhase.DOING)
@@ -166,11 +167,13 @@ def _decoded(raw: Raw | None) -> SagaState:
     if raw is None:
         return SagaState()
     try:
-        phase, done = SagaPhase(raw["phase"]), [str(name) for name in raw["done"]]
+        phase, done = SagaPhase(raw["phase"]), raw["done"]
         under_way, code, message = (
             None if raw[it] is None else str(raw[it]) for it in ("under_way", "code", "message")
         )
         class_of(code or FAILED)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"is no progress of a saga ({error})") from error
+    if not isinstance(done, list) or not all(isinstance(it, str) for it in done) or len({*done}) < len(done):
+        raise ValueError("done: is no list of different names")
     return SagaState(phase, tuple(done), under_way, code, message, str(raw.get("by", "")))

@@ -117,8 +117,10 @@ def test_any_text_is_an_id(opened: Open, clock: FakeClock) -> None:
 def test_what_makes_no_sense_is_told_and_left_as_it_is(clock: FakeClock) -> None:
     for name, raw in (
         ("outbox", {"waiting": {"a": "first"}}),
+        ("outbox", {}),
         ("outbox.a", {"version": 1}),
-        ("outbox.a", {"version": "1", "at": "2026-01-01T00:00:00Z", "waiting": True}),
+        ("outbox.a", {"version": "1", "at": "2026-01-01T00:00:00Z", "waiting": True, "value": "a"}),
+        ("outbox.a", {"version": 1, "at": "2026-01-01T00:00:00Z", "waiting": True}),
         ("outbox-claim", {"by": "here", "until": "noon"}),
     ):
         states = MemoryStateStore()

@@ -184,6 +184,11 @@ def test_steps_that_do_not_fit_what_is_on_record_are_refused(clock: FakeClock, l
     with pytest.raises(ValueError, match="has begun steps that it is not given: a, b"):
         Saga(states, clock).run("link-7", Links("xyz").steps)
     Saga(states, clock).run("link-7", Links("abcd").steps)  # one that comes after them
+    states.change(
+        "saga.link-8", lambda _: ({**(states.read("saga.link-7") or {}), "phase": "undoing", "done": [""]}, 0)
+    )
+    with pytest.raises(ValueError, match="has begun steps that it is not given: "):
+        Saga(states, clock).run("link-8", links.steps)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +198,9 @@ def test_steps_that_do_not_fit_what_is_on_record_are_refused(clock: FakeClock, l
         {"phase": "asleep", "done": [], "under_way": None, "code": None, "message": None},
         {"phase": "undoing", "done": ["a"], "under_way": None, "code": "wrong", "message": None},
         {"phase": "doing", "done": None, "under_way": None, "code": None, "message": None},
+        {"phase": "doing", "done": {}, "under_way": None, "code": None, "message": None},
+        {"phase": "doing", "done": "", "under_way": None, "code": None, "message": None},
+        {"phase": "undoing", "done": ["a", "a"], "under_way": None, "code": None, "message": None},
     ],
 )
 def test_progress_that_makes_no_sense_is_told_and_left_as_it_is(clock: FakeClock, links: Links, raw: Any) -> None:
