@@ -15,12 +15,12 @@ from waiting import eventually
 from retake.alerts.board import OPEN, RESOLVED
 from retake.alerts.delivery import is_sending
 from retake.alerts.message import Ending, Sent
-from retake.bucket import ANY, Bucket
+from retake.bucket import Bucket
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import StateError, StorageError
+from retake.errors import StorageError
 from retake.testing.logs import CapturedLogs
 
 LONG_S = 60.0  # only reached where something is broken
@@ -435,67 +435,6 @@ def test_a_crash_at_any_operation_loses_no_alert_and_no_end(after: bool, monkeyp
         history = [it for it in world.store.history(clock.now()) if it.key == failing().key]
         assert [it.state for it in history] == [RESOLVED], where
         assert (world.board.alerts, world.board.ended) == ({}, ()), where
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
-    ids=str,
-)
-def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(field: str, value: object) -> None:
-    world = DeliveryWorld()
-    world.look(failing())
-    board = json.loads(world.bucket.read("alerts/state.json")[0])
-    board["channels"]["all"]["queue"][0][field] = value
-    broken = json.dumps(board).encode()
-    world.bucket.write("alerts/state.json", broken, ANY)
-    with pytest.raises(StateError, match=rf"alerts/state\.json: channels\.all\.queue: {field}: no text"):
-        world.deliver()
-    assert world.service.events() == []
-    assert world.bucket.read("alerts/state.json")[0] == broken
-
-
-# --- history ----------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days() -> None:
-    world = DeliveryWorld()
-    for day in range(40):
-        world.clock.moment = START + timedelta(days=day)
-        world.tick(failing(day))
-        world.later(60)
-        world.tick()
-        world.later(600)
-        world.tick()
-    keys = [it.key for it in world.bucket.list("alerts/")]
-    assert keys[0] == "alerts/2026-03-11.json"
-    assert keys[-2:] == ["alerts/2026-04-10.json", "alerts/state.json"]
-    [alert] = json.loads(world.bucket.read("alerts/2026-04-10.json")[0])["alerts"]
-    assert (alert["state"], alert["closed_at"]) == (RESOLVED, "2026-04-10T10:01:00Z")
-    history = world.store.history(world.clock.now())
-    assert len(history) == 31
-    assert history == sorted(history, key=lambda it: it.closed_at or "", reverse=True)
-
-
-@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"alerts": 5}', b'{"alerts": [5]}'])
-def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: bytes) -> None:
-    world = DeliveryWorld()
-    world.tick(failing())
-    world.later(60)
-    world.tick()
-    world.bucket.write("alerts/2026-03-02.json", broken, ANY)
-    world.later(600)
-    with CapturedLogs() as logs:
-        world.tick(cause("another"))
-    assert "alerts that are over could not be filed" in logged(logs)
-    assert world.service.events() == ["trigger", "resolve", "trigger"]
-    assert world.bucket.read("alerts/2026-03-02.json")[0] == broken
-    with pytest.raises(StateError, match=r"2026-03-02"):
-        world.store.history(world.clock.now())
-    world.bucket.delete("alerts/2026-03-02.json")
-    world.later(60)
-    world.tick(cause("another"))
-    assert [it.key for it in world.store.history(world.clock.now())] == [failing().key]
 
 
 def test_what_cannot_be_saved_is_sent_again() -> None:
