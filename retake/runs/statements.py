@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
+from retake.errors import StateError
 from retake.runs.run import Event, Run
 from retake.runs.states import TAKEN_UP, RunStatus
 from retake.runs.tables import events, run_counts, task_runs
@@ -60,11 +61,13 @@ class Prepared:
         self._pick = itemgetter(*self._names) if len(self._names) > 1 else None
         self._into = [(place, process) for place, name in enumerate(self._names) if (process := into[name])]
         columns = getattr(statement, "exported_columns", ())
+        self._columns = [str(column) for column in columns]
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._converts = any(self._out)
 
     def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
-        """Execute the statement and return its rows. Raises the driver's errors."""
+        """Execute the statement and return its rows. Raises the driver's errors, and StateError for a value that SQLite
+        takes and that is none of the column's type."""
         cursor.execute(self.sql, self.given(values))
         if not self._out:
             return []
@@ -85,7 +88,20 @@ class Prepared:
         return tuple(given)
 
     def _row(self, row: Sequence[Any]) -> Row:
-        return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
+        try:
+            return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._unreadable(row) from error
+
+    def _unreadable(self, row: Sequence[Any]) -> StateError:
+        """Return the error for a row of which a column cannot be converted."""
+        for name, process, it in zip(self._columns, self._out, row, strict=True):
+            try:
+                _ = process(it) if process else it
+            except (ValueError, TypeError, RecursionError) as error:
+                where = f"{name} in the row that begins with {str(row[0])[:60]!r}"
+                return StateError(f"{where}: {str(it)[:60]!r} makes no sense ({error}). Mend the row or remove it")
+        raise AssertionError
 
 
 _prepared: dict[tuple[str, Callable[[str], ClauseElement]], Prepared] = {}

@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from retake.clock import parse_stamp
 from retake.runs.count_triggers import TRIGGERS
 from retake.runs.states import RunStatus
 
@@ -46,7 +47,8 @@ STATUSES = ", ".join(f"'{status.value}'" for status in RunStatus)
 
 class UtcDateTime(TypeDecorator[datetime]):
     """An aware time in UTC, to the microsecond. SQLite has no such type and stores text that sorts by time:
-    "2026-02-07T12:00:00.000000Z"."""
+    "2026-02-07T12:00:00.000000Z". What other programs have written without a zone, as SQLite's own functions do, is
+    UTC too."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -57,7 +59,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
-        moment = datetime.fromisoformat(value) if dialect.name == "sqlite" else value
+        moment = parse_stamp(value) if dialect.name == "sqlite" else value
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
     # Instead of process_bind_param, around which SQLAlchemy puts much: it is called for each value of each statement.

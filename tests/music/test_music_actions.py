@@ -1,14 +1,16 @@
 """What people may do with a pipeline in each state, and what a retry goes on with."""
 
 import re
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from rig import FOLLOWING, Rig
-from sqlalchemy import insert
+from sqlalchemy import insert, text
 
-from retake.errors import StorageError
+from retake.errors import StateError, StorageError
 from retake.music.states import STATES, MusicStep
 from retake.music.steps import STEP_WORK
 from retake.music.tables import pipeline_jobs
@@ -42,6 +44,25 @@ def test_a_row_that_another_program_has_inserted_is_worked_on(rig: Rig) -> None:
     row = rig.insert(track_title="Paper Boats", audio="demo.wav")
     rig.settle()
     assert rig.get(row).state == "cover_pending"
+
+
+def test_a_time_without_a_zone_that_another_program_has_written_is_utc(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = {"track_title": "Paper Boats", "audio": "demo.wav", "created_at": text("'2026-11-22 12:30:00'")}
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        row = rig.insert(**written)
+    time.tzset()
+    assert row.created_at == datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
+
+
+def test_a_value_of_another_program_that_is_no_time_is_named_with_its_row(rig: Rig) -> None:
+    with rig.database.database.cursor() as cursor:
+        cursor.execute("INSERT INTO pipelines (track_title, updated_at) VALUES ('Paper Boats', 'at noon')")
+    with pytest.raises(StateError, match=r"pipelines\.updated_at in the row that begins with '1': 'at noon' makes no"):
+        rig.actions.listing()
 
 
 def test_what_is_saved_is_done_though_its_run_is_created_only_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
