@@ -204,6 +204,8 @@ def decoded(day: str, raw: Raw | None) -> DayBook:
         isinstance(moved, Mapping) and isinstance(moved.get("to"), str) and isinstance(moved.get("nonce"), str)
     ):
         raise ValueError('moved: is no {"to", "nonce"}')
+    if moved and not (is_day(moved["to"]) and moved["to"] < day):
+        raise ValueError(f"moved.to: {moved['to']!r} is no day before this one")
     return DayBook(
         day,
         {name: _sums(f"pipelines.{name}", sums) for name, sums in pipelines.items()},

@@ -110,6 +110,9 @@ def test_taking_in_another_book_loses_nothing_and_happens_once(book: DayBook, ot
         ({"pipelines": {"story": {"open": [1]}}}, "pipelines.story.open"),
         ({"moves_in": [1]}, "moves_in"),
         ({"moved": {"to": 1}}, "moved"),
+        ({"moved": {"to": "x", "nonce": "1f"}}, "moved.to"),
+        ({"moved": {"to": DAY, "nonce": "1f"}}, "moved.to"),
+        ({"moved": {"to": "2026-02-01", "nonce": "1f"}}, "moved.to"),
     ],
 )
 def test_a_book_that_makes_no_sense_is_refused_by_its_field(raw: dict[str, object], field: str) -> None:
