@@ -217,18 +217,18 @@ def decoded(day: str, raw: Raw | None) -> DayBook:
 def _sums(field: str, value: Any) -> Sums:
     raw = _object(field, value)
     open_calls = _object(f"{field}.open", raw.get("open"))
-    deferred = _object(f"{field}.deferred", raw.get("deferred"))
+    deferred = _object(f"{field}.deferred", raw.get("deferred", {}))
     return Sums(
-        _amount(f"{field}.settled_usd", raw.get("settled_usd", 0.0)),
+        _amount(f"{field}.settled_usd", raw.get("settled_usd")),
         {name: _amount(f"{field}.open.{name}", usd) for name, usd in open_calls.items()},
         (str(deferred.get("name", "")), _amount(f"{field}.deferred.settled_usd", deferred.get("settled_usd", 0.0))),
     )
 
 
 def _object(field: str, value: Any) -> Mapping[str, Any]:
-    if value is not None and not isinstance(value, Mapping):
-        raise ValueError(f"{field}: is no object")
-    return value or {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{field}: is no object")  # noqa: TRY004  a document's fault, not a caller's
+    return value
 
 
 def _amount(field: str, value: Any) -> float:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from retake import strict_json
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Room, check_key
 from retake.bucket.claims.lease import set_kill_timer
+from retake.bucket.contract import is_key
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
 from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
@@ -332,6 +333,7 @@ class CallsState:
         try:
             raw = strict_json.parse(data)
             DocumentSchema(schema).check(raw)
+            _check_keys(raw)
         except (ValueError, InvalidDocument) as error:
             wrong = error.args if isinstance(error, InvalidDocument) else (WHOLE, strict_json.what_is_wrong(error))
             what = f"{self._where}{key}: {wrong[0]} {wrong[1]}"
@@ -419,6 +421,12 @@ class CallsBudget(NamedTuple):
 
     def reserve(self, step: str) -> Reservation:
         return self.spending.reserve(self.state.known, step)
+
+
+def _check_keys(state: Mapping[str, Any]) -> None:
+    for name in ("pending", "ended"):
+        if (call := state.get(name)) and not is_key(f"calls/{call['key']}.json"):
+            raise InvalidDocument(f"{name}.key", "is nothing that a file can be called")
 
 
 def _storable(answer: Any) -> Any:

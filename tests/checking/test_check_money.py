@@ -150,7 +150,7 @@ ROWS = [
     ),
     Damage(
         "a book with nothing of the pipeline",
-        changed(BOOK, lambda it: it.update(pipelines={"other": {}})),
+        changed(BOOK, lambda it: it.update(pipelines={"other": {"settled_usd": 0, "open": {}}})),
         "day-figures-wrong",
         BOOK,
         repaired=True,

@@ -1,5 +1,6 @@
 """Paid calls of a program without a pipeline: death at every operation, unknown outcomes, caps, documents."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -347,6 +348,10 @@ def test_one_process_at_a_time() -> None:
         b"[]",
         b'{"account": 1}',
         b'{"account": "a", "pending": {"key": "a/b"}}',
+        b'{"account": "a", "pending": {"id": "1", "key": "\\ud800", "step": "poster", "price_usd": 1, '
+        b'"requested_at_utc": "2026-01-01T00:00:00Z"}}',
+        b'{"account": "a", "pending": {"id": "1", "key": "a", "step": "poster", "price_usd": 1, '
+        b'"requested_at_utc": ""}}',
         b'{"account": "a", "reservation": {"name": "a/b", "day": "../x", "fate": "billed"}}',
     ],
 )
@@ -357,6 +362,21 @@ def test_a_document_without_sense_is_left_as_it_is_and_nothing_is_paid_for(data:
         program.run()
     assert program.bucket.read("paid/posters/state.json")[0] == data
     assert not program.vendor.billed
+
+
+@pytest.mark.parametrize("outcome", [None, "", "acepted", 7])
+def test_a_key_whose_record_says_nothing_of_its_outcome_is_not_paid_for_again(outcome: object) -> None:
+    program = Program(Vendor())
+    program.run()
+    [key] = [it.key for it in program.bucket.list("paid/posters/calls/")][:1]
+    record = json.loads(program.bucket.read(key)[0])
+    record["calls"][0]["outcome"] = outcome
+    broken = json.dumps(record).encode()
+    program.bucket.write(key, broken, ANY)
+    billed = dict(program.vendor.billed)
+    with pytest.raises(StateError, match=rf"{key}: calls\.outcome"):
+        program.run()
+    assert (program.bucket.read(key)[0], program.vendor.billed) == (broken, billed)
 
 
 def test_a_key_no_file_can_have_and_a_step_without_a_price_are_refused() -> None:
