@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from retake.bucket import ANY, Bucket, NotFound
-from retake.bucket.contract import read_range, write_file
+from retake.bucket.contract import is_key, read_range, write_file
 from retake.clock import Clock
 from retake.errors import Code, PollFailed, Stopped
 from retake.music.attempts import AttemptStore, JobAttempt
@@ -176,7 +176,9 @@ def _key_of(row: PipelineRow, url: str | None, what: str) -> str:
     name = (url or "").rpartition("/")[2]
     if not name:
         raise PollFailed(Code.MISSING, f"the {what} is not on record: its column is empty")
-    return f"{FOLDER}{row.id}/{name}"
+    if not is_key(key := f"{FOLDER}{row.id}/{name}"):
+        raise PollFailed(Code.MISSING, f"the {what} is not on record: its column has {name[:60]!r}, which is no file")
+    return key
 
 
 def _gone(key: str, what: str) -> PollFailed:

@@ -65,6 +65,27 @@ def test_a_value_of_another_program_that_is_no_time_is_named_with_its_row(rig: R
         rig.actions.listing()
 
 
+@pytest.mark.parametrize(
+    ("step", "values", "said"),
+    [
+        ("thumb", {"cover_url": "/api/music/pipeline/1/media/.."}, "the cover is not on record: its column has '..'"),
+        ("thumb", {"cover_url": "y" * 2000}, "the cover is not on record: its column has 'yyy"),
+        ("video", {"audio": "y" * 2000}, "MUSIC.audio_folder has no yyy"),
+    ],
+)
+def test_a_row_of_another_program_with_a_name_that_no_file_can_have_fails_by_name(
+    rig: Rig, step: str, values: dict[str, str], said: str
+) -> None:
+    row = rig.begun(step)
+    rig.actions.change(row.id, lambda cursor, now: values)
+    rig.settle()
+    failed = rig.get(row)
+    assert failed.state == "failed"
+    assert failed.failed_reason
+    assert said in failed.failed_reason
+    assert rig.attempts(row)[0][2] == "ERR_BUSINESS_MISSING"
+
+
 def test_what_is_saved_is_done_though_its_run_is_created_only_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: Any, **named: Any) -> Any:
         raise StorageError("the database is away")

@@ -1,5 +1,6 @@
 """The video, a waveform of the track over its cover, and the thumbnail: made on this machine."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +39,7 @@ def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
 def _sound(context: JobContext) -> Path:
     """Return the track. Raises PollFailed, which no retry mends, for one that cannot be used."""
     path, name = context.audio(), context.row.audio
-    if not path.is_file():
+    if not os.path.isfile(path):  # False also for a name that no file can have
         raise PollFailed(Code.MISSING, f"MUSIC.audio_folder has no {name}; put it there and retry")
     if (size := path.stat().st_size) > MOST_AUDIO_BYTES:
         raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MOST_AUDIO_BYTES} are taken")
