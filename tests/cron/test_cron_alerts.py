@@ -181,7 +181,7 @@ def test_a_bug_is_critical(told: Machine) -> None:
     broken = told.folder / "broken"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text(
-        "import retake.story.pipeline as it\ndef decide(*_):\n    return {}[0]\nit.decide = decide\n"
+        "import retake.story.pipeline as it\ndef decide(*_, **__):\n    return {}[0]\nit.decide_in = decide\n"
     )
     process = told.start(MANAGER, env={**told.env, "PYTHONPATH": f"{broken}:{CHECKOUT}"})
     process.communicate(timeout=60)
