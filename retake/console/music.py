@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retake.console import consent
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sentence, Table, Tone, done_lines
 from retake.console.command_context import MUSIC, CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.foreign_text import json_lines
-from retake.operations.orders import Target, loss
-from retake.operations.port import Refusal, Verb
+from retake.operations.port import Refusal
 from retake.operations.words import ago, code_of, count, moment, one_line, usd
 
 if TYPE_CHECKING:
@@ -100,17 +98,10 @@ def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = Fals
 
 @console_command("cancel")
 @click.argument("pipeline_id", metavar="ID")
-@consent.option
-def cancel_pipeline(context: CommandContext, pipeline_id: str, yes: bool = False) -> Answer:
-    """End a pipeline for good: no paid call begins afterwards. What it has made stays in the bucket."""
-    store, number = _read(context), _number(pipeline_id)
-    pipeline = _operations(context)
-    meant = Target(pipeline, store.get(number).task_id, None)
-    plan = pipeline.plan(meant.order(Verb.CANCEL))
-    if lost := loss(meant, plan):
-        consent.obtain(lost, yes=yes)
-    done = pipeline.carry_out(plan.order, plan.lost)
-    return _done("cancel", store.get(number), done.what, done.next_tick)
+def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
+    """End a pipeline: no paid call begins afterwards. What it has made stays in the bucket."""
+    row = _write(context, pipeline_id).cancel(_number(pipeline_id))
+    return _done("cancel", row, f"{row.task_id} is cancelled", "nothing more is paid for")
 
 
 @console_command("resolve")

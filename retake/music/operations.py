@@ -18,7 +18,6 @@ from retake.music.states import STEPS, MusicStep
 from retake.music.store import NAME, PipelineStore, UnknownPipeline, read_pipeline
 from retake.music.survey import Survey, Trouble, calls_of, calls_since, survey, under_way
 from retake.operations.attempts import StepAttempt
-from retake.operations.bills import paid_in_words
 from retake.operations.finding import Finding
 from retake.operations.pipelines import Operations, OwnLedger, Terms
 from retake.operations.port import (
@@ -197,7 +196,6 @@ class MusicOperations:
         with self.database.reading() as cursor:
             row = read_pipeline(cursor, pipeline_id)
             standing = row.standing(last_failed_step(cursor, pipeline_id))
-            paid = call_documents(calls_of(cursor, pipeline_id)) if order.verb is Verb.CANCEL else []
         match order.verb:
             case Verb.RETRY:
                 states.retried(standing)
@@ -207,12 +205,10 @@ class MusicOperations:
                 raise Refusal(
                     f"{order.item_id} is a pipeline of music: it can be retried or cancelled, and no more (see `music`)"
                 )
-        return OrderPlan(order, lost=paid_in_words(paid))
+        return OrderPlan(order)
 
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
-        lost = self.plan(order).lost
-        if lost and lost != agreed:
-            raise Refusal(f"{order.item_id} has moved on meanwhile: it would now lose {lost}. Ask again")
+        self.plan(order)
         pipeline_id, store = self._id_of(order), open_actions(self._settings, self._clock)
         if order.verb is Verb.RETRY:
             row = store.retry(pipeline_id)

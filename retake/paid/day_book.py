@@ -196,7 +196,7 @@ def decoded(day: str, raw: Raw | None) -> DayBook:
     """Raises ValueError, naming the field."""
     if raw is None:
         return DayBook(day)
-    pipelines = _object("pipelines", raw.get("pipelines"))
+    pipelines = _object("pipelines", raw.get("pipelines", {}))
     moves_in, moved = raw.get("moves_in") or [], raw.get("moved")
     if not isinstance(moves_in, list) or not all(isinstance(it, str) for it in moves_in):
         raise ValueError("moves_in: is no list of texts")
@@ -216,10 +216,10 @@ def decoded(day: str, raw: Raw | None) -> DayBook:
 
 def _sums(field: str, value: Any) -> Sums:
     raw = _object(field, value)
-    open_calls = _object(f"{field}.open", raw.get("open"))
+    open_calls = _object(f"{field}.open", raw.get("open", {}))
     deferred = _object(f"{field}.deferred", raw.get("deferred", {}))
     return Sums(
-        _amount(f"{field}.settled_usd", raw.get("settled_usd")),
+        _amount(f"{field}.settled_usd", raw.get("settled_usd", 0.0)),
         {name: _amount(f"{field}.open.{name}", usd) for name, usd in open_calls.items()},
         (str(deferred.get("name", "")), _amount(f"{field}.deferred.settled_usd", deferred.get("settled_usd", 0.0))),
     )

@@ -90,7 +90,7 @@ class Prepared:
     def _row(self, row: Sequence[Any]) -> Row:
         try:
             return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
-        except (ValueError, TypeError, RecursionError) as error:
+        except _NO_VALUE as error:
             raise self._unreadable(row) from error
 
     def _unreadable(self, row: Sequence[Any]) -> StateError:
@@ -98,11 +98,14 @@ class Prepared:
         for name, process, it in zip(self._columns, self._out, row, strict=True):
             try:
                 _ = process(it) if process else it
-            except (ValueError, TypeError, RecursionError) as error:
+            except _NO_VALUE as error:
                 where = f"{name} in the row that begins with {str(row[0])[:60]!r}"
                 return StateError(f"{where}: {str(it)[:60]!r} makes no sense ({error}). Mend the row or remove it")
         raise AssertionError
 
+
+_NO_VALUE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What the types of columns raise for a value that is none of theirs."""
 
 _prepared: dict[tuple[str, Callable[[str], ClauseElement]], Prepared] = {}
 

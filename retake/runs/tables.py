@@ -32,7 +32,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from retake.clock import parse_stamp
 from retake.runs.count_triggers import TRIGGERS
 from retake.runs.states import RunStatus
 
@@ -59,7 +58,9 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
-        moment = parse_stamp(value) if dialect.name == "sqlite" else value
+        moment = datetime.fromisoformat(value) if dialect.name == "sqlite" else value
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
     # Instead of process_bind_param, around which SQLAlchemy puts much: it is called for each value of each statement.

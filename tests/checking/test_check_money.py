@@ -150,7 +150,7 @@ ROWS = [
     ),
     Damage(
         "a book with nothing of the pipeline",
-        changed(BOOK, lambda it: it.update(pipelines={"other": {"settled_usd": 0, "open": {}}})),
+        changed(BOOK, lambda it: it.update(pipelines={"other": {}})),
         "day-figures-wrong",
         BOOK,
         repaired=True,

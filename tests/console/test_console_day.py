@@ -71,7 +71,7 @@ def test_every_sum_that_spend_prints_agrees_with_the_others_and_with_the_books(
 def test_what_is_left_of_the_cap_is_what_all_channels_leave() -> None:
     world = World(daily_cap_usd=1.0, channel_cap_usd=0.6)
     world.settings = world.settings._replace(channels=("en", "ru"))
-    pipelines = {"story/en": {"settled_usd": 0.5, "open": {}}, "story/ru": {"settled_usd": 0.1, "open": {"a/1": 0.2}}}
+    pipelines = {"story/en": {"settled_usd": 0.5}, "story/ru": {"settled_usd": 0.1, "open": {"a/1": 0.2}}}
     world.put("caps/2026-01-01.json", {"pipelines": pipelines})
     answer = ask(spend, world, days=1)
     today = answer.document["today"]
@@ -100,7 +100,7 @@ def test_an_acting_command_says_so_too() -> None:
     world = World(daily_cap_usd=0.05)
     world.vendors.plan("write", "refused")
     world.tick()
-    world.put("caps/2026-01-01.json", {"pipelines": {"story": {"settled_usd": 0.05, "open": {}}}})
+    world.put("caps/2026-01-01.json", {"pipelines": {"story": {"settled_usd": 0.05}}})
     generation_id = world.generation_id
     document = ask(retry, world, run=generation_id).document
     assert "the next tick waits: the daily cap" in document["next_tick"]
@@ -179,7 +179,7 @@ def test_what_is_no_day_is_told_without_a_pattern(text: str) -> None:
 def test_a_channel_sees_what_it_spent_and_what_all_spent() -> None:
     world = World(daily_cap_usd=1.0)
     world.settings = Settings(channels=("en", "ru"))._replace(workflow=world.settings.workflow)
-    world.put("caps/2026-01-01.json", {"pipelines": {"story/ru": {"settled_usd": 0.1, "open": {}}}})
+    world.put("caps/2026-01-01.json", {"pipelines": {"story/ru": {"settled_usd": 0.1}, "story/en": {}}})
     from reading_world import context_of
 
     assert "spent today  0.100 USD; 0.100 of 1.000 USD by all" not in shown(

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from reading_world import CHECKOUT, KEYS, World, ask, shown
 
 from retake.bucket import ANY
-from retake.console import cancel, command_context, doctor, kpi, music, retry, runs, show, spend, status, unlock
+from retake.console import command_context, doctor, kpi, music, retry, runs, show, spend, status, unlock
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
 from retake.errors import SettingsError, StorageError
@@ -110,16 +110,6 @@ def test_what_failed_is_retried_and_what_is_not_wanted_cancelled(both: Both) -> 
     with pytest.raises(Refusal) as refused:
         both.ask(music.cancel_pipeline, pipeline_id="1")
     assert refused.value.exit_code == ExitCode.BAD_STATE
-
-
-def test_what_was_paid_for_is_not_given_up_without_a_yes(both: Both) -> None:
-    both.rows.create()
-    both.rows.pay(both.rows.begin(), "accepted")
-    for command, options in ((music.cancel_pipeline, {"pipeline_id": "1"}), (cancel.command, {"run": "music-1"})):
-        with pytest.raises(Refusal, match=r"cancelling music-1 gives up 1 paid call \(0.045 USD\). Say --yes"):
-            both.ask(command, **options, yes=False)
-    assert both.rows.actions.get(1).state == "cover_running"
-    assert both.ask(music.cancel_pipeline, pipeline_id="1", yes=True).document["state"] == "cancelled"
 
 
 def test_a_decision_is_a_video_or_another_try(both: Both) -> None:

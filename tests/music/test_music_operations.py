@@ -216,16 +216,6 @@ def test_what_failed_is_retried_and_what_is_under_way_cancelled(rows: Rows) -> N
     assert (done.status, rows.actions.get(1).state) == ("cancelled", "cancelled")
 
 
-def test_what_was_paid_for_since_it_was_agreed_to_is_not_given_up(rows: Rows) -> None:
-    rows.create()
-    plan = rows.operations.plan(ItemOrder(Verb.CANCEL, "music-1"))
-    assert plan.lost == ""
-    rows.pay(rows.begin(), "accepted")
-    with pytest.raises(Refusal, match=r"would now lose 1 paid call \(0.045 USD\)\. Ask again"):
-        rows.operations.carry_out(plan.order, plan.lost)
-    assert rows.actions.get(1).state == "cover_running"
-
-
 @pytest.mark.parametrize("verb", [Verb.SKIP, Verb.ROLLBACK, Verb.REQUEUE, Verb.DROP])
 def test_other_orders_are_refused_in_words(sqlite: Rows, verb: Verb) -> None:
     sqlite.create()

@@ -102,14 +102,11 @@ def test_taking_in_another_book_loses_nothing_and_happens_once(book: DayBook, ot
 @pytest.mark.parametrize(
     ("raw", "field"),
     [
-        ({}, "pipelines"),
         ({"pipelines": None}, "pipelines"),
         ({"pipelines": []}, "pipelines"),
         ({"pipelines": {"story": 7}}, "pipelines.story"),
         ({"pipelines": {"story": {"settled_usd": "1", "open": {}}}}, "pipelines.story.settled_usd"),
         ({"pipelines": {"story": {"settled_usd": float("nan"), "open": {}}}}, "pipelines.story.settled_usd"),
-        ({"pipelines": {"story": {"open": {}}}}, "pipelines.story.settled_usd"),
-        ({"pipelines": {"story": {"settled_usd": 1}}}, "pipelines.story.open"),
         ({"pipelines": {"story": {"settled_usd": 1, "open": {"a/1": -1}}}}, "pipelines.story.open.a/1"),
         ({"pipelines": {"story": {"settled_usd": 1, "open": [1]}}}, "pipelines.story.open"),
         ({"pipelines": {}, "moves_in": [1]}, "moves_in"),

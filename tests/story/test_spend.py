@@ -205,7 +205,7 @@ def test_a_clock_set_back_does_not_begin_with_nothing_spent() -> None:
 
 def test_a_call_on_a_day_that_is_not_the_clocks_says_on_which_it_counts() -> None:
     world = World()
-    world.put("caps/2026-01-03.json", {"pipelines": {}})
+    world.put("caps/2026-01-03.json", {})
     world.vendors.plan("create", *["refused"] * 9)
     world.tick()
     assert {call["counted_on"] for call in world.doc.paid_calls} == {"2026-01-03"}
