@@ -183,11 +183,11 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
             store.bucket.delete(key)
 
 
-def after_requeue(store: DocumentStore, generation_id: str) -> Documents:
-    """Return the documents as `requeue` would leave them. Raises StateError where it cannot be requeued now."""
+def after_requeue(store: DocumentStore, generation_id: str, kept: MidjourneyDocument) -> Documents:
+    """Return the documents as `requeue` would leave them; `kept` is what `requeuable` returns."""
     present, prefix = store.documents, f"{DEAD_LETTERS}{generation_id}/{generation_id}."
     files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
-    doc = transitions.requeued(requeuable(store, generation_id), present.midjourney)
+    doc = transitions.requeued(kept, present.midjourney)
     return Documents(present.public, _gen_after(present.gen, generation_id), doc, files)
 
 
@@ -198,15 +198,23 @@ def _gen_after(gen: GenDocument, generation_id: str) -> GenDocument:
 def requeuable(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
     """Return the document of a generation that can be requeued now, as its dead letter has it. Raises StateError for
     any other."""
-    why = why_not_requeued(store, generation_id)
-    kept = None if why else kept_document(store, generation_id)
+    kept, why = requeuable_or_why(store, generation_id)
     if kept is None:
         raise StateError(f"{why}. Nothing was changed")
     return kept
 
 
-def why_not_requeued(store: DocumentStore, generation_id: str) -> str:
-    """Return why a generation cannot be requeued as things stand, or "". Raises StateError, StorageError."""
+def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[MidjourneyDocument | None, str]:
+    """Return what `requeuable` returns, or None and why the generation cannot be requeued as things stand. Raises
+    StateError for a dead letter that cannot be read, StorageError."""
+    if why := _why_not_requeued(store, generation_id):
+        return None, why
+    key = _document_of(store, generation_id)
+    return kept_document(store, generation_id), f"{key} is not there, and nothing else says how {generation_id} goes on"
+
+
+def _why_not_requeued(store: DocumentStore, generation_id: str) -> str:
+    """Return why a generation cannot be requeued, whatever its document says; "" if it may be."""
     from retake.operations.letters import letter_of, no_letter
 
     letter, present = letter_of(store.bucket, store.clock, generation_id), store.documents.gen.generation_id
@@ -221,10 +229,7 @@ def why_not_requeued(store: DocumentStore, generation_id: str) -> str:
         )
     if letter is None:
         return f"{no_letter(generation_id)}: it was requeued or dropped, or never was there"
-    why = why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id)
-    if why or kept_document(store, generation_id):
-        return why
-    return f"{_document_of(store, generation_id)} is not there, and nothing else says how {generation_id} goes on"
+    return why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id)
 
 
 def why_not_requeuable(letter: "DeadLetter") -> str:

@@ -9,16 +9,7 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import (
-    CapReached,
-    Code,
-    LinkExpired,
-    PollFailed,
-    Refused,
-    SettingsError,
-    TaskFailed,
-    VendorError,
-)
+from retake.errors import CapReached, Code, LinkExpired, PollFailed, Refused, SettingsError, TaskFailed, VendorError
 from retake.media import MediaError
 from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions

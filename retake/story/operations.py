@@ -226,16 +226,16 @@ class StoryOperations(_StoryPlace):
         store = self.store()
         documents = store.read()
         if verb is Verb.REQUEUE:
-            self._actions.check_requeue(name, store)
-            return OrderPlan(order, then=self._next_tick(after_requeue(store, name)))
+            kept = self._actions.requeuable(name, store)
+            return OrderPlan(order, then=self._next_tick(after_requeue(store, name, kept)))
         if documents.gen.generation_id == name:
             return OrderPlan(order, self._actions.planned(verb, name, step).lost)
-        kept = letter_of(self.bucket, self._clock, name) is not None
+        letter = letter_of(self.bucket, self._clock, name) is not None
         cancelled = run is not None and run.status is RunStatus.CANCELLED
-        if verb is Verb.RETRY and kept and not cancelled:
-            self._actions.check_requeue(name, store)
+        if verb is Verb.RETRY and letter and not cancelled:
+            self._actions.requeuable(name, store)
             return OrderPlan(order._replace(verb=Verb.REQUEUE))
-        raise _has_ended(order, documents, letter=kept)
+        raise _has_ended(order, documents, letter=letter)
 
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         verb, name, _, step = order

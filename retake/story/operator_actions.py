@@ -16,8 +16,8 @@ from retake.operations.port import Refusal, Verb
 from retake.paid.spending import Spending
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
-from retake.story.documents import Documents, Status
-from retake.story.generation import dead_letter, remove_copies, requeue, why_not_requeued
+from retake.story.documents import Documents, MidjourneyDocument, Status
+from retake.story.generation import dead_letter, remove_copies, requeuable_or_why, requeue
 from retake.story.operator_rules import GenerationPlan, plan
 from retake.story.rollback import keep_rolled_back, plan_rollback
 from retake.story.run_mirror import RunMirror, task_of
@@ -85,15 +85,17 @@ class OperatorActions:
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
 
-    def check_requeue(self, generation_id: str, store: DocumentStore) -> None:
-        """Raise Refusal if the generation cannot be requeued now, by the documents that `store` has read."""
-        if why := why_not_requeued(store, generation_id):
+    def requeuable(self, generation_id: str, store: DocumentStore) -> MidjourneyDocument:
+        """Return the document of a generation that can be requeued now, by what `store` has read. Raises Refusal."""
+        kept, why = requeuable_or_why(store, generation_id)
+        if kept is None:
             raise Refusal(why)
+        return kept
 
     def requeue(self, generation_id: str) -> Documents:
         """Requeue a failed or cancelled generation at the step where it ended; return the documents after it."""
         with self._alone() as (store, lease):
-            self.check_requeue(generation_id, store)
+            self.requeuable(generation_id, store)
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()

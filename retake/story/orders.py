@@ -10,6 +10,7 @@ from retake.story import transitions
 from retake.story.decision import held_until, undecided
 from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.generation import after_requeue, requeuable, requeue
+from retake.story.operator_rules import not_looked_up
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.ticking.tick import Orders
 
@@ -21,9 +22,7 @@ def check(orders: Orders, store: DocumentStore, limits: Workflow) -> None:
         if orders.retake or call is None:  # a requeued one has none
             raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
         if not undecided(call, limits):
-            raise StateError(
-                f"what became of the {call.step} call is not known yet; the next tick finds out. Nothing was changed"
-            )
+            raise StateError(f"{not_looked_up(store.documents)}. Nothing was changed")
     if orders.retake:
         requeuable(store, orders.retake)
 
@@ -34,7 +33,7 @@ def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now:
     if orders.resume:
         gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
     if orders.retake:
-        _, gen, doc, files = after_requeue(store, orders.retake)
+        _, gen, doc, files = after_requeue(store, orders.retake, requeuable(store, orders.retake))
     documents = Documents(public, gen, doc, files)
     if orders.resolve:
         return documents._replace(midjourney=resolved(documents, limits, retry=orders.resolve == "retry"))

@@ -96,10 +96,9 @@ class StepContext:
                 f"{self.generation_id or 'none'}. Nothing was changed"
             )
         if self.store.documents.midjourney.status is Status.TASK_FAILED_MAX_RETRIES:
-            raise StateError(
-                f"generation {generation_id} has failed for good, or was cancelled; the next tick moves it to the dead "
-                "letters, from where it can be requeued. Nothing was changed"
-            )
+            from retake.story.operator_rules import has_ended
+
+            raise StateError(f"{has_ended(self.store.documents)}. Nothing was changed")
 
     def record(
         self, error: VendorError, step: Step | None = None, doc: MidjourneyDocument | None = None

@@ -67,9 +67,10 @@ class OpenAIChat:
         """See `Healthy.health`. Lists the models, which a compatible server may not support."""
         names = self._api.look_for("list its models", self._base + "/models", {}, _models)
         if names is None:
-            return self._api.well("it answers, but lists no models")
+            return self._api.health("it answers, but lists no models")
         doubt = f"it lists no model {self._model}: check API_KEYS.openai.model"
-        return self._api.well(f"it accepts the key; {len(names)} models", (), () if self._model in names else (doubt,))
+        doubts = () if self._model in names else (doubt,)
+        return self._api.health(f"it accepts the key; {len(names)} models", doubts=doubts)
 
     def test_request(self) -> str:
         """See `Healthy.test_request`. Every call here is billed, so none is made."""

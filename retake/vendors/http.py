@@ -89,8 +89,8 @@ class JsonApi:
         self._kept = kept
         self._dated = ("", 0.0)  # what the last answer to a question said of its time, and ours, in seconds
 
-    def well(self, says: str, quotas: tuple[Quota, ...] = (), doubts: tuple[str, ...] = ()) -> Health:
-        """Return what an answer says about the account, and its date about our clock."""
+    def health(self, says: str, quotas: tuple[Quota, ...] = (), doubts: tuple[str, ...] = ()) -> Health:
+        """Return what a client has read in an answer, with what the date of the answer says of our clock."""
         return Health(says, quotas, doubts, self.clock_ahead().total_seconds())
 
     def clock_ahead(self) -> timedelta:

@@ -90,7 +90,7 @@ class LegNext:
     def health(self) -> Health:
         """See `Healthy.health`. This vendor says nothing about the account, so this polls a job that does not exist."""
         self.test_request()
-        return self._api.well("it answers and accepts the key; it says nothing about the account")
+        return self._api.health("it answers and accepts the key; it says nothing about the account")
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""

@@ -126,10 +126,10 @@ class PiAPI:
         )
         if account is None:
             self._api.look_for("tell the state of a task that does not exist", f"{self._endpoint}/{NO_TASK}", {}, _task)
-            return self._api.well("it answers and accepts the key; it says nothing about the account")
+            return self._api.health("it answers and accepts the key; it says nothing about the account")
         name, left = account
         doubts = ("the account is empty: top it up",) if left is not None and left <= 0 else ()
-        return self._api.well(f"it accepts the key of the account {name!r}", (Quota("US dollars", left),), doubts)
+        return self._api.health(f"it accepts the key of the account {name!r}", (Quota("US dollars", left),), doubts)
 
     def test_request(self) -> str:
         """See `Healthy.test_request`. Calls the endpoint for polls, which may differ from the one for orders."""

@@ -119,7 +119,7 @@ class Runway:
         """See `Healthy.health`. Says how many credits the organization has, and how many videos of the model it may
         still make today with all of its programs."""
         body = self._api.look("tell its organization", self._place("organization"), {}, _organization)
-        return self._api.well("it accepts the key", *_account(body, self._model))
+        return self._api.health("it accepts the key", *_account(body, self._model))
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""

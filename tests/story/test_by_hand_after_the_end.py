@@ -20,13 +20,13 @@ def assert_untouched(world: World) -> None:
 @pytest.mark.parametrize("use_mock", [False, True])
 def test_no_picture_is_made(use_mock: bool) -> None:
     world = failed_for_good()
-    with pytest.raises(StateError, match="has failed for good"):
+    with pytest.raises(StateError, match="failed for good, and the next tick moves it"):
         make(world, use_mock=use_mock)
     assert_untouched(world)
 
 
 def test_no_text_is_written() -> None:
     world = failed_for_good()
-    with pytest.raises(StateError, match="has failed for good"):
+    with pytest.raises(StateError, match="failed for good, and the next tick moves it"):
         world.by_hand(lambda context: write_content(context, ID, world.prompts))
     assert_untouched(world)
