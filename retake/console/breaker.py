@@ -29,7 +29,7 @@ def command() -> None:
 def show_breakers(context: CommandContext, name: str | None) -> Answer:
     """Show the breakers, or the one called NAME: open or closed, recent failures, and who is probing."""
     panel = _panel(context)
-    found = [panel.view(it) for it in ([name] if name else panel.names())]
+    found = [panel.view(name)] if name else panel.views()
     if not found:
         return Answer({"breakers": []}, [Sentence("No breaker is on record: nothing has failed that one counts.")])
     blocks: list[Block] = []
@@ -72,6 +72,8 @@ def robots_policies() -> Mapping[str, BreakerPolicy]:
 
 def _facts(it: BreakerView) -> list[tuple[str, str | Cell]]:
     state, recent, now = it.state, it.recent, it.now
+    if it.fault:
+        return [("state", Cell(it.words, Tone.BAD))]
     facts: list[tuple[str, str | Cell]] = [("state", Cell(it.words, _TONES[it.phase]))]
     if state.open_until is None:
         counted = f"{len(recent)} within {span(it.policy.window_s)}; {it.policy.failures} open it"

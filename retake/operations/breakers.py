@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, stamp
-from retake.errors import RetakeError
+from retake.errors import RetakeError, StateError
 from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import OrderDone, Refusal
 from retake.operations.words import count, span
@@ -59,6 +59,7 @@ class BreakerView(NamedTuple):
     breaker: Breaker
     state: BreakerState
     now: datetime
+    fault: str = ""  # what is wrong with its document; the state is that of a new breaker then
 
     @property
     def phase(self) -> Phase:
@@ -84,6 +85,8 @@ class BreakerView(NamedTuple):
     @property
     def words(self) -> str:
         match self.phase:
+            case _ if self.fault:
+                return f"unreadable, and no call is made: {self.fault}"
             case Phase.CLOSED:
                 return "closed: calls are let through"
             case Phase.OPEN if self.state.probe_ordered:
@@ -100,7 +103,7 @@ class BreakerView(NamedTuple):
         state = self.state
         return {
             "name": self.breaker.name,
-            "state": self.phase,
+            "state": "unreadable" if self.fault else self.phase,
             "in_words": self.words,
             "failures": len(self.recent),
             "opens_at_failures": self.policy.failures,
@@ -126,14 +129,28 @@ class BreakerPanel:
     def names(self) -> list[str]:
         return [*self._store.names()]
 
+    def views(self) -> list[BreakerView]:
+        """Return all breakers; one with an invalid document hides no other. Raises StorageError."""
+        return [self._look(name) for name in self.names()]
+
     def view(self, name: str) -> BreakerView:
-        """Return one breaker. Raises Refusal for one that is not on record."""
+        """Return one breaker. Raises Refusal for one that is not on record, StateError for an invalid document."""
         if name not in (names := self.names()):
             there = f"there are: {', '.join(names)}" if names else "nothing has failed that one counts"
             raise Refusal(f"there is no breaker {name!r} on record; {there}")
-        policy = self._policies.get(name, self._otherwise)
-        breaker = Breaker(name, self._store, policy, clock=self._clock, owner=self._owner)
+        breaker = self._breaker(name)
         return BreakerView(breaker, breaker.state(), self._clock.now())
+
+    def _look(self, name: str) -> BreakerView:
+        breaker = self._breaker(name)
+        try:
+            return BreakerView(breaker, breaker.state(), self._clock.now())
+        except StateError as error:
+            return BreakerView(breaker, BreakerState(), self._clock.now(), str(error))
+
+    def _breaker(self, name: str) -> Breaker:
+        policy = self._policies.get(name, self._otherwise)
+        return Breaker(name, self._store, policy, clock=self._clock, owner=self._owner)
 
     def change(self, verb: str, name: str) -> OrderDone:
         """Do what `verb` says, "probe" or "reset", and return what was done. Raises Refusal."""

@@ -51,7 +51,7 @@ def guards_routes(desk: Desk) -> APIRouter:
     def breakers(request: Request) -> Response:
         def read() -> Seen:
             panel = BreakerPanel(desk.operations, desk.policies, owner())
-            found = [panel.view(name) for name in panel.names()]
+            found = panel.views()
             rows = [breaker_row(it) for it in found[:MOST_BREAKERS]]
             return Seen({"breakers": [it.document() for it in found]}, {"rows": rows})
 
@@ -79,8 +79,8 @@ def breaker_row(it: BreakerView) -> BreakerRow:
     return BreakerRow(
         it.breaker.name,
         it.words,
-        _TONES[it.phase],
-        f"{len(it.recent)} within {span(policy.window_s)}; {policy.failures} open it",
+        "bad" if it.fault else _TONES[it.phase],
+        "" if it.fault else f"{len(it.recent)} within {span(policy.window_s)}; {policy.failures} open it",
         document["open_until"],
         document["opened_at"],
         code_of(it.state.code),

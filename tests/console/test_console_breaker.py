@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from acting_world import STATES, World, act, papers
 
+from retake.bucket import ABSENT
 from retake.console.breaker import probe, reset, show_breakers
-from retake.errors import Code, PollFailed
+from retake.errors import Code, PollFailed, StateError
 from retake.operations.port import Refusal
 from retake.retrying.breaker import Breaker, BreakerOpen, Permit, breakers_of
 
@@ -126,6 +127,20 @@ def test_a_reset_forgets_what_failed() -> None:
     assert not breaker(world).allow().probing
     failing(world, 9)
     breaker(world).allow()
+
+
+@pytest.mark.parametrize("data", [b"no JSON", b"[]", b'{"failures": 3}'])
+def test_an_invalid_breaker_hides_no_other(data: bytes) -> None:
+    world = opened()
+    world.bucket.write("breakers/runway.json", data, ABSENT)
+    answer = act(show_breakers, world, name=None)
+    midjourney, runway = answer.document["breakers"]
+    assert (midjourney["state"], runway["state"]) == ("open", "unreadable")
+    assert "unreadable, and no call is made: breakers/runway.json" in papers(answer)
+    assert "fix it or remove it" in runway["in_words"]
+    for command in (show_breakers, probe, reset):
+        with pytest.raises(StateError, match="fix it or remove it"):
+            act(command, world, name="runway")
 
 
 @pytest.mark.parametrize("command", [show_breakers, probe, reset])
