@@ -54,18 +54,20 @@ def last_errors(operations: Operations, limit: int) -> list[MetError]:
 
 
 def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket: bool) -> list[MetError]:
-    """Read segments, the latest first, until no older one can have an error that is as late as the last `limit`."""
+    """Read the runs that have not ended, whose errors may be of any day since their last transition, and then segments,
+    the latest first, until no older one can have an error that is as late as the last `limit`."""
     found: list[MetError] = []
-    read, most = 0, _RUNS_OF_BUCKET if in_bucket else _RUNS_OF_DATABASE
-    for segment in sorted(history.segments(), key=lambda it: (it == UNFINISHED, it), reverse=True):
+    read, most = set[str](), _RUNS_OF_BUCKET if in_bucket else _RUNS_OF_DATABASE
+    days = sorted((it for it in history.segments() if it != UNFINISHED), reverse=True)
+    for segment in (UNFINISHED, *days):
         enough = len(found) >= limit and segment[:10] < f"{found[limit - 1].at:%Y-%m-%d}"
-        if segment != UNFINISHED and (enough or read >= most):
+        if segment != UNFINISHED and (enough or len(read) >= most):
             break
-        marks = history.marks(segment)
-        read += len(marks)
-        for run in history.read(segment, marks):
+        marks = history.unfinished() if segment == UNFINISHED else history.marks(segment)
+        for run in history.read(segment, [it for it in marks if it not in read]):
             if names is None or run.pipeline in names:
                 found += (_met(it.payload, run.pipeline) for it in run.events if it.kind == ERROR)
+        read.update(marks)
         found = sorted(found, key=lambda it: it.at, reverse=True)[:limit]
     return found
 

@@ -8,7 +8,7 @@ whatever the clocks say.
 A run's history ends with the run: what is noted on it afterwards is left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from logging import getLogger
 from typing import NamedTuple, Protocol
@@ -28,7 +28,7 @@ TOLD = (STEP_DONE, ERROR, CHANGED)
 """The kinds of events that a history is made of."""
 
 UNFINISHED = "open"
-"""The segment of the runs of a bucket that have not ended."""
+"""The segment of the runs of a bucket that have not ended. In a database each run is in that of a day."""
 
 _log = getLogger(__name__)
 
@@ -66,6 +66,11 @@ class RunHistory(Protocol):
 
     def marks(self, segment: str) -> Mapping[str, int]:
         """Return the marks of the segment's runs, by run id."""
+        ...
+
+    def unfinished(self) -> Collection[str]:
+        """Return the ids of the runs that have not ended. Call it after `segments`, and read them as of the segment
+        UNFINISHED."""
         ...
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
@@ -141,6 +146,9 @@ class BucketHistory:
         if segment not in self._listed:
             self._list(f"{ENDED}{segment}/")
         return self._listed.get(segment, {})
+
+    def unfinished(self) -> Collection[str]:
+        return self._listed.get(UNFINISHED, {})
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
         for run_id in run_ids:

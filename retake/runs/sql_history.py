@@ -6,7 +6,7 @@ itself tells a segment that it has left from one that another run of the same ti
 """
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -18,11 +18,15 @@ from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event
 from retake.runs.schema import opened_for_reading
-from retake.runs.statements import EVENT, prepared
+from retake.runs.statements import EVENT, last_runs, prepared
+from retake.runs.states import OPEN
 from retake.runs.tables import events, task_runs
 
 TOGETHER = 200
 """How many runs are read with one statement."""
+
+MOST_UNFINISHED = 50_000
+"""Of more runs that have not ended, the last changed are told."""
 
 _RUN = tuple(task_runs.c[name] for name in ("run_id", "pipeline", "run_status", "created_at", "updated_at"))
 _OF_RUN = len(_RUN) + 1
@@ -49,8 +53,10 @@ class SqlHistory:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        queries = _segments, _marks, _read
-        self._segments, self._marks, self._read = (prepared(query, database.dialect) for query in queries)
+        queries = _segments, _marks, _unfinished, _read
+        self._segments, self._marks, self._unfinished, self._read = (
+            prepared(query, database.dialect) for query in queries
+        )
         self.close = weakref.finalize(self, database.close)
         """Close the connections. Done at the latest when the history is garbage."""
 
@@ -62,6 +68,10 @@ class SqlHistory:
         first = datetime.fromisoformat(segment).replace(tzinfo=UTC)
         with self._database.cursor() as cursor:
             return dict(row[:2] for row in self._marks.run(cursor, {"first": first, "next": first + timedelta(days=1)}))
+
+    def unfinished(self) -> Collection[str]:
+        with self._database.cursor() as cursor:
+            return [run_id for run_id, _ in self._unfinished.run(cursor, {"number": MOST_UNFINISHED})]
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
         wanted = [*run_ids]
@@ -91,6 +101,10 @@ def _segments(dialect: str) -> Select[Any]:
 def _marks(dialect: str) -> Select[Any]:
     of_day = and_(task_runs.c.updated_at >= bindparam("first"), task_runs.c.updated_at < bindparam("next"))
     return select(task_runs.c.run_id, _mark(dialect)).where(of_day)
+
+
+def _unfinished(dialect: str) -> Select[Any]:
+    return last_runs((task_runs.c.run_id, task_runs.c.updated_at), frozenset(OPEN), ())
 
 
 def _read(dialect: str) -> Select[Any]:

@@ -101,12 +101,21 @@ def test_of_many_runs_the_errors_of_the_last_days_are_found(url: str | None, tmp
     assert [it["message"] for it in found(world, limit=3)] == ["error 11", "error 10", "error 9"]
 
 
-def test_an_error_of_a_run_that_is_long_under_way_is_found_by_its_own_time() -> None:
+@pytest.mark.parametrize("url", [None, "sqlite:{}"])
+def test_an_error_of_a_run_that_is_long_under_way_is_found_by_its_own_time(url: str | None, tmp_path: Any) -> None:
+    from retake.runs import open_ledger
+
     world = World()
-    ledger = BucketLedger(world.bucket, world.clock)
+    if url:
+        url = url.format(tmp_path / "runs.db")
+        world.settings = world.settings._replace(storage=StorageSettings(ledger=url))
+    ledger = open_ledger(url, world.bucket, world.clock)
     old = ledger.create_for_task("old", "old", actor="x", pipeline="music")
     world.later(days=2)
-    failed_run(world, record(world, "yesterday", days=1))
+    late = ledger.create_for_task("late", "late", actor="x", pipeline="music")
+    ledger.note(late, *Note(ERROR, record(world, "yesterday", days=1)), actor="x")
+    world.later(days=1)
+    ledger.create_for_task("later", "later", actor="x", pipeline="music")
     ledger.note(old, *Note(ERROR, record(world, "now")), actor="x")
     assert [it["message"] for it in found(world, limit=1)] == ["now"]
 
