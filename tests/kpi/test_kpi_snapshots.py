@@ -18,6 +18,7 @@ from retake.errors import StorageError
 from retake.kpi.facts import Cell, micros
 from retake.kpi.snapshots import KPI, KpiSnapshots
 from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.history import UNFINISHED, open_history
 from retake.runs.run import STEP_DONE, Run
 from retake.runs.states import Trigger
 
@@ -344,3 +345,15 @@ def test_a_run_whose_document_is_invalid_is_left_out_and_named(place: Place) -> 
     assert place.counted(KpiSnapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 1
     place.bucket.write(key, whole, ANY)
     assert place.counted(KpiSnapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 2
+
+
+def test_a_history_tells_the_runs_that_have_not_ended(place: Place, clock: FakeClock) -> None:
+    waiting = place.begun("a")
+    clock.sleep(90_000)
+    place.end(place.begun("b"), Trigger.COMPLETED)
+    queued = place.ledger.create_for_task("c", "c#1", actor="cron", pipeline="story")
+    history = open_history(place.url, place.bucket, clock)
+    history.segments()
+    unfinished = history.unfinished()
+    assert {*unfinished} == {waiting.run_id, queued.run_id}
+    assert {it.run_id for it in history.read(UNFINISHED, unfinished)} == {*unfinished}
