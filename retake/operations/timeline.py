@@ -50,6 +50,7 @@ def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
     was written down stands at the time when it was seen.
     """
     entries: list[TimelineEntry] = []
+    changed: datetime | None = None  # the last transition so far
     for event in events:
         before = entries[-1] if entries else None
         if event.kind == ERROR:
@@ -57,9 +58,11 @@ def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
                 entries[-1] = before._replace(error=ErrorRecord(event.payload), step=step_of(event.payload))
             else:
                 entries.append(_of_error(event))
+        elif event.kind == CHANGED:
+            entries.append(_of_change(event))
+            changed = max(changed or event.at, event.at)
         else:
-            changes = (it.at for it in entries if it.kind == CHANGED)
-            entries.append(_of_change(event) if event.kind == CHANGED else _of_note(event, max(changes, default=None)))
+            entries.append(_of_note(event, changed))
     return sorted(entries, key=lambda it: it.at)
 
 
