@@ -49,6 +49,10 @@ def command(context: click.Context, folder: Path, as_json: bool) -> None:
 
 def _init(folder: Path, program: str) -> Answer:
     folder = Path(os.path.abspath(folder))
+    if "\n" in str(folder):
+        raise Refusal(
+            f"{str(folder)!r} has a line break in its name, which no line of a crontab can have; name another"
+        )
     try:
         files = _files(folder)
         _check_free(folder, files)

@@ -89,6 +89,13 @@ def test_where_a_folder_cannot_be_made_it_says_so(tmp_path: Path) -> None:
     assert "Not a directory" in result.stderr
 
 
+def test_a_name_with_a_line_break_is_refused_because_it_would_split_the_line_for_cron(tmp_path: Path) -> None:
+    result = init(tmp_path / "a\nb")
+    assert result.exit_code == 65
+    assert "line break" in result.stderr
+    assert files(tmp_path) == set()
+
+
 def test_what_was_written_before_a_failure_is_removed(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "policies").write_text("a file in the place of the folder")
