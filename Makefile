@@ -21,12 +21,12 @@ PIP := PIP_USER=0 $(VENV) -m pip --disable-pip-version-check --no-input --no-cac
 
 # More test processes than cores: many tests wait for processes of their own.
 CORES := $(shell nproc 2>/dev/null || echo 2)
-WORKERS ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
+WORKERS ?= $(shell echo $$(( $(CORES) * 2 )))
 
 # Two makes at once in one folder: the second waits for the first one's environment instead of making another.
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock Makefile)
 
-# The environment is made anew if its Python is gone, or is not the one that the caller names.
+# The environment is made again if its Python is gone, or is not the one that the caller names.
 IDENTITY := import sys; print(sys.version, sys.base_prefix)
 ifeq ($(origin PYTHON),file)
 USABLE := $(shell $(VENV) -c '' 2>/dev/null && echo yes)
@@ -177,7 +177,7 @@ build/peers/ready: bench/peers/requirements.txt
 		|| { echo "$(NO_NETWORK)" >&2; exit 1; }
 	@touch $@
 
-format: tools ## mend what lint and format can mend by themselves
+format: tools ## fix what lint and format can fix by themselves
 	@$(VENV) -m ruff check --fix --quiet
 	@$(VENV) -m ruff format --quiet
 
@@ -187,7 +187,7 @@ COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --
 	--extra web \
 	pyproject.toml
 
-pins: ## pin anew, with hashes: the newest versions that pyproject.toml's ranges allow
+pins: ## pin again, with hashes: the newest versions that pyproject.toml's ranges allow
 	@rm -rf build && "$(PYTHON)" -m venv build/pins
 	@build/pins/bin/python -m pip install -q pip-tools
 	@$(COMPILE) --upgrade -o build/run.txt

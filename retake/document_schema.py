@@ -1,8 +1,8 @@
 """Checks documents against their JSON Schemas: the subset of JSON Schema 2020-12 that documents in a bucket need.
 
 The schemas are the files of retake/schemas. Only the first fault is reported, by field and in words for people. What a
-document must never be in Python but may be in JSON Schema is refused: 1.0 is no whole number, NaN is no amount. A text
-of "date-time" may be empty, and may leave the zone out.
+document must never be in Python but may be in JSON Schema is refused: 1.0 is not a whole number, NaN is not an amount.
+A text of "date-time" may be empty, and may leave the zone out.
 """
 
 import json
@@ -187,7 +187,7 @@ def _format(name: str, value: object) -> str:
     try:
         parse_stamp(value)
     except ValueError:
-        return "is no time (ISO 8601)"
+        return "is not a time (ISO 8601)"
     return ""
 
 

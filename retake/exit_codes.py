@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     FAILED = os.EX_UNAVAILABLE  # 69: a generation failed for good
     UNAVAILABLE = os.EX_UNAVAILABLE  # 69 too: a program that is needed is not installed
     BUG = os.EX_SOFTWARE  # 70: a bug in Retake
-    TRY_LATER = os.EX_TEMPFAIL  # 75: a step failed and is retried, somebody else is at work, or storage is away
+    TRY_LATER = os.EX_TEMPFAIL  # 75: a step failed and is retried, somebody else is at work, or storage is unreachable
     CONFIG = os.EX_CONFIG  # 78: settings or a key are wrong, missing or refused
     INTERRUPTED = 130  # Ctrl-C
 

@@ -100,17 +100,17 @@ LETTER = {"failed_at_utc": "2026-01-01T00:00:00Z", "last_error": None, "files": 
         (
             "config_gen",
             {"generation_id": "a b"},
-            ("generation_id", '"a b" is no id (at most 64 letters, digits, "-", "_", ".")'),
+            ("generation_id", '"a b" is not an id (at most 64 letters, digits, "-", "_", ".")'),
         ),
-        ("config_gen", {"failed_in_a_row": 1.0}, ("failed_in_a_row", "1.0 is no whole number from 0 up")),
+        ("config_gen", {"failed_in_a_row": 1.0}, ("failed_in_a_row", "1.0 is not a whole number from 0 up")),
         ("config_midjourney", {"runway_task": {"task_type": "x"}}, ("runway_task.task_id", "is missing")),
         ("config_midjourney", {"failed_step": "x"}, ("failed_step", f'"x" is none of {", ".join(Step)}')),
         (
             "config_midjourney",
             {"paid_calls": [{}, {"price_usd": -1}]},
-            ("paid_calls.price_usd", "-1 is no amount (item 2)"),
+            ("paid_calls.price_usd", "-1 is not an amount (item 2)"),
         ),
-        ("config_midjourney", [], ("the whole document", "[] is no object")),
+        ("config_midjourney", [], ("the whole document", "[] is not an object")),
         (
             "dead_letter",
             {**LETTER, "last_error": {"error_class": "D"}},

@@ -88,7 +88,7 @@ def progressed(
     """Return the board after the message of id `delivery`, which is not the last of its claim: it leaves the queue, and
     the claim stays, also where nobody waited for the answer any more (`abandoned`).
 
-    A tick waits for its channels for a short time only. Without this, a queue that takes longer would begin anew with
+    A tick waits for its channels for a short time only. Without this, a queue that takes longer would start over with
     each tick, and never come to its end.
     """
     after = released(board, claim, {delivery: outcome}, settings, now)

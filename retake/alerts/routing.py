@@ -94,7 +94,7 @@ def queued_report(
 
 def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> ChannelQueue:
     """Add a message to a queue. Of one alert at most its beginning, one repeat, one acknowledgement and its end wait:
-    a channel that is away for days must not make the document grow."""
+    a channel that is unreachable for days must not make the document grow."""
     outbox = _without_superseded(outbox, message)
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
     begun = [it for it in waiting if it.event is AlertEvent.TRIGGER]

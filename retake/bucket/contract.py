@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 
 class Objects(Protocol):
-    """Reading and writing objects. Every method may raise StorageError: the store is away, full, or refuses."""
+    """Reading and writing objects. Every method may raise StorageError: the store is unreachable, full, or refuses."""
 
     url: str
     """The URL of the bucket as the settings have it, without credentials."""

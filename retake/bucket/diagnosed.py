@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from retake.bucket import Bucket, NotFound
 from retake.bucket.wrappers import Wrapper
+from retake.plural import count
 
 _T = TypeVar("_T")
 
@@ -45,8 +46,8 @@ def _ending(result: object) -> str:
     """Return what an operation came to: how many bytes were read, how many objects listed."""
     match result:
         case (bytes() as data, str()):
-            return f"{len(data)} bytes"
+            return count(len(data), "byte")
         case list():
-            return f"{len(result)} objects"
+            return count(len(result), "object")
         case _:
             return "done"

@@ -115,7 +115,7 @@ class BillExamination:
         return view.below(self.places.prefix).bucket.holder(self.places.lease) is not None
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        """Write the record of a dead letter's generation anew, from the calls in its report."""
+        """Write the record of a dead letter's generation again, from the calls in its report."""
         if not subject.endswith(f"/{REPORT}"):
             return []
         with self.leased(view) as bucket:
@@ -211,7 +211,7 @@ class BillExamination:
         if there and finished and there[: len(calls)] == _texts(calls):
             return  # an order to requeue it died before it removed the letter ("letter-outlived")
         if self.places.under_way(part) == generation_id:
-            return  # requeued: the letter is about to be removed, or written anew
+            return  # requeued: the letter is about to be removed, or written again
         if there is not None:
             yield found("bills-disagree", part.where(key), _unlike(calls, there, part.where(record)))
         elif calls and not part.find(record, [""]):
@@ -436,7 +436,7 @@ def _fault_of_call(call: Call) -> str:
     except InvalidDocument as error:
         return ": ".join(map(str, error.args))
     if "price_usd" in call and not is_price(call["price_usd"]):
-        return f"price_usd: {shown(call['price_usd'])} is no price"
+        return f"price_usd: {shown(call['price_usd'])} is not a price"
     if "outcome" in call and call["outcome"] not in sorted(OUTCOMES):
         return f"outcome: {shown(call['outcome'])} is not one of {', '.join(sorted(OUTCOMES))}"
     return ""

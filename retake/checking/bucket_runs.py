@@ -23,6 +23,7 @@ from retake.checking.run_rules import (
 )
 from retake.checking.view import CheckView, Unparsable
 from retake.errors import StateError
+from retake.plural import count
 from retake.runs.bucket_index import (
     DANGLING_S,
     ENDED,
@@ -169,7 +170,7 @@ class BucketRuns:
             self._book.add(facts_of(doc.run, events), task_key(doc.run).split("/")[-2], _names(doc.run))
         yield from _unindexed(part, doc.run)
         if left := _leftovers(part, doc):
-            what = f"{len(left)} documents with events of {run_id} that its own document does not name"
+            what = f"{count(len(left), 'document')} with events of {run_id} that its own document does not name"
             yield found(LEFTOVER, part.where(left[0]), what)
 
     def _mend_run(self, part: CheckView, bucket: Bucket, run_id: str, codes: set[str]) -> list[str]:
@@ -190,7 +191,7 @@ class BucketRuns:
         if LEFTOVER in codes:
             for key in (left := _leftovers(part, doc)):
                 bucket.delete(key)
-            done.append(f"{len(left)} documents with events that a crash left were removed")
+            done.append(f"{count(len(left), 'document')} with events that a crash left removed")
         return done
 
     def _read(self, part: CheckView, run_id: str) -> RunDocument | None:

@@ -66,7 +66,7 @@ class DayBookExamination:
         return any(it.busy(view) for it in self._bills)
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        """Compute what is derived anew: for each pipeline under its lease, then the sums for people."""
+        """Compute what is derived again: for each pipeline under its lease, then the sums for people."""
         days = [_day(it.key) for it in view.entries(CAPS) if _is_book(it.key)]
         done: list[str] = []
         for day in days:

@@ -44,7 +44,7 @@ class EndedNames:
             yield from self._unnamed(part, name)
 
     def repair(self, part: CheckView, bucket: Bucket, key: str) -> list[str]:
-        """Mend what `examine` has found; `bucket` is written to under the ledger's lease."""
+        """Repair what `examine` has found; `bucket` is written to under the ledger's lease."""
         now, done = part.scope.clock.now(), "the tally was counted again"
         if key != TALLY and "/" in key.removeprefix(ENDED):
             bucket.delete(key)

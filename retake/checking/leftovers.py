@@ -9,6 +9,7 @@ from retake.bucket.scanning import CLAIM, STRANGER, Remnant, clear, remains
 from retake.checking.examination import CheckFinding, found
 from retake.checking.view import CheckView
 from retake.clock import stamp
+from retake.plural import count
 
 _SCRATCH = "doctor-"
 _DOCTORS = re.compile(rf"(?:.*/)?{_SCRATCH}[0-9a-f]{{16}}", re.DOTALL)
@@ -57,7 +58,7 @@ class LeftoverExamination:
         for entry in [*_scratch(part)]:
             part.bucket.delete(entry.key)
             done += 1
-        return [f"{done} leftovers of crashes were removed{f' below {subject}' if subject else ''}"] if done else []
+        return [f"{count(done, 'leftover')} of crashes removed{f' below {subject}' if subject else ''}"] if done else []
 
     def _remains(self, part: CheckView, subject: str) -> Iterator[Remnant]:
         """Yield what is left in a place; what lies in a place below it is that one's."""

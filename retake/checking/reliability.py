@@ -17,6 +17,7 @@ from retake.degraded.store import ModeStore
 from retake.kpi.facts import Source, micros
 from retake.kpi.sheet import Index, decode_index, decode_sheet
 from retake.kpi.snapshots import KPI, KpiSnapshots
+from retake.plural import count
 from retake.retrying.breaker import BREAKERS, BreakerState, breakers_of, released
 from retake.retrying.breaker import decoded as decoded_breaker
 from retake.retrying.breaker import encoded as encoded_breaker
@@ -70,8 +71,10 @@ class AlertExamination:
         for name, channel in sorted(board.channels.items()):
             old = [it for it in channel.queue if now - parse_stamp(it.at) > _DAY]
             if old:
-                gone = "" if name in self._channels else ", which is no channel of the settings any more"
-                what = f"{len(old)} messages wait for {name}{gone}, the first since {min(it.at for it in old)}"
+                gone = "" if name in self._channels else ", which is no longer a channel of the settings"
+                what = (
+                    f"{count(len(old), 'message')} waiting for {name}{gone}, the first since {min(it.at for it in old)}"
+                )
                 yield found("messages-waiting", view.where(_BOARD), what)
 
 
@@ -188,7 +191,7 @@ class KpiExamination:
         for name, source in self._sources():
             if name == ledger:
                 KpiSnapshots(view.bucket, view.scope.clock).counted(ledger, source, rebuild=True)
-                return [f"the snapshot {subject} was made anew from the ledger"]
+                return [f"the snapshot {subject} was made again from the ledger"]
         return []
 
     def knows(self, key: str) -> bool:

@@ -6,7 +6,7 @@ RUN_CODES: dict[str, FindingCode] = {
     "run-unreadable": FindingCode(
         Severity.ERROR,
         "A run's document, its older events or its row cannot be read: something else has written there.",
-        "restore it from a backup, or mend the field that is named; without the run, its task begins with a new one",
+        "restore it from a backup, or fix the field that is named; without the run, its task begins with a new one",
     ),
     "run-events-missing": FindingCode(
         Severity.ERROR,

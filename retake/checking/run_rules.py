@@ -174,7 +174,9 @@ def _transitions(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
             )
             return
         if not _allowed(before, status):
-            yield BrokenRule(HISTORY_ILLEGAL, f"{place} leads from {before} to {_word(status)}, which is no transition")
+            yield BrokenRule(
+                HISTORY_ILLEGAL, f"{place} leads from {before} to {_word(status)}, which is not a transition"
+            )
             return
         if (it.get("next_retry_at") is not None) != (status == RunStatus.RETRY_SCHEDULED):
             yield BrokenRule(HISTORY_ILLEGAL, f"{place} has next_retry_at where it does not belong, or lacks it")

@@ -35,7 +35,7 @@ SERVICE_CODES: dict[str, FindingCode] = {
         Severity.WARNING,
         "A step has been running for more than an hour without an open run on the ledger. The service is not running, "
         "or the run was removed.",
-        "let the service run (retake music serve): its upkeep mends this",
+        "let the service run (retake music serve): its upkeep repairs this",
     ),
     "music-rows-without-pipeline": FindingCode(
         Severity.ERROR,
@@ -44,7 +44,7 @@ SERVICE_CODES: dict[str, FindingCode] = {
     ),
     "music-message-not-sent": FindingCode(
         Severity.WARNING,
-        "Messages to people have waited for more than an hour. The service is not running, or Telegram is away.",
+        "Messages to people have waited for more than an hour. The service is not running, or Telegram is unreachable.",
         "see retake doctor --channel music",
     ),
     "music-files-without-pipeline": FindingCode(
@@ -55,8 +55,8 @@ SERVICE_CODES: dict[str, FindingCode] = {
     # --- image jobs ---
     "job-invalid": FindingCode(
         Severity.WARNING,
-        "A key of Redis that is named like a job is no hash, or has no status that the service knows. Another program "
-        "wrote it.",
+        "A key of Redis that is named like a job is not a hash, or has no status that the service knows. Another "
+        "program wrote it.",
         "look at it with redis-cli, and remove it if nothing needs it",
     ),
     "job-in-no-set": FindingCode(

@@ -25,7 +25,7 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "The record of what a generation has cost (spend/ID.json) cannot be read, or does not say whose it is, how it "
         "ended, or what was paid: something else has written there.",
-        "restore it from a backup, or mend what is named; the calls may be in the generation's dead letter too",
+        "restore it from a backup, or fix what is named; the calls may be in the generation's dead letter too",
     ),
     "spend-record-missing": FindingCode(
         Severity.ERROR,
@@ -37,7 +37,7 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "A paid call on record makes no sense: a price below 0, a step or outcome that does not exist. It was changed "
         "by hand.",
-        "mend the call; the vendor's bill tells what it has cost",
+        "fix the call; the vendor's bill tells what it has cost",
     ),
     "paid-twice": FindingCode(
         Severity.ERROR,
@@ -49,18 +49,18 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "Two records have different paid calls of the same generation: one of them was changed by hand, or restored "
         "alone.",
-        "compare both with the vendor's bill, and mend the one that is wrong",
+        "compare both with the vendor's bill, and fix the one that is wrong",
     ),
     "bills-missing": FindingCode(
         Severity.WARNING,
         "The book of a day has more than the paid calls on record come to: records were removed, or a document while "
         "a call was under way. The book counts such a call as paid.",
-        "nothing, if records were removed on purpose; else restore them from a backup, or mend settled_usd by hand",
+        "nothing, if records were removed on purpose; else restore them from a backup, or fix settled_usd by hand",
     ),
     "day-book-invalid": FindingCode(
         Severity.ERROR,
         "The book of a day makes no sense. While it is that of the present day, nothing is paid for.",
-        "mend it, or remove it: it is made anew from the documents and paid calls (retake check --repair)",
+        "fix it, or remove it: it is made again from the documents and paid calls (retake check --repair)",
     ),
     "day-book-missing": FindingCode(
         Severity.WARNING,
@@ -101,13 +101,13 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "The open alerts (alerts/state.json) make no sense: something else has written there. No alert is raised, sent "
         "or closed.",
-        "mend it, or remove it: conditions that hold still are raised again",
+        "fix it, or remove it: conditions that hold still are raised again",
     ),
     "alert-day-unreadable": FindingCode(
         Severity.WARNING,
         "The alerts that ended on a day make no sense: something else has written there. Others that ended then stay "
         "among the open ones.",
-        "mend it, or remove it: it is history",
+        "fix it, or remove it: it is history",
     ),
     "messages-waiting": FindingCode(
         Severity.WARNING,
@@ -118,7 +118,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     "mode-unreadable": FindingCode(
         Severity.ERROR,
         "The degraded mode (mode/state.json) makes no sense: something else has written there.",
-        "mend it, or remove it, and say again what should hold: retake mode set",
+        "fix it, or remove it, and say again what should hold: retake mode set",
     ),
     "mode-copy-old": FindingCode(
         Severity.NOTE,
@@ -144,7 +144,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "snapshot-unreadable": FindingCode(
         Severity.WARNING,
-        "A snapshot of the figures makes no sense: something else has written there. All runs are counted anew each "
+        "A snapshot of the figures makes no sense: something else has written there. All runs are counted again each "
         "time until it is replaced.",
         "nothing: it is replaced when the figures are looked at next; so does retake check --repair",
         repairable=True,
@@ -153,7 +153,7 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.WARNING,
         "A snapshot has other sums than its runs, or lacks them: it was changed or removed by hand. The figures may be "
         "wrong.",
-        "retake check --repair counts all runs anew, as retake kpi --rebuild does",
+        "retake check --repair counts all runs again, as retake kpi --rebuild does",
         repairable=True,
     ),
     "snapshot-old": FindingCode(
@@ -166,14 +166,14 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.WARNING,
         "A count of what is in a folder makes no sense: something else has written there. The folder is listed whole "
         "each time until it is replaced.",
-        "nothing: whoever looks next counts anew; so does retake check --repair",
+        "nothing: whoever looks next counts again; so does retake check --repair",
         repairable=True,
     ),
     "counts-wrong": FindingCode(
         Severity.WARNING,
         "A folder does not hold what was counted in it: another program has added or removed something that is not of "
         "the last days. `status` and lists may be wrong.",
-        "retake check --repair has it counted anew",
+        "retake check --repair has it counted again",
         repairable=True,
     ),
     # --- leases and leftovers ---

@@ -342,7 +342,7 @@ def _text_or_none(name: str, value: Any) -> str | None:
 
 def _count(name: str, value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is {value!r:.60}, which is no number from 0 up")
+        raise ValueError(f"{name} is {value!r:.60}, which is not a number from 0 up")
     return value
 
 
@@ -350,7 +350,7 @@ def _moment(name: str, value: Any) -> datetime:
     try:
         return value.astimezone(UTC) if isinstance(value, datetime) else parse_stamp(value)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} is {value!r:.60}, which is no time") from error
+        raise ValueError(f"{name} is {value!r:.60}, which is not a time") from error
 
 
 def _moment_or_none(name: str, value: Any) -> datetime | None:

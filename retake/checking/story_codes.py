@@ -6,11 +6,11 @@ STORY_CODES: dict[str, FindingCode] = {
     "document-invalid": FindingCode(
         Severity.ERROR,
         "A state document is not JSON, or says what it may not say. Every tick stops at it, and names it with exit 65.",
-        "mend the document by hand: docs/documents.md lists its keys; unreadable/ has a copy of what a tick found",
+        "fix the document by hand: docs/documents.md lists its keys; unreadable/ has a copy of what a tick found",
     ),
     "document-missing": FindingCode(
         Severity.ERROR,
-        "A state document is gone, and other documents show that work is under way, which would be begun anew.",
+        "A state document is gone, and other documents show that work is under way, which would be started over.",
         "put the document back from a backup before the next tick; without one, see what is paid for at the vendors",
     ),
     "task-lost": FindingCode(
@@ -26,7 +26,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "status-contradicts": FindingCode(
         Severity.WARNING,
         "What the document of the generation under way says does not fit together. It was edited by hand.",
-        "compare it with docs/documents.md and with what `show` tells of the generation, and mend it",
+        "compare it with docs/documents.md and with what `show` tells of the generation, and fix it",
     ),
     "unknown-step": FindingCode(
         Severity.WARNING,
@@ -47,7 +47,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "empty-list-stale": FindingCode(
         Severity.NOTE,
         "Files were moved into or out of a stage folder by hand since the last generation began.",
-        "nothing: it is made anew when the next generation begins; or --repair does",
+        "nothing: it is made again when the next generation begins; or --repair does",
         repairable=True,
     ),
     "published-incomplete": FindingCode(
@@ -68,7 +68,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "topics-odd": FindingCode(
         Severity.NOTE,
         "The list of topics was edited or removed: the writer may choose a topic again.",
-        "nothing, or mend config/topics.json by hand",
+        "nothing, or fix config/topics.json by hand",
     ),
     "invalid-copy": FindingCode(
         Severity.NOTE,
@@ -108,7 +108,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "content-invalid": FindingCode(
         Severity.ERROR,
         "The text of a group is not JSON, lacks a key, or is that of another generation.",
-        "mend the file, or put it back from a backup",
+        "fix the file, or put it back from a backup",
     ),
     "media-broken": FindingCode(
         Severity.ERROR,
@@ -118,7 +118,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "letter-report-invalid": FindingCode(
         Severity.WARNING,
         "The report of a dead letter is not JSON, lacks a key, or is that of another one.",
-        "look at it (dead-letters show ID), and mend it or drop the letter",
+        "look at it (dead-letters show ID), and fix it or drop the letter",
     ),
     "letter-without-report": FindingCode(
         Severity.WARNING,

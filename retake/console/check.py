@@ -16,7 +16,7 @@ from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.extras import is_installed, require
 from retake.operations.examinations import check_bucket
-from retake.operations.words import count
+from retake.plural import count
 
 _TONES = {Severity.ERROR: Tone.BAD, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.FAINT}
 IMAGES = "images"

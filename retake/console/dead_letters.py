@@ -16,7 +16,8 @@ from retake.foreign_text import json_lines
 from retake.operations import letters
 from retake.operations.letters import LetterView
 from retake.operations.port import Verb
-from retake.operations.words import ago, code_of, count, moment, one_line, usd
+from retake.operations.words import ago, code_of, moment, one_line, usd
+from retake.plural import count
 from retake.retrying.dead_letters import DEAD_LETTERS
 
 
@@ -115,7 +116,7 @@ def _facts(it: LetterView, now: datetime) -> list[tuple[str, str | Cell]]:
     if letter.fault:
         facts.append(("fault", Cell(letter.fault, Tone.WARN)))
     if isinstance(cancelled := report.get("cancelled"), dict):
-        facts.append(("by", str(cancelled.get("by"))))
+        facts.append(("by", str(cancelled.get("by") or "unknown")))
     if it.step:
         facts.append(("step", it.step))
     if isinstance(retries := report.get("retries"), dict) and retries:

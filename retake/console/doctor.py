@@ -17,7 +17,7 @@ from retake.operations.finding import Finding, Verdict, of_error, ok, warn
 from retake.operations.host_checks import alert_checks, disk_checks, key_checks, settings_checks
 from retake.operations.pipelines import Operations
 from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
-from retake.operations.words import count
+from retake.plural import count
 from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
 from retake.story.settings import SANDBOX_VARIABLE
 

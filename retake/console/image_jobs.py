@@ -92,7 +92,7 @@ def list_dead(context: CommandContext, limit: int = 50) -> Answer:
 @click.argument("names", metavar="JOB...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Every failed job that has a dead message, the oldest first.")
 def requeue_dead(context: CommandContext, names: Sequence[str] = (), every: bool = False) -> Answer:
-    """Let a failed job begin anew, with a full set of attempts: it is pending again, and its message is in its queue.
+    """Let a failed job start over, with a full set of attempts: it is pending again, and its message is in its queue.
 
     Refused if the job was cleaned up: its result was answered, or its user has deleted it.
     """

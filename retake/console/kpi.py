@@ -17,8 +17,9 @@ from retake.kpi.figures import (
 )
 from retake.kpi.metrics import replace_file
 from retake.operations.kpi import KpiReader
-from retake.operations.words import count, span
+from retake.operations.words import span
 from retake.option_values import not_empty
+from retake.plural import count
 
 NONE = "–"
 
@@ -38,7 +39,7 @@ _TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: T
 @click.option(
     "--prometheus", metavar="FILE", callback=not_empty, help="Write the metrics in the text format of Prometheus too."
 )
-@click.option("--rebuild", is_flag=True, help="Count every run anew from the ledger, and replace the snapshots.")
+@click.option("--rebuild", is_flag=True, help="Count every run again from the ledger, and replace the snapshots.")
 def command(
     context: CommandContext,
     window: float | None = None,

@@ -1,4 +1,4 @@
-"""How text is laid out on a terminal of few columns: what is folded where, and when a table is no table any more. Pure.
+"""How text is laid out on a terminal of few columns: what is folded where, and when a table becomes a list. Pure.
 
 A time and an id are never broken: "2026-01-31 12:00:00 UTC" and a vendor's task stay on one line, however narrow the
 terminal is, so that they can be read and copied.

@@ -43,7 +43,7 @@ def show_mode(context: CommandContext) -> Answer:
     "length",
     metavar="TIME",
     callback=read_window,
-    help="For so long, like 30m or 2h; else until it is set anew.",
+    help="For so long, like 30m or 2h; else until it is set again.",
 )
 @click.option("--why", metavar="TEXT", default="", help="Why, for people who look at it.")
 def set_mode(context: CommandContext, number: int, length: float | None, why: str) -> Answer:

@@ -13,7 +13,8 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.foreign_text import json_lines
 from retake.operations.port import Refusal
-from retake.operations.words import ago, code_of, count, moment, one_line, usd
+from retake.operations.words import ago, code_of, moment, one_line, usd
+from retake.plural import count
 
 if TYPE_CHECKING:
     from retake.music.actions import PipelineActions
@@ -85,7 +86,7 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
 
 @console_command("retry")
 @click.argument("pipeline_id", metavar="ID")
-@click.option("--again", is_flag=True, help="Make the step's paid call anew: for a picture task that never ends.")
+@click.option("--again", is_flag=True, help="Make the step's paid call again: for a picture task that never ends.")
 def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = False) -> Answer:
     """Do the failed step again, with everything before it kept.
 
@@ -107,25 +108,25 @@ def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
 @console_command("resolve")
 @click.argument("pipeline_id", metavar="ID")
 @click.argument("video_id", metavar="VIDEO_ID", required=False)
-@click.option("--again", is_flag=True, help="Do the step anew, whatever became of the last call.")
+@click.option("--again", is_flag=True, help="Do the step from scratch, whatever became of the last call.")
 def resolve_pipeline(
     context: CommandContext, pipeline_id: str, video_id: str | None = None, again: bool = False
 ) -> Answer:
     """Decide about a call of which nobody can tell whether it was carried out (awaiting_manual).
 
-    VIDEO_ID says that the upload has made this video: the pipeline is published. With --again the step is done anew:
-    look first whether the video, or the picture, is there, for it may then be there twice.
+    VIDEO_ID says that the upload has made this video: the pipeline is published. With --again the step is done from
+    scratch: look first whether the video, or the picture, is there, for it may then be there twice.
     """
     if bool(video_id) == again:
         raise click.UsageError("Name VIDEO_ID or say --again, not both." if again else "Name VIDEO_ID, or say --again.")
     if video_id and not re.fullmatch(r"[\w-]{1,64}", video_id, re.ASCII):
-        raise Refusal(f"{video_id[:80]!r} is no id of a video; in https://youtu.be/dQw4w9WgXcQ it is dQw4w9WgXcQ")
+        raise Refusal(f"{video_id[:80]!r} is not an id of a video; in https://youtu.be/dQw4w9WgXcQ it is dQw4w9WgXcQ")
     store, number = _write(context, pipeline_id), _number(pipeline_id)
     if video_id:
         row = store.resolve(number, video_id)
         return _done("resolve", row, f"{row.task_id} is published as {video_id}", "there is nothing more to do")
     row = store.again(number)
-    return _done("resolve", row, f"{row.task_id} does {row.step} anew", _GOES_ON)
+    return _done("resolve", row, f"{row.task_id} does {row.step} from scratch", _GOES_ON)
 
 
 @click.command("serve", context_settings={**CONTEXT, "ignore_unknown_options": True}, add_help_option=False)

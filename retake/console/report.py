@@ -13,7 +13,8 @@ from retake.operations.attempts import TAKEN_UP, times_taken_up
 from retake.operations.bills import Call, total_usd, unsure
 from retake.operations.incident import TARGET_S, Incident
 from retake.operations.report import Report, as_document, incident_report, summary
-from retake.operations.words import count, span, usd
+from retake.operations.words import span, usd
+from retake.plural import count
 from retake.runs.states import RunStatus
 
 

@@ -6,6 +6,7 @@ from retake.console.answer import Block, Cell, Facts, Heading, Sentence, Table
 from retake.degraded.mode import ROBOTS
 from retake.errors import RobotError
 from retake.operations.words import code_of
+from retake.plural import count
 from retake.retrying.policy import RetryPolicy
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.policies import RobotPolicy
@@ -16,7 +17,6 @@ from retake.robots.wording import (
     errors_of,
     length,
     modes_of,
-    number_of,
     repeated_errors,
     repeats_in_words,
     steps_in_words,
@@ -107,7 +107,7 @@ def _rules(policy: RobotPolicy, others: Sequence[RobotPolicy]) -> Rows:
         reading = ", for reading only" if cache.read_only else ""
         yield "cache", f"a result is kept for {length(cache.ttl_s)}, and used after errors of class {classes}{reading}"
     if it := policy.batch:
-        yield "batches", f"{number_of(it.size, 'item')} at most"
+        yield "batches", f"{count(it.size, 'item')} at most"
         part = f"all are rolled back if more than {it.rollback_over_percent:g} % fail"
         yield "", part if it.partial_success else "all are rolled back if one fails"
         if it.split_after:

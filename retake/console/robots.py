@@ -16,7 +16,8 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.console.robot_protocol import blocks_of
 from retake.foreign_text import plain
-from retake.operations.words import code_of, count
+from retake.operations.words import code_of
+from retake.plural import count
 from retake.robots.play import PlayedEvent, play, read_failures
 from retake.robots.play.performance import Played
 from retake.robots.policies import POLICIES, RobotPolicy, load_policies, policy_files, read_document, read_policies

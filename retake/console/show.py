@@ -11,7 +11,8 @@ from retake.console.invocation import console_command
 from retake.operations.attempts import TAKEN_UP, times_taken_up
 from retake.operations.bills import UNSURE, Call, price_of, total_usd
 from retake.operations.report import History, history
-from retake.operations.words import ago, code_of, count, moment, one_line, size, span, usd
+from retake.operations.words import ago, code_of, moment, one_line, size, span, usd
+from retake.plural import count
 from retake.runs.states import RunStatus
 
 

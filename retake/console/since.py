@@ -25,7 +25,7 @@ def read_since(
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
         way = "say how long ago (90s, 30m, 2h, 2d, 1w), or a date (2026-01-31, 2026-01-31T12:00)"
-        raise click.BadParameter(f"{text!r} is no time; {way}.", ctx, param) from None
+        raise click.BadParameter(f"{text!r} is not a time; {way}.", ctx, param) from None
 
 
 def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
@@ -46,7 +46,7 @@ def read_day(ctx: click.Context | None, param: click.Parameter | None, value: st
     try:
         return date.fromisoformat(value.strip())
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no day; write it like 2026-01-31.", ctx, param) from None
+        raise click.BadParameter(f"{value!r} is not a day; write it like 2026-01-31.", ctx, param) from None
 
 
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:

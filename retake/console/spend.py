@@ -12,7 +12,8 @@ from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.console.since import read_day
 from retake.operations.spend import as_document, plan_latest_day, spend_report
-from retake.operations.words import count, usd
+from retake.operations.words import usd
+from retake.plural import count
 
 SHOWN = 20
 """How many generations are shown; JSON has all of them."""

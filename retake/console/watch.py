@@ -1,7 +1,7 @@
 """`--watch SECONDS`: the same look again and again, until Ctrl-C.
 
 On a terminal each look takes the place of the one before; in a pipe one follows the other, with --json one document a
-line. What may pass (a bucket that is away) is told, and looked at again; what does not (wrong settings, a bug) ends it.
+line. What may pass (an unreachable bucket) is told, and looked at again; what does not (wrong settings, a bug) ends it.
 """
 
 import os

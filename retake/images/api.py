@@ -38,7 +38,7 @@ THREADS = 32
 """Requests that are answered at the same time."""
 
 RETRY_AFTER_S = 5
-"""What a client is told to wait while a service is away."""
+"""What a client is told to wait while a service is unreachable."""
 
 _log = getLogger(__name__)
 
@@ -97,7 +97,7 @@ _COMMON: Responses = {
     408: _denied("the body came too slowly"),
     413: _denied("the body, a file of it or their number is too large"),
     422: {"model": schema.InvalidAnswer, "description": "the request is not as described"},
-    503: _denied("a service that is needed is away; try again", "Retry-After"),
+    503: _denied("a service that is needed is unreachable; try again", "Retry-After"),
 }
 _MAKING: Responses = {
     403: _denied("the key stands for another userId"),
@@ -234,7 +234,7 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
         """Return all pictures of a user. Each goes after the grace, unless it is uploaded again."""
         check_acts_for(acting, user_id)
         pieces = _images_answer(user_id, parts.uploads)
-        first = next(pieces)  # if the bucket is away this raises, while there is no answer yet
+        first = next(pieces)  # if the bucket is unreachable this raises, while there is no answer yet
         return StreamingResponse(chain([first], pieces), media_type="application/json")
 
     raw: Responses = _UNKNOWN | {
@@ -274,7 +274,7 @@ def _images_answer(user_id: str, uploads: Uploads) -> Iterator[str]:
 
 
 def _add_health(app: FastAPI, health: ServiceHealth) -> None:
-    away: Responses = {503: {"model": schema.ServiceUnhealthyAnswer, "description": "Redis is away"}}
+    away: Responses = {503: {"model": schema.ServiceUnhealthyAnswer, "description": "Redis is unreachable"}}
 
     @app.get("/health", response_model=schema.ServiceHealthAnswer, responses=away)
     def check() -> Response:

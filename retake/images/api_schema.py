@@ -169,7 +169,7 @@ class ServiceHealthAnswer(BaseModel):
 
 
 class ServiceUnhealthyAnswer(ServiceHealthAnswer):
-    """Redis is away."""
+    """Redis is unreachable."""
 
     detail: str
 

@@ -34,7 +34,7 @@ class CleanUp:
 
     def clean(self, job_id: str, *, ended: bool = False) -> bool:
         """Remove the job at once, whatever its status; nothing happens if there is none. With `ended` a job that an
-        operator has let begin anew in this moment stays. Return whether there is none any more.
+        operator has let start over in this moment stays. Return whether there is none any more.
 
         Raises RedisAway, StorageError, TableAway: then a part of it may be there still, and is removed later.
         """

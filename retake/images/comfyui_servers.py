@@ -15,7 +15,7 @@ from retake.vendors.http import bare, exchange
 
 MOST_SERVERS = 200
 MISSES = 2
-"""Checks in a row that a server misses until it is away: a loaded one may miss a single check."""
+"""Checks in a row that a server misses until it is unreachable: a loaded one may miss a single check."""
 
 _LIST_BYTES = 64 * 2**10
 _LIST_S = 10.0
@@ -46,7 +46,7 @@ class ComfyServers:
         self._lock = Lock()
 
     def check(self) -> None:
-        """Look which servers there are, and which of them answer. Raises nothing for servers that are away."""
+        """Look which servers there are, and which of them answer. Raises nothing for servers that are unreachable."""
         if self._discovery_url:
             self._discover(self._discovery_url)
         urls = list(dict.fromkeys([*self._urls, *self._found]))[:MOST_SERVERS]

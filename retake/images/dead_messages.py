@@ -55,7 +55,7 @@ class DeadMessages:
         return next(iter(found.values()))
 
     def requeue(self, message: DeadMessage) -> None:
-        """Let the job begin anew, with all attempts, and send its message to its queue. Raises Refusal if there is
+        """Let the job start over, with all attempts, and send its message to its queue. Raises Refusal if there is
         nothing to be done; whoever dies in between leaves a job that a sweeper sends, or a message that is acknowledged
         without effect."""
         job = message.job
@@ -81,7 +81,7 @@ class DeadMessages:
     def requeue_all(self) -> dict[str, Refusal | None]:
         """Requeue all failed jobs that have a dead message, the oldest first. Return them, with why one was refused.
 
-        One that fails anew meanwhile is left.
+        One that fails again meanwhile is left.
         """
         outcomes: dict[str, Refusal | None] = {}
         while self._requeue_some(outcomes):

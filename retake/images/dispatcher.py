@@ -99,7 +99,7 @@ class Dispatcher:
     def close(self, timeout_s: float = 5.0) -> None:
         """Wait for the cycle that is under way, and put what is cached back to `ready`. Call `stop` before.
 
-        With Redis away it stays where it is until its time is over, and another dispatcher takes it.
+        With Redis unreachable it stays where it is until its time is over, and another dispatcher takes it.
         """
         until = time.monotonic() + timeout_s
         for loop in self._loops:

@@ -25,6 +25,7 @@ from retake.images.settings import ImageJobSettings, is_user, load_images_settin
 from retake.images.store import JobStore
 from retake.images.table import JobTable
 from retake.logs import mask
+from retake.plural import count
 from retake.serving.environment import load_environment
 
 _PAGE = 500
@@ -133,7 +134,7 @@ class JobHashes(LockFree):
         Redis; all at one moment."""
         with self._store.client.pipeline(transaction=True) as pipe:
             pipe.type(subject)
-            pipe.hgetall(subject)  # an error, and not of the others, where it is no hash
+            pipe.hgetall(subject)  # an error, and not of the others, where it is not a hash
             for name in scripts.SETS:
                 pipe.sismember(name, subject)
             pipe.time()
@@ -189,7 +190,7 @@ class JobFolders(LockFree):
         age = now - max(it.modified for it in files)
         if age > self._settings.orphan_after_seconds:
             level = Severity.WARNING if age > _PATIENCE * self._settings.orphan_after_seconds else Severity.NOTE
-            what = f"{len(files)} files of a job that Redis does not have"
+            what = f"{count(len(files), 'file')} of a job that Redis does not have"
             yield found("job-files-without-job", f"{FOLDER}{subject}/", what, level=level)
 
     def knows(self, key: str) -> bool:

@@ -66,7 +66,7 @@ class PictureForm:
             raise HTTPException(422, f"the field {field} is missing")
         for it in given:
             if not isinstance(it, UploadFile):
-                raise HTTPException(422, f"the field {field} is no file")
+                raise HTTPException(422, f"the field {field} is not a file")
             first = it.file.read(_FIRST_BYTES)
             kind = picture_of(first)
             if kind is None:

@@ -13,7 +13,7 @@ from retake.images.claims import JobClaims, Still
 from retake.images.redis_calls import RedisAway
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
-"""Seconds between tries while Redis or the bucket are away; the last one for ever."""
+"""Seconds between tries while Redis or the bucket are unreachable; the last one for ever."""
 
 _LEAVE_S = 2.0
 
@@ -92,7 +92,7 @@ class HeldJob:
         self._mine(self.patiently(lambda: self._claims.end_failed(self.job_id, self.token, error)))
 
     def give_back(self) -> None:
-        """Let another worker have the job: it is pending. While Redis is away the claim ends by itself."""
+        """Let another worker have the job: it is pending. While Redis is unreachable the claim ends by itself."""
         self._left.set()
         self._thread.join(_LEAVE_S)
         try:

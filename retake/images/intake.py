@@ -66,7 +66,7 @@ class JobIntake:
             raise RateReached(wait_s)
 
     def text(self, user_id: str, asked: TextRequest, key: str) -> str:
-        """Make a job in Redis and send it. With RabbitMQ away the sweeper sends it."""
+        """Make a job in Redis and send it. With RabbitMQ unreachable the sweeper sends it."""
         if known := self._store.known(user_id, key):
             return known
         self.check_rate(user_id)
@@ -87,7 +87,7 @@ class JobIntake:
     # --- jobs of jobs2 ----------------------------------------------------------------------------------------------
 
     def in_table(self, table: "JobTable", user_id: str, asked: TextRequest, key: str) -> str:
-        """Make a row of jobs2, then the job as `text` does. With Redis away the sweeper makes it. Raises TableAway."""
+        """Make a row of jobs2, then the job as `text` does. Without Redis the sweeper makes it. Raises TableAway."""
         try:
             if known := self._store.known(user_id, key):
                 return known
@@ -125,7 +125,7 @@ class JobIntake:
         if (known := self._store.known(user_id, key)) and self._is_sent(known):
             return known
         if not self._broker.connected:
-            raise BrokerAway("RabbitMQ is away: the job cannot be sent")
+            raise BrokerAway("RabbitMQ is unreachable: the job cannot be sent")
         self.check_rate(user_id)
         job = _new(user_id, JobType.OUTFIT)
         job = job._replace(
@@ -159,7 +159,7 @@ class JobIntake:
             self._publish(job)
             self._store.sent(made)
         elif not self._is_sent(made):
-            raise BrokerAway("the same job was just withdrawn, since RabbitMQ was away")
+            raise BrokerAway("the same job was just withdrawn, since RabbitMQ was unreachable")
         return made
 
     def _is_sent(self, job_id: str) -> bool:

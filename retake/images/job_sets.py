@@ -63,7 +63,7 @@ class JobSets(JobClaims):
             return dict(zip(scripts.SETS, self.ask(pipe.execute), strict=True))
 
     def settle(self, job_id: str) -> None:
-        """Put the job into the set where its status belongs, and out of the others; what is no job into none."""
+        """Put the job into the set where its status belongs, and out of the others; what is not a job into none."""
         self.run(scripts.SETTLE, [job_id if is_job_id(job_id) else ""], [job_id])
 
     def touch(self, glance: JobGlance) -> bool:
@@ -75,7 +75,7 @@ class JobSets(JobClaims):
         return bool(self.run(scripts.UNCACHE, [job_id], [job_id, dispatcher]) == 1)
 
     def requeue(self, job_id: str) -> bool:
-        """Let a failed job begin anew; return whether it, or one that is under way, is to be done."""
+        """Let a failed job start over; return whether it, or one that is under way, is to be done."""
         return bool(self.run(scripts.REQUEUE, [job_id], [job_id, self.now()]) == 1)
 
     def statuses(self, job_ids: Sequence[str]) -> list[str | None]:

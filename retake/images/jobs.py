@@ -64,7 +64,7 @@ class ImageJob(NamedTuple):
     person_image_r2_key: str = ""
     garment_image_r2_key: str = ""
     attempt: int = 0  # from 1 once a prompt has been sent
-    attempts_before: int = 0  # that do not count any more: it failed, and an operator let it begin anew
+    attempts_before: int = 0  # that do not count any more: it failed, and an operator let it start over
     prompt_id: str = ""
     comfyui_server: str = ""  # URL of the server that has the prompt
     output_r2_key: str = ""

@@ -141,7 +141,7 @@ class JobResults:
         return after
 
     def _clean_soon(self, job_id: str) -> None:
-        """Clean up now, or later if a service is away."""
+        """Clean up now, or later if a service is unreachable."""
 
         def clean() -> None:
             self._files.run(lambda: self._clean(job_id))

@@ -233,7 +233,7 @@ return found[1]
 
 DELIVERED = """
 -- KEYS: job. ARGV: when, the status that was answered. Only the first time counts; none does once an operator has let
--- the job begin anew.
+-- the job start over.
 if redis.call('HGET', KEYS[1], 'status') ~= ARGV[2] then return 0 end
 return redis.call('HSETNX', KEYS[1], 'delivered_at', ARGV[1])
 """
@@ -257,7 +257,7 @@ return 1
 """
 
 REQUEUE = """
--- KEYS: job. ARGV: job id, updated_at. Returns whether the job is to be done: a failed one begins anew. Its attempts go
+-- KEYS: job. ARGV: job id, updated_at. Returns whether the job is to be done: a failed one starts over. Its attempts go
 -- on being counted, since each gives a prompt its id, which a ComfyUI server may still know.
 local status = redis.call('HGET', KEYS[1], 'status')
 if not status or status == 'ready' then return 0 end

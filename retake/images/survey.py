@@ -26,7 +26,7 @@ class ImageSurvey(NamedTuple):
 
 
 def survey(settings: ImageJobSettings, store: JobStore, broker: Broker) -> ImageSurvey:
-    """Look at everything; a service that is away hides only what is in it."""
+    """Look at everything; a service that is unreachable hides only what is in it."""
     trouble: list[str] = []
 
     def look(at: Callable[[], T]) -> T | None:

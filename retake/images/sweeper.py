@@ -1,4 +1,4 @@
-"""The sweeper: finds what a crash, a lost message or a service that was away has left behind, and puts it right
+"""The sweeper: finds what a crash, a lost message or a service that was unreachable has left behind, and puts it right
 (docs/images.md, "Sweeper and clean-up").
 
 Every instance of the API runs one, and all of them may work at the same time: what must happen once is decided by a
@@ -59,8 +59,7 @@ class Sweeper:
         self._behind = ""  # the id behind which the next pass goes on in jobs2
 
     def sweep(self) -> None:
-        """Make one pass. That a service is away is logged once, and what does not need it is done; nothing is raised
-        for it."""
+        """Make one pass. An unreachable service is logged once and not raised; what does not need it is done."""
         self._outages.begin()
         with self._outages.noted(RedisAway):
             self._send_again()
@@ -231,7 +230,7 @@ class Sweeper:
 
 
 class _Outages:
-    """Which services are away, each logged once when it goes and once when it is back."""
+    """Which services are unreachable, each logged once when it goes and once when it is back."""
 
     def __init__(self) -> None:
         self._logged: set[type[RetakeError]] = set()
@@ -242,12 +241,12 @@ class _Outages:
         self._away.clear()
 
     def has(self, kind: type[RetakeError]) -> bool:
-        """Return whether this service was found away in this pass."""
+        """Return whether this service was found unreachable in this pass."""
         return kind in self._away
 
     @contextmanager
     def noted(self, *needed: type[RetakeError]) -> Iterator[None]:
-        """Take note if a service is away; if nothing is raised, those that were `needed` have answered."""
+        """Take note if a service is unreachable; if nothing is raised, those that were `needed` have answered."""
         try:
             yield
         except tuple(_SERVICES) as error:
@@ -268,7 +267,7 @@ _SERVICES: dict[type[RetakeError], str] = {
     TableAway: "PostgreSQL",
     StorageError: "the bucket",
 }
-"""The errors of services that are away, and how the services are called."""
+"""The errors of services that are unreachable, and how the services are called."""
 
 
 def _before(now: datetime, seconds: float) -> str:
@@ -277,7 +276,7 @@ def _before(now: datetime, seconds: float) -> str:
 
 
 def _age(stamp: str, now: datetime) -> float | None:
-    """Return how many seconds ago that was; None for what is no time."""
+    """Return how many seconds ago that was; None for what is not a time."""
     try:
         return (now - parse_stamp(stamp)).total_seconds()
     except (ValueError, OverflowError):

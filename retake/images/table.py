@@ -1,4 +1,4 @@
-"""The table jobs2 of PostgreSQL: jobs that must not be lost even while Redis is away (docs/images.md, "State").
+"""The table jobs2 of PostgreSQL: jobs that must not be lost even while Redis is unreachable (docs/images.md, "State").
 
 A row is pending until its job is ready or failed, and completed once the job was cleaned up. Rows stay; what a client
 asks for is answered from Redis.
@@ -202,7 +202,7 @@ class JobTable:
         self._do(lambda cursor: cursor.execute(_FAILED, given))
 
     def again(self, job_id: str) -> None:
-        """Let the job of a failed row begin anew: an operator's order, and the one change of a row that has ended."""
+        """Let the job of a failed row start over: an operator's order, and the one change of a row that has ended."""
         self._do(lambda cursor: cursor.execute(_AGAIN, self._given(job_id)))
 
     def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:

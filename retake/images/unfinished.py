@@ -1,4 +1,4 @@
-"""What a request left to be done because a service was away, tried again in each cycle of the dispatcher."""
+"""What a request left to be done because a service was unreachable, tried again in each cycle of the dispatcher."""
 
 import threading
 from collections.abc import Callable

@@ -145,7 +145,7 @@ class QueueWorker:
             return
         wanted = job_id_of(delivery.body)
         if wanted is None:
-            _log.error("a message that is no job's is dead-lettered: %d bytes", len(delivery.body))
+            _log.error("a message that is not a job's is dead-lettered: %d bytes", len(delivery.body))
             delivery.nack(requeue=False)
         else:
             self._do(wanted, delivery)
@@ -186,7 +186,7 @@ class QueueWorker:
                 _log.warning("the job is not this worker's any more: it is %s", lost)
 
     def _claim(self, job_id: str, token: str, message: JobMessage) -> Taken | None:
-        """Claim the job; wait while another worker has it, or Redis is away. None: the message is lost meanwhile.
+        """Claim the job; wait while another worker has it, or Redis is unreachable. None: the message is lost.
 
         Raises JobInterrupted.
         """

@@ -62,7 +62,7 @@ _COMMON: Responses = {
     401: {**_DENIED, "description": "the key is missing or wrong"},
     408: {**_DENIED, "description": "the body came too slowly"},
     413: {**_DENIED, "description": "the body is too large"},
-    503: {**_DENIED, "description": "Redis is away, or too many jobs wait here already"},
+    503: {**_DENIED, "description": "Redis is unreachable, or too many jobs wait here already"},
 }
 _MAKING: Responses = {
     400: {"model": schema.InvalidAnswer, "description": "the body cannot be read"},

@@ -46,7 +46,7 @@ def replace_file(path: str, data: bytes, what: str) -> None:
     A device, as /dev/stdout is, is refused: root could replace it too.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        raise StorageError(f"{what} could not be written to {path}: it is no regular file; name another one")
+        raise StorageError(f"{what} could not be written to {path}: it is not a regular file; name another one")
     draft = ""
     try:
         handle, draft = mkstemp(dir=Path(path).parent, prefix=f".{Path(path).name}.", suffix=".draft")

@@ -12,7 +12,7 @@ from retake.runs.history import Fingerprint, fingerprint
 _LARGEST = 2**100  # that a figure can be made of
 
 VERSION = 1
-"""Of the documents, and of the way in which facts are made: snapshots of another version are made anew."""
+"""Of the documents, and of the way in which facts are made: snapshots of another version are made again."""
 
 
 class SegmentSums(NamedTuple):

@@ -86,7 +86,7 @@ class KpiSnapshots:
     def counted(self, ledger: str, source: Source, *, rebuild: bool = False) -> CountedRuns:
         """Return all facts of the ledger, and take a snapshot if it is time. `ledger` is its name among the documents.
 
-        With `rebuild` everything is read from the ledger and written anew. Raises StorageError where the ledger cannot
+        With `rebuild` everything is read from the ledger and written again. Raises StorageError where the ledger cannot
         be read; what is wrong with the snapshots is logged.
         """
         index = Index() if rebuild else self._read(f"{ledger}.json", decode_index) or Index()
@@ -157,9 +157,9 @@ class KpiSnapshots:
         except NotFound:
             self._versions[name] = ABSENT
         except StorageError as error:
-            self._warn("the snapshots of the figures cannot be read, so all runs are counted anew: %s", error)
+            self._warn("the snapshots of the figures cannot be read, so all runs are counted again: %s", error)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            _log.warning("%s%s is invalid (%s); its runs are counted anew", KPI, name, error)
+            _log.warning("%s%s is invalid (%s); its runs are counted again", KPI, name, error)
         return None
 
     def _warn(self, message: str, error: StorageError) -> None:

@@ -60,7 +60,7 @@ def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | 
         try:
             log = ffmpeg.run([*TRACK, *_DECODE], timeout_s, folder, stopping=stopping)
         except ffmpeg.FfmpegFailed as error:
-            raise NotAudio(f"{path.name} is no audio file that can be read, or has no sound. {error}") from error
+            raise NotAudio(f"{path.name} is not an audio file that can be read, or has no sound. {error}") from error
     codecs, shapes, times = (pattern.findall(log) for pattern in (_CODEC, _SHAPE, _DECODED))
     hours, minutes, seconds = (float(part) for part in times[-1]) if times else (0.0, 0.0, 0.0)
     length = hours * 3600 + minutes * 60 + seconds

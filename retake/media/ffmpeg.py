@@ -163,7 +163,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, stopping: Callable
             return process.wait(min(left, STOP_S) if stopping else left)
         except subprocess.TimeoutExpired:
             if stopping and stopping():
-                raise Stopped("ffmpeg was stopped, since the program ends; its work begins anew.") from None
+                raise Stopped("ffmpeg was stopped, since the program ends; its work starts over.") from None
             if time.monotonic() >= end:
                 raise MediaError(
                     f"ffmpeg was not done after {timeout_s:g} s and was stopped. Is the machine overloaded?"

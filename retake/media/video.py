@@ -87,7 +87,7 @@ def check_video(video: bytes | Path, *, timeout_s: float = 60.0) -> VideoFacts:
             with here.open("rb") as file:
                 begins, size = file.read(_BEGINNING), here.stat().st_size
             raise MediaError(
-                f"This is no video that can be read: {size} bytes that begin with {begins!r}. {error}"
+                f"This is not a video that can be read: {size} bytes that begin with {begins!r}. {error}"
             ) from error
     if errors := ffmpeg.errors_in(log):
         raise MediaError(f"The video is broken or cut short ({errors[0]}). Fetch it again.")

@@ -53,7 +53,7 @@ class PipelineActions(PipelineStore):
         return self.act(pipeline_id, self.retrying(again=again))
 
     def again(self, pipeline_id: int) -> PipelineRow:
-        """Do the step anew that waits for a person's decision: whatever became of the last call, it is made again."""
+        """Do the step that waits for a decision from scratch: its call is made again, whatever became of the last."""
         anew = self._starting(states.resolvable, same_note=True, upload_session=None, last_chunk_begun=False)
         return self.act(pipeline_id, anew)
 

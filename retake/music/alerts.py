@@ -23,7 +23,7 @@ from retake.music.store import NAME
 from retake.music.survey import Survey, Trouble, survey
 from retake.operations.after_work import rates
 from retake.operations.kpi import KpiReader
-from retake.operations.words import count
+from retake.plural import count
 from retake.ticking.watch import TickWatch
 
 EVERY_S = 5.0

@@ -107,7 +107,7 @@ def _router() -> APIRouter:
         401: {"model": schema.RefusalAnswer, "description": "the key is missing or wrong"},
         413: {"model": schema.RefusalAnswer, "description": "the body is larger than 64 KiB"},
         422: {"model": schema.FaultsAnswer, "description": "the request is not as described"},
-        503: {"model": schema.RefusalAnswer, "description": "database or bucket are away"},
+        503: {"model": schema.RefusalAnswer, "description": "database or bucket are unreachable"},
     }
     # The gatekeeper checks the key; this describes it.
     bearer = Depends(HTTPBearer(auto_error=False, description="the key of MUSIC_API_KEY"))
@@ -218,7 +218,7 @@ def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], N
 
 
 def _add_health(app: FastAPI, store: PipelineActions) -> None:
-    away: Responses = {503: {"model": schema.RefusalAnswer, "description": "the database is away"}}
+    away: Responses = {503: {"model": schema.RefusalAnswer, "description": "the database is unreachable"}}
 
     @app.get("/health", response_model=schema.HealthAnswer, responses=away)
     def health() -> Response:

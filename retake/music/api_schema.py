@@ -81,7 +81,7 @@ class FeedbackBody(StepBody):
 
 
 class RetryBody(BaseModel):
-    """Whether the paid call of the step is made anew, though its vendor may still carry out the last one."""
+    """Whether the paid call of the step is made again, though its vendor may still carry out the last one."""
 
     again: StrictBool = False
 
@@ -94,7 +94,7 @@ class ResolvedBody(BaseModel):
 
 
 class AgainBody(BaseModel):
-    """Nothing was made: do the step anew."""
+    """Nothing was made: do the step from scratch."""
 
     model_config = ConfigDict(extra="forbid")
     again: Annotated[Literal[True], BeforeValidator(_really)]

@@ -34,7 +34,7 @@ def worker_loop(number: int, worker: Worker) -> Loop:
 
 
 def upkeep_loop(upkeep: Upkeep, wake: Callable[[], None]) -> Loop:
-    """Return what looks for runs without a worker, and wakes the workers where it has mended something."""
+    """Return what looks for runs without a worker, and wakes the workers where it has repaired something."""
 
     def turn() -> float:
         if upkeep.look():

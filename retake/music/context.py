@@ -177,7 +177,9 @@ def _key_of(row: PipelineRow, url: str | None, what: str) -> str:
     if not name:
         raise PollFailed(Code.MISSING, f"the {what} is not on record: its column is empty")
     if not is_key(key := f"{FOLDER}{row.id}/{name}"):
-        raise PollFailed(Code.MISSING, f"the {what} is not on record: its column has {name[:60]!r}, which is no file")
+        raise PollFailed(
+            Code.MISSING, f"the {what} is not on record: its column has {name[:60]!r}, which is not a file"
+        )
     return key
 
 

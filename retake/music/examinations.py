@@ -1,6 +1,6 @@
 """What `retake check` looks at of the music pipelines: their rows, the files that these name, and their partners.
 
-What upkeep mends in a moment (a row without its run) is told only once it is older than that.
+What upkeep repairs in a moment (a row without its run) is told only once it is older than that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,12 @@ from retake.music.rows import Job, PaidCall, PipelineRow
 from retake.music.settings import MusicSettings
 from retake.music.store import JOB, PIPELINE
 from retake.music.tables import LARGEST_ID, messages, paid_calls, pipeline_jobs, pipelines
+from retake.plural import count
 from retake.strict_json import parse
 
 _PAGE = 500
 _PATIENCE = timedelta(hours=1)
-"""After that long the service would have mended it, or sent it."""
+"""After that long the service would have repaired it, or sent it."""
 
 _MADE = ("cover_url", "video_url", "thumbnail_url")
 _DOCUMENTS = ("metadata_json", "review_json")
@@ -121,7 +122,7 @@ class MusicOrphans(_MusicExamination):
         with self.database.reading() as cursor:
             number, first = cursor.row(_orphans(of), name=f"check-{subject}") or (0, None)
         if number:
-            what = f"{number} rows are of pipelines that are not there, the first of {first}"
+            what = f"{count(number, 'row')} of pipelines that are not there, the first of {first}"
             yield found("music-rows-without-pipeline", subject, what)
 
     def _unsent(self) -> Iterator[CheckFinding]:
@@ -132,7 +133,7 @@ class MusicOrphans(_MusicExamination):
         with self.database.reading() as cursor:
             row = cursor.row(query)
         if row and row[0]:
-            yield found("music-message-not-sent", messages.name, f"{row[0]} messages wait to be sent")
+            yield found("music-message-not-sent", messages.name, f"{count(row[0], 'message')} not sent")
 
 
 class MusicFolders(_MusicExamination):

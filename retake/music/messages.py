@@ -64,7 +64,7 @@ def message_of(row: PipelineRow, event: str, job_id: int) -> tuple[str, Buttons]
         return f"🎬 {what} is published: https://youtu.be/{row.youtube_video_id}{warning}", []
     if event == AWAITING_MANUAL:
         return f"❓ {what} needs your decision\n{row.failed_reason}\nretake music resolve {row.id}", []
-    raise ValueError(f"{event!r} is no event that is told")
+    raise ValueError(f"{event!r} is not an event that is told")
 
 
 def _details(row: PipelineRow) -> list[str]:

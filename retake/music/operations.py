@@ -32,9 +32,10 @@ from retake.operations.port import (
     Refusal,
     Verb,
 )
-from retake.operations.words import count, one_line
+from retake.operations.words import one_line
 from retake.paid.caps import Caps, Today
 from retake.paid.day_book import DayBook, Known, Limits, Sums
+from retake.plural import count
 from retake.strict_json import parse
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class MusicOperations:
     def _id_of(self, order: ItemOrder) -> int:
         pipeline_id = pipeline_of_task(order.item_id)
         if pipeline_id is None:
-            raise UnknownPipeline(f"{order.item_id} is no pipeline of music: they are called music-7")
+            raise UnknownPipeline(f"{order.item_id} is not a pipeline of music: they are called music-7")
         return pipeline_id
 
 

@@ -18,7 +18,7 @@ from retake.music.store import PipelineStore
 from retake.music.tables import SCHEMA
 from retake.operations.finding import Finding, fault, of_error, ok, warn
 from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_check
-from retake.operations.words import count
+from retake.plural import count
 from retake.runs.schema import version
 from retake.runs.states import FINAL, RunStatus
 

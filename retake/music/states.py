@@ -86,7 +86,7 @@ def cancellable(now: Standing) -> None:
 def retried(now: Standing, *, again: bool = False) -> MusicStep:
     """Return the failed step, which is to be done again with everything before it kept.
 
-    With `again` its paid call is made anew. Raises Refusal, of publishing too then: an upload is only ever continued.
+    With `again` its paid call is made again. Raises Refusal, of publishing too then: an upload is only ever continued.
     """
     if now.state != FAILED:
         raise Refusal(f"only a failed pipeline can be retried (state={now.state})")
@@ -97,7 +97,7 @@ def retried(now: Standing, *, again: bool = False) -> MusicStep:
         twice = f"it is uploaded already as {now.youtube_video_id}, and would be published twice"
         raise Refusal(f"{twice} (state={now.state})")
     if named == MusicStep.PUBLISH and again:
-        raise Refusal(f"an upload is not begun anew: retry goes on with it (state={now.state})")
+        raise Refusal(f"an upload is not started over: retry goes on with it (state={now.state})")
     return MusicStep(named)
 
 

@@ -172,7 +172,7 @@ class TelegramInbox:
         if numbered and str(reply.chat_id) != str(self._chat_id):  # each chat may have a message of that number
             return None
         about = (messages.c.message_id == reply.to_message_id) & (messages.c.event == PENDING)
-        last = messages.c.id.desc()  # a group that became a supergroup counts anew
+        last = messages.c.id.desc()  # a group that became a supergroup counts again
         row = cursor.row(select(messages.c.pipeline_id, messages.c.job_id).where(about).order_by(last).limit(1))
         note = several_lines(reply.text).strip()[:LONGEST_NOTE]
         if row is None or not note:

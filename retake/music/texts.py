@@ -106,7 +106,7 @@ def description_with_nonce(description: str, nonce: str) -> str:
     Raises ValueError for a nonce of more than one line, or too long for `NONCE_BYTES`.
     """
     if _utf8(nonce) > NONCE_BYTES - 2 or len(nonce.splitlines()) != 1:
-        raise ValueError(f"{nonce!r} is no nonce")
+        raise ValueError(f"{nonce!r} is not a nonce")
     return f"{_cut(description.rstrip(), MAX_DESCRIPTION - NONCE_BYTES, _utf8)}\n\n{nonce}".lstrip()
 
 

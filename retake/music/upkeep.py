@@ -50,7 +50,7 @@ class Upkeep:
         self._attempts = AttemptStore(store)
 
     def look(self) -> int:
-        """Mend what a crash has left, and return how many pipelines that were. Raises StorageError."""
+        """Repair what a crash has left, and return how many pipelines that were. Raises StorageError."""
         self._recovery.sweep()
         database = self._store.database
         with database.reading() as cursor:
@@ -64,7 +64,7 @@ class Upkeep:
         return len(found)
 
     def _mend(self, row: PipelineRow, run: Run) -> None:
-        _log.warning("%s is %s, and its run %s is %s: that is mended", row.task_id, row.state, run.run_id, run.status)
+        _log.warning("%s is %s, and its run %s is %s: that is repaired", row.task_id, row.state, run.run_id, run.status)
         if row.state == states.CANCELLED:
             cancel_run(self._store.database, row)
         elif run.status is RunStatus.FAILED:

@@ -7,6 +7,7 @@ any step, a dead letter that was requeued). It is shown only under that name.
 from typing import Any, NamedTuple
 
 from retake.errors import ErrorRecord
+from retake.plural import count
 from retake.runs.run import Run
 
 TAKEN_UP = "taken up"
@@ -44,4 +45,4 @@ def of_failure(error: ErrorRecord) -> int | None:
 
 def times_taken_up(run: Run) -> str:
     """Return the run's own counter in words."""
-    return f"{run.attempt} time{'s' * (run.attempt != 1)}"
+    return count(run.attempt, "time")

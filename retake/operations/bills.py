@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from math import fsum, isfinite
 from typing import Any, NamedTuple
 
-from retake.operations.words import count, read_moment, usd
+from retake.operations.words import read_moment, usd
+from retake.plural import count
 
 UNSURE = ("unknown", "wasted")
 """Outcomes of a paid call that may have been paid for in vain."""
@@ -39,7 +40,7 @@ def sums_document(calls: Collection[Call], further: PaidSums = NO_SUMS) -> dict[
 
 
 def paid_sums(calls: Collection[Call]) -> PaidSums | None:
-    """Return what the calls come to; None where a price is no whole number of millionths."""
+    """Return what the calls come to; None where a price is not a whole number of millionths."""
     doubtful = unsure(calls)
     micro_usd, doubtful_usd = _micro_usd(calls), _micro_usd(doubtful)
     if micro_usd is None or doubtful_usd is None:

@@ -8,7 +8,8 @@ from retake.clock import Clock, stamp
 from retake.errors import RetakeError, StateError
 from retake.operations.pipelines import Operations, Terms
 from retake.operations.port import OrderDone, Refusal
-from retake.operations.words import count, span
+from retake.operations.words import span
+from retake.plural import count
 from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase, breakers_of, decoded, within
 from retake.ticking.vendor_breakers import refusal, vendor_policy
 

@@ -73,7 +73,7 @@ class KpiReader:
     ) -> KpiReport:
         """Return the figures of the `window_s` seconds up to `until`, which is now; None is `KPI.window_seconds`.
 
-        With `rebuild` everything is counted anew, and the snapshots are replaced. Raises SettingsError, StateError and
+        With `rebuild` everything is counted again, and the snapshots are replaced. Raises SettingsError, StateError and
         StorageError where a ledger cannot be read.
         """
         counted = tuple(self._snapshots.counted(name, source, rebuild=rebuild) for name, source in self._ledgers())

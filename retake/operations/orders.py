@@ -1,6 +1,6 @@
 """An operator's orders: what a name means, what an order would do there, and doing it.
 
-An item of a pipeline is acted on through the pipeline. A run that is no pipeline's here (a worker's, on the same
+An item of a pipeline is acted on through the pipeline. A run that is not a pipeline's here (a worker's, on the same
 ledger) is queued again or cancelled on the ledger itself.
 """
 

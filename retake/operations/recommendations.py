@@ -7,7 +7,8 @@ from retake.errors import Code
 from retake.operations.bills import Call
 from retake.operations.incident import TARGET_S, Incident
 from retake.operations.port import OperatedPipeline
-from retake.operations.words import count, span
+from retake.operations.words import span
+from retake.plural import count
 from retake.runs.states import RunStatus
 
 

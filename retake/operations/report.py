@@ -16,7 +16,7 @@ from retake.operations.port import Evidence
 from retake.operations.recommendations import recommendations
 from retake.operations.status import run_document
 from retake.operations.timeline import TimelineEntry
-from retake.operations.words import count
+from retake.plural import count
 from retake.runs.states import FINAL, RunStatus
 
 LAST_RUNS = 50

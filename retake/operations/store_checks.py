@@ -17,7 +17,8 @@ from retake.operations.finding import Finding, Verdict, fault, named, of_error, 
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
 from retake.operations.timeline import step_of
-from retake.operations.words import ago, code_of, count, moment, span
+from retake.operations.words import ago, code_of, moment, span
+from retake.plural import count
 from retake.runs import Ledger
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus

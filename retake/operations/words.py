@@ -41,11 +41,6 @@ def usd(amount: float) -> str:
     return f"{amount:.3f} USD"
 
 
-def count(number: int, thing: str) -> str:
-    """Return "1 call", "2 calls"."""
-    return f"{number} {thing}{'s' * (number != 1)}"
-
-
 def read_moment(value: object) -> datetime | None:
     """Return the moment that a document's field names; None where it names none."""
     try:
@@ -65,7 +60,7 @@ def read_window(text: str) -> float:
     length = read_length(text)
     if length is None or not timedelta() < length <= LONGEST_WINDOW:
         way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
-        raise ValueError(f"{one_line(text, 40)!r} is no length of time; {way}")
+        raise ValueError(f"{one_line(text, 40)!r} is not a length of time; {way}")
     return length.total_seconds()
 
 

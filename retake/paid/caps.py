@@ -145,14 +145,14 @@ class _Books:
 
     def finish_move(self, day: str) -> None:
         """Take up a move that somebody has begun, if so. Where another one has finished it meanwhile, the day may have
-        begun anew, and its book stays."""
+        started over, and its book stays."""
         book = self.read(day)
         if book.moved is None:
             return
         to, nonce = book.moved
 
         def take_in(other: DayBook) -> tuple[DayBook, bool]:
-            unfinished = self.read(day).moved == book.moved  # else `to`, too, may have been moved and begun anew
+            unfinished = self.read(day).moved == book.moved  # else `to`, too, may have been moved and started over
             return (other.taking_in(book, nonce) if unfinished else other), unfinished
 
         try:
@@ -179,7 +179,7 @@ class _Books:
             return decoded(day, raw)
         except ValueError as error:
             raise StateError(
-                f"{self._register.where(day)}: {error}. It is left as it is, and nothing is paid for; mend it (`spend` "
+                f"{self._register.where(day)}: {error}. It is left as it is, and nothing is paid for; fix it (`spend` "
                 "tells what was paid). Without it the day's sum is what each channel's own document says"
             ) from error
 
@@ -211,7 +211,7 @@ class Caps:
         account = known.account or self._nonce()
         name = f"{account}/{self._nonce()}"
         clock_day, of_store = _clock_day(self._bucket, self._clock)
-        looked = False  # for a reservation that was moved from a day that has begun anew since
+        looked = False  # for a reservation that was moved from a day that has started over since
 
         def reserve(book: DayBook) -> tuple[DayBook, str]:
             if known.day == book.day and pipeline not in book.pipelines and not looked:
@@ -280,7 +280,7 @@ class Caps:
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
         """Replace the book of a day by what `step` makes of it, also where that is the same: what is derived from the
-        rest is computed anew. The caller holds the leases of the pipelines whose sums `step` changes."""
+        rest is computed again. The caller holds the leases of the pipelines whose sums `step` changes."""
         self._books.mend(day, step)
 
     def clock_day(self) -> str:

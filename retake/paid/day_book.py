@@ -199,13 +199,13 @@ def decoded(day: str, raw: Raw | None) -> DayBook:
     pipelines = _object("pipelines", raw.get("pipelines", {}))
     moves_in, moved = raw.get("moves_in") or [], raw.get("moved")
     if not isinstance(moves_in, list) or not all(isinstance(it, str) for it in moves_in):
-        raise ValueError("moves_in: is no list of texts")
+        raise ValueError("moves_in: is not a list of texts")
     if moved is not None and not (
         isinstance(moved, Mapping) and isinstance(moved.get("to"), str) and isinstance(moved.get("nonce"), str)
     ):
         raise ValueError('moved: is no {"to", "nonce"}')
     if moved and not (is_day(moved["to"]) and moved["to"] < day):
-        raise ValueError(f"moved.to: {moved['to']!r} is no day before this one")
+        raise ValueError(f"moved.to: {moved['to']!r} is not a day before this one")
     return DayBook(
         day,
         {name: _sums(f"pipelines.{name}", sums) for name, sums in pipelines.items()},
@@ -227,13 +227,13 @@ def _sums(field: str, value: Any) -> Sums:
 
 def _object(field: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{field}: is no object")  # noqa: TRY004  a document's fault, not a caller's
+        raise ValueError(f"{field}: is not an object")  # noqa: TRY004  a document's fault, not a caller's
     return value
 
 
 def _amount(field: str, value: Any) -> float:
     if type(value) not in (int, float) or not is_amount(value):
-        raise ValueError(f"{field}: {value!r} is no amount")
+        raise ValueError(f"{field}: {value!r} is not an amount")
     return float(value)
 
 

@@ -119,7 +119,7 @@ class Budget(Protocol):
         ...
 
 
-_SAVE_PAUSES_S = (1, 2, 4, 8, 15)  # the store may be away for a moment just after the vendor took the order
+_SAVE_PAUSES_S = (1, 2, 4, 8, 15)  # the store may be unreachable for a moment just after the vendor took the order
 
 RETRY, HOLD, DROP = "retry", "hold", "drop"
 """What follows when nobody can know whether a call was carried out: it may be made again, and be billed twice; the
@@ -314,7 +314,7 @@ class PaidCallGuard:
         self._save(answer, room, partial(journal.accepted_before, following))
 
     def _save(self, answer: object, room: Room, save: Callable[[Any, Room | None], None] | None = None) -> None:
-        """Record the answer: it must not get lost to a full disk, or to a store that is away.
+        """Record the answer: it must not get lost to a full disk, or to a store that is unreachable.
 
         After the first try the room that was set aside is used. It is tried for as long as the lease lasts; where that
         does not run out, or somebody else has written the record, for half a minute. Raises LeaseLost, StorageError.

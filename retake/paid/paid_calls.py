@@ -101,7 +101,7 @@ class PaidCalls:
             raise ValueError(f"on_unknown is {HOLD!r}, {RETRY!r} or {DROP!r}; found {on_unknown!r}")
         for step, usd in prices.items():
             if not is_amount(usd):
-                raise ValueError(f"the price of {step!r} is no amount: {usd!r}")
+                raise ValueError(f"the price of {step!r} is not an amount: {usd!r}")
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
         self._clock = clock or SystemClock()
@@ -337,7 +337,7 @@ class CallsState:
         except (ValueError, InvalidDocument) as error:
             wrong = error.args if isinstance(error, InvalidDocument) else (WHOLE, strict_json.what_is_wrong(error))
             what = f"{self._where}{key}: {wrong[0]} {wrong[1]}"
-            raise StateError(f"{what}. It is left as it is, and nothing is paid for; mend it") from error
+            raise StateError(f"{what}. It is left as it is, and nothing is paid for; fix it") from error
         return raw, version
 
     def _write(self, key: str, data: bytes, expect: str | Expect, room: Room | None = None) -> str:

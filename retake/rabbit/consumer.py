@@ -112,7 +112,7 @@ class Consumer:
         return self._tag is not None
 
     def take(self, timeout_s: float) -> Delivery | None:
-        """Return the next message, or None if none comes within `timeout_s`, also while the broker is away."""
+        """Return the next message, or None if none comes within `timeout_s`, also while the broker is unreachable."""
         with self._arrived:
             if not self._wanted:
                 self._wanted = True

@@ -204,11 +204,11 @@ def decoded(raw: Raw | None) -> BreakerState:
         return BreakerState()
     failures, probe = raw.get("failures") or [], raw.get("probe")
     if not isinstance(failures, list):
-        raise ValueError("failures: is no list")  # noqa: TRY004  a document's fault, not a caller's
+        raise ValueError("failures: is not a list")  # noqa: TRY004  a document's fault, not a caller's
     if not (probe is None or (isinstance(probe, Mapping) and isinstance(probe.get("who"), str))):
         raise ValueError('probe: is no {"who", "since"}')
     if not isinstance(code := raw.get("code"), str | None):
-        raise ValueError("code: is no text")  # noqa: TRY004
+        raise ValueError("code: is not text")  # noqa: TRY004
     if not isinstance(ordered := raw.get("probe_ordered", False), bool):
         raise ValueError("probe_ordered: is neither true nor false")  # noqa: TRY004
     return BreakerState(
@@ -225,7 +225,7 @@ def _moment(field: str, value: Any) -> datetime:
     try:
         return parse_stamp(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{field}: {value!r} is no time") from error
+        raise ValueError(f"{field}: {value!r} is not a time") from error
 
 
 def _moment_or_none(field: str, value: Any) -> datetime | None:

@@ -273,7 +273,7 @@ class _LetterFolders:
             return {}, f"it has no {REPORT}"
         except (ValueError, RecursionError) as error:
             return {}, f"{REPORT} is not JSON ({error})"
-        return (value, "") if isinstance(value, dict) else ({}, f"{REPORT} is no object")
+        return (value, "") if isinstance(value, dict) else ({}, f"{REPORT} is not an object")
 
     def write(self, letter_id: str, name: str, data: bytes) -> None:
         self._check(letter_id)

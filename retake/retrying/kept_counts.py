@@ -170,11 +170,11 @@ class KeptCounts:
 
     def sure_rows(self, counted: CountedFolder, month: str) -> dict[str, Row]:
         """Return the rows of a month that hold. Raises StateError where its document is gone meanwhile; the next look
-        counts anew."""
+        counts again."""
         rows = self.rows(counted, month)
         if rows is None:
             self.forget()
-            raise StateError(f"{self._key(month)} is gone or invalid: look again, and all is counted anew")
+            raise StateError(f"{self._key(month)} is gone or invalid: look again, and all is counted again")
         return rows
 
     def merged(
@@ -265,7 +265,7 @@ class KeptCounts:
         return found
 
     def forget(self, name: str = INDEX) -> None:
-        """Remove the index, so that everything is counted anew; and the document `name`, where that is the trouble."""
+        """Remove the index, so that everything is counted again; and the document `name`, where that is the trouble."""
         self._bucket.delete(self._key(INDEX))
         self._bucket.delete(self._key(name))
 
@@ -331,7 +331,7 @@ def _read_index(bucket: Bucket, folder: str) -> tuple[KeptIndex, str | Expect]:
 
 
 def _warn(key: str, error: Exception, folder: str) -> None:
-    _log.warning("%s is invalid (%s); %s is counted anew", key, error, folder)
+    _log.warning("%s is invalid (%s); %s is counted again", key, error, folder)
 
 
 def gathered(kind: KeptKind, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]:
@@ -360,7 +360,7 @@ def decoded_index(data: bytes) -> KeptIndex:
         raise ValueError("no object")  # noqa: TRY004  like what json raises
     until, marked, months = raw["until"], raw["marked"], raw["months"]
     if not isinstance(until, str) or not all(isinstance(it, str) for it in marked.values()):
-        raise ValueError("until or marked is no text")
+        raise ValueError("until or marked is not text")
     if not all(isinstance(it, dict) for it in months.values()):
         raise ValueError("months: no object")
     return KeptIndex(until, marked, months)

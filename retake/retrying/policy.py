@@ -75,7 +75,7 @@ class RetryPolicy(NamedTuple):
         wait is at least that, whatever the ceiling, up to `longest_asked_s`.
         """
         if not self.retry_if.holds_for(error):
-            return GiveUp(f"{error.code} is not an error that another try can mend", used_up=False)
+            return GiveUp(f"{error.code} is not an error that another try can fix", used_up=False)
         if self.max_retries is not None and attempt > self.max_retries:
             return GiveUp(f"{error.code} after {attempt} attempts", used_up=True)
         if self.deadline_s is not None and elapsed_s > self.deadline_s:

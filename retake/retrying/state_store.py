@@ -140,7 +140,7 @@ class BucketStateStore:
         except (ValueError, RecursionError) as error:
             raise unreadable(self.where(name), f"not JSON ({error})") from error
         if not isinstance(value, dict):
-            raise unreadable(self.where(name), "the whole document is no object")
+            raise unreadable(self.where(name), "the whole document is not an object")
         return value, version
 
 

@@ -116,7 +116,7 @@ def _encoded_list(listed: Mapping[str, int]) -> Raw:
 def _decoded_list(raw: Raw | None) -> Mapping[str, int]:
     waiting = {} if raw is None else raw.get("waiting")
     if not isinstance(waiting, Mapping) or not all(type(version) is int for version in waiting.values()):
-        raise ValueError("waiting: is no object of versions")
+        raise ValueError("waiting: is not an object of versions")
     return waiting
 
 
@@ -130,7 +130,7 @@ def _decoded_item(key: str, raw: Raw | None) -> BacklogItem | None:
     try:
         version, at, waiting, value = raw["version"], parse_stamp(raw["at"]), raw["waiting"], raw["value"]
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"is no item of a backlog ({error})") from error
+        raise ValueError(f"is not an item of a backlog ({error})") from error
     if type(version) is not int or type(waiting) is not bool:
         raise ValueError("version or waiting: is neither a number nor true or false")
     return BacklogItem(key, version, at, waiting, value)

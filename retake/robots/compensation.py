@@ -81,7 +81,7 @@ class Unconfirmed:
         return done
 
     def _rolled_back(self, doubt: Doubt) -> None:
-        """Forget the item, unless its creation has begun anew meanwhile."""
+        """Forget the item, unless its creation has started over meanwhile."""
         known = doubt.key, doubt.since
         self._cell.update(lambda doubts: {key: it for key, it in doubts.items() if (key, it.since) != known})
 
@@ -101,5 +101,5 @@ def _doubt(key: str, value: Any) -> Doubt:
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f'{key}: is no {{"since", "code"}}') from error
     if not isinstance(code, str | None):
-        raise ValueError(f"{key}: code: is no text")  # noqa: TRY004  a document's fault, not a caller's
+        raise ValueError(f"{key}: code: is not text")  # noqa: TRY004  a document's fault, not a caller's
     return Doubt(key, since, code)

@@ -23,6 +23,6 @@ def may_run(robot_id: str, mode: int) -> bool:
     In mode 0 every robot runs, also one that the protocol does not name.
     """
     if mode not in range(FULL, len(ROBOTS)):
-        raise ValueError(f"{mode!r} is no mode: allowed are {FULL} to {len(ROBOTS) - 1}")
+        raise ValueError(f"{mode!r} is not a mode: allowed are {FULL} to {len(ROBOTS) - 1}")
     running = ROBOTS[mode]
     return running is None or robot_id in {f"NR.NSI.{number}" for number in running}

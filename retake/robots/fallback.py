@@ -2,7 +2,7 @@
 (docs/protocol.md, section "NR.NSI.9").
 
     stores = Stores([("InfluxDB", influx.put), ("Redis", redis.put)], buffer=store, clock=clock)
-    stores.put("2026-01-01T07:00", {"made": 12})    # "Redis" while InfluxDB is away
+    stores.put("2026-01-01T07:00", {"made": 12})    # "Redis" while InfluxDB is unreachable
     stores.sync()                                   # 1: InfluxDB has it now
 
 What the first store has not taken is kept in `buffer` before a lower store is tried, so a crash at any point leaves it

@@ -35,7 +35,7 @@ def _canonical(value: Any, where: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if value - value != 0:
-            raise ValueError(f"{where}: {value} is no number that JSON has")
+            raise ValueError(f"{where}: {value} is not a number that JSON has")
         return int(value) if value.is_integer() else value
     if isinstance(value, list | tuple):
         return [_canonical(part, f"{where}[{index}]") for index, part in enumerate(value)]
@@ -48,7 +48,7 @@ def _canonical_object(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, part in value.items():
         if not isinstance(name, str):
-            raise ValueError(f"{where}: the key {name!r} is no text")  # noqa: TRY004  see key_of
+            raise ValueError(f"{where}: the key {name!r} is not text")  # noqa: TRY004  see key_of
         canonical = unicodedata.normalize("NFC", name)
         if canonical in found:
             raise ValueError(f"{where}: the key {canonical!r} is there twice")

@@ -192,5 +192,5 @@ def _decoded(raw: Raw | None) -> LockState:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"writers or readers: are no holds with owner and time ({error})") from error
     if type(version := raw.get("version")) is not int:
-        raise ValueError(f"version: {version!r} is no number")
+        raise ValueError(f"version: {version!r} is not a number")
     return LockState(writers, readers, version)

@@ -43,11 +43,11 @@ def decoded(raw: Raw | None) -> CreationMode:
     raw = raw or {}
     failed, since, code = raw.get("failed_in_a_row", 0), raw.get("read_only_since"), raw.get("code")
     if type(failed) is not int or failed < 0:
-        raise ValueError(f"failed_in_a_row: {failed!r} is no number of failures")
+        raise ValueError(f"failed_in_a_row: {failed!r} is not a number of failures")
     if not isinstance(code, str | None):
-        raise ValueError("code: is no text")  # noqa: TRY004  a document's fault, not a caller's
+        raise ValueError("code: is not text")  # noqa: TRY004  a document's fault, not a caller's
     try:
         moment = None if since is None else parse_stamp(since)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"read_only_since: {since!r} is no time") from error
+        raise ValueError(f"read_only_since: {since!r} is not a time") from error
     return CreationMode(failed, moment, code, raw.get("probe_ordered") is True)

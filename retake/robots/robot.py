@@ -211,7 +211,7 @@ class Robot:
             try:
                 verdict = step_validation.validate(value, allowed, rules)
             except (ValueError, ArithmeticError) as error:
-                raise RobotError(step_validation.OUT_OF_RANGE, f"{value!r:.60} is no number on any grid") from error
+                raise RobotError(step_validation.OUT_OF_RANGE, f"{value!r:.60} is not a number on any grid") from error
             execution.tell(value=str(verdict.value), nearest=str(verdict.nearest))
             verdict.passed()
             return verdict

@@ -1,7 +1,7 @@
 """What a robot does, as runs on a ledger: pipeline "robot/ID", one run for each piece of work.
 
 A failed try is an event `run.error` with the standard record, a result is `run.step.done` with the robot's id as the
-step. The ledger only tells: where it is away, the robot works on, and a warning says so.
+step. The ledger only tells: where it is unreachable, the robot works on, and a warning says so.
 """
 
 from collections.abc import Callable, Iterator, Sequence

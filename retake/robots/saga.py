@@ -48,7 +48,7 @@ class SagaPhase(StrEnum):
     DOING = "doing"
     UNDOING = "undoing"
     DONE = "done"
-    UNDONE = "undone"  # running it again begins anew
+    UNDONE = "undone"  # running it again starts over
 
 
 class SagaState(NamedTuple):
@@ -72,7 +72,7 @@ class Saga:
         """Do the steps that are not done yet, in their order.
 
         If one raises an error, what was done is undone, the last step first, and the error is raised; run again, the
-        saga begins anew. A saga that is done does nothing. After a crash it goes on, also with undoing, and then raises
+        saga starts over. A saga that is done does nothing. After a crash it goes on, also with undoing, and then raises
         SagaUndone. An error of `undo` is raised at once: run again, the saga goes on with that step. Stopped and
         LeaseLost undo nothing: the saga goes on when it is run again.
 
@@ -175,5 +175,5 @@ def _decoded(raw: Raw | None) -> SagaState:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"is no progress of a saga ({error})") from error
     if not isinstance(done, list) or not all(isinstance(it, str) for it in done) or len({*done}) < len(done):
-        raise ValueError("done: is no list of different names")
+        raise ValueError("done: is not a list of different names")
     return SagaState(phase, tuple(done), under_way, code, message, str(raw.get("by", "")))

@@ -60,8 +60,8 @@ class Snapshots:
     def take(self, state: Any) -> bool:
         """Keep `state` in every bucket and return True, or return False where it is too early.
 
-        A bucket that is away keeps no other from taking it, and gets the next one. Older snapshots are removed once the
-        new one is there. Raises StorageError where no bucket takes it, and ValueError for a state that is not JSON.
+        An unreachable bucket keeps no other from taking it, and gets the next one. Older snapshots are removed once
+        the new one is there. Raises StorageError where no bucket takes it, and ValueError for a state that is not JSON.
         """
         now, state = self._clock.now(), strict_json.as_stored(state)
         if self._is_early(self._taken_at, now):
@@ -154,7 +154,7 @@ class Snapshots:
 
 
 def _time_of(name: str) -> datetime | None:
-    """Return the time in a name, or None for a file that is no snapshot."""
+    """Return the time in a name, or None for a file that is not a snapshot."""
     try:
         return datetime.strptime(name, _NAME).replace(tzinfo=UTC)
     except ValueError:

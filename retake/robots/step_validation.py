@@ -108,5 +108,5 @@ def validate(value: Number, allowed: Grid, rules: Validation) -> StepVerdict:
 def _decimal(value: Number) -> Decimal:
     number = value if isinstance(value, Decimal) else Decimal(str(value))
     if not number.is_finite():
-        raise ValueError(f"{value} is no number on any grid")
+        raise ValueError(f"{value} is not a number on any grid")
     return number

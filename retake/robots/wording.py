@@ -6,6 +6,7 @@ from typing import Any
 
 from retake.degraded.mode import ROBOTS
 from retake.errors import ErrorClass
+from retake.plural import count
 from retake.retrying.policy import RetryPolicy
 from retake.robots.degraded import may_run
 from retake.robots.follow_ups import Do, FollowUp, When
@@ -22,11 +23,6 @@ def length(seconds: float) -> str:
         if seconds >= 2 * size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} s"
-
-
-def number_of(count: int, thing: str) -> str:
-    """Return "1 item", "2 items"."""
-    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def waits_of(retry: RetryPolicy) -> list[float]:
@@ -78,7 +74,7 @@ def errors_of(when: When) -> str:
 def breaker_in_words(breaker: NamedBreaker) -> str:
     """Return when a breaker opens, and for how long."""
     policy = breaker.policy
-    opens = f"{number_of(policy.failures, 'failure')} of class {ErrorClass.TEMPORARY} within {length(policy.window_s)}"
+    opens = f"{count(policy.failures, 'failure')} of class {ErrorClass.TEMPORARY} within {length(policy.window_s)}"
     return f"{opens} open it for {length(policy.open_s)}; then one call is let through as a probe"
 
 

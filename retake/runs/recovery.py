@@ -141,7 +141,7 @@ def exhausted(run: Run, max_resumes: int) -> bool:
     return run.crashes > max_resumes
 
 
-LOOK_INTO_IT = "find out what ends its workers, then let the task be done anew"
+LOOK_INTO_IT = "find out what ends its workers, then let the task be done again"
 
 
 def too_often(run: Run) -> str:

@@ -39,7 +39,7 @@ _DIGITS = {
 """Parts of a time, by database. A connection to PostgreSQL is in UTC."""
 
 _ITSELF = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_runs.run_id)"}
-"""A number that hardly two runs have. Where it changes (VACUUM, a newer server), the runs are counted anew."""
+"""A number that hardly two runs have. Where it changes (VACUUM, a newer server), the runs are counted again."""
 
 
 def open_sql_history(url: str, setting: str = LEDGER_SETTING) -> "SqlHistory":

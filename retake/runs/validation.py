@@ -53,7 +53,7 @@ def optional_name(field: str, value: object) -> str | None:
 def column(field: str, value: object) -> str:
     """Return `value` if it is text that a column of every store can hold; it may be empty. Raises InvalidField."""
     if not isinstance(value, str):
-        raise InvalidField(field, f"is no text but {type(value).__name__}")
+        raise InvalidField(field, f"is not text but {type(value).__name__}")
     if "\0" in value:
         raise InvalidField(field, "has a NUL character in it, which PostgreSQL cannot store")
     try:
@@ -77,7 +77,7 @@ def is_column(value: str) -> bool:
 def moment(field: str, value: object) -> datetime:
     """Return the time `value` in UTC. Raises InvalidField."""
     if not isinstance(value, datetime):
-        raise InvalidField(field, f"is no time but {type(value).__name__}")
+        raise InvalidField(field, f"is not a time but {type(value).__name__}")
     if value.tzinfo is None:
         raise InvalidField(field, "is a time without a time zone")
     try:
@@ -189,7 +189,7 @@ class _Copy:
 
     def _key(self, key: Any, where: str) -> str:
         if not isinstance(key, str):
-            raise InvalidField(where, f"has the key {key!a:.60}, which is no text")
+            raise InvalidField(where, f"has the key {key!a:.60}, which is not text")
         return self._text(key, where)
 
     def _text(self, value: str, where: str) -> str:

@@ -52,7 +52,7 @@ def parse_order(text: str) -> Order:
     """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
     parts = parse_parts(text)
     if not parts or parts.kind not in KINDS.values():
-        raise ValueError(f"{parts.kind if parts else text!r} is no kind of call. {_possible()}")
+        raise ValueError(f"{parts.kind if parts else text!r} is not a kind of call. {_possible()}")
     return Order(parts.kind, _parse_fault(parts.fault), parts.spans)
 
 

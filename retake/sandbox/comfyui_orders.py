@@ -40,7 +40,7 @@ def parse_order(text: str) -> Order:
     """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
     parts = parse_parts(text)
     if not parts or parts.kind not in KINDS:
-        raise ValueError(f"{parts.kind if parts else text!r} is no kind of call. {_possible()}")
+        raise ValueError(f"{parts.kind if parts else text!r} is not a kind of call. {_possible()}")
     fault = _parse_fault(parts.fault)
     if fault.name in ("no-id", *PROMPT_FAULTS) and parts.kind != "comfy.prompt":
         raise ValueError(f"{fault} is only possible for comfy.prompt")

@@ -90,7 +90,7 @@ def parse_order(text: str) -> Order:
         raise ValueError(f"{text!r} is not an order: write KIND[#CALLS]=FAULT, such as upscale#1-2=500. {_possible()}")
     kind, spans, _ = parts
     if kind not in KINDS:
-        raise ValueError(f"{kind!r} is no kind of call. {_possible()}")
+        raise ValueError(f"{kind!r} is not a kind of call. {_possible()}")
     fault = parse_fault(parts.fault)
     if fault.name in ("no-id", *TASK_FAULTS) and kind not in CREATING:
         raise ValueError(f"{fault} is only possible for calls that start a task: {', '.join(CREATING)}")

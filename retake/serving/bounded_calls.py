@@ -1,4 +1,4 @@
-"""Calls of a service that may be slow or away, with a bound on how long a request waits for them."""
+"""Calls of a service that may be slow or unreachable, with a bound on how long a request waits for them."""
 
 import threading
 import time

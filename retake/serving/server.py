@@ -38,7 +38,7 @@ def listen(host: str, port: int, *, settings: tuple[str, str] = ("--host", "--po
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError):
-        raise SettingsError(f"{settings[0]}: {host} is no name or address of this machine") from None
+        raise SettingsError(f"{settings[0]}: {host} is not a name or address of this machine") from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

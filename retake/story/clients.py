@@ -54,7 +54,7 @@ class MediaTools(Protocol):
 
     def check_video(self, video: "bytes | Path") -> str:
         """Return what is doubtful about the video, given as its bytes or as a file, or "". Raises MediaError for what
-        is no video at all."""
+        is not a video at all."""
         ...
 
 

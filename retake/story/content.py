@@ -62,7 +62,7 @@ def write_content(context: StepContext, generation_id: str, prompts: list[Prompt
         return
     topics = (context.store.read_object(TOPICS) or {}).get("topics") or {}
     if not isinstance(topics, dict):
-        raise StateError(f"{TOPICS}: topics: is no object; mend it or remove the file")
+        raise StateError(f"{TOPICS}: topics: is not an object; fix it or remove the file")
     known = set(context.store.documents.midjourney.draft)
     missing = [prompt for prompt in prompts if not set(prompt.keys) <= known]
     if missing:

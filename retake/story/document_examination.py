@@ -116,7 +116,7 @@ class StoryDocuments(CheckedPart):
                 wanted = self._empty(view.below(self.prefix))
                 if _stale(store.documents, wanted, self.folders.entrance):
                     store.public.publish(lambda doc: doc.updated(empty=wanted))
-                    done.append("the list of empty folders was made anew")
+                    done.append("the list of empty folders was made again")
         except StateError:
             return done  # an invalid document is a finding of its own
         return done
@@ -224,7 +224,7 @@ class StoryDocuments(CheckedPart):
             return
         topics = (value or {}).get("topics") or {}
         if not isinstance(topics, dict):
-            yield found("document-invalid", where, "topics: is no object")
+            yield found("document-invalid", where, "topics: is not an object")
             return
         if value is not None:
             try:

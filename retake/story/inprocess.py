@@ -14,7 +14,7 @@ _log = getLogger(__name__)
 
 
 class InProcessScripts:
-    """`Scripts` that work in a context which `set_up` makes anew each time, its documents read."""
+    """`Scripts` that work in a context which `set_up` makes again each time, its documents read."""
 
     def __init__(self, set_up: Callable[[Lease], StepContext], prompts: list[Prompt]) -> None:
         self._set_up = set_up

@@ -64,7 +64,7 @@ class BillsKept(NamedTuple):
         _ = int(sums["records"]) + float(first) + float(last)
         for it in [*(sums["days"] or {}).values(), *(sums["steps"] or {}).values()]:
             if not all(type(number) is int for number in PaidSums(*it)):
-                raise ValueError("a sum is no whole number")
+                raise ValueError("a sum is not a whole number")
 
 
 def ended_bills(
@@ -105,7 +105,7 @@ def read_bill(bucket: Bucket, key: str) -> dict[str, Any]:
     except NotFound:
         return {}
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{key}: not JSON ({error}); mend it or remove it") from error
+        raise StateError(f"{key}: not JSON ({error}); fix it or remove it") from error
     return value if isinstance(value, dict) else {}
 
 

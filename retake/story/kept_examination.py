@@ -61,7 +61,7 @@ class KeptExamination(CheckedPart):
             yield from self._month(part, name, counted, counts.rows(counted, name) or {})
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
-        """Remove the index, and what does not fit: whoever looks at the folder next counts anew."""
+        """Remove the index, and what does not fit: whoever looks at the folder next counts again."""
         name = self._name(subject)
         try:
             with self.leased(view) as store:
@@ -69,7 +69,7 @@ class KeptExamination(CheckedPart):
                 KeptCounts(store.bucket, self.clock, self.kind).forget(name)
         except StateError:
             return []  # an invalid document is a finding of its own
-        return [f"the counts of {self.prefix}{self.kind.folder} were dropped: whoever looks next counts anew"]
+        return [f"the counts of {self.prefix}{self.kind.folder} were dropped: whoever looks next counts again"]
 
     def _name(self, subject: str) -> str:
         return subject.removeprefix(f"{self.prefix}{self.place}").removesuffix(".json")

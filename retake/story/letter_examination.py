@@ -9,6 +9,7 @@ from retake.checking.view import Unparsable
 from retake.document_schema import InvalidDocument, schema_named
 from retake.errors import StateError
 from retake.operations.bills import calls_of, total_usd
+from retake.plural import count
 from retake.retrying.dead_letters import DROPPED, REPORT, DeadLetter, DeadLetters
 from retake.story import transitions
 from retake.story.checked_part import CheckedPart
@@ -104,7 +105,9 @@ class StoryLetters(CheckedPart):
             return
         if letter.ended:
             yield found(
-                "letter-remains", part.where(folder), f"{name} was {letter.ended}, and {len(files)} files are left"
+                "letter-remains",
+                part.where(folder),
+                f"{name} was {letter.ended}, with {count(len(files), 'file')} left",
             )
             return
         yield from self._of_the_report(where, letter)

@@ -27,9 +27,9 @@ from retake.operations.port import (
     Refusal,
     Verb,
 )
-from retake.operations.words import count
 from retake.paid.caps import Today
 from retake.paid.spending import Spending
+from retake.plural import count
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
 from retake.story.decision import uncapped
@@ -101,7 +101,7 @@ def open_operations(
 
 class _StoryPlace:
     """Where one channel's pipeline is, and what the settings say of it. There may be 10,000 of them, so one holds
-    little: the part of the bucket is opened anew each time."""
+    little: the part of the bucket is opened again each time."""
 
     lease_name: str | None = LEASE
     recovered_by = _RECOVERED_BY

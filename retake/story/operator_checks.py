@@ -26,7 +26,7 @@ def prompts_check(settings: Settings) -> Finding:
     try:
         return ok("prompts", f"{path}: {len(load_prompts(path))} calls to the writer")
     except SettingsError as error:
-        return of_error("prompts", error, "mend the file, or name another in FILE_PATHS.prompts")
+        return of_error("prompts", error, "fix the file, or name another in FILE_PATHS.prompts")
 
 
 def ffmpeg_check(settings: Settings) -> Finding:
@@ -67,7 +67,7 @@ def _input(store: DocumentStore, documents: Documents, channel: str | None) -> F
     """666/ID.json as the steps after it need it."""
     check = named("input", channel)
     key = store.file_key(documents.gen.generation_id or "", "json")
-    do = "mend the file, or take the generation up from its text again"
+    do = "fix the file, or take the generation up from its text again"
     try:
         value = json.loads(store.bucket.read(key)[0])
         checked(value if isinstance(value, dict) else {}, KEYS)

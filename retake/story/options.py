@@ -30,7 +30,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
 @click.option(
     "--resolve", type=click.Choice(["retry", "skip"]), help="A paid call of unknown outcome: ask again, or not."
 )
-@click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was mended.")
+@click.option("--resume", is_flag=True, help="Go on after too many failures in a row, or after a key was fixed.")
 @click.option(
     "--retake", metavar="ID", callback=not_empty, help="Take a failed generation up again, at the step that failed."
 )
@@ -53,7 +53,7 @@ def main(folder: str, /, **options: Any) -> None:
     \b
     Exit codes:
         0   the tick is done (also: nothing to do, or another one is at it)
-        75  a step failed and is tried again later; or held for you; or the bucket is away
+        75  a step failed and is tried again later; or held for you; or the bucket is unreachable
         69  a generation failed for good, or too many in a row did
         65  a document in the bucket makes no sense
         78  settings or a key are missing, wrong or refused

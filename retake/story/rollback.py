@@ -43,7 +43,7 @@ _MAKES: Mapping[str, Step] = {"json": Step.CONTENT, "png": Step.UPSCALE, "mp4": 
 def plan_rollback(wanted: str | None, documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
     """Return how the generation under way is rolled back to the step `wanted`. There must be one. Raises Refusal."""
     if wanted not in STEPS:
-        raise Refusal(f"{wanted!r} is no step to roll back to: there are {', '.join(STEPS)}")
+        raise Refusal(f"{wanted!r} is not a step to roll back to: there are {', '.join(STEPS)}")
     step, doc, name = Step(wanted), documents.midjourney, str(documents.gen.generation_id)
     _check(step, documents, limits, now)
     files = tuple(suffix for suffix in GROUP if suffix in documents.files and _reaches(_MAKES[suffix], step))

@@ -187,7 +187,7 @@ class RunMirror:
 
     `pipeline` is "story" or "story/CHANNEL"; `actor` who acts in it ("cron", "operator"), `worker` who holds the lease.
     Where the ledger lies `apart` from the documents, what a call came to is written before the next one is paid for: if
-    the ledger is away by then, nothing more is paid for.
+    the ledger is unreachable by then, nothing more is paid for.
     Every method may raise StorageError: the next tick makes up for what was not written.
     """
 

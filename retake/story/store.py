@@ -246,7 +246,7 @@ class DocumentStore:
         except ValueError as error:
             raise _unreadable(self._kept_in, key, data, InvalidDocument(WHOLE, what_is_wrong(error))) from error
         if not isinstance(value, dict):
-            raise _unreadable(self._kept_in, key, data, InvalidDocument(WHOLE, "is no object"))
+            raise _unreadable(self._kept_in, key, data, InvalidDocument(WHOLE, "is not an object"))
         return value
 
     def read_bytes(self, key: str) -> bytes | None:
@@ -349,7 +349,7 @@ def _delete_discarded(store: DocumentStore) -> None:
 def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDocument) -> StateError:
     """Return the error that names the document and the field, with a copy of it kept in the bucket, if there is one."""
     field, what = invalid.args
-    message = f"{key}: {field}: {what}. It is left as it is; mend it or remove it, the next tick goes on"
+    message = f"{key}: {field}: {what}. It is left as it is; fix it or remove it, the next tick goes on"
     if bucket is None:
         return StateError(message)
     from hashlib import sha256

@@ -403,7 +403,7 @@ def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
 
 
 def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
-    """Clear what an answered poll ends: the counter, and a class C error, so that another refusal alerts anew."""
+    """Clear what an answered poll ends: the counter, and a class C error, so that another refusal alerts again."""
     return _cleared(hold_lifted(doc) if doc.error.critical else doc, step)
 
 

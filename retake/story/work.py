@@ -36,7 +36,7 @@ TOPOLOGY = Topology(
 VARIABLE = "RABBITMQ_URL"
 
 _LOOK_S = 0.25  # how soon a signal is answered between two ticks
-_AGAIN_S = 5.0  # how soon channels are announced again after RabbitMQ was away
+_AGAIN_S = 5.0  # how soon channels are announced again after RabbitMQ was unreachable
 
 _log = getLogger(__name__)
 
@@ -61,7 +61,7 @@ def main(folder: str | None, /, every: int, name: str | None) -> None:
     the one pipeline. RABBITMQ_URL names the server (amqp://USER:PASSWORD@HOST:PORT/VHOST), in the environment or in
     .env.
 
-    It goes on while RabbitMQ is away and whatever a tick ends with; SIGTERM and Ctrl-C end it after the tick under way.
+    It goes on while RabbitMQ is unreachable and whatever a tick ends with. SIGTERM and Ctrl-C end it after the tick.
 
     \b
     Exit codes:
@@ -168,7 +168,7 @@ class ChannelWorker:
         return tick.run().exit_code
 
     def _bucket(self, settings: Settings) -> Bucket:
-        """Return the bucket, opened anew where the settings have changed: each tick reads them, as cron's do."""
+        """Return the bucket, opened again where the settings have changed: each tick reads them, as cron's do."""
         if self._opened is None or self._opened[0] != settings:
             self._opened = settings, open_storage(settings)
         return self._opened[1]

@@ -1,6 +1,6 @@
 """What a tick over many channels remembers of them, so that the next one opens only those that changed or are due.
 
-A remembered look only lets a channel rest; what is done in a channel is decided anew each time, under its lease. The
+A remembered look only lets a channel rest; what is done in a channel is decided again each time, under its lease. The
 looks are in one file of the user's cache (see rest.py). Without it, every channel is opened.
 """
 

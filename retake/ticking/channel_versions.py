@@ -71,7 +71,7 @@ MARKED = "mark-"
 
 class MarkedPart(Wrapper):
     """The part of a channel in a bucket on B2 or S3. Before the first change of one of its `places` under a lease, and
-    before every change without one, the channel's mark in the whole bucket is written anew.
+    before every change without one, the channel's mark in the whole bucket is written again.
 
     So whoever takes the lease later, and remembers what it saw with the mark that it had listed before, finds another
     mark after any change that it did not see.

@@ -146,7 +146,7 @@ class Pipeline(Protocol[A]):
 
 class TickRunner(Generic[A]):
     """Runs ticks of the pipeline whose lease in `bucket` is called `lease_name`. `open_pipeline` makes the pipeline
-    anew for each tick; `owner` names who takes the lease; `take` takes it, by default by `Bucket.lease`."""
+    again for each tick; `owner` names who takes the lease; `take` takes it, by default by `Bucket.lease`."""
 
     def __init__(
         self,

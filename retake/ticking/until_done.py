@@ -10,7 +10,7 @@ from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
 _log = getLogger(__name__)
 
-_STORAGE_PATIENCE = 20  # ticks in a row that the bucket may be away
+_STORAGE_PATIENCE = 20  # ticks in a row that the bucket may be unreachable
 _FINAL = (ExitCode.BAD_STATE, ExitCode.FAILED, ExitCode.BUG, ExitCode.CONFIG)
 
 

@@ -69,9 +69,9 @@ class BoardDocument:
         except NotFound:
             value = {}
         except (ValueError, RecursionError) as error:
-            raise StateError(f"{KEY}: not JSON ({error}). Mend it or remove it") from error
+            raise StateError(f"{KEY}: not JSON ({error}). Fix it or remove it") from error
         if not isinstance(value, dict):
-            raise StateError(f"{KEY}: the whole document is no object. Mend it or remove it")
+            raise StateError(f"{KEY}: the whole document is not an object. Fix it or remove it")
         return cls(value)
 
     @property

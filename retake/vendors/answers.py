@@ -193,7 +193,7 @@ def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
 
 
 def wait_asked_s(value: object) -> float | None:
-    """Return `value` as the seconds that a vendor asks to wait, 0 to `LONGEST_WAIT_S`; None if it is no number."""
+    """Return `value` as the seconds that a vendor asks to wait, 0 to `LONGEST_WAIT_S`; None if it is not a number."""
     seconds = number(value)
     return None if seconds is None else min(max(0.0, seconds), LONGEST_WAIT_S)
 

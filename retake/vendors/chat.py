@@ -11,6 +11,7 @@ from typing import Any
 import requests
 
 from retake.errors import Code, TaskFailed
+from retake.plural import count
 from retake.vendors import Health
 from retake.vendors.answers import Vendor, Words, as_dict, parse, quote
 from retake.vendors.http import JsonApi, check_route, key_for_header
@@ -70,7 +71,7 @@ class OpenAIChat:
             return self._api.health("it answers, but lists no models")
         doubt = f"it lists no model {self._model}: check API_KEYS.openai.model"
         doubts = () if self._model in names else (doubt,)
-        return self._api.health(f"it accepts the key; {len(names)} models", doubts=doubts)
+        return self._api.health(f"it accepts the key; {count(len(names), 'model')}", doubts=doubts)
 
     def test_request(self) -> str:
         """See `Healthy.test_request`. Every call here is billed, so none is made."""

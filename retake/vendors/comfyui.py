@@ -157,7 +157,7 @@ class ComfyUI:
             raise TaskFailed(Code.TASK_FAILED, text)
         self._requests.check(what, reply)
         if is_page(reply):
-            raise self._requests.unusable(what, "it is no picture")
+            raise self._requests.unusable(what, "it is not a picture")
         return reply.body
 
     def upload(self, name: str, data: bytes) -> str:

@@ -37,7 +37,7 @@ CONNECT_TIMEOUT_S = 10.0
 JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
 BEGINNING = 1024  # bytes of an answer that goes into a file: enough to tell a page from media
 _AGREEING = timedelta(minutes=1)  # caches answer with dates that are some seconds old
-_MOST_WRONG = timedelta(days=36525)  # a clock that has lost its time begins anew in 1970
+_MOST_WRONG = timedelta(days=36525)  # a clock that has lost its time starts over in 1970
 _CHUNK = 64 * 2**10
 _GZIP, _ZLIB = 31, 15  # what zlib calls `wbits`
 _COMPRESSED = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}

@@ -137,7 +137,7 @@ class TelegramBot:
         asked = {"offset": offset, "timeout": int(timeout_s), "allowed_updates": list(UPDATES)}
         found = self._call("getUpdates", asked, more_s=timeout_s)
         if not isinstance(found, list):
-            raise self._unusable("getUpdates", "it is no list")
+            raise self._unusable("getUpdates", "it is not a list")
         return [update for update in found if isinstance(update, dict)]
 
     def health(self) -> Health:

@@ -25,7 +25,7 @@ _RANGE = re.compile(r"bytes=0-(\d{1,18})", re.ASCII)
 
 
 class BrokenChunk(Exception):
-    """A request to a session failed in a way that asking the session again may mend. `error` says how."""
+    """A request to a session failed in a way that asking the session again may fix. `error` says how."""
 
     def __init__(self, error: PollFailed) -> None:
         super().__init__(str(error))

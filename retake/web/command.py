@@ -73,6 +73,6 @@ def serve(
 
 
 def _hosts(host: str, more: Collection[str]) -> set[str]:
-    """Return the names by which it may be asked for; "0.0.0.0" listens everywhere, but is no name of anything."""
+    """Return the names by which it may be asked for; "0.0.0.0" listens everywhere, but is not a name of anything."""
     own = set() if host in ("0.0.0.0", "::", "") else {f"[{host.lower()}]" if ":" in host else host.lower()}  # noqa: S104
     return {*own, *more}

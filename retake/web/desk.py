@@ -116,7 +116,7 @@ class Desk:
             self.shelf.get("status", self._numbered("status", self._read_status), wait_s)
 
     def changed(self) -> None:
-        """Read everything anew from now on, but for the status, which has just been read. The listings are read here
+        """Read everything again from now on, but for the status, which has just been read. The listings are read here
         if they are being looked at, so that no page has to wait for them."""
         read = {"status"}
         with suppress(RetakeError):
@@ -185,7 +185,7 @@ class Desk:
 
 
 def status_of(error: RetakeError) -> int:
-    """Return the status for an error: what does not fit as things stand is 409, a held lease 423, a store away 503."""
+    """Return the status for an error: what does not fit now is 409, a held lease 423, an unreachable store 503."""
     if isinstance(error, LeaseHeld):
         return 423
     if isinstance(error, Refusal) or error.exit_code == ExitCode.BAD_STATE:

@@ -11,7 +11,7 @@ from retake.web.desk import Desk
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:
-    """Return the fields of a form; {} for what is no form, or too large to be one of ours.
+    """Return the fields of a form; {} for what is not a form, or too large to be one of ours.
 
     Raises HTTPException (408).
     """

@@ -82,7 +82,7 @@ class FigureReader:
         self._since = 0.0
 
     def seen(self, window_s: float | None, window: str) -> tuple[datetime, Seen]:
-        """Return what the page shows, and of when: the last figures while they are counted anew. Raises as
+        """Return what the page shows, and of when: the last figures while they are counted again. Raises as
         `KpiReader.report`, StillCounting, BucketSilent."""
 
         def read() -> tuple[datetime, Seen]:

@@ -110,7 +110,7 @@ class Shelf:
 
     def beside(self) -> "Shelf":
         """Return another one, for what takes so long that it must not keep a reader from others, and is not worth
-        reading anew after each change. It has one reader, and ends with this one."""
+        reading again after each change. It has one reader, and ends with this one."""
         self._beside.append(Shelf(self._seconds, self._monotonic, readers=1))
         return self._beside[-1]
 
@@ -128,7 +128,7 @@ class Shelf:
 
     def get(self, key: Hashable, read: Callable[[], Any], wait_s: float | None = None, basis: int = 0) -> Any:
         """Return what `read` returned for this key, now or lately. Raises what it raises, and BucketSilent after
-        `wait_s`, which is READ_S. What was read on another `basis` is read anew."""
+        `wait_s`, which is READ_S. What was read on another `basis` is read again."""
         kept = self.begin(key, read, basis)
         if kept.before is not None and not kept.value.done() and self._young(kept.before):
             return kept.before.result().found
@@ -174,7 +174,7 @@ class Shelf:
             return self._monotonic() - self._asked.get(key, -math.inf) < seconds
 
     def forget(self, besides: Collection[Hashable] = ()) -> None:
-        """Read everything anew from now on, `besides` what has just been read: something has changed."""
+        """Read everything again from now on, `besides` what has just been read: something has changed."""
         with self._lock:
             self._change += 1
             for key, kept in [(key, self._kept[key]) for key in self._kept.keys() & besides]:

@@ -159,7 +159,7 @@ def test_a_channel_that_the_settings_no_longer_have_is_told(site: Site) -> None:
     waited(site)
     [it] = [it for it in site.check().findings if it.code == "messages-waiting"]
     assert it.level is Severity.WARNING
-    assert "1 messages wait for ops, which is no channel of the settings any more" in it.what
+    assert "1 message waiting for ops, which is no longer a channel of the settings" in it.what
 
 
 def test_a_probe_under_way_is_left_alone(site: Site) -> None:

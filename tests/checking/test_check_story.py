@@ -122,10 +122,10 @@ ROWS = [
     # documents
     row("a document that is not JSON", written(MIDJOURNEY, b'{"status": '), "document-invalid", MIDJOURNEY),
     row("a status that there is not", document(status="asleep"), "document-invalid", MIDJOURNEY),
-    row("an id that is no id", lambda site: edit(site, GEN, generation_id="../x"), "document-invalid", GEN),
+    row("an id that is not an id", lambda site: edit(site, GEN, generation_id="../x"), "document-invalid", GEN),
     row("the same key twice", written(PUBLIC, b'{"empty": [], "empty": []}'), "document-invalid", PUBLIC),
     row("topics that are no object", written(TOPICS, {"topics": ["a"]}), "document-invalid", TOPICS),
-    row("a topic that is no text", written(TOPICS, {"topics": {PRESENT: 7}}), "topics-odd", TOPICS),
+    row("a topic that is not text", written(TOPICS, {"topics": {PRESENT: 7}}), "topics-odd", TOPICS),
     row("no topics", gone(TOPICS), "topics-odd", TOPICS),
     row("no config_midjourney.json", gone(MIDJOURNEY), "document-missing", MIDJOURNEY, "file-missing"),
     row("no config_gen.json", gone(GEN), "document-missing", GEN, "group-incomplete"),

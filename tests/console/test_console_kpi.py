@@ -250,7 +250,7 @@ def test_a_window_that_is_no_length_is_a_usage_error(window: str) -> None:
     result = CliRunner().invoke(main, ["kpi", "--window", window, "--json"])
     assert result.exit_code == 2
     document = json.loads(result.stdout)
-    assert (document["exit_code"], "is no length of time" in document["error"]) == (2, True)
+    assert (document["exit_code"], "is not a length of time" in document["error"]) == (2, True)
 
 
 @pytest.mark.parametrize(

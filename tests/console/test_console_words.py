@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.operations.words import ago, code_of, count, moment, one_line, read_moment, size, span, usd
+from retake.operations.words import ago, code_of, moment, one_line, read_moment, size, span, usd
+from retake.plural import count
 
 NOW = datetime(2026, 2, 7, 12, 0, 0, tzinfo=UTC)
 

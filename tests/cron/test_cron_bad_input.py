@@ -13,11 +13,11 @@ from cron_machine import GEN, ID, KEYS, MANAGER, MIDJOURNEY, PUBLIC, SCRIPTS, Ma
 UNREADABLE = [
     (GEN, b"", "not JSON"),
     (GEN, b'{"generation_id": "2026', "not JSON"),
-    (GEN, b"[]", "no object"),
+    (GEN, b"[]", "not an object"),
     (GEN, b'{"generation_id": 7}', "generation_id"),
     (GEN, b'{"generation_id": "../x"}', "generation_id"),
     (MIDJOURNEY, b"\xff\xfe\x00", "not JSON"),
-    (MIDJOURNEY, b"null", "no object"),
+    (MIDJOURNEY, b"null", "not an object"),
     (MIDJOURNEY, b"[" * 100_000, "not JSON"),
     (MIDJOURNEY, b'{"status": "waiting_for_godot"}', "status"),
     (MIDJOURNEY, b'{"status": {"a": 1}}', "status"),
@@ -48,7 +48,7 @@ def test_a_document_without_sense_is_kept_as_it_is_and_copied_and_nothing_is_don
     before = machine.snapshot()
     tick = machine.tick()
     assert tick.exit_code == 65
-    assert in_order(tick.error, key, field, "mend it or remove it", "unreadable/")
+    assert in_order(tick.error, key, field, "fix it or remove it", "unreadable/")
     copy = f"unreadable/{Path(key).name}.{sha256(content).hexdigest()[:16]}"
     assert besides_alerts(machine) == {**before, copy: content}
     assert machine.calls() == []

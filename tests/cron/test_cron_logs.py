@@ -155,7 +155,7 @@ def test_a_command_line_that_is_wrong_is_answered_with_how_it_is_right(machine: 
     [
         (("--order", "upscale=500"), "--sandbox"),
         (("--sandbox", "--order", "upscale"), "is not an order"),
-        (("--sandbox", "--order", "tea=500"), "'tea' is no kind of call"),
+        (("--sandbox", "--order", "tea=500"), "'tea' is not a kind of call"),
     ],
 )
 def test_an_order_that_cannot_be_placed_is_named(machine: Machine, arguments: tuple[str, ...], said: str) -> None:

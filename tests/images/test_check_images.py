@@ -128,7 +128,7 @@ ROWS = [
         True,
     ),
     Planted(
-        "a member that is no id",
+        "a member that is not an id",
         lambda world, ready: world.store.client.sadd(scripts.FAILED, "garbage"),
         "set-member-without-job",
         True,

@@ -163,7 +163,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
-        with pytest.raises(StorageError, match=r"the metrics could not be written to .*: it is no regular file"):
+        with pytest.raises(StorageError, match=r"the metrics could not be written to .*: it is not a regular file"):
             replace_file(str(tmp_path / name), b"x", "the metrics")
     assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "link").is_symlink()

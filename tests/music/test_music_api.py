@@ -307,7 +307,7 @@ def test_the_failed_step_is_retried(each_api: ApiWorld, step: str) -> None:
 def test_a_retry_can_make_a_paid_call_anew_but_an_upload_never(api: ApiWorld) -> None:
     cover, upload = (api.put("failed", failed_reason=f"{it}: it broke") for it in ("cover", "publish"))
     assert api.post(f"{cover}/retry", {"again": True}).json() == {"ok": True, "retrying_step": "cover"}
-    assert "not begun anew" in refused(api.post(f"{upload}/retry", {"again": True}), 409)
+    assert "not started over" in refused(api.post(f"{upload}/retry", {"again": True}), 409)
     refused(api.post(f"{upload}/retry", {"again": "yes"}), 422)
     assert api.post(f"{upload}/retry", {"again": False}).json() == {"ok": True, "retrying_step": "publish"}
 

@@ -122,7 +122,7 @@ def test_settings_that_cannot_be_are_refused(folder: Path, document: dict[str, A
 
 def test_a_host_of_the_command_line_is_told_as_one(folder: Path) -> None:
     code, log = ended(folder, "--host", "no.such.host.invalid", environ=KEYS)
-    assert (code, "--host: no.such.host.invalid is no name or address of this machine" in log) == (78, True), log
+    assert (code, "--host: no.such.host.invalid is not a name or address of this machine" in log) == (78, True), log
 
 
 @pytest.mark.parametrize(

@@ -226,14 +226,14 @@ def test_no_document_and_an_empty_one_are_a_closed_breaker() -> None:
 @pytest.mark.parametrize(
     ("document", "fault"),
     [
-        ({"failures": "x"}, "failures: is no list"),
-        ({"failures": [1]}, "failures: 1 is no time"),
-        ({"open_until": "soon"}, "open_until: 'soon' is no time"),
-        ({"opened_at": {}}, "opened_at: {} is no time"),
-        ({"code": 5}, "code: is no text"),
+        ({"failures": "x"}, "failures: is not a list"),
+        ({"failures": [1]}, "failures: 1 is not a time"),
+        ({"open_until": "soon"}, "open_until: 'soon' is not a time"),
+        ({"opened_at": {}}, "opened_at: {} is not a time"),
+        ({"code": 5}, "code: is not text"),
         ({"probe": "me"}, 'probe: is no {"who", "since"}'),
         ({"probe": {"who": 1}}, 'probe: is no {"who", "since"}'),
-        ({"probe": {"who": "me"}}, "probe.since: None is no time"),
+        ({"probe": {"who": "me"}}, "probe.since: None is not a time"),
         ({"probe_ordered": "yes"}, "probe_ordered: is neither true nor false"),
     ],
 )

@@ -255,7 +255,9 @@ def test_a_probe_that_could_not_be_noted_is_not_made(scene: Scene, after: bool) 
 def test_a_document_that_makes_no_sense_is_told_before_anything_is_called(scene: Scene) -> None:
     MemoryBucket(scene.store).write(KEY, b'{"open_until": "tomorrow"}', ANY)
     for work in (lambda: scene.here().call(fails), scene.here().probe, scene.here().state):
-        with pytest.raises(StateError, match=r"breakers/appius\.json: open_until: 'tomorrow' is no time. It is left"):
+        with pytest.raises(
+            StateError, match=r"breakers/appius\.json: open_until: 'tomorrow' is not a time. It is left"
+        ):
             work()
     assert MemoryBucket(scene.store).read(KEY)[0] == b'{"open_until": "tomorrow"}'
 

@@ -142,7 +142,7 @@ def test_a_letter_that_is_not_there_is_told(scene: Scene) -> None:
         (None, "it has no report.json"),
         (b"{", "report.json is not JSON"),
         (b"\xff", "report.json is not JSON"),
-        (b"[1]", "report.json is no object"),
+        (b"[1]", "report.json is not an object"),
     ],
 )
 def test_a_letter_whose_report_makes_no_sense_is_seen_not_taken_up_and_can_be_dropped(

@@ -65,7 +65,7 @@ def test_an_error_is_repeated_for_its_class_or_its_code_unless_its_code_is_excep
     policy = RetryPolicy(3, Fixed(1), retry_if=condition)
     assert [code for code in (A, B, C) if isinstance(policy.decide(error(code), 1, middle), Retry)] == again
     for code in {A, B, C} - {*again}:
-        why = f"{code} is not an error that another try can mend"
+        why = f"{code} is not an error that another try can fix"
         assert policy.decide(error(code), 1, middle) == GiveUp(why, used_up=False)
 
 

@@ -128,7 +128,7 @@ def test_a_field_that_makes_no_sense_is_told_and_nothing_overwritten() -> None:
     bucket.write("states/a.json", b'{"count": "many"}', ANY)
     cell = StateCell(BucketStateStore(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
     for work in (cell.get, lambda: cell.change(lambda count: (count + 1, None))):
-        with pytest.raises(StateError, match=r"states/a\.json: count: 'many' is no number\. It is left as it is"):
+        with pytest.raises(StateError, match=r"states/a\.json: count: 'many' is not a number\. It is left as it is"):
             work()
     assert bucket.read("states/a.json")[0] == b'{"count": "many"}'
 
@@ -136,7 +136,7 @@ def test_a_field_that_makes_no_sense_is_told_and_nothing_overwritten() -> None:
 def counted(raw: Raw | None) -> int:
     count = (raw or {}).get("count", 0)
     if type(count) is not int:
-        raise ValueError(f"count: {count!r} is no number")
+        raise ValueError(f"count: {count!r} is not a number")
     return count
 
 

@@ -300,7 +300,7 @@ def test_the_mode_survives_in_a_bucket_and_is_left_there_as_it_is_if_it_makes_no
     data, version = bucket.read("creation/заготовки.json")
     assert b'"read_only_since": "2026-01-01T00:10:00Z"' in data
     bucket.write("creation/заготовки.json", data.replace(b"5", b'"five"'), version)
-    with pytest.raises(StateError, match="failed_in_a_row: 'five' is no number of failures"):
+    with pytest.raises(StateError, match="failed_in_a_row: 'five' is not a number of failures"):
         scene.creator.create(DATA)
 
 

@@ -51,7 +51,7 @@ def test_a_robot_that_the_protocol_does_not_know_runs_in_full_mode_only(mode: in
 
 @pytest.mark.parametrize("mode", [-1, 4, 1.5])
 def test_another_mode_is_refused(mode: Any) -> None:
-    with pytest.raises(ValueError, match="is no mode: allowed are 0 to 3"):
+    with pytest.raises(ValueError, match="is not a mode: allowed are 0 to 3"):
         may_run("NR.NSI.1", mode)
 
 

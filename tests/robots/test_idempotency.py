@@ -87,9 +87,9 @@ def test_what_means_another_thing_has_another_key(one: dict[str, Any], other: di
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        ({"a": float("nan")}, "data.a: nan is no number that JSON has"),
-        ({"a": [0, {"b": float("-inf")}]}, "data.a[1].b: -inf is no number that JSON has"),
-        ({"a": {1: 2}}, "data.a: the key 1 is no text"),
+        ({"a": float("nan")}, "data.a: nan is not a number that JSON has"),
+        ({"a": [0, {"b": float("-inf")}]}, "data.a[1].b: -inf is not a number that JSON has"),
+        ({"a": {1: 2}}, "data.a: the key 1 is not text"),
         ({"a": datetime(2026, 1, 1, tzinfo=UTC)}, "data.a: datetime is nothing that JSON has"),
         ({"a": b"x"}, "data.a: bytes is nothing that JSON has"),
         ({"a": {1, 2}}, "data.a: set is nothing that JSON has"),

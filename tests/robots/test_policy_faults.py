@@ -43,7 +43,7 @@ def faults(document: Document, robot: str) -> list[str]:
 
 
 def leaves(found: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    """Every value of a document that is no table, with its path; lists of plain values count as one."""
+    """Every value of a document that is not a table, with its path; lists of plain values count as one."""
     if isinstance(found, dict):
         for key, value in found.items():
             yield from leaves(value, (*path, key))

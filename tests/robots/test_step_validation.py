@@ -96,7 +96,7 @@ def test_what_is_no_grid_is_refused(low: float, high: float | Decimal, step: flo
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity")])
 def test_what_is_no_number_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="is no number on any grid"):
+    with pytest.raises(ValueError, match="is not a number on any grid"):
         validate(value, GRID, EMERGENCY)
 
 

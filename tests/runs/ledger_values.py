@@ -51,7 +51,7 @@ BAD_PAYLOADS: dict[str, Any] = {
     "a set": {"a": {1}},
     "NaN": {"a": [1.5, float("nan")]},
     "Infinity": {"a": float("inf")},
-    "a key that is no text": {"a": {1: 2}},
+    "a key that is not text": {"a": {1: 2}},
     "too deep": nested(DEEPEST_PAYLOAD + 2),
     "without end": endless,
     "too large": {"a": "x" * LARGEST_PAYLOAD},

@@ -174,7 +174,7 @@ def test_it_can_be_started_alone_and_says_how_to_point_at_it() -> None:
 def test_a_wrong_order_and_a_taken_port_are_said() -> None:
     command = [sys.executable, "-m", "retake.sandbox.b2"]
     wrong = subprocess.run([*command, "--order", "nonsense"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (wrong.returncode, "is no kind of call" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "is not a kind of call" in wrong.stderr) == (2, True)
     with B2Sandbox() as running:
         port = running.url.rpartition(":")[2]
         taken = subprocess.run([*command, "--port", port], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -75,7 +75,7 @@ def test_what_is_set_by_hand_wins_0_too_until_its_time_is_over() -> None:
         ("UTC", "2026-03-06T22:00", 1),
         ("UTC", "2026-03-07T05:59", 1),  # the night that began on Friday
         ("UTC", "2026-03-07T06:00", 0),
-        ("UTC", "2026-03-07T23:00", 0),  # Saturday is no day on which it begins
+        ("UTC", "2026-03-07T23:00", 0),  # Saturday is not a day on which it begins
         ("UTC", "2026-03-02T03:00", 0),  # nor was Sunday
         ("Europe/Berlin", "2026-03-06T20:59", 0),
         ("Europe/Berlin", "2026-03-06T21:00", 1),

@@ -43,7 +43,7 @@ class Fencing:
         """Return the token that our next write over `state` carries: without a lease, the highest that is there.
 
         Raises LeaseLost if a later holder has written. A higher token from before our lease was taken is not a later
-        holder's: it belongs to another lease, or somebody removed the claims and the tokens began anew.
+        holder's: it belongs to another lease, or somebody removed the claims and the tokens started over.
         """
         highest = state.best.token if state.best else 0
         if self._token is None or highest <= self._token:

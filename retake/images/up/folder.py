@@ -84,7 +84,7 @@ class DataFolder:
         except ValueError as error:
             raise StateError(f"{path}: {what_is_wrong(error)}; restore the file, or name another folder") from error
         if not isinstance(found, dict):
-            raise StateError(f"{path} is no object of names; restore the file, or name another folder")
+            raise StateError(f"{path} is not an object of names; restore the file, or name another folder")
         return found
 
     def _write(self, name: str, value: dict[str, Any]) -> None:

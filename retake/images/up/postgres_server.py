@@ -108,7 +108,7 @@ class PostgresServer:
             )
 
     def _initialize(self) -> None:
-        """Make the data in a folder that gets its name last: what was interrupted is made anew."""
+        """Make the data in a folder that gets its name last: what was interrupted is made again."""
         draft, password = self._place / "data.new", self._place / "password"
         shutil.rmtree(draft, ignore_errors=True)
         write_private(password, self._password.encode())

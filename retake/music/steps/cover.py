@@ -84,7 +84,7 @@ def _accepted(context: JobContext) -> PaidCall:
 
 
 def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
-    """Return the task's result. Raises TaskFailed, whereupon it is ordered anew, and PollFailed."""
+    """Return the task's result. Raises TaskFailed, whereupon it is ordered again, and PollFailed."""
     music, midjourney, task_id = context.settings.music, context.shop.vendors.midjourney(), _task_of(call)
     end = context.now + timedelta(seconds=music.image_timeout_seconds)
     while True:

@@ -37,7 +37,7 @@ def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
 
 
 def _sound(context: JobContext) -> Path:
-    """Return the track. Raises PollFailed, which no retry mends, for one that cannot be used."""
+    """Return the track. Raises PollFailed, which no retry repairs, for one that cannot be used."""
     path, name = context.audio(), context.row.audio
     if not os.path.isfile(path):  # False also for a name that no file can have
         raise PollFailed(Code.MISSING, f"MUSIC.audio_folder has no {name}; put it there and retry")

@@ -7,12 +7,13 @@ from retake.alerts.message import Ending, Message, Sent
 from retake.alerts.settings import AlertChannel, AlertSettings
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
+from retake.plural import count
 from retake.retrying.breaker import Breaker, BreakerState
 from retake.retrying.policy import LONGEST_S, RetryPolicy
 from retake.robots.action_sink import Record, RecordingSink
 from retake.robots.alert_sink import AlertPlace, AlertSink
 from retake.robots.follow_ups import FollowUp
-from retake.robots.wording import action_in_words, length, number_of
+from retake.robots.wording import action_in_words, length
 
 BEGINS = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 """The moment at which every play begins: a Monday, in the working hours of a default ALERTS section."""
@@ -109,7 +110,7 @@ class PlayTimeline:
             why = (
                 "the probe failed"
                 if before.open_until
-                else f"{number_of(policy.failures, 'failure')} within {length(policy.window_s)}"
+                else f"{count(policy.failures, 'failure')} within {length(policy.window_s)}"
             )
             self.tell(f"the breaker {name} opens for {length(policy.open_s)}: {why}")
         elif now.probe and not before.probe:

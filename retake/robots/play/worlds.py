@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from retake.bucket.memory import MemoryBucket
 from retake.errors import CodedError, ErrorClass, RobotError
+from retake.plural import count
 from retake.retrying.guard import Call
 from retake.retrying.policy import GiveUp
 from retake.retrying.state_store import StateStore
@@ -29,7 +30,7 @@ from retake.robots.robot import Result, Robot
 from retake.robots.saga import Saga, SagaStep
 from retake.robots.snapshots import Snapshots
 from retake.robots.step_validation import OUT_OF_RANGE, STEP_VIOLATION, grid
-from retake.robots.wording import length, number_of
+from retake.robots.wording import length
 
 CACHED = "payload"
 """The key under which the robot keeps its results, where it has a cache."""
@@ -133,8 +134,8 @@ class CallingWorld:
                 self._link(call, name, error)
             else:
                 self._end(call, error, "sets the second one: done" if self._half_done else "succeeds")
-        if self._stores and (count := self._stores.sync()):
-            self._timeline.tell(f"{number_of(count, 'buffered value')} copied to the main store")
+        if self._stores and (copied := self._stores.sync()):
+            self._timeline.tell(f"{count(copied, 'buffered value')} copied to the main store")
         return {"work": name}
 
     def _end(self, call: Call, error: CodedError | None, done: str) -> None:
@@ -178,7 +179,7 @@ class CallingWorld:
                 self._timeline.tell("releases the lock")
 
     def _store(self, stores: Stores, key: str, error: CodedError | None) -> None:
-        """Store a value, in a lower store where the main one is away. Nothing is stored where there is no value."""
+        """Store a value, in a lower store if the main one is unreachable. Without a value nothing is stored."""
         if error and error.error_class is not ErrorClass.TEMPORARY:
             return
         self._away = error
@@ -308,7 +309,7 @@ class BatchWorld(CallingWorld):
         """Have the robot create a whole batch, and return its result."""
         size = self._stage.policy.batch.size if self._stage.policy.batch else 1
         names = [f"item-{(number - 1) * size + it}" for it in range(1, size + 1)]
-        self._timeline.begin(f"begins a batch of {number_of(size, 'item')}")
+        self._timeline.begin(f"begins a batch of {count(size, 'item')}")
         parts = batch.Parts(self._find, self._send, self._undo)
         items = [batch.Item(name, {"item": name}) for name in names]
         result = self._stage.robot.create_all(parts, items, correlation_id=f"batch-{number}")
@@ -322,12 +323,12 @@ class BatchWorld(CallingWorld):
         return item.key if item.key in self._items else None
 
     def _send(self, load: batch.BatchCall) -> Mapping[str, Answer[str]]:
-        count = len(load.items)
-        what = f"sends {number_of(count, 'item') if count > 1 else load.items[0].key}"
+        size = len(load.items)
+        what = f"sends {count(size, 'item') if size > 1 else load.items[0].key}"
         if failure := self._stage.failures.take():
             error = self._stage.error(failure.code)
             self._timeline.failed(load.attempt, error.code, f"{what}: {error}")
-            if self._stage.policy.batch and error.code in self._stage.policy.batch.split_after and count > 1:
+            if self._stage.policy.batch and error.code in self._stage.policy.batch.split_after and size > 1:
                 self._timeline.tell("repeats them in two halves", action=Do.SPLIT_BATCH.value)
             raise error
         answers = self._answers([it.key for it in load.items])
@@ -338,7 +339,7 @@ class BatchWorld(CallingWorld):
             return answers
         first = next(iter(failed.values()))
         about = next(iter(failed)) if len(failed) == 1 else f"{len(failed)} of them"
-        which = f"{about} failed: " if count > 1 else ""
+        which = f"{about} failed: " if size > 1 else ""
         self._timeline.failed(load.attempt, first.code, f"{what}: {which}{first}")
         self._tell_given_up(failed)
         return answers

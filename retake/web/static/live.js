@@ -1,4 +1,4 @@
-// Fetches the parts of the page anew when the server says that something changed, and says when the connection is lost.
+// Fetches the parts of the page again when the server says that something changed, and says when the connection is lost.
 "use strict";
 (() => {
   const AGAIN_MS = 3000;
