@@ -1,7 +1,7 @@
 """What a bucket offers besides the contract to those who look through all of it: `retake check`."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from retake.bucket.contract import Bucket, Entry
@@ -113,3 +113,16 @@ def clear(bucket: Bucket, remnant: Remnant) -> None:
     if not isinstance(bucket, Remains) or not remnant.removable:
         raise ValueError(f"{remnant.name} is not removed by a program")
     bucket.clear(remnant)
+
+
+def outermost(prefixes: Iterable[str]) -> list[str]:
+    """Return the prefixes in the order of their bytes, without those that begin with another one.
+
+    >>> outermost(["spend/2026", "spend/", "archive/"])
+    ['archive/', 'spend/']
+    """
+    found: list[str] = []
+    for prefix in sorted(set(prefixes), key=str.encode):
+        if not (found and prefix.startswith(found[-1])):
+            found.append(prefix)
+    return found

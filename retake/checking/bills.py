@@ -20,6 +20,7 @@ from retake.checking.view import CheckView, Unparsable
 from retake.clock import parse_stamp
 from retake.document_schema import DocumentSchema, InvalidDocument
 from retake.foreign_text import shown
+from retake.paid.bills import Call, calls_of, day_of
 from retake.paid.day_book import Known
 from retake.retrying.dead_letters import DEAD_LETTERS, REPORT
 from retake.retrying.kept_counts import mark_changes
@@ -30,8 +31,6 @@ OUTCOMES = frozenset({"accepted", "done", "wasted", "unknown"})
 
 _ENDINGS = frozenset({"done", "failed", "cancelled"})
 _NOBODYS = f"{DEAD_LETTERS}before-"
-
-Call = Mapping[str, Any]
 
 
 class BillPlaces(NamedTuple):
@@ -189,13 +188,13 @@ class BillExamination:
             return
         if owner and value is not None:
             yield from (found("spend-record-invalid", where, it) for it in _faults_of_record(value, owner))
-        yield from _faults_of_calls(where, calls_in(value))
+        yield from _faults_of_calls(where, calls_of(value))
         if owner:
             yield from self._paid_elsewhere(part, key)
 
     def _paid_elsewhere(self, part: CheckView, key: str) -> Iterator[CheckFinding]:
         for task, other in self.table.shared_tasks(key):
-            if any(call.get("task_id") == task for call in calls_in(_object_or_none(part, other))):
+            if any(call.get("task_id") == task for call in calls_of(_object_or_none(part, other))):
                 yield found("paid-twice", part.where(key), f"the task {task} is billed in {part.where(other)} too")
 
     def _letter(self, part: CheckView, key: str) -> Iterator[CheckFinding]:
@@ -203,7 +202,7 @@ class BillExamination:
         report = _object_or_none(part, key)  # what is wrong with a letter is found where letters are examined
         if report is None or report.get("ended") or report.get("kind") not in (None, "generation"):
             return
-        generation_id, calls = report.get("generation_id"), calls_in(report)
+        generation_id, calls = report.get("generation_id"), calls_of(report)
         record = self.places.record_of(generation_id)
         if generation_id != key.split("/")[-2] or (there := self._recorded(part, record)) == _texts(calls):
             return
@@ -221,7 +220,7 @@ class BillExamination:
     def _document(self, part: CheckView) -> Iterator[CheckFinding]:
         """Compare the calls in the document with those that the record had when the generation was requeued."""
         try:
-            calls = calls_in(self._read_document(part))
+            calls = calls_of(self._read_document(part))
         except Unparsable:
             return  # found where documents are examined
         where, present = part.where(self.places.document), self.places.under_way(part)
@@ -250,14 +249,14 @@ class BillExamination:
         except Unparsable:
             self.table.put(entry, owner, None)
             raise
-        self.table.put(entry, owner, calls_in(value) if value is not None and has_calls(value) else None)
+        self.table.put(entry, owner, calls_of(value) if value is not None and has_calls(value) else None)
         return value
 
     def _read_document(self, part: CheckView) -> dict[str, Any]:
         """Read the document into the table. Raises Unparsable."""
         document = part.document(self.places.document) or {}
         entry = Entry(self.places.document, 0, 0.0)
-        self.table.put(entry, self.places.under_way(part), calls_in(document), under_way=True)
+        self.table.put(entry, self.places.under_way(part), calls_of(document), under_way=True)
         return document
 
 
@@ -348,12 +347,6 @@ _COUNTED = """FROM calls c JOIN records r ON r.key = c.key WHERE (
 # --- calls ---
 
 
-def calls_in(document: Mapping[str, Any] | None) -> list[Call]:
-    """Return the paid calls of a document; what is no call is left out."""
-    calls = (document or {}).get("paid_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-
-
 def has_calls(document: Mapping[str, Any]) -> bool:
     """Return whether `paid_calls` is a list of objects."""
     calls = document.get("paid_calls")
@@ -368,16 +361,6 @@ def usd_of(call: Call) -> float:
     """Return what a call cost; 0 where it does not say."""
     price = call.get("price_usd")
     return float(price) if is_price(price) else 0.0  # type: ignore[arg-type]
-
-
-def day_of(call: Call) -> str:
-    """Return the day on which a call counts; "" where it does not say."""
-    if isinstance(counted := call.get("counted_on"), str):
-        return counted
-    try:
-        return parse_stamp(call["requested_at_utc"]).strftime("%Y-%m-%d")
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return ""
 
 
 def _task_of(call: Call) -> str:

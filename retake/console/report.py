@@ -10,10 +10,11 @@ from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.console.markdown import code, section, table, text
 from retake.operations.attempts import TAKEN_UP, times_taken_up
-from retake.operations.bills import Call, total_usd, unsure
+from retake.operations.bills import total_usd, unsure
 from retake.operations.incident import TARGET_S, Incident
 from retake.operations.report import Report, as_document, incident_report, summary
 from retake.operations.words import span, usd
+from retake.paid.bills import Call
 from retake.plural import count
 from retake.runs.states import RunStatus
 

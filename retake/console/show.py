@@ -9,9 +9,10 @@ from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.operations.attempts import TAKEN_UP, times_taken_up
-from retake.operations.bills import UNSURE, Call, price_of, total_usd
+from retake.operations.bills import UNSURE, total_usd
 from retake.operations.report import History, history
 from retake.operations.words import ago, code_of, moment, one_line, size, span, usd
+from retake.paid.bills import Call, price_of
 from retake.plural import count
 from retake.runs.states import RunStatus
 

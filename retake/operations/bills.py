@@ -1,17 +1,15 @@
 """Sums over paid calls, as spend records have them."""
 
-from collections.abc import Collection, Iterable, Mapping
-from math import fsum, isfinite
+from collections.abc import Collection, Iterable
+from math import fsum
 from typing import Any, NamedTuple
 
-from retake.operations.words import read_moment, usd
+from retake.operations.words import usd
+from retake.paid.bills import Call, price_of
 from retake.plural import count
 
 UNSURE = ("unknown", "wasted")
 """Outcomes of a paid call that may have been paid for in vain."""
-
-Call = Mapping[str, Any]
-"""A paid call as it is on record: step, price_usd, outcome, requested_at_utc, …"""
 
 
 class PaidSums(NamedTuple):
@@ -85,37 +83,6 @@ def _duplicates(calls: Iterable[Call]) -> int:
     return sum(bool(call.get("possible_duplicate")) for call in calls)
 
 
-def price_of(call: Call) -> float:
-    """Return what a call cost, in US dollars; 0 where the record has no amount, or one that no float can be."""
-    price = call.get("price_usd")
-    if not isinstance(price, (int, float)) or isinstance(price, bool):
-        return 0.0
-    try:
-        return float(price) if isfinite(price) else 0.0
-    except OverflowError:
-        return 0.0
-
-
-def day_of(call: Call) -> str:
-    """Return the day (UTC) on which the call counts: the one on which it was requested, or a later one that was the
-    latest on record; "" where the record does not say."""
-    if isinstance(counted := call.get("counted_on"), str):
-        return counted
-    asked = read_moment(call.get("requested_at_utc"))
-    return asked.date().isoformat() if asked else ""  # ten times as fast as strftime; a page may have 80,000 calls
-
-
-def step_of(call: Call) -> str:
-    """Return the step that made the call; "" where the record does not say."""
-    return str(call.get("step") or "")
-
-
 def unsure(calls: Iterable[Call]) -> list[Call]:
     """Return the calls that were paid for in vain, or may have been: a possible duplicate, a useless answer."""
     return [call for call in calls if call.get("possible_duplicate") or call.get("outcome") in UNSURE]
-
-
-def calls_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the paid calls of a spend record or a dead letter's report; what is no call is left out."""
-    calls = (record or {}).get("paid_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []

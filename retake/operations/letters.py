@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
 from retake.errors import RetakeError, RunError
-from retake.operations.bills import calls_of, paid_in_words, total_usd
+from retake.operations.bills import paid_in_words, total_usd
 from retake.operations.paging import Pages, paged
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
+from retake.paid.bills import calls_of
 from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, LetterFolder, NoSuchLetter
 
 _MOST, _REQUEUABLE = 10_000, ("failed", "cancelled")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from retake.errors import Code
-from retake.operations.bills import Call
 from retake.operations.incident import TARGET_S, Incident
 from retake.operations.port import OperatedPipeline
 from retake.operations.words import span
+from retake.paid.bills import Call
 from retake.plural import count
 from retake.runs.states import RunStatus
 

@@ -5,10 +5,11 @@ from datetime import UTC, date, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
-from retake.operations.bills import Call, PaidSums, added, day_of, step_of, sums_document
+from retake.operations.bills import PaidSums, added, sums_document
 from retake.operations.pipelines import Operations
 from retake.operations.port import Bill, OperatedPipeline, PaidMonth, PaidWork, Refusal
 from retake.operations.words import usd
+from retake.paid.bills import Call, day_of, step_of
 from retake.paid.caps import Today
 from retake.paid.day_book import DayBook
 

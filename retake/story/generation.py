@@ -8,6 +8,7 @@ from retake.bucket import ABSENT, Bucket
 from retake.bucket.contract import make_folders
 from retake.clock import stamp
 from retake.errors import ErrorRecord, StateError
+from retake.paid.bills import calls_of
 from retake.story import transitions
 from retake.story.documents import GROUP, Documents, GenDocument, MidjourneyDocument, Status, Step, safe_id
 from retake.story.settings import FilePaths
@@ -92,8 +93,6 @@ def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[
 
 def recorded_calls(store: DocumentStore, key: str) -> list[dict[str, Any]]:
     """Return the paid calls of a record or a document; none where it is not there or invalid."""
-    from retake.operations.bills import calls_of
-
     try:
         return calls_of(store.read_object(key))
     except StateError:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from retake.bucket import Bucket, Entry, NotFound
 from retake.clock import Clock
 from retake.errors import StateError
-from retake.operations.bills import UNSURE, Call, PaidSums, calls_of, day_of, paid_sums, step_of
+from retake.operations.bills import UNSURE, PaidSums, paid_sums
 from retake.operations.port import Bill, PaidMonth
+from retake.paid.bills import Call, calls_of, day_of, step_of
 from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row
 from retake.story.generation import SPEND
 

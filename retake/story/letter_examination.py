@@ -8,7 +8,8 @@ from retake.checking import CheckFinding, CheckView, found
 from retake.checking.view import Unparsable
 from retake.document_schema import InvalidDocument, schema_named
 from retake.errors import StateError
-from retake.operations.bills import calls_of, total_usd
+from retake.operations.bills import total_usd
+from retake.paid.bills import calls_of
 from retake.plural import count
 from retake.retrying.dead_letters import DROPPED, REPORT, DeadLetter, DeadLetters
 from retake.story import transitions

@@ -10,7 +10,6 @@ from retake.bucket.scanning import scan
 from retake.clock import Clock
 from retake.degraded.mode import Mode, mode_at
 from retake.errors import RetakeError, StateError
-from retake.operations.bills import calls_of
 from retake.operations.events import OPERATOR
 from retake.operations.finding import Finding
 from retake.operations.letters import letter_of
@@ -27,6 +26,7 @@ from retake.operations.port import (
     Refusal,
     Verb,
 )
+from retake.paid.bills import calls_of
 from retake.paid.caps import Today
 from retake.paid.spending import Spending
 from retake.plural import count

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from retake.bucket import ANY, Bucket, Lease
 from retake.bucket.contract import Looks, Sight, lease_and_look, look
-from retake.bucket.scanning import PagedVersions, StampedPlaces
+from retake.bucket.scanning import PagedVersions, StampedPlaces, outermost
 from retake.bucket.wrappers import Wrapper
 from retake.ticking.rest import digest
 
@@ -123,7 +123,7 @@ _CHANGES = ("write", "replace", "delete", "copy")
 def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], most: int) -> dict[str, str] | None:
     """Return a version for each of the names that `prefixes` has as values, from all objects below the prefixes that
     are its own; None where that takes more than `most` requests."""
-    starts = _outermost(prefixes)
+    starts = outermost(prefixes)
     order = [start.encode() for start in starts]
     sums = dict.fromkeys(prefixes.values(), 0)
     at = 0
@@ -144,15 +144,6 @@ def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], most: in
             inside = not page or page[-1][0].startswith(starts[at])
         at += 1
     return _texts(sums)
-
-
-def _outermost(prefixes: Iterable[str]) -> list[str]:
-    """Return the prefixes in the order of their bytes, without those that begin with another one."""
-    found: list[str] = []
-    for prefix in sorted(prefixes, key=str.encode):
-        if not (found and prefix.startswith(found[-1])):
-            found.append(prefix)
-    return found
 
 
 def _number(key: str, version: str) -> int:

@@ -13,13 +13,14 @@ from fastapi.responses import Response
 from retake.bucket import NotFound
 from retake.errors import RetakeError, RunError, in_words
 from retake.operations.attempts import StepAttempt
-from retake.operations.bills import UNSURE, Call
+from retake.operations.bills import UNSURE
 from retake.operations.orders import Target, plan_order
 from retake.operations.port import Verb
 from retake.operations.report import History, history
 from retake.operations.run_pages import SEARCHED, RunsPage, runs_page
 from retake.operations.timeline import TimelineEntry
 from retake.operations.words import ago, code_of, one_line, read_moment
+from retake.paid.bills import Call
 from retake.runs.listing import RunsWanted
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus

@@ -24,6 +24,7 @@ from retake.bucket.b2.large import (
 )
 from retake.bucket.b2.marks import Version, version_of
 from retake.bucket.contract import PIECE, name_stem
+from retake.bucket.scanning import outermost
 from retake.clock import Clock
 from retake.errors import StorageError
 
@@ -93,7 +94,7 @@ class B2Calls:
     def versions_below(self, prefixes: Iterable[str]) -> list[Version]:
         """Return every version of every name that begins with one of `prefixes`, by name. Class C: one call where few
         names stand between them, and never more than one beyond those for each of them."""
-        wanted = _outermost(prefixes)
+        wanted = outermost(prefixes)
         shared, count = _shared(wanted[0], wanted[-1]), PAGE if len(wanted) == 1 else FEW
         start, version_id = wanted[0], None
         found: list[Version] = []
@@ -206,15 +207,6 @@ class B2Calls:
             return session.list_file_versions(self.connection.bucket_id, name, version_id, count, prefix)
 
         return self.connection.call(f"list {prefix or 'everything'}", call)
-
-
-def _outermost(prefixes: Iterable[str]) -> list[str]:
-    """Return those of `prefixes` that begin with no other, sorted."""
-    found: list[str] = []
-    for prefix in sorted(set(prefixes)):
-        if not found or not prefix.startswith(found[-1]):
-            found.append(prefix)
-    return found
 
 
 def _shared(first: str, last: str) -> str:
