@@ -64,7 +64,7 @@ class CheckedPart:
         self.prefix, self.clock, self.paths = prefix, clock, settings.paths
         self.title = f"{self.things} of {pipeline_of(prefix.rstrip('/') or None)}"
         paths = settings.paths
-        self.folders = Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
+        self.folders = Folders(*paths.folders)
 
     def busy(self, view: CheckView) -> bool:
         """Return whether a tick or an operator is at work."""

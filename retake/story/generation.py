@@ -173,7 +173,7 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
     generation that went on."""
     paths, name = store.paths, letter.id
     copies = [entry.key for entry in store.bucket.list(f"{paths.folder_666}{name}.")]
-    above = (paths.folder_555, paths.folder_444, paths.archive_folder)
+    above = paths.folders[1:]
     present = name == store.documents.gen.generation_id
     went_on = present or letter.ended or any(store.bucket.list(f"{it}{name}.") for it in above)
     if not went_on and {_name(it) for it in copies}.issubset(letter.files):
@@ -248,7 +248,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
 
 def why_finished(bucket: Bucket, paths: FilePaths, generation_id: str) -> str:
     """Return where all files of a generation lie whose dead letter was left behind; "" for one that is not finished."""
-    for folder in (paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder):
+    for folder in paths.folders:
         prefix = f"{folder}{generation_id}."
         if {entry.key.removeprefix(prefix) for entry in bucket.list(prefix)}.issuperset(GROUP):
             place = f"{generation_id} is finished, its files lie in {folder}"

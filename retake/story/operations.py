@@ -302,7 +302,7 @@ def _how(run: Run | None) -> str:
 
 
 def _files(bucket: Bucket, paths: FilePaths, name: str) -> Iterator[Entry]:
-    for folder in (paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder):
+    for folder in paths.folders:
         yield from bucket.list(f"{folder}{name}.")
     yield from bucket.list(f"{DEAD_LETTERS}{name}/")
     yield from bucket.list(f"{SPEND}{name}.json")

@@ -19,7 +19,7 @@ from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import over_caps, story_spending
-from retake.story.store import DocumentStore, aside_prefix, documents_of
+from retake.story.store import DocumentStore, aside_prefix
 from retake.story.tidy import tidy_plan
 from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
 from retake.ticking.vendor_breakers import VendorBreakers
@@ -104,7 +104,7 @@ class StoryRunner:
     def _take(self, name: str, owner: str) -> Lease:
         paths = self._settings.paths
         prefixes = (aside_prefix(paths), paths.folder_444, paths.folder_555, paths.folder_666)
-        lease, self._seen = lease_and_look(self._bucket, name, owner, documents_of(paths), prefixes)
+        lease, self._seen = lease_and_look(self._bucket, name, owner, paths.documents, prefixes)
         return lease
 
     def _open(self, lease: Lease) -> StoryPipeline:

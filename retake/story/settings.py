@@ -71,6 +71,16 @@ class FilePaths(NamedTuple):
         default=None,
     )
 
+    @property
+    def documents(self) -> tuple[str, str, str]:
+        """The keys of the three state documents."""
+        return self.config_public, self.config_gen, self.config_midjourney
+
+    @property
+    def folders(self) -> tuple[str, str, str, str]:
+        """Where groups are, in the order in which they move up: the three stages, and the archive."""
+        return self.folder_666, self.folder_555, self.folder_444, self.archive_folder
+
 
 class ImageSettings(NamedTuple):
     """The still picture."""
@@ -282,8 +292,7 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
 
 def deciding_places(paths: FilePaths) -> tuple[str, ...]:
     """Return the documents and folders that a tick decides from which finds nothing to do, or waits for a picture."""
-    documents = (paths.config_public, paths.config_gen, paths.config_midjourney)
-    return (*documents, paths.folder_444, paths.folder_555, paths.folder_666)
+    return (*paths.documents, paths.folder_444, paths.folder_555, paths.folder_666)
 
 
 def prefix_of(channel: str | None) -> str:

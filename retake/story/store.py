@@ -34,11 +34,6 @@ _REREAD_PAUSE_S = 0.05
 _PUBLISH_TRIES = 200  # one is lost only if the publisher wrote in that very instant
 
 
-def documents_of(paths: FilePaths) -> tuple[str, str, str]:
-    """Return the keys of the documents."""
-    return (paths.config_public, paths.config_gen, paths.config_midjourney)
-
-
 def aside_prefix(paths: FilePaths) -> str:
     """Return what the keys of displaced versions of config_public.json begin with."""
     return f"{paths.config_public}.displaced-"
@@ -334,7 +329,7 @@ class DocumentStore:
 def _looked(store: DocumentStore) -> Sight:
     generation_id = store.documents.gen.generation_id
     files = [store.file_key(generation_id, "")] if generation_id else []
-    return look(store.bucket, documents_of(store.paths), [store.public.aside_prefix, *files])
+    return look(store.bucket, store.paths.documents, [store.public.aside_prefix, *files])
 
 
 def _delete_discarded(store: DocumentStore) -> None:

@@ -171,7 +171,7 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
 
 def _folders(store: DocumentStore) -> Folders:
     paths = store.paths
-    return Folders(paths.folder_666, paths.folder_555, paths.folder_444, paths.archive_folder)
+    return Folders(*paths.folders)
 
 
 def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:

@@ -254,7 +254,7 @@ def test_a_disk_that_is_full_before_a_paid_call_costs_nothing_and_the_next_tick_
 
 
 def test_a_bucket_of_an_older_program_is_taken_over(machine: Machine) -> None:
-    """Documents with only what the predecessor wrote; the lock left by its crash."""
+    """Documents with only what an earlier program wrote; the lock left by its crash."""
     machine.plant("upscale")
     machine.put(PUBLIC, {"processing_lock": True, "generation_id": [], "empty": []})
     doc = machine.doc

@@ -42,7 +42,7 @@ def test_what_the_vendors_are_asked_for_is_what_the_settings_say(machine: Machin
 
 
 def test_runway_is_asked_for_what_its_model_has(machine: Machine) -> None:
-    """The predecessor's ratio and a length that this model does not have: the nearest that it has."""
+    """The ratio of an older settings file, and a length that this model does not have: the nearest that it has."""
     machine.set(VIDEO={"runway_duration": 7, "runway_ratio": "1280:768"})
     machine.plant("runway")
     assert machine.tick().exit_code == 0

@@ -337,7 +337,7 @@ def test_paid_work_without_a_generation_is_kept_before_a_new_one_begins() -> Non
     assert world.vendors.asked["fetch"] == 2, "nobody asked for the old task"
 
 
-def test_the_documents_of_the_predecessor_are_gone_on_with() -> None:
+def test_the_documents_of_an_earlier_program_are_gone_on_with() -> None:
     world = Scripted()
     world.put(GEN, {"generation_id": ID})
     world.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
@@ -356,7 +356,7 @@ def test_the_documents_of_the_predecessor_are_gone_on_with() -> None:
     assert world.tick().ended == "done"
 
 
-def test_the_predecessors_public_list_of_one_text_is_named_and_left_alone() -> None:
+def test_an_earlier_programs_public_list_of_one_text_is_named_and_left_alone() -> None:
     world = Scripted()
     world.put(PUBLIC, {"generation_id": "20250101-0000"})
     with pytest.raises(StateError, match="generation_id"):
