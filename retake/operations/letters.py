@@ -101,11 +101,11 @@ class LetterView(NamedTuple):
 
 def list_letters(operations: Operations, limit: int) -> list[LetterView]:
     """Return the dead letters, the newest first."""
-    found = [
-        LetterView(pipeline, letter)
-        for pipeline in operations.pipelines
-        for letter in DeadLetters(pipeline.bucket, operations.clock, counted=True).list(limit)
-    ]
+
+    def listed(pipeline: OperatedPipeline) -> list[LetterView]:
+        return _listed(operations, pipeline, limit)
+
+    found = [it for each in operations.each(listed) for it in each]
     return sorted(found, key=lambda it: it._at, reverse=True)[:limit]
 
 
@@ -136,25 +136,33 @@ def letters_page(operations: Operations, page: int, size: int) -> LettersPage:
 
 def requeuable(operations: Operations) -> list[LetterView]:
     """Return the failed and cancelled items, by pipeline, the oldest first."""
-    found: list[LetterView] = []
-    for pipeline in operations.pipelines:
-        letters = [
-            LetterView(pipeline, it) for it in DeadLetters(pipeline.bucket, operations.clock, counted=True).list(_MOST)
-        ]
-        found += sorted((it for it in letters if it.how in _REQUEUABLE), key=lambda it: (it._at, it.letter.id))
-    return found
+
+    def listed(pipeline: OperatedPipeline) -> list[LetterView]:
+        letters = (it for it in _listed(operations, pipeline, _MOST) if it.how in _REQUEUABLE)
+        return sorted(letters, key=lambda it: (it._at, it.letter.id))
+
+    return [it for each in operations.each(listed) for it in each]
 
 
 def find_letter(operations: Operations, letter_id: str) -> LetterView:
     """Return one dead letter. Raises Refusal where there is none, RunError where several channels have one."""
-    letters = [(pipeline, letter_of(pipeline.bucket, operations.clock, letter_id)) for pipeline in operations.pipelines]
-    found = [LetterView(pipeline, letter) for pipeline, letter in letters if letter]
+
+    def look(pipeline: OperatedPipeline) -> LetterView | None:
+        letter = letter_of(pipeline.bucket, operations.clock, letter_id)
+        return LetterView(pipeline, letter) if letter else None
+
+    found = [it for it in operations.each(look) if it]
     if not found:
         raise Refusal(no_letter(letter_id))
     if len(found) > 1:
         channels = ", ".join(it.pipeline.channel or it.pipeline.name for it in found)
         raise RunError(f"{letter_id} is a dead letter of several channels: {channels}; name the --channel")
     return found[0]
+
+
+def _listed(operations: Operations, pipeline: OperatedPipeline, limit: int) -> list[LetterView]:
+    letters = DeadLetters(pipeline.bucket, operations.clock, counted=True)
+    return [LetterView(pipeline, it) for it in letters.list(limit)]
 
 
 def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None:
