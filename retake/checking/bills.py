@@ -7,6 +7,7 @@ said of work that belonged to no generation is in dead_letters/before-ID/.
 import json
 import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -265,6 +266,8 @@ class BillTable:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file that is gone when it is closed
+        self.close = weakref.finalize(self, self._db.close)
+        """Done at the latest when the table is garbage."""
         self._db.executescript(
             "CREATE TABLE records (key TEXT PRIMARY KEY, size INTEGER, modified REAL, owner TEXT, under_way INTEGER,"
             " whole INTEGER, round INTEGER) WITHOUT ROWID;"
