@@ -39,7 +39,8 @@ class MailServer:
         implicit: bool = False,
         offers: tuple[str, ...] = ("STARTTLS", "AUTH PLAIN LOGIN"),
     ) -> None:
-        self.replies, self._tls, self._implicit, self._offers = dict(replies or {}), tls, implicit, offers
+        self.replies = {_spelt(command): reply for command, reply in (replies or {}).items()}
+        self._tls, self._implicit, self._offers = tls, implicit, offers
         self.mails: list[Mail] = []
         self.commands: list[str] = []
         self.stop = threading.Event()
@@ -82,7 +83,7 @@ class MailServer:
                     _Conversation(self, secured, encrypted=True).run(greeting=False)
 
     def reply(self, command: str, usual: str) -> Reply:
-        return self.replies.get(command, self.replies.get(command.split(" ")[0], usual))
+        return self.replies.get(_spelt(command), self.replies.get(command.split(" ")[0], usual))
 
     def offers(self, encrypted: bool) -> list[str]:
         return [it for it in self._offers if it != "STARTTLS" or (self._tls and not encrypted)]
@@ -149,3 +150,9 @@ class _Conversation:
         if reply:
             self._connection.sendall(f"{reply}\r\n".encode())
         return bool(reply)
+
+
+def _spelt(command: str) -> str:
+    """Return "RCPT TO:<…>" also for "RCPT to:<…>", which smtplib of Python 3.13 says."""
+    before, colon, rest = command.partition(":")
+    return f"{before.upper()}{colon}{rest}" if colon else command

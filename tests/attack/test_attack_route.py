@@ -6,6 +6,7 @@ Until the connection is made, with TLS and tunnel, nothing was sent and nothing 
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -169,11 +170,14 @@ def test_a_question_on_a_kept_connection_over_tls_ends_in_time(
     assert time.monotonic() - begun < 2 * TIMEOUT_S + SLACK_S
 
 
+_ENDLESS = "TIMEOUT" if sys.version_info < (3, 13) else "NETWORK"
+"""From Python 3.13 on http.client reads no more than a hundred headers of a tunnel."""
+
 PROXY_ACTS = {
     "a tunnel that is never opened": (silent, "TIMEOUT"),
     "a tunnel byte by byte": (drips(b"HTTP/1.1 200 OK\r\nX-A: ", b"a"), "TIMEOUT"),
     "no tunnel without a password": (says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"), "NETWORK"),
-    "headers of a tunnel without end": (pours(b"HTTP/1.1 200 OK\r\n", b"X-A: a\r\n" * 50), "TIMEOUT"),
+    "headers of a tunnel without end": (pours(b"HTTP/1.1 200 OK\r\n", b"X-A: a\r\n" * 50), _ENDLESS),
 }
 
 

@@ -123,7 +123,7 @@ def test_numbers_that_make_no_video_are_refused(size: tuple[int, int], duration_
 
 
 def test_no_video_is_made_of_what_is_no_picture() -> None:
-    with pytest.raises(MediaError, match="no picture"):
+    with pytest.raises(MediaError, match="Not a picture"):
         mock_video(b"<html>", SMALL, 1, 10)
 
 
@@ -174,7 +174,7 @@ def test_a_video_damaged_inside_is_refused(whole: bytes) -> None:
     "data", [b"", b"<!doctype html><html>busy</html>", a_picture(), b"\0\0\0\x14ftypisom\0\0\2\0isom"]
 )
 def test_what_is_no_video_is_refused_without_a_path(data: bytes) -> None:
-    with pytest.raises(MediaError, match="no video") as caught:
+    with pytest.raises(MediaError, match="not a video") as caught:
         check_video(data)
     assert "/tmp" not in str(caught.value)
 
@@ -189,7 +189,7 @@ def test_a_playlist_is_not_followed(tmp_path: Path) -> None:
 
 def test_sound_alone_is_no_video(tmp_path: Path) -> None:
     ffmpeg.run(["-f", "lavfi", "-i", "sine=d=0.2", "sound.mp4"], 20, tmp_path)
-    with pytest.raises(MediaError, match="no video"):
+    with pytest.raises(MediaError, match="not a video"):
         check_video(tmp_path.joinpath("sound.mp4").read_bytes())
 
 
