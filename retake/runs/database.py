@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import stat
+import weakref
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,11 @@ class Database:
         self._integrity: type[Exception] = driver.IntegrityError
         self._in_transactions = self.dialect.name == "sqlite"
         self._begin = "BEGIN IMMEDIATE" if self._in_transactions else "BEGIN"
+        weakref.finalize(self, _close, self._idle, engine)
 
     def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
-        self.engine.dispose()
+        """Close the idle connections. Done at the latest when the database is garbage."""
+        _close(self._idle, self.engine)
 
     def cursor(self) -> AbstractContextManager[Any]:
         """Return a context with a cursor of the driver that commits each statement. Raises StorageError, AttemptTaken
@@ -108,6 +108,12 @@ class Database:
         if diagnosis is not None:
             return bool(diagnosis.constraint_name == TAKEN_ATTEMPT)
         return "task_runs.attempt" in str(error)
+
+
+def _close(idle: list[PoolProxiedConnection], engine: Engine) -> None:
+    while idle:
+        idle.pop().close()
+    engine.dispose()
 
 
 class BorrowedCursor:
@@ -238,8 +244,12 @@ def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) ->
         connection = sqlite3.connect(
             uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=64
         )
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, paramstyle="qmark", json_serializer=JSON)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from rows_world import Rows
-from sqlalchemy import create_engine, delete, insert, update
+from sqlalchemy import NullPool, create_engine, delete, insert, update
 
 from retake.bucket import ANY
 from retake.checking import Check, CheckReport, Scope
@@ -58,7 +58,7 @@ def change(rows: Rows, statement: Any) -> None:
     """Change something as a program outside would: on a connection that keeps no constraint."""
     engine = rows.database.database.engine
     if engine.dialect.name == "sqlite":
-        engine = create_engine(f"sqlite:///{rows.settings.music.database.removeprefix('sqlite:')}")
+        engine = create_engine(f"sqlite:///{rows.settings.music.database.removeprefix('sqlite:')}", poolclass=NullPool)
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql("SET session_replication_role = replica")
