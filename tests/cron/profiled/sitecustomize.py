@@ -8,17 +8,18 @@ import sys
 import threading
 from types import FrameType
 
-PACKAGE = os.sep + "retake" + os.sep
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+PACKAGE = os.path.join(ROOT, "retake", "")
 _NO_FUNCTION = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 entered: set[str] = set()
 
 
 def note(frame: FrameType, event: str, arg: object) -> None:
     code = frame.f_code
-    if event == "call" and PACKAGE in code.co_filename and code.co_name not in _NO_FUNCTION:
+    if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name not in _NO_FUNCTION:
         is_function = code.co_flags & 0x02  # CO_NEWLOCALS: the body of a class is none
         if is_function:
-            entered.add(code.co_filename.rpartition(PACKAGE)[2])
+            entered.add(code.co_filename.removeprefix(PACKAGE))
 
 
 def write(path: str) -> None:
