@@ -110,8 +110,8 @@ CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chro
 CLUSTERS := /etc/postgresql-common/createcluster.conf
 POLICY := /usr/sbin/policy-rc.d
 MISSING = $(strip $(if $(REDIS),,redis-server) $(if $(RABBITMQ),,rabbitmq-server) \
-	$(if $(INITDB)$(RETAKE_POSTGRES),,postgresql) $(BROWSER))
-SERVICES = $(filter-out postgresql chromium,$(MISSING)) $(if $(RABBITMQ),,$(if $(shell command -v epmd 2>/dev/null),,epmd.socket))
+	$(if $(INITDB)$(RETAKE_POSTGRES),,postgresql) $(BROWSER) $(CURL))
+SERVICES = $(filter-out postgresql chromium curl,$(MISSING)) $(if $(RABBITMQ),,$(if $(shell command -v epmd 2>/dev/null),,epmd.socket))
 
 define install_servers
 mkdir -p $(dir $(CLUSTERS)) && { [ -e $(CLUSTERS) ] || echo "create_main_cluster = false" >$(CLUSTERS); } && \
@@ -128,6 +128,7 @@ servers = [ -z "$(MISSING)" ] || { mkdir -p .venv; [ "$$(id -u)" = 0 ] || sudo="
 	$$sudo sh -c '$(install_servers)' >.venv/apt.log 2>&1; }
 
 servers: BROWSER = $(if $(CHROMIUM),,chromium)
+servers: CURL = $(if $(shell command -v curl 2>/dev/null),,curl)
 servers:
 	@$(call servers,the tests) || echo "Missing, and without it tests are skipped: sudo apt install $(MISSING)" >&2
 

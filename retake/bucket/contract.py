@@ -312,20 +312,22 @@ class Looks(Protocol):
         ...
 
 
-def _offers_looks(bucket: Bucket) -> TypeGuard[Looks]:
-    return issubclass(type(bucket), Looks)  # remembered by class, where isinstance looks through the protocol each time
+def offers_looks(bucket: Bucket) -> TypeGuard[Looks]:
+    """Return `isinstance(bucket, Looks)`, remembered by class: isinstance goes through the protocol each time, and from
+    Python 3.12 on it loads inspect."""
+    return issubclass(type(bucket), Looks)
 
 
 def look(bucket: Bucket, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
     """Look at several objects and folders (see `Looks`). A bucket that offers no look is its own view."""
-    return bucket.look(keys, prefixes) if _offers_looks(bucket) else bucket
+    return bucket.look(keys, prefixes) if offers_looks(bucket) else bucket
 
 
 def lease_and_look(
     bucket: Bucket, name: str, owner: str, keys: Sequence[str], prefixes: Sequence[str]
 ) -> tuple["Lease", Sight]:
     """Take a lease and look at what it guards (see `Looks`). Raises LeaseHeld, StorageError."""
-    if _offers_looks(bucket):
+    if offers_looks(bucket):
         return bucket.lease_and_look(name, owner, keys, prefixes)
     return bucket.lease(name, owner), bucket
 

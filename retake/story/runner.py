@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Bucket, Lease
-from retake.bucket.contract import Looks, Sight, lease_and_look
+from retake.bucket.contract import Sight, lease_and_look, offers_looks
 from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
@@ -81,7 +81,7 @@ class StoryRunner:
 
     def preparing(self) -> AbstractContextManager[None]:
         """Prepare, during the block, that the next tick takes the lease. Nothing is written."""
-        if not isinstance(self._bucket, Looks):
+        if not offers_looks(self._bucket):
             return nullcontext()
         from retake.bucket.side_by_side import lease_prepared
 
