@@ -29,6 +29,10 @@ class RedisAway(RetakeError):
     exit_code = ExitCode.TRY_LATER
 
 
+class WrongType(RedisAway):
+    """The key holds something of another type, which another program has put there."""
+
+
 def open_redis(url: str) -> Redis:
     """Return a client that is not connected yet, safe to use from many threads."""
     return Redis.from_url(
@@ -71,6 +75,8 @@ class RedisCalls:
         except RedisError as error:
             if not isinstance(error, ResponseError):
                 self._rests_until = time.monotonic() + REST_S
+            elif "WRONGTYPE" in str(error):
+                raise WrongType("Redis has a key of another type in this place: rename or delete it") from None
             raise RedisAway(in_short(error)) from None
 
 

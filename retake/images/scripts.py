@@ -342,7 +342,8 @@ ANSWERED = (
     + """
 for n = 3, #ARGV, 2 do
   local known = redis.call('HGET', KEYS[1], ARGV[n])
-  local same = known and string.sub(known, string.find(known, ' ', 1, true) + 1) == ARGV[n + 1]
+  local space = known and string.find(known, ' ', 1, true)
+  local same = space and string.sub(known, space + 1) == ARGV[n + 1]
   if not same or ARGV[2] ~= '0' then
     redis.call('HSET', KEYS[1], ARGV[n], string.format('%.0f', now - ARGV[2]) .. ' ' .. ARGV[n + 1])
   end

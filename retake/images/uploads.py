@@ -21,11 +21,13 @@ from logging import getLogger
 from uuid import uuid4
 
 from retake.bucket import ANY, Bucket, NotFound
+from retake.bucket.contract import is_key
 from retake.errors import RetakeError, StorageError
 from retake.exit_codes import ExitCode
 from retake.images import scripts
 from retake.images.forms import FormPicture
-from retake.images.redis_calls import RedisAway, milliseconds
+from retake.images.redis_calls import RedisAway, WrongType, milliseconds
+from retake.images.settings import is_user
 from retake.images.store import JobStore
 from retake.images.unfinished import Unfinished
 from retake.serving.bounded_calls import BoundedCalls
@@ -176,8 +178,16 @@ class Uploads:
         client = self._store.client
         seconds, micros = self._store.ask(client.time)
         latest_ms = seconds * 1000 + micros // 1000 - self._grace_ms
-        for name, answer in self._store.ask(lambda: list(client.hscan_iter(_answers(user_id), count=_PAGE))):
-            if int(answer.partition(" ")[0]) <= latest_ms:
+        try:
+            answers = self._store.ask(lambda: list(client.hscan_iter(_answers(user_id), count=_PAGE)))
+        except WrongType as error:
+            _log.warning("%s: %s", _answers(user_id), error)
+            return
+        for name, answer in answers:
+            when = answer.partition(" ")[0]
+            if not (when.isdecimal() and len(when) < 19 and is_user(user_id) and is_key(f"{user_id}/{name}")):
+                self._end_delete(user_id, name, [answer, "", "1"])  # no answer of ours: the upload stays
+            elif int(when) <= latest_ms:
                 yield user_id, name, answer
 
     def _delete_all(self, uploads: Iterable[tuple[str, str, str]]) -> None:

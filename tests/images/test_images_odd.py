@@ -1,0 +1,43 @@
+"""One odd item, as another program or a half-written document may leave it, fails itself and holds up no other."""
+
+from collections.abc import Callable
+
+import pytest
+from images_world import CALM, PNG, ImagesWorld
+from waiting import eventually
+
+ODD = ["", "…", "null", "nan", "1e308", "-1", "True", "[[[]]]", "x" * 5000, "9" * 5000, "9999-12-31T23:59:59"]
+
+
+# --- uploads --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", ODD)
+def test_an_odd_answer_of_an_upload_holds_up_no_other(instances: Callable[..., ImagesWorld], answer: str) -> None:
+    api = instances(images=CALM._replace(result_grace_seconds=0.05))
+    assert api.upload(("a.png", PNG), ("b.png", PNG)).status_code == 201
+    api.redis.hset("uploads:answered:alice", mapping={"a.png": answer})
+    api.redis.sadd("uploads:answered", "alice")
+    api.parts.uploads.sweep()
+    assert not api.redis.exists("uploads:answered:alice")
+    assert api.bucket.kept == {"alice/a.png", "alice/b.png"}, "nobody knows what was answered"
+    api.redis.hset("uploads:answered:alice", mapping={"a.png": answer})
+    assert api.alice.get("/images/alice").status_code == 200
+    eventually(lambda: [api.parts.uploads.sweep(), not api.bucket.kept][1])
+
+
+@pytest.mark.parametrize("user", ["", "..", "jobs", "a/b", "\ud800", "x" * 1000, "mallory"])
+def test_answers_of_a_user_that_cannot_be_hold_up_no_other(instances: Callable[..., ImagesWorld], user: str) -> None:
+    api = instances(images=CALM._replace(result_grace_seconds=0.05))
+    name = user.encode("utf-8", "surrogatepass") + b"\xff"
+    if user == "mallory":
+        api.redis.set(f"uploads:answered:{user}", "not a hash")
+        api.redis.sadd("uploads:answered", user)
+    else:
+        api.redis.hset(b"uploads:answered:" + name, "../../x", "1 version")
+        api.redis.sadd("uploads:answered", name)
+        api.redis.hset("uploads:answered:jobs", "x", "1 version")
+        api.redis.sadd("uploads:answered", "jobs")
+    assert api.upload(("a.png", PNG)).status_code == 201
+    assert api.alice.get("/images/alice").status_code == 200
+    eventually(lambda: [api.parts.uploads.sweep(), not api.bucket.kept][1])
