@@ -6,7 +6,7 @@ from typing import NamedTuple
 from retake.images import scripts
 from retake.images.claims import JobClaims
 from retake.images.jobs import ImageJob, is_job_id, job_of
-from retake.images.redis_calls import milliseconds
+from retake.images.redis_calls import WrongType, milliseconds
 
 _PAGE = 500  # members of a set that are read at once
 
@@ -33,10 +33,13 @@ class JobSets(JobClaims):
         return job_of(job_id, fields) if fields else None
 
     def fields(self, job_id: str) -> dict[str, str]:
-        """Return the hash of the job; {} if there is none. `job_id` may be any text."""
+        """Return the hash of the job; {} if there is none, or a key of another type. `job_id` may be any text."""
         if not is_job_id(job_id):
             return {}
-        return dict(self.ask(lambda: self.client.hgetall(job_id)))
+        try:
+            return dict(self.ask(lambda: self.client.hgetall(job_id)))
+        except WrongType:
+            return {}
 
     def members(
         self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = ""

@@ -82,7 +82,7 @@ return 1
 CLAIM = (
     """
 -- KEYS: job. ARGV: token, milliseconds, deaths allowed. Returns {what, milliseconds}.
-local status = redis.call('HGET', KEYS[1], 'status')
+local status = redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HGET', KEYS[1], 'status')
 if not status then return {'gone', 0} end
 if status == 'failed' then return {'failed', 0} end
 local under_way = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}

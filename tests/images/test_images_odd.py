@@ -1,10 +1,16 @@
 """One odd item, as another program or a half-written document may leave it, fails itself and holds up no other."""
 
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 from images_world import CALM, PNG, ImagesWorld
 from waiting import eventually
+from worker_world import WorkerWorld
+
+from retake.images.dead_messages import DeadMessages
+from retake.images.jobs import ImageJob, JobStatus
+from retake.images.messages import message_of
 
 ODD = ["", "…", "null", "nan", "1e308", "-1", "True", "[[[]]]", "x" * 5000, "9" * 5000, "9999-12-31T23:59:59"]
 
@@ -41,3 +47,27 @@ def test_answers_of_a_user_that_cannot_be_hold_up_no_other(instances: Callable[.
     assert api.upload(("a.png", PNG)).status_code == 201
     assert api.alice.get("/images/alice").status_code == 200
     eventually(lambda: [api.parts.uploads.sweep(), not api.bucket.kept][1])
+
+
+# --- jobs in Redis --------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_no_job_holds_up_neither_its_worker_nor_an_operator(world: WorkerWorld) -> None:
+    world.comfyui()
+    odd = str(uuid4())
+    world.store.client.set(odd, "not a hash")
+    world.send(ImageJob(odd, "pending"))
+    later = world.job()
+    with world.running():
+        assert world.ended(later).status == JobStatus.READY
+    world.broker.publish("DeadExchange", "", message_of(ImageJob(odd, "failed")))
+    dead = DeadMessages(world.store, world.broker, None)
+    assert [(it.name, it.job) for it in dead.all()] == [(odd, None)]
+    assert dead.drop_gone() == [odd]
+
+
+def test_a_key_that_is_no_job_is_unknown_to_the_api(api: ImagesWorld) -> None:
+    odd = str(uuid4())
+    api.redis.set(odd, "not a hash")
+    assert api.result(odd).status_code == 404
+    assert api.alice.delete("/jobResult", params={"jobId": odd}).status_code == 404
