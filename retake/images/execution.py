@@ -78,7 +78,8 @@ class JobExecution:
 
         Raises JobLost, JobInterrupted: then it goes on elsewhere.
         """
-        attempt, before = max(1, self._job.attempt), self._job.attempts_before
+        attempt = max(1, self._job.attempt)
+        before = min(max(0, self._job.attempts_before), attempt - 1)  # another program's may be any number
         while True:
             try:
                 made = self._made(attempt)

@@ -17,6 +17,18 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 """
 
+LONGEST_CLAIM_MS = 86_400_000
+"""The longest `worker_silence_seconds`: a claim that seems to last longer was made by a clock that was wrong, or is no
+number of ours, and has ended."""
+
+_LEFT = f"""
+local function left(till)
+  local it = (tonumber(till or '') or 0) - now
+  if it > 0 and it <= {LONGEST_CLAIM_MS} then return it end
+  return 0
+end
+"""
+
 _OWN = """
 local claim = redis.call('HGET', KEYS[1], 'claim')
 if claim ~= ARGV[1] then return redis.call('EXISTS', KEYS[1]) == 1 and 'lost' or 'gone' end
@@ -89,13 +101,15 @@ local under_way = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, pro
 if not under_way[status] then return {'done', 0} end
 """
     + _NOW
+    + _LEFT
     + """
 local claim = redis.call('HGET', KEYS[1], 'claim')
-local left = (tonumber(redis.call('HGET', KEYS[1], 'claim_until') or '') or 0) - now
+local held = left(redis.call('HGET', KEYS[1], 'claim_until'))
 local what = 'claimed'
 if claim and claim ~= ARGV[1] then
-  if left > 0 then return {'held', left} end
-  local deaths = (tonumber(redis.call('HGET', KEYS[1], 'deaths') or '') or 0) + 1
+  if held > 0 then return {'held', held} end
+  local deaths = tonumber(redis.call('HGET', KEYS[1], 'deaths') or '') or 0
+  deaths = deaths > 0 and deaths + 1 or 1
   redis.call('HSET', KEYS[1], 'deaths', deaths)
   if deaths >= tonumber(ARGV[3]) then what = 'exhausted' end
 end
@@ -280,6 +294,7 @@ local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) 
 local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 """
     + _NOW
+    + _LEFT
     + """
 local rows = {}
 for _, id in ipairs(found[2]) do
@@ -288,7 +303,7 @@ for _, id in ipairs(found[2]) do
     it = redis.call('HMGET', id, 'status', 'type', 'updated_at', 'delivered_at', 'claim_until', 'cached_until',
       'in_table')
   end
-  local claimed = (tonumber(it[5] or '') or 0) > now
+  local claimed = left(it[5]) > 0
   local cached = (tonumber(it[6] or '') or 0) > now
   local calm = #id == 36 and it[1] and string.find(ARGV[3], ' ' .. it[1] .. ' ', 1, true)
     and (claimed or later(it[3] or '', ARGV[4]) and (not it[4] or later(it[4], ARGV[5])))

@@ -8,6 +8,8 @@ from images_world import CALM, PNG, ImagesWorld
 from waiting import eventually
 from worker_world import WorkerWorld
 
+from retake.images import scripts
+from retake.images.claims import Taken
 from retake.images.dead_messages import DeadMessages
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import message_of
@@ -71,3 +73,33 @@ def test_a_key_that_is_no_job_is_unknown_to_the_api(api: ImagesWorld) -> None:
     api.redis.set(odd, "not a hash")
     assert api.result(odd).status_code == 404
     assert api.alice.delete("/jobResult", params={"jobId": odd}).status_code == 404
+
+
+@pytest.mark.parametrize("until", ["1e308", "inf", "nan", "9" * 14, "-1e308", "", "…"])
+def test_a_claim_that_no_worker_can_have_made_has_ended(world: WorkerWorld, until: str) -> None:
+    job_id = world.job(send=0)
+    world.store.client.hset(job_id, mapping={"claim": "x", "claim_until": until})
+    assert [it.claimed for it in world.store.members(scripts.PENDING)] == [False]
+    assert world.store.claim(job_id, "mine", 2, 3).taken == Taken.CLAIMED
+
+
+@pytest.mark.parametrize("deaths", ["-1e308", "nan", "-nan", "-5", "…"])
+def test_deaths_that_are_no_number_are_counted_from_0(world: WorkerWorld, deaths: str) -> None:
+    job_id = world.job(send=0)
+    world.store.client.hset(job_id, mapping={"claim": "x", "claim_until": "1", "deaths": deaths})
+    assert world.store.claim(job_id, "mine", 2, 3).taken == Taken.CLAIMED
+    assert world.store.client.hget(job_id, "deaths") == "1"
+
+
+@pytest.mark.parametrize(("attempt", "before"), [("1", "9" * 18), ("", "5"), ("2", "-9"), ("-1", "-1")])
+def test_odd_numbers_of_attempts_do_not_repeat_an_execution_without_end(
+    world: WorkerWorld, attempt: str, before: str
+) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt=execution-error")
+    job_id = world.job(send=0)
+    world.store.client.hset(job_id, mapping={"attempt": attempt, "attempts_before": before})
+    world.send(ImageJob(job_id, "pending"))
+    with world.running(retry_seconds=0):
+        assert world.ended(job_id).status == JobStatus.FAILED
+    assert len(comfy.started()) <= 3
