@@ -103,3 +103,11 @@ def test_odd_numbers_of_attempts_do_not_repeat_an_execution_without_end(
     with world.running(retry_seconds=0):
         assert world.ended(job_id).status == JobStatus.FAILED
     assert len(comfy.started()) <= 3
+
+
+def test_a_job_whose_parameters_are_too_large_for_a_message_is_executed(world: WorkerWorld) -> None:
+    world.comfyui()
+    job_id = world.job("x" * 300_000)
+    with world.running():
+        assert world.ended(job_id).status == JobStatus.READY
+    assert world.dead() == 0
