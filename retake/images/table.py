@@ -35,6 +35,7 @@ from retake.images.rows import TableAway, TableRow
 from retake.images.store import IDEMPOTENCY_S, key_hash
 from retake.runs.database import Database, open_database
 from retake.runs.schema import TableSchema, bring_up_to_date, version
+from retake.strict_json import parse
 
 ANSWER_S = 3
 """Seconds within which PostgreSQL connects, and within which it does what it is asked."""
@@ -115,8 +116,10 @@ _OPEN = f"""
 SELECT {_ROW}, updated_at < %(before)s FROM jobs2 WHERE status IN ('pending', 'ready')
 AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid) ORDER BY id LIMIT %(limit)s
 """  # noqa: S608  constants
+# Python has not each time, nesting or number that PostgreSQL has.
 _LOCK = """
-SELECT user_id, prompt, parameters, created_at FROM jobs2 WHERE id = %(id)s AND status = 'pending'
+SELECT user_id, prompt, parameters::text, least(greatest(created_at, 'epoch'), now())
+FROM jobs2 WHERE id = %(id)s AND status = 'pending'
 FOR UPDATE SKIP LOCKED
 """
 _KEY_OF = "SELECT key_hash FROM jobs2_keys WHERE job_id = %(id)s AND user_id = %(user_id)s AND created_at > %(before)s"
@@ -188,17 +191,17 @@ class JobTable:
 
     def ready(self, job_id: str, output_r2_key: str, executed_by: str) -> None:
         """Note that the job of a pending row is ready."""
-        given = self._given(job_id, key=output_r2_key, by=executed_by)
+        given = self._given(job_id, key=_kept(output_r2_key), by=_kept(executed_by))
         self._do(lambda cursor: cursor.execute(_READY, given))
 
     def completed(self, job_id: str, output_r2_key: str = "", executed_by: str = "") -> None:
         """Note that a job which was ready is about to be cleaned up."""
-        given = self._given(job_id, key=output_r2_key or None, by=executed_by or None)
+        given = self._given(job_id, key=_kept(output_r2_key) or None, by=_kept(executed_by) or None)
         self._do(lambda cursor: cursor.execute(_COMPLETED, given))
 
     def failed(self, job_id: str, error: str) -> None:
         """Note that the job of a pending or ready row has failed, and why."""
-        given = self._given(job_id, error=error.replace("\0", "").encode("utf-8", "replace").decode())
+        given = self._given(job_id, error=_kept(error))
         self._do(lambda cursor: cursor.execute(_FAILED, given))
 
     def again(self, job_id: str) -> None:
@@ -317,10 +320,19 @@ def _row(row: Any) -> TableRow:
 
 def _job(job_id: str, row: Any) -> ImageJob:
     user_id, prompt, parameters, created_at = row
-    known = parameters if isinstance(parameters, dict) else {}
-    fields = {name: json.dumps(it) if isinstance(it, list) else str(it) for name, it in known.items()}
+    try:
+        known = parse(parameters)
+    except ValueError:
+        known = {}
+    given = known.items() if isinstance(known, dict) else ()
+    fields = {name: json.dumps(it) if isinstance(it, list) else str(it) for name, it in given if it is not None}
     job = job_of(job_id, {name: fields[name] for name in TextRequest._fields if name in fields} | {"prompt": prompt})
     return job._replace(user_id=user_id, created_at=iso(created_at), in_table=True)
+
+
+def _kept(words: str) -> str:
+    """Return a text of Redis as PostgreSQL can keep it."""
+    return words.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _check(words: str) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from uuid import uuid4
 
+import psycopg
 import pytest
 from images_world import CALM, PNG, ImagesWorld
+from service_world import ServiceWorld
 from waiting import eventually
 from worker_world import WorkerWorld
 
@@ -111,3 +113,60 @@ def test_a_job_whose_parameters_are_too_large_for_a_message_is_executed(world: W
     with world.running():
         assert world.ended(job_id).status == JobStatus.READY
     assert world.dead() == 0
+
+
+# --- rows of jobs2 --------------------------------------------------------------------------------------------------
+
+DEEP = "[" * 1500 + "]" * 1500
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("created_at", "infinity"),
+        ("created_at", "-infinity"),
+        ("created_at", "0044-03-15 BC"),
+        ("created_at", "0001-01-01 00:00:00+14"),
+        ("parameters", DEEP),
+        ("parameters", f'{{"seed": {"9" * 5000}}}'),
+        ("parameters", '{"seed": 1e5000, "steps": -1e308, "width": {}, "styles": [null, {}]}'),
+        ("parameters", "null"),
+    ],
+)
+def test_an_odd_row_holds_up_no_other(table_world: ServiceWorld, column: str, value: str) -> None:
+    world = table_world
+    rows = sorted(world.row() for _ in range(2))
+    world.clock.sleep(31)
+    with psycopg.connect(world.places.database) as connection:
+        connection.execute(f"UPDATE jobs2 SET {column} = %s WHERE id = %s", [value, rows[0]])  # noqa: S608
+    sweeper = world.sweeper()
+    sweeper.sweep()
+    assert world.sent() == rows
+    assert {world.status(it) for it in rows} == {"pending"}
+
+
+def test_parameters_that_are_null_are_missing(table_world: ServiceWorld) -> None:
+    world, job_id = table_world, table_world.row()
+    with psycopg.connect(world.places.database) as connection:
+        connection.execute('UPDATE jobs2 SET parameters = \'{"negative_prompt": null, "styles": null}\'')
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    job = world.store.get(job_id)
+    assert job is not None
+    assert (job.text.negative_prompt, job.text.styles) == ("", ())
+
+
+def test_text_that_postgresql_cannot_keep_holds_up_no_other_row(table_world: ServiceWorld) -> None:
+    world = table_world
+    rows = sorted(world.row() for _ in range(2))
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    for job_id in rows:
+        world.ready(job_id)
+    world.store.client.hset(rows[0], mapping={"output_r2_key": "a\0b", "executed_by_comfyui_server": b"\0\xff"})
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    assert [world.row_status(it) for it in rows] == ["ready", "ready"]
+    world.clock.sleep(1000)
+    world.sweeper().sweep()
+    assert [world.row_status(it) for it in rows] == ["completed", "completed"]
