@@ -11,11 +11,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from retake.bucket import Bucket, open_configured
+from retake.bucket.contract import is_key
 from retake.checking import Check, CheckFinding, CheckReport, CheckView, Examination, Scope, Severity, found
 from retake.checking.codes import NOTHING_HERE
 from retake.checking.engine import Progress
 from retake.checking.examination import LockFree
 from retake.clock import Clock, parse_stamp
+from retake.foreign_text import plain
 from retake.images import scripts
 from retake.images.jobs import ImageJob, JobStatus, is_job_id, iso, job_of
 from retake.images.objects import FOLDER
@@ -148,8 +150,10 @@ class JobHashes(LockFree):
         else:
             keys = [job.person_image_r2_key, job.garment_image_r2_key] if job.under_way else []
         for key in filter(None, keys):
-            if not view.find(key, [""]):
-                yield found("job-file-missing", key, f"the job {job.job_id} is {job.status}, and its file is gone")
+            known = is_key(key)
+            if not known or not view.find(key, [""]):
+                gone = f"the job {job.job_id} is {job.status}, and its file is gone"
+                yield found("job-file-missing", key if known else plain(key), gone)
 
     def _may_be_cleaned(self, job: ImageJob) -> bool:
         """Whether clean-up may have taken the files already: they go before the hash does. One that a user has begun

@@ -224,3 +224,12 @@ def test_redis_that_is_away_is_told(table_world: ServiceWorld, tmp_path: Any, mo
     assert result.exit_code == 75
     assert "Redis does not answer" in result.output
     assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("key", ["9" * 5000, "../../x", "a\0b\n", b"a//\xff", "jobs/x/.retake"])
+def test_a_file_that_no_bucket_can_hold_is_gone(service_world: ServiceWorld, key: str | bytes) -> None:
+    world, job_id = service_world, service_world.ready()
+    world.store.client.hset(job_id, "output_r2_key", key)
+    report = checked(world)
+    assert codes(report) == {"job-file-missing"}
+    assert len(report.findings[0].where) < 200
