@@ -66,9 +66,18 @@ async def give_back(
 async def _renew(connection: RabbitConnection, queue: str, message: AbstractIncomingMessage) -> None:
     """Put a copy of the message, which counts from 0, at the end of its queue, and take the message out. Who dies in
     between leaves it there twice."""
-    headers = {name: it for name, it in message.headers.items() if name != _GIVEN_BACK}
+    headers = {name: it for name, it in message.headers.items() if name != _GIVEN_BACK and _can_be_sent(it)}
     await connection.publish("", queue, Message(message.body, headers=headers, delivery_mode=DeliveryMode.PERSISTENT))
     await message.ack()
+
+
+def _can_be_sent(header: Any) -> bool:
+    """Return whether the library can write what it has read. It reads a text that is not UTF-8 as bytes."""
+    if isinstance(header, Mapping):
+        return all(map(_can_be_sent, header.values()))
+    if isinstance(header, list):
+        return all(map(_can_be_sent, header))
+    return not isinstance(header, bytes | bytearray)
 
 
 def _times_given_back(message: AbstractIncomingMessage) -> int:

@@ -5,7 +5,8 @@ from typing import Any
 
 import aio_pika
 import pytest
-from rabbit_place import QUORUM, Began, Place
+from aio_pika.abc import AbstractChannel
+from rabbit_place import QUORUM, Began, Place, raw
 from rabbit_server import RabbitServer
 from waiting import eventually
 
@@ -55,6 +56,25 @@ def test_looking_at_a_message_does_not_wear_it_out(begun: Began, place: Place) -
         eventually(lambda: broker.depth(place.dead) == 1)
         (found,) = broker.browse(place.dead, 10)
         assert (found.body, found.reason, found.origin) == (b"one", "rejected", place.queue)
+
+
+class NotUtf8(str):
+    def encode(self, *_: object) -> bytes:  # type: ignore[override]
+        return b"\xff"
+
+
+def test_a_header_that_is_not_utf8_does_not_end_a_look(begun: Began, place: Place, server: RabbitServer) -> None:
+    broker = begun()
+    headers: Any = {"kept": "yes", "odd": NotUtf8("x"), "deep": [{"odd": NotUtf8("x")}]}
+
+    async def publish(channel: AbstractChannel) -> None:
+        await channel.default_exchange.publish(aio_pika.Message(b"one", headers=headers), place.queue)
+
+    raw(server.url, publish)
+    for _ in range(12):
+        eventually(lambda: broker.depth(place.queue) == 1)
+        (found,) = broker.browse(place.queue, 10)
+        assert (found.body, found.headers["kept"]) == (b"one", "yes")
 
 
 def test_many_are_looked_at_over_a_slow_connection(begun: Began, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
