@@ -485,14 +485,10 @@ def test_names_of_others_are_passed_over(bucket: MemoryBucket, ledger: BucketLed
 
 def test_it_is_loaded_without_anything_heavy() -> None:
     """A tick of the story loads it. From Python 3.14 on logging alone loads dataclasses."""
-    code = (
-        "import logging, sys; before = set(sys.modules); import retake.runs.bucket_ledger; "
-        "print(*(set(sys.modules) - before))"
-    )
-    loaded = set(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    )
-    assert not loaded & {"dataclasses", "inspect", "sqlalchemy", "random", "tempfile", "subprocess", "socket", "http"}
+    code = "import logging, sys; old = set(sys.modules); import retake.runs.bucket_ledger; print(*{*sys.modules} - old)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"dataclasses", "inspect", "sqlalchemy", "random", "tempfile", "subprocess", "socket", "http"}
+    assert not heavy & set(ran.stdout.split())
 
 
 def test_an_event_is_what_was_written(ledger: BucketLedger, bucket: MemoryBucket, clock: FakeClock) -> None:
