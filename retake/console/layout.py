@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 GAP = 2
 """Columns between two columns of a table."""
 
-BRIEF = 60
-"""So many characters of a brief cell are shown on a terminal."""
+BRIEF = 80
+"""So many characters of a brief cell are shown on a terminal: the status of a vendor's answer is among them."""
 
 _LEAST = 14  # columns that a cell of words is folded to at most, unless it is shorter
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")

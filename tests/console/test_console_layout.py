@@ -103,6 +103,12 @@ def test_a_brief_cell_is_cut_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch
     assert long in shown(answer)
 
 
+def test_a_brief_message_has_the_status_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = 'PiAPI was asked to start an upscale task and answered HTTP 500: "500: internal server error". Look at …'
+    answer = Answer({}, [Table(("id", "error"), [("x", Cell(message))], brief=("error",))])
+    assert "HTTP 500" in drawn(answer, 160, monkeypatch)
+
+
 def test_dead_letters_are_listed_with_their_whole_message_in_a_pipe() -> None:
     world = eventful()
     document = world.json("dead_letters/20260101-0005/report.json")
