@@ -31,7 +31,10 @@ def show_breakers(context: CommandContext, name: str | None) -> Answer:
     panel = _panel(context)
     found = [panel.view(name)] if name else panel.views()
     if not found:
-        return Answer({"breakers": []}, [Sentence("No breaker is on record: nothing has failed that one counts.")])
+        return Answer(
+            {"breakers": []},
+            [Sentence("No breaker is on record: none has counted a failure yet (BREAKER.failures turns them on).")],
+        )
     blocks: list[Block] = []
     for it in found:
         blocks += [Heading(f"breaker {it.breaker.name}"), Facts(_facts(it))]

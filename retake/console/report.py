@@ -124,7 +124,7 @@ def _recovery(it: Incident) -> list[str]:
             (text(outage.step), stamp(outage.began), str(outage.failures), f"{took}{', too long' if late else ''}")
         )
     mean, still = it.mttr_s, ", ".join(text(outage.step) for outage in it.outages if outage.ended is None)
-    told = "nothing recovered" if mean is None else f"{span(mean)} on average"
+    told = "nothing recovered" if mean is None else span(mean)
     if mean is not None and still:
         told = f"at least {told}, as {still} did not recover"
     return [*table(("Step", "First failure", "Failures", "Worked again after"), rows), "",

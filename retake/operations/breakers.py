@@ -137,7 +137,7 @@ class BreakerPanel:
     def view(self, name: str) -> BreakerView:
         """Return one breaker. Raises Refusal for one that is not on record, StateError for an invalid document."""
         if name not in (names := self.names()):
-            there = f"there are: {', '.join(names)}" if names else "nothing has failed that one counts"
+            there = f"there are: {', '.join(names)}" if names else "none has counted a failure yet"
             raise Refusal(f"there is no breaker {name!r} on record; {there}")
         breaker = self._breaker(name)
         return BreakerView(breaker, breaker.state(), self._clock.now())

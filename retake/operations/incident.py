@@ -165,11 +165,11 @@ def _works_again(step: str, entry: TimelineEntry, recovered_by: Mapping[str, fro
 
 
 _BY_STATUS: Mapping[tuple[str, bool], str] = {
-    (RunStatus.RETRY_SCHEDULED, True): "scheduled a repeat",
+    (RunStatus.RETRY_SCHEDULED, True): "scheduled a retry",
     (RunStatus.INTERRUPTED, False): "found that whoever worked on it was gone",
     (RunStatus.CANCELLED, False): "cancelled it",
-    (RunStatus.FAILED, True): "gave up: no repeat could help, or none was left",
-    (RunStatus.FAILED, False): "gave up: no repeat could help, or none was left",
+    (RunStatus.FAILED, True): "gave up: no retry could help, or none was left",
+    (RunStatus.FAILED, False): "gave up: no retry could help, or none was left",
 }
 
 _PLAIN = frozenset({"created", "work began", "done", "failed", HANDED_OVER, TAKEN_BY_HAND})

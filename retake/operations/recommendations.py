@@ -32,13 +32,13 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.UNAVAILABLE,
         2,
-        "The vendor was not there: wait longer between repeats, and look at its status page",
+        "The vendor was unavailable: wait longer between retries, and look at its status page",
         ("RETRYING.strategy", "RETRYING.first_seconds"),
     ),
     Advice(
         Code.RATE_LIMIT,
         2,
-        "The vendor's rate limit was met: wait longer between repeats, work on fewer channels at a "
+        "The vendor's rate limit was met: wait longer between retries, work on fewer channels at a "
         "time, or raise the limit with the vendor",
         ("RETRYING.strategy", "RETRYING.first_seconds", "WORKFLOW.channel_concurrency"),
     ),
@@ -151,7 +151,7 @@ def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], ho
     slow = [outage for outage in it.outages if outage.seconds is not None and outage.seconds > TARGET_S]
     if slow:
         names = ", ".join(f"{outage.step} {span(outage.seconds or 0)}" for outage in slow)
-        how = "run the schedule more often, or wait less between repeats"
+        how = "run the schedule more often, or wait less between retries"
         yield Advice("", 1, f"It took more than {span(TARGET_S)} until it worked again ({names}): {how}")
     if len(it.interruptions) > 1:
         ends = "look for what ends the process: memory, a shutdown, a time limit of the schedule"

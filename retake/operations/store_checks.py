@@ -202,7 +202,7 @@ def error_checks(operations: Operations) -> Iterator[Finding]:
     told = "; ".join(_group(group) for group in facts[:8])
     yield ok("last errors", f"the last {sum(groups.values())}: {told}" if told else "none on record", groups=facts)
     share = failed / ended if ended else 0.0
-    result = f"{failed} of the last {count(ended, 'run')} that ended failed"
+    result = f"of the last {count(ended, 'run')} that ended, {failed} failed"
     if share > SHARE and failed > 1:
         yield warn("failed runs", result, "see `runs --status failed`, and `report` of one of them", share=share)
     else:

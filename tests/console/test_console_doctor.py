@@ -247,7 +247,7 @@ def test_many_failed_runs_are_a_warning() -> None:
     for _ in range(3):
         world.vendors.plan("imagine", "rejected")
         world.tick()
-    assert found(examined(world), "failed runs") == ("warn", "3 of the last 3 runs that ended failed")
+    assert found(examined(world), "failed runs") == ("warn", "of the last 3 runs that ended, 3 failed")
 
 
 def test_an_open_breaker_is_a_warning() -> None:

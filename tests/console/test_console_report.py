@@ -130,7 +130,7 @@ def test_actions_say_who_did_what_and_how_often() -> None:
     tale.moves(Trigger.CANCEL_COMMAND, "operator")
     told = [(it["who"], it["what"], it["times"]) for it in tale.told()["actions"]]
     assert told == [
-        ("cron", "scheduled a repeat", 2),
+        ("cron", "scheduled a retry", 2),
         ("cron", "tried again", 2),
         ("recovery", "found that whoever worked on it was gone", 1),
         ("recovery", "resumed", 1),
@@ -228,7 +228,7 @@ def test_a_failure_that_did_not_recover_counts_in_the_time_to_recovery() -> None
     assert [it["seconds"] for it in told["outages"]] == [90.0, None]
     assert told["outages"][1]["lasted_s"] == 90.0
     assert (told["mttr_s"], told["mttr_at_least"]) == (90.0, True)
-    assert "at least 1 min 30 s on average, as upscale did not recover" in tale.text()
+    assert "at least 1 min 30 s, as upscale did not recover" in tale.text()
     assert "not recovered in 1 min 30 s" in tale.text()
 
 
