@@ -3,7 +3,6 @@
 A message that was sent when the machine died before it was recorded is sent twice: Telegram has no key to prevent that.
 """
 
-import json
 from collections.abc import Callable
 from logging import getLogger
 
@@ -16,6 +15,7 @@ from retake.music.leases import take_lease
 from retake.music.tables import messages
 from retake.music.telegram import is_fatal
 from retake.runs.statements import Row
+from retake.strict_json import parse
 from retake.vendors.telegram import TelegramBot
 
 LEASE = "telegram messages"
@@ -46,7 +46,13 @@ class TelegramOutbox:
                 return None
             number, text, buttons = row
             try:
-                message_id = self._bot.send(self._chat_id, text, [(it[0], it[1]) for it in json.loads(buttons)])
+                pairs = _pairs(buttons)
+            except ValueError as error:
+                _log.error("the buttons of message %s are invalid (%s), and it is not sent", number, error)
+                self._save(number, error=f"its buttons are invalid: {shown_reason(str(error))}")
+                continue
+            try:
+                message_id = self._bot.send(self._chat_id, text, pairs)
             except VendorError as error:
                 if not is_fatal(error):
                     _log.warning("Telegram is not told yet: %s", error)
@@ -64,3 +70,13 @@ class TelegramOutbox:
     def _save(self, number: int, **values: object) -> None:
         with self._database.transaction() as cursor:
             cursor.change(update(messages).where(messages.c.id == number).values(values))
+
+
+def _pairs(buttons: str) -> list[tuple[str, str]]:
+    """Return the buttons of a row, by label and what a tap sends. Raises ValueError for what another program wrote."""
+    found = parse(buttons)
+    if not isinstance(found, list) or not all(isinstance(it, list) and len(it) == 2 for it in found):
+        raise ValueError("not a list of pairs")
+    if not all(isinstance(text, str) for it in found for text in it):
+        raise ValueError("not a list of pairs of texts")
+    return [(label, data) for label, data in found]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from desk import Desk, buttons, turn_of
-from sqlalchemy import select
+from sqlalchemy import func, select, update
 
 from retake.errors import StorageError
 from retake.music.background import outbox_loop
@@ -115,6 +115,18 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(desk: Desk) -> No
         assert desk.outbox.send(30) is None
     assert len(desk.phone.messages()) == 1
     assert len(desk.rig.sandbox.calls("telegram")) - before == 2
+
+
+@pytest.mark.parametrize("buttons", ["[null]", "{}", '[["a"]]', "[[1, 2]]", "no JSON", "[" * 9000, "5"])
+def test_a_message_whose_buttons_are_invalid_does_not_hold_up_the_others(desk: Desk, buttons: str) -> None:
+    for _ in range(2):
+        desk.rig.begun("meta")
+    desk.rig.settle()
+    with desk.rig.database.transaction() as cursor:
+        first = cursor.row(select(func.min(messages.c.id)))[0]
+        cursor.change(update(messages).where(messages.c.id == first).values(buttons=buttons))
+    assert desk.outbox.send(30) is None
+    assert len(desk.phone.messages()) == 1
 
 
 @pytest.mark.parametrize("error", [StorageError("the database is away"), KeyError("a bug")])
