@@ -266,8 +266,7 @@ class BillTable:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file that is gone when it is closed
-        self.close = weakref.finalize(self, self._db.close)
-        """Done at the latest when the table is garbage."""
+        weakref.finalize(self, self._db.close)
         self._db.executescript(
             "CREATE TABLE records (key TEXT PRIMARY KEY, size INTEGER, modified REAL, owner TEXT, under_way INTEGER,"
             " whole INTEGER, round INTEGER) WITHOUT ROWID;"

@@ -191,7 +191,7 @@ class BucketRuns:
         if LEFTOVER in codes:
             for key in (left := _leftovers(part, doc)):
                 bucket.delete(key)
-            done.append(f"{count(len(left), 'document')} with events that a crash left removed")
+            done.append(f"removed {count(len(left), 'document')} with events that a crash left")
         return done
 
     def _read(self, part: CheckView, run_id: str) -> RunDocument | None:

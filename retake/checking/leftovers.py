@@ -58,7 +58,7 @@ class LeftoverExamination:
         for entry in [*_scratch(part)]:
             part.bucket.delete(entry.key)
             done += 1
-        return [f"{count(done, 'leftover')} of crashes removed{f' below {subject}' if subject else ''}"] if done else []
+        return [f"removed {count(done, 'leftover')} of crashes{f' below {subject}' if subject else ''}"] if done else []
 
     def _remains(self, part: CheckView, subject: str) -> Iterator[Remnant]:
         """Yield what is left in a place; what lies in a place below it is that one's."""

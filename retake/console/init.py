@@ -51,7 +51,7 @@ def _init(folder: Path, program: str) -> Answer:
     folder = Path(os.path.abspath(folder))
     if "\n" in str(folder):
         raise Refusal(
-            f"{str(folder)!r} has a line break in its name, which no line of a crontab can have; name another"
+            f"{str(folder)!r} has a line break in its name, and a job of cron is one line. Name another folder"
         )
     try:
         files = _files(folder)
