@@ -1,6 +1,5 @@
 """The database of the music pipelines: connections, and statements that are compiled once."""
 
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +28,7 @@ class MusicDatabase:
         self.database, self.clock = database, clock
         self.ledger = SqlLedger(database, clock)
         self._prepared: dict[str, Prepared] = {}
-        self.close = weakref.finalize(self, database.close)
+        self.close = database.close
         """Close the connections."""
 
     @property

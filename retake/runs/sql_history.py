@@ -5,7 +5,6 @@ itself. The times tell one run from another after a backup was restored and the 
 itself tells a segment that it has left from one that another run of the same times has entered.
 """
 
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -57,7 +56,7 @@ class SqlHistory:
         self._segments, self._marks, self._unfinished, self._read = (
             prepared(query, database.dialect) for query in queries
         )
-        self.close = weakref.finalize(self, database.close)
+        self.close = database.close
         """Close the connections. Done at the latest when the history is garbage."""
 
     def segments(self) -> Mapping[str, Fingerprint]:

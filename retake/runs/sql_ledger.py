@@ -5,7 +5,6 @@ same attempt of a task, the later one takes the next attempt. A claim locks the 
 that are locked (SKIP LOCKED); SQLite has one writer at a time anyway.
 """
 
-import weakref
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -49,7 +48,7 @@ class SqlLedger(Ledger):
         self._database = database
         self._clock = clock
         self._queries, self._updates = statements(database.dialect)
-        self.close = weakref.finalize(self, database.close)
+        self.close = database.close
         """Close the connections. Done at the latest when the ledger is garbage."""
 
     # --- queries ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The list of the runs in SQLite or PostgreSQL (see `retake.runs.listing`)."""
 
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -38,7 +37,7 @@ class SqlListing:
         self._prepared: dict[tuple[str, RunsWanted], Prepared] = {}
         self._read = Prepared(_read(), database.dialect)
         self._queries = Queries(database.dialect)
-        self.close = weakref.finalize(self, database.close)
+        self.close = database.close
         """Close the connections. Done at the latest when the listing is garbage."""
 
     def listed(self, wanted: RunsWanted) -> "ListedRows":
