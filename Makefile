@@ -106,7 +106,10 @@ show: install ## everything that happened in the latest demo (RUN=ID: to that ge
 REDIS := $(firstword $(shell command -v redis-server 2>/dev/null) $(wildcard /usr/bin/redis-server))
 RABBITMQ := $(firstword $(wildcard /usr/lib/rabbitmq/bin/rabbitmq-server) $(shell command -v rabbitmq-server 2>/dev/null))
 INITDB := $(firstword $(shell command -v initdb 2>/dev/null) $(wildcard /usr/lib/postgresql/*/bin/initdb))
-CHROMIUM := $(firstword $(shell command -v chromium chromium-browser google-chrome 2>/dev/null))
+# Ubuntu's package of Chromium is none: it wants the daemon of snaps, which is not installed for the sake of tests.
+SNAP := $(shell grep -sx ID=ubuntu /etc/os-release)
+CHROMIUM := $(firstword $(shell command -v chromium google-chrome $(if $(SNAP),,chromium-browser) 2>/dev/null) \
+	$(wildcard $(HOME)/.cache/ms-playwright/chromium-*/*/chrome))
 CLUSTERS := /etc/postgresql-common/createcluster.conf
 POLICY := /usr/sbin/policy-rc.d
 MISSING = $(strip $(if $(REDIS),,redis-server) $(if $(RABBITMQ),,rabbitmq-server) \
@@ -127,10 +130,12 @@ servers = [ -z "$(MISSING)" ] || { mkdir -p .venv; [ "$$(id -u)" = 0 ] || sudo="
 	command -v apt-get >/dev/null && $$sudo true 2>/dev/null && echo "== installing $(MISSING) for $(1)" && \
 	$$sudo sh -c '$(install_servers)' >.venv/apt.log 2>&1; }
 
-servers: BROWSER = $(if $(CHROMIUM),,chromium)
+servers: BROWSER = $(if $(CHROMIUM)$(SNAP),,chromium)
 servers: CURL = $(if $(shell command -v curl 2>/dev/null),,curl)
 servers:
 	@$(call servers,the tests) || echo "Missing, and without it tests are skipped: sudo apt install $(MISSING)" >&2
+	@[ -n "$(CHROMIUM)$(BROWSER)" ] || \
+		echo "No browser, and without one tests are skipped: $(VENV) -m playwright install --with-deps chromium" >&2
 
 # Where a server is missing and cannot be installed, the command says so.
 images: install ## the image-job service on this machine, until Ctrl-C: servers, API, workers (UP='--port 9000')

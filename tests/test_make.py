@@ -158,8 +158,9 @@ def servers(
     for name, body in {"id": f"echo {user}", "sudo": "exit 1", **quiet, **scripts}.items():
         script(tmp_path / name, f'echo "{name} $*" >>"{tmp_path}/asked"; {body}')
     places = {"CLUSTERS": f"{tmp_path}/common/clusters.conf", "POLICY": f"{tmp_path}/policy"}
+    there = {"CHROMIUM": "/usr/bin/chromium", "CURL": "", **found, **places}
     path = f"{tmp_path}:{os.environ['PATH']}"
-    return make(checkout, target, *(f"{name}={value}" for name, value in {**found, **places}.items()), PATH=path)
+    return make(checkout, target, *(f"{name}={value}" for name, value in there.items()), PATH=path)
 
 
 def asked(tmp_path: Path, program: str) -> list[str]:
@@ -216,6 +217,17 @@ def test_who_cannot_install_the_servers_is_told_in_one_line_and_goes_on(
     assert done.returncode == 0
     assert ours(done) == [f"Missing, and without it tests are skipped: sudo apt install {ALL}"]
     assert not (tmp_path / "policy").exists()
+
+
+def test_debian_gets_a_browser_and_ubuntu_one_line_that_fetches_one(checkout: Path, tmp_path: Path) -> None:
+    """Ubuntu's package installs the daemon of snaps, and in a container no browser that starts."""
+    found = {**NONE, "CHROMIUM": "", "SNAP": ""}
+    assert servers(checkout, tmp_path, 0, found, **{"apt-get": "exit 0"}).stderr == ""
+    assert asked(tmp_path, "apt-get")[-1].endswith(f"install {ALL} chromium")
+    done = servers(checkout, tmp_path, 0, {**found, "SNAP": "ID=ubuntu"}, **{"apt-get": "exit 0"})
+    assert (done.returncode, len(ours(done))) == (0, 1)
+    assert "playwright install --with-deps chromium" in done.stderr
+    assert asked(tmp_path, "apt-get")[-1].endswith(f"install {ALL}")
 
 
 def test_servers_that_are_there_are_not_installed(checkout: Path, tmp_path: Path) -> None:
