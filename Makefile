@@ -106,7 +106,7 @@ show: install ## everything that happened in the latest demo (RUN=ID: to that ge
 REDIS := $(firstword $(shell command -v redis-server 2>/dev/null) $(wildcard /usr/bin/redis-server))
 RABBITMQ := $(firstword $(wildcard /usr/lib/rabbitmq/bin/rabbitmq-server) $(shell command -v rabbitmq-server 2>/dev/null))
 INITDB := $(firstword $(shell command -v initdb 2>/dev/null) $(wildcard /usr/lib/postgresql/*/bin/initdb))
-# Ubuntu's package of Chromium is none: it wants the daemon of snaps, which is not installed for the sake of tests.
+# Ubuntu's package of Chromium only points to a snap, and its daemon is not installed for the sake of tests.
 SNAP := $(shell grep -sx ID=ubuntu /etc/os-release)
 CHROMIUM := $(firstword $(shell command -v chromium google-chrome $(if $(SNAP),,chromium-browser) 2>/dev/null) \
 	$(wildcard $(HOME)/.cache/ms-playwright/chromium-*/*/chrome))
