@@ -154,7 +154,7 @@ def _wrong_type(names: str | list[str]) -> str:
 
 
 def _enum(values: list[Any], value: object) -> str:
-    return "" if value in values else f"is none of {', '.join(str(it) for it in values if it)}"
+    return "" if value in values else f"is not one of {', '.join(str(it) for it in values if it)}"
 
 
 def _minimum(least: float, value: Any) -> str:

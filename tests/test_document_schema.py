@@ -104,7 +104,7 @@ LETTER = {"failed_at_utc": "2026-01-01T00:00:00Z", "last_error": None, "files": 
         ),
         ("config_gen", {"failed_in_a_row": 1.0}, ("failed_in_a_row", "1.0 is not a whole number from 0 up")),
         ("config_midjourney", {"runway_task": {"task_type": "x"}}, ("runway_task.task_id", "is missing")),
-        ("config_midjourney", {"failed_step": "x"}, ("failed_step", f'"x" is none of {", ".join(Step)}')),
+        ("config_midjourney", {"failed_step": "x"}, ("failed_step", f'"x" is not one of {", ".join(Step)}')),
         (
             "config_midjourney",
             {"paid_calls": [{}, {"price_usd": -1}]},
@@ -114,7 +114,7 @@ LETTER = {"failed_at_utc": "2026-01-01T00:00:00Z", "last_error": None, "files": 
         (
             "dead_letter",
             {**LETTER, "last_error": {"error_class": "D"}},
-            ("last_error.error_class", '"D" is none of A, B, C'),
+            ("last_error.error_class", '"D" is not one of A, B, C'),
         ),
         ("dead_letter", {**LETTER, "paid_calls": [{"step": 1}]}, ("paid_calls.step", "1 is not a text (item 1)")),
     ],
@@ -146,7 +146,7 @@ def test_what_is_accepted_is_valid_for_others_too_and_what_is_refused_differs_in
     if not found:
         check(name, document)
     elif not faults(name, document):
-        assert re.search(r"is no (time|whole number)|none of the four", found)
+        assert re.search(r"is not a (time|whole number)|not one of the four", found)
 
 
 def test_a_text_that_may_be_a_secret_is_not_shown() -> None:

@@ -98,7 +98,7 @@ class Objects(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Delete the object with all its versions. Deleting a key that does not exist is no error."""
+        """Delete the object with all its versions. Deleting a key that does not exist is not an error."""
         ...
 
     def copy(self, source: str, target: str) -> None:
@@ -166,7 +166,7 @@ class Room(Protocol):
         ...
 
     def release(self) -> None:
-        """Give the room back if it was not used. Releasing it twice is no error."""
+        """Give the room back if it was not used. Releasing it twice is not an error."""
         ...
 
 
@@ -190,7 +190,7 @@ class Lease(Protocol):
         ...
 
     def release(self) -> None:
-        """Give the lease back. Releasing one that is lost or released is no error."""
+        """Give the lease back. Releasing one that is lost or released is not an error."""
         ...
 
 

@@ -185,7 +185,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "claim-foreign": FindingCode(
         Severity.ERROR,
-        "Among the claims of a lease is an object that is none. Nobody can take the lease while it is there.",
+        "Among the claims of a lease is an object that is not a claim. Nobody can take the lease while it is there.",
         "find out who put it there, and remove it",
     ),
     "draft-left": FindingCode(

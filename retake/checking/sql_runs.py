@@ -361,7 +361,7 @@ def _status(name: str, value: Any) -> RunStatus:
     try:
         return RunStatus(value)
     except ValueError:
-        raise ValueError(f"{name} is {value!r:.60}, which is none of {', '.join(RunStatus)}") from None
+        raise ValueError(f"{name} is {value!r:.60}, which is not one of {', '.join(RunStatus)}") from None
 
 
 _COLUMN: Mapping[str, Callable[[str, Any], Any]] = {

@@ -94,7 +94,7 @@ class JobHashes(LockFree):
         self._store, self._settings, self._clock, self._table = store, settings, clock, table
 
     def subjects(self, view: CheckView) -> Iterator[str]:
-        """Yield the ids of all jobs, and the members of the sets that are none."""
+        """Yield the ids of all jobs, and the members of the sets that are not ids."""
         cursor = 0
         while True:
             cursor, keys = self._store.ask(partial(self._store.client.scan, cursor, count=_PAGE))

@@ -100,7 +100,7 @@ class JobExecution:
     def _made(self, attempt: int) -> MadePicture:
         """Return the picture of an attempt, on whichever server.
 
-        Raises TaskFailed and others if the attempt failed; an unreachable or restarted server is no failure.
+        Raises TaskFailed and others if the attempt failed; an unreachable or restarted server is not a failure.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
         gone = repeating(*_GONE_PAUSES_S)

@@ -1,4 +1,4 @@
-"""Forms with pictures, read within bounds: large parts are on disk, and what is no picture is refused."""
+"""Forms with pictures, read within bounds: large parts are on disk, and what is not a picture is refused."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -91,7 +91,7 @@ def check_names(user_id: str, pictures: Collection[FormPicture]) -> None:
 async def read_form(request: Request, *, files: int, file_bytes: int) -> AsyncIterator[FormData]:
     """Yield the form of the request, with at most so many files of at most so many bytes each.
 
-    Raises HTTPException: 400 for what is no such form, 408, 413.
+    Raises HTTPException: 400 for what is not such a form, 408, 413.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise HTTPException(400, "the body is not multipart/form-data")

@@ -103,7 +103,7 @@ _COLUMNS = {"ids": str, "marks": int, "sizes": int, "numbers": int, "times": int
 
 
 def decode_sheet(data: bytes) -> Sheet:
-    """Return the stored sheet. Raises ValueError for a document that is none."""
+    """Return the stored sheet. Raises ValueError for an invalid document."""
     raw, sheet = _object(data), Sheet()
     sheet.cells = [*map(_cell, raw["cells"])]
     for name, kind in _COLUMNS.items():
@@ -145,11 +145,11 @@ class Index(NamedTuple):
 
 
 def decode_index(data: bytes) -> Index:
-    """Return the stored index. Raises ValueError for a document that is none."""
+    """Return the stored index. Raises ValueError for an invalid document."""
     raw = _object(data)
     taken_at = None if raw["taken_at"] is None else _number(raw["taken_at"])
     if odd := [name for name in raw["segments"] if not is_key(f"kpi/{name}.json")]:
-        raise ValueError(f"{odd[0]!r:.50} is no segment")
+        raise ValueError(f"{odd[0]!r:.50} is not a segment")
     return Index(taken_at, {name: _sums(it) for name, it in raw["segments"].items()})
 
 

@@ -76,7 +76,7 @@ def waveform_video(
     second after `stopping()` returns True.
     """
     if not _COLOUR.fullmatch(colour):
-        raise ValueError(f"{colour!r} is no colour; one looks like #ff8800")
+        raise ValueError(f"{colour!r} is not a colour; one looks like #ff8800")
     sound = audio_facts(audio, timeout_s=timeout_s, stopping=stopping)
     with ffmpeg.scratch(out.parent) as folder, track_in(folder, audio):
         _shaded(picture.flat(picture.fit(cover, SIZE))).save(folder / "cover.png", compress_level=1)

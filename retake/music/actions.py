@@ -22,7 +22,7 @@ from retake.operations.port import Refusal
 class PipelineActions(PipelineStore):
     """Pipelines, and what can be done with them.
 
-    `uploads_per_day` limits how many uploads begin in a day of YouTube's; None is no limit.
+    `uploads_per_day` limits how many uploads begin in a day of YouTube's; None means no limit.
     """
 
     def __init__(self, database: MusicDatabase, *, uploads_per_day: int | None = None, telling: bool = False) -> None:

@@ -38,7 +38,7 @@ def _really(value: object) -> object:
 
 def _known_state(text: str) -> str:
     if text not in STATES:
-        raise ValueError(f"is none of {', '.join(STATES)}")
+        raise ValueError(f"is not one of {', '.join(STATES)}")
     return text
 
 
@@ -56,7 +56,7 @@ Style = Annotated[
 Note = Annotated[str, Field(min_length=1, max_length=1000, examples=["darker"]), AfterValidator(_storable)]
 VideoId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$", examples=["dQw4w9WgXcQ"])]
 IdempotencyKey = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
-Id = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 1})]  # text: what is no number is not found
+Id = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 1})]  # text: what is not a number is not found
 StateName = Annotated[str, AfterValidator(_known_state), WithJsonSchema({"type": "string", "enum": list(STATES)})]
 
 

@@ -144,7 +144,7 @@ class ServiceSettings(NamedTuple):
     uploads_per_day: int = field(whole(0, 100_000), "uploads begun in a day of YouTube's (Pacific time)", default=100)
     daily_cap_usd: float | None = field(
         USD,
-        "what all processes on the database may spend in a day (UTC), in US dollars; null is no limit",
+        "what all processes on the database may spend in a day (UTC), in US dollars; null means no limit",
         default=None,
     )
     telegram: str = field(

@@ -84,7 +84,7 @@ def fit_meta(answer: Mapping[str, Any], track_title: str) -> dict[str, Any]:
 
 
 def fit_review(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `{verdict, notes}` of the chat API's answer. Raises TaskFailed (class A) for a verdict that is none."""
+    """Return `{verdict, notes}` of the chat API's answer. Raises TaskFailed (class A) for an unknown verdict."""
     verdict = answer.get("verdict")
     verdict = verdict.strip().lower() if isinstance(verdict, str) else None
     if verdict not in VERDICTS:

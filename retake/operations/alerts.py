@@ -59,7 +59,7 @@ class AlertPanel:
         return sorted(by_id.values(), key=lambda it: it.closed_at or "", reverse=True)
 
     def find(self, alert_id: str) -> Alert:
-        """Return one alert. Raises Refusal for an id that is none."""
+        """Return one alert. Raises Refusal for an unknown id."""
         board = self._store.read()
         if alert := board.find(alert_id):
             return alert

@@ -67,7 +67,7 @@ def _usd(calls: Iterable[Call], further: int, micro_usd: int) -> float:
         prices.append(micro_usd / 1e6)
     try:
         total = fsum(prices)
-    except OverflowError:  # what is on record is no money
+    except OverflowError:  # what is on record is not money
         total = sum(prices)
     return round(total, 6) if prices else 0
 

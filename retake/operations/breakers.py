@@ -118,7 +118,7 @@ class BreakerView(NamedTuple):
 
 
 class BreakerPanel:
-    """Looks at breakers and operates them. `policies` are those of breakers that are no vendor's, by name."""
+    """Looks at breakers and operates them. `policies` are those of breakers that are not a vendor's, by name."""
 
     def __init__(self, operations: Operations, policies: Mapping[str, BreakerPolicy], owner: str) -> None:
         self._store = breakers_of(operations.bucket, operations.clock)

@@ -80,7 +80,7 @@ class Operations:
         return Operations(pipelines, self.bucket, self.clock, caps=self.caps, terms=terms, named=named, actor=actor)
 
     def label(self, pipeline: OperatedPipeline) -> str | None:
-        """Return the name of a pipeline that is none of the channels, where it is shown beside others or was named."""
+        """Return the name of a pipeline that is not a channel, where it is shown beside others or was named."""
         return pipeline.name if pipeline.channel is None and (self.named or len(self.pipelines) > 1) else None
 
     def ledger_url(self, pipeline: OperatedPipeline) -> str | None:

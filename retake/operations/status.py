@@ -30,7 +30,7 @@ class PipelineStatus(NamedTuple):
     """How a pipeline stands: its own state, and what the lease, the dead letters and the ledger add to it."""
 
     channel: str | None
-    pipeline: str | None  # its name, where it is none of the channels and is shown beside others or was named
+    pipeline: str | None  # its name, where it is not one of the channels and is shown beside others or was named
     leased: bool  # whether it takes a lease and goes on with each tick
     state: PipelineState
     holder: Holder | None

@@ -203,7 +203,7 @@ def decoded(day: str, raw: Raw | None) -> DayBook:
     if moved is not None and not (
         isinstance(moved, Mapping) and isinstance(moved.get("to"), str) and isinstance(moved.get("nonce"), str)
     ):
-        raise ValueError('moved: is no {"to", "nonce"}')
+        raise ValueError('moved: is not {"to", "nonce"}')
     if moved and not (is_day(moved["to"]) and moved["to"] < day):
         raise ValueError(f"moved.to: {moved['to']!r} is not a day before this one")
     return DayBook(

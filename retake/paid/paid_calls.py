@@ -69,7 +69,7 @@ class PaidCalls:
     in it one thread. No pipeline that shares the bucket may have the same name ("story", "music").
 
     `prices` are US dollars by step. `daily_cap_usd` is what everything that pays through this bucket may spend in a
-    day, `own_daily_cap_usd` what this name may; None is no cap. `find(call)` asks the vendor, for nothing, for the
+    day, `own_daily_cap_usd` what this name may; None means no cap. `find(call)` asks the vendor, for nothing, for the
     answer of a call whose own answer was lost; None: it cannot tell. `on_unknown` is what follows then: HOLD (a person
     decides, by `resolve`), RETRY (the call may be made, and billed, again) or DROP (the key is given up).
     `call_timeout_s` is the longest time that one call may take; on B2 and S3 it must be shorter than the term of the
@@ -341,7 +341,7 @@ class CallsState:
         return raw, version
 
     def _write(self, key: str, data: bytes, expect: str | Expect, room: Room | None = None) -> str:
-        """Write a document and return its version. An earlier try whose answer was lost is no conflict."""
+        """Write a document and return its version. An earlier try whose answer was lost is not a conflict."""
         self._lease.check()
         try:
             return room.write(data, expect) if room else self.bucket.write(key, data, expect)

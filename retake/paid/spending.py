@@ -25,7 +25,7 @@ class Spending:
     """The payments of the pipeline called `pipeline` ("story", "story/CHANNEL").
 
     `bucket` is the whole bucket, whatever the channel. `bucket_usd` is what all pipelines together may spend in a day,
-    `pipeline_usd` what this one may; None is no cap. What the pipeline's own record says of its last reservation is
+    `pipeline_usd` what this one may; None means no cap. What the pipeline's own record says of its last reservation is
     passed as `known`. A pipeline whose record adds up what is billed of a reservation `defers`: without a cap, the book
     is told at the end of each tick (see `Caps.defer`).
     """

@@ -206,7 +206,7 @@ def decoded(raw: Raw | None) -> BreakerState:
     if not isinstance(failures, list):
         raise ValueError("failures: is not a list")  # noqa: TRY004  a document's fault, not a caller's
     if not (probe is None or (isinstance(probe, Mapping) and isinstance(probe.get("who"), str))):
-        raise ValueError('probe: is no {"who", "since"}')
+        raise ValueError('probe: is not {"who", "since"}')
     if not isinstance(code := raw.get("code"), str | None):
         raise ValueError("code: is not text")  # noqa: TRY004
     if not isinstance(ordered := raw.get("probe_ordered", False), bool):

@@ -132,7 +132,7 @@ class DeadLetters:
         report = {"id": letter_id, "kind": kind, "failed_at_utc": now, "last_error": dict(error), "item": item}
         data = strict_json.encode({**report, "files": [*files]})
         if (there := self._folders.files(letter_id)) and self._letter(letter_id, there).ended:
-            self.remove(letter_id, DROPPED)  # the remains of another letter are no part of this one
+            self.remove(letter_id, DROPPED)  # the remains of another letter do not belong to this one
         for name, content in files.items():
             self._folders.write(letter_id, name, content)
         self._folders.write(letter_id, REPORT, data)
@@ -349,7 +349,7 @@ def _row(files: Mapping[str, Entry]) -> dict[str, tuple[int, float]]:
 
 
 def _read_row(row: Mapping[str, Sequence[float]]) -> dict[str, tuple[int, float]]:
-    """Return size and time of each file, as they were kept. Raises one of NO_COUNTS for what are none."""
+    """Return size and time of each file, as they were kept. Raises one of NO_COUNTS for what is not a count."""
     return {name: (int(size), float(at)) for name, (size, at) in row.items()}
 
 

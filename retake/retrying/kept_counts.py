@@ -45,7 +45,7 @@ _OVERRULED = "overruled"  # instead of the day
 _PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 NO_COUNTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What comes of decoding and adding up what are no counts."""
+"""What decoding and adding up raises for what is not a count."""
 
 _INVALID = object()  # instead of a row
 
@@ -82,11 +82,11 @@ class KeptKind(Protocol):
         ...
 
     def sums(self, rows: Mapping[str, Row]) -> Mapping[str, Any]:
-        """Return what the rows add up to, ready for JSON. Raises ValueError and the like for what are no rows."""
+        """Return what the rows add up to, ready for JSON. Raises ValueError and the like for invalid rows."""
         ...
 
     def check(self, sums: Mapping[str, Any]) -> None:
-        """Raise ValueError or the like for what are no sums."""
+        """Raise ValueError or the like for invalid sums."""
         ...
 
 
@@ -186,7 +186,7 @@ class KeptCounts:
     ) -> Iterator[T]:
         """Yield all items, the greatest first: `fresh`, and what `made(id, row)` makes of the rows that hold.
 
-        `bound(sums)` is no less than the first field of a month's items: a month is read once it may have the next.
+        `bound(sums)` is not less than the first field of a month's items: a month is read once it may have the next.
         Raises StateError as `sure_rows` does.
         """
         found, months = sorted(fresh), sorted((bound(sums), name) for name, sums in counted.kept.months.items())
@@ -354,7 +354,7 @@ def month_of(item_id: str) -> str:
 
 
 def decoded_index(data: bytes) -> KeptIndex:
-    """Raises ValueError, KeyError or AttributeError for what is no index."""
+    """Raises ValueError, KeyError or AttributeError for an invalid index."""
     raw = json.loads(data)
     if not isinstance(raw, dict):
         raise ValueError("no object")  # noqa: TRY004  like what json raises
@@ -367,7 +367,7 @@ def decoded_index(data: bytes) -> KeptIndex:
 
 
 def decoded_rows(data: bytes) -> dict[str, Row]:
-    """Raises ValueError for what are no rows."""
+    """Raises ValueError for invalid rows."""
     raw = json.loads(data)
     rows = raw.get("items") if isinstance(raw, dict) else None
     if not isinstance(rows, dict):

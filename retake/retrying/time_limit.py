@@ -44,8 +44,8 @@ class OutOfTime(Exception):
 def within(timeout_s: float | None, work: Callable[[], T]) -> T:
     """Return what `work()` returns, or raise what it raises; with a limit it runs in another thread.
 
-    `timeout_s` is in seconds of real time; None is no limit. Raises OutOfTime when they are over, and Refused, without
-    calling `work`, while too many abandoned calls are still running.
+    `timeout_s` is in seconds of real time; None means no limit. Raises OutOfTime when they are over, and Refused,
+    without calling `work`, while too many abandoned calls are still running.
     """
     if timeout_s is None:
         return work()

@@ -55,4 +55,4 @@ def _decoded(raw: Raw | None) -> Cached | None:
     try:
         return Cached(raw["value"], parse_stamp(raw["at"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"is no cached value with its time ({error})") from error
+        raise ValueError(f"is not a cached value with its time ({error})") from error

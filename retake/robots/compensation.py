@@ -99,7 +99,7 @@ def _doubt(key: str, value: Any) -> Doubt:
     try:
         since, code = parse_stamp(value["since"]), value["code"]
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError(f'{key}: is no {{"since", "code"}}') from error
+        raise ValueError(f'{key}: is not {{"since", "code"}}') from error
     if not isinstance(code, str | None):
         raise ValueError(f"{key}: code: is not text")  # noqa: TRY004  a document's fault, not a caller's
     return Doubt(key, since, code)

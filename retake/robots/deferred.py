@@ -123,7 +123,7 @@ def _deferred(key: str, value: Any) -> Deferred:
         due_at, since, until = (_moment(value[name]) for name in ("due_at", "since", "taken_until"))
         texts, data, times = (value["correlation_id"], value["code"]), value["input_data"], value["times"]
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError(f"{key}: is no deferred work ({error})") from error
+        raise ValueError(f"{key}: is not deferred work ({error})") from error
     if due_at is None or since is None or type(times) is not int:
         raise ValueError(f"{key}: has no due_at, since or times")
     if not all(isinstance(text, str) for text in texts) or not isinstance(data, Mapping):

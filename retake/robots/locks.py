@@ -190,7 +190,7 @@ def _decoded(raw: Raw | None) -> LockState:
             for name in ("writers", "readers")
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"writers or readers: are no holds with owner and time ({error})") from error
+        raise ValueError(f"writers or readers: are not holds with owner and time ({error})") from error
     if type(version := raw.get("version")) is not int:
         raise ValueError(f"version: {version!r} is not a number")
     return LockState(writers, readers, version)

@@ -127,4 +127,4 @@ def _decoded(raw: Raw | None) -> OutboxClaim | None:
     try:
         return OutboxClaim(str(raw["by"]), parse_stamp(raw["until"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"is no claim ({error})") from error
+        raise ValueError(f"is not a claim ({error})") from error

@@ -173,7 +173,7 @@ def _decoded(raw: Raw | None) -> SagaState:
         )
         class_of(code or FAILED)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"is no progress of a saga ({error})") from error
+        raise ValueError(f"is not the progress of a saga ({error})") from error
     if not isinstance(done, list) or not all(isinstance(it, str) for it in done) or len({*done}) < len(done):
         raise ValueError("done: is not a list of different names")
     return SagaState(phase, tuple(done), under_way, code, message, str(raw.get("by", "")))

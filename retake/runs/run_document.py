@@ -120,7 +120,7 @@ def parse_segment(key: str, run_id: str, data: bytes) -> list[Event]:
     raw = _object_of(key, data)
     events = raw.get("events")
     if raw.get("run_id") != run_id or not isinstance(events, list):
-        _refuse(key, "events", f"are none of {run_id}")
+        _refuse(key, "events", f"are not those of {run_id}")
     return events_in(key, run_id, events)
 
 
@@ -274,7 +274,7 @@ def _moment_or_none(value: Any) -> datetime | None:
 
 def _status(value: Any) -> RunStatus:
     if value not in list(RunStatus):
-        raise ValueError(f"{_shown(value)} is none of {', '.join(RunStatus)}")
+        raise ValueError(f"{_shown(value)} is not one of {', '.join(RunStatus)}")
     return RunStatus(value)
 
 

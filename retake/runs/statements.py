@@ -67,7 +67,7 @@ class Prepared:
 
     def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
         """Execute the statement and return its rows. Raises the driver's errors, and StateError for a value that SQLite
-        takes and that is none of the column's type."""
+        takes and that is not of the column's type."""
         cursor.execute(self.sql, self.given(values))
         if not self._out:
             return []
@@ -105,7 +105,7 @@ class Prepared:
 
 
 _NO_VALUE = (ValueError, TypeError, OverflowError, RecursionError)
-"""What the types of columns raise for a value that is none of theirs."""
+"""What the types of columns raise for a value that is not of that type."""
 
 _prepared: dict[tuple[str, Callable[[str], ClauseElement]], Prepared] = {}
 

@@ -34,7 +34,7 @@ _REFUSED = (
 
 
 def name_of(request: Request) -> str:
-    """Return the API's name of the call, or "" if `request` is no call of the API."""
+    """Return the API's name of the call, or "" if `request` is not a call of the API."""
     if request.path.startswith("/upload/"):
         return "b2_upload_file"
     if request.path.startswith("/upload-part/"):

@@ -64,7 +64,7 @@ def upscale(call: ApiCall) -> Response:
     fields = call.request.fields
     origin = call.service.picture_task(fields.get("jobId"), SELLER)
     if origin is None or origin.kind != "imagine":
-        return error(400, "jobId is no diffusion job")
+        return error(400, "jobId is not a diffusion job")
     if not call.service.status(origin).completed:
         return error(400, "the diffusion job is not completed")
     for name, most in (("imageNo", 3), ("type", 1)):

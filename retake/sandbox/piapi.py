@@ -121,7 +121,7 @@ def _imagine(call: ApiCall, fields: dict[str, Any]) -> Response:
 def _upscale(call: ApiCall, fields: dict[str, Any]) -> Response:
     origin = call.service.picture_task(fields.get("origin_task_id"))
     if origin is None or origin.kind != "imagine":
-        return error(400, "input.origin_task_id is no imagine task")
+        return error(400, "input.origin_task_id is not an imagine task")
     if not call.service.status(origin).completed:
         return error(400, "the origin task is not finished")
     if fields.get("index") not in ("1", "2", "3", "4"):

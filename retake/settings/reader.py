@@ -64,7 +64,7 @@ def read_settings(
     """Read the file that RETAKE_CONFIG names, or config/config.json in the current directory.
 
     `sections` are the sections that the file may have, by where they stand ("WORKFLOW", "API_KEYS.openai"); `fields`
-    stand beside them. `older_keys` are, by section, unknown keys that are no misspellings (names separated by spaces).
+    stand beside them. `older_keys` are, by section, unknown keys that are not misspellings (names separated by spaces).
     `others` are the sections that another pipeline reads: they are not looked into. RETAKE_STORAGE_URL takes the place
     of STORAGE.url. A setting that is left out or null has its default.
 

@@ -98,7 +98,7 @@ class BreakerSettings(NamedTuple):
     """When a vendor that keeps failing is not called for a while."""
 
     failures: int | None = field(
-        whole(1, 1000), "failures of a vendor that open its circuit breaker; null is no breaker", default=None
+        whole(1, 1000), "failures of a vendor that open its circuit breaker; null means no breaker", default=None
     )
     window_seconds: float = field(SECONDS, "seconds within which these failures count", default=300)
     open_seconds: float = field(SECONDS, "seconds without calls to the vendor before one call probes it", default=60)
@@ -116,7 +116,7 @@ class KpiSettings(NamedTuple):
     snapshot_seconds: float = field(SECONDS, "seconds between two snapshots of what was counted", default=300)
     textfile: str | None = field(
         TEXT,
-        "file for Prometheus that each tick with something to do replaces; null is none",
+        "file for Prometheus that each tick with something to do replaces; null means none",
         default=None,
     )
 
@@ -184,11 +184,11 @@ class Workflow(NamedTuple):
     )
     daily_cap_usd: float | None = field(
         USD,
-        "what all channels together may spend in a day (UTC), in US dollars; null is no limit",
+        "what all channels together may spend in a day (UTC), in US dollars; null means no limit",
         default=None,
     )
     channel_cap_usd: float | None = field(
-        USD, "what one channel may spend in a day (UTC), in US dollars; null is no limit of its own", default=None
+        USD, "what one channel may spend in a day (UTC), in US dollars; null means no limit of its own", default=None
     )
 
 

@@ -74,7 +74,7 @@ def write_content(context: StepContext, generation_id: str, prompts: list[Prompt
 
 def _check_generation(context: StepContext, generation_id: str) -> None:
     if not safe_id(generation_id):
-        raise StateError(f"{generation_id!r} is no generation id; one looks like 20260131-0930")
+        raise StateError(f"{generation_id!r} is not a generation id; one looks like 20260131-0930")
     doc, paths = context.store.documents.midjourney, context.store.paths
     if not context.generation_id:
         if context.store.files(generation_id):

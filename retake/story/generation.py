@@ -242,7 +242,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
     if name.startswith("before-"):
         return f"{name} is paid work that belonged to no generation: there is nothing to go on with; {_look(name)}"
     if letter.kind not in ("", "generation"):
-        return f"{name} is a letter of kind {letter.kind}, which is no generation; {_look(name)}"
+        return f"{name} is a letter of kind {letter.kind}, which is not a generation; {_look(name)}"
     return f"{name} was {letter.ended} before, and these are the remains; {_look(name)}" if letter.ended else ""
 
 

@@ -52,7 +52,7 @@ class KeptExamination(CheckedPart):
             else:
                 self.kind.sums(decoded_rows(data))
         except NO_COUNTS as error:
-            what = str(error) if isinstance(error, ValueError) else "what is in it are no counts"
+            what = str(error) if isinstance(error, ValueError) else "it does not hold counts"
             yield found("counts-invalid", subject, what)
             return
         counts = KeptCounts(part.bucket, self.clock, self.kind)

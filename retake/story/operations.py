@@ -73,7 +73,7 @@ def open_operations(
     `named` is whether the operator named the channel. `bucket` replaces the one that the settings name. `actor` is who
     acts, for the record: the console's process ends with a lease that runs out, any other loses what it does under it.
 
-    Raises SettingsError for a channel that is none of the CHANNELS, StorageError.
+    Raises SettingsError for a channel that is not one of the CHANNELS, StorageError.
     """
     whole = bucket or open_storage(settings)
 

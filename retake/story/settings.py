@@ -279,7 +279,7 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
     if channel not in settings.channels:
         if not settings.channels:
             raise SettingsError(f"{channel!r} is named as the channel, but the settings have no CHANNELS: leave it out")
-        what = f"{channel!r} is none of the" if channel else "this is about one of the"
+        what = f"{channel!r} is not one of the" if channel else "this is about one of the"
         named = ", ".join(settings.channels)
         raise SettingsError(f"{what} CHANNELS ({named}): name it by --channel NAME, or in {CHANNEL_VARIABLE}")
     part = bucket.part(prefix_of(channel))

@@ -1,7 +1,7 @@
 """What each event makes of config_midjourney.json. Pure: a document in, a document out.
 
 The counting rule: a failure leaves the counter alone, a retry adds one, and a counter is cleared when the *result* of
-its step is there. "The vendor took the order" is no result: a task that is accepted and then always ends as failed
+its step is there. "The vendor took the order" is not a result: a task that is accepted and then always ends as failed
 would be paid for forever.
 """
 

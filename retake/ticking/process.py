@@ -92,7 +92,7 @@ class StopSignal:
 
 
 class KillTimer:
-    """How long this process may live, by the kernel's timer; None is no limit.
+    """How long this process may live, by the kernel's timer; None means no limit.
 
     A script that outlives its tick has nobody to end it: the kernel does, a little after the tick would have. The lock
     that it inherited is then free.

@@ -107,7 +107,7 @@ def may_rest(look: RememberedLook | None, basis: str, seen: "Mapping[str, str]",
 
 
 class LookFile:
-    """The file of one look, which only its user may read. Another user's, or one that others may change, is none."""
+    """The file of one look, which only its user may read. One that others own or may change does not count."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -93,7 +93,7 @@ class YouTubeAccount:
         return self._once(what, method, uri, content, {**headers, "Authorization": f"Bearer {token}"})
 
     def failure(self, what: str, reply: Reply, uri: str = "") -> PollFailed:
-        """Return the error for an answer that is no success; nothing of the session's URI `uri` is quoted."""
+        """Return the error for an answer that is not a success; nothing of the session's URI `uri` is quoted."""
         code = _code_of(reply)
         words = quote(self._bleached(_words(reply), uri))
         told = f': "{words}"' if words else ""

@@ -34,7 +34,7 @@ class WebOptions(NamedTuple):
     token: str = ""
     cap_usd: float | None = None
     environ: Mapping[str, str] = {}
-    policies: Mapping[str, BreakerPolicy] = {}  # of breakers that are no vendor's, by name
+    policies: Mapping[str, BreakerPolicy] = {}  # of breakers that are not a vendor's, by name
 
 
 def serve(

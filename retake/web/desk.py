@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Something that is read once for several pages: when, and the how manieth reading it is."""
+    """Something that is read once for several pages: when, and the number of that reading."""
 
     at: datetime
     number: int
@@ -66,7 +66,7 @@ class Shared(NamedTuple):
 
 
 class Desk:
-    """Makes answers. `cap_usd` is the cap of a day, `policies` are those of breakers that are no vendor's, by name;
+    """Makes answers. `cap_usd` is the cap of a day, `policies` are those of breakers that are not a vendor's, by name;
     `environ` has the secrets of the alerts' channels."""
 
     def __init__(

@@ -50,7 +50,7 @@ class Gate:
             await send(message)
 
         if not self._is_ours(headers.get(b"host", b"")):
-            return await refuse(send_marked, 400, "this host is none of ours: add it to WEB.hosts")
+            return await refuse(send_marked, 400, "this host is not one of ours: add it to WEB.hosts")
         program = self._is_program(headers)
         session = session_of(headers)
         signed_in = program or self._sessions.holds(session)

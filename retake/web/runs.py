@@ -117,7 +117,7 @@ def runs_routes(desk: Desk) -> APIRouter:
 
 
 def _statuses(given: Sequence[str]) -> frozenset[RunStatus]:
-    """The states that are asked for, all of them where none is. Raises HTTPException for one that is none."""
+    """The states that are asked for, all of them where none is. Raises HTTPException for an unknown one."""
     try:
         return frozenset(RunStatus(it) for it in given if it) or frozenset(RunStatus)
     except ValueError:

@@ -64,7 +64,7 @@ def _days(first: str, last: str) -> list[str]:
     """Every day from `first` to `last`."""
     try:
         start, end = date.fromisoformat(first), date.fromisoformat(last)
-    except ValueError:  # a call on record names a day that is none
+    except ValueError:  # a call on record names an invalid day
         return [first]
     number = min((end - start).days, 3660) + 1
     return [(start + timedelta(days=n)).isoformat() for n in range(max(1, number))]

@@ -47,7 +47,7 @@ class PreparedOrder(NamedTuple):
 
 
 class Verbs:
-    """Prepares orders. `policies` are those of breakers that are no vendor's; `environ` has the alerts' secrets."""
+    """Prepares orders. `policies` are those of breakers that are not a vendor's; `environ` has the alerts' secrets."""
 
     def __init__(
         self, operations: Operations, environ: Mapping[str, str], policies: Mapping[str, BreakerPolicy]
@@ -132,7 +132,7 @@ def narrowed(operations: Operations, channel: str | None) -> Operations:
     named = ", ".join(it.channel for it in operations.pipelines if it.channel)
     if not named:
         raise Refusal(f"{channel!r} is named as the channel, but the settings have no CHANNELS: leave it out")
-    raise Refusal(f"{channel!r} is none of the CHANNELS ({named})")
+    raise Refusal(f"{channel!r} is not one of the CHANNELS ({named})")
 
 
 def _order(operations: Operations, meant: Target, verb: Verb) -> PreparedOrder:

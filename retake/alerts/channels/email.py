@@ -48,7 +48,7 @@ def send(sending: Sending) -> Sent:
 
 
 def mail_of(sending: Sending) -> EmailMessage:
-    """Return the message. Raises ValueError or MessageError for an address that is none."""
+    """Return the message. Raises ValueError or MessageError for an invalid address."""
     message, options = sending.message, sending.channel.options
     sender = _address(options["from"])
     mail = EmailMessage(policy=_SEVEN_BITS)

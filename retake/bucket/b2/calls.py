@@ -192,13 +192,13 @@ class B2Calls:
             with session.download_file_from_url(url, range_=(first, last)) as response:
                 data = bytes(response.content)
             if len(data) != last + 1 - first:
-                raise ValueError(f"what came is no part of {version.name}: {len(data)} of {last + 1 - first} bytes")
+                raise ValueError(f"what came is not a part of {version.name}: {len(data)} of {last + 1 - first} bytes")
             return data
 
         return self.connection.call(f"read {version.name}", call)
 
     def delete(self, version_id: str, name: str) -> None:
-        """Delete one version. One that does not exist is no error. Class A."""
+        """Delete one version. One that does not exist is not an error. Class A."""
         with suppress(Gone):
             self.connection.call(f"remove {name}", lambda session: session.delete_file_version(version_id, name))
 

@@ -1,4 +1,4 @@
-"""What crashes leave among the claims of leases: claims that ran out, scratch objects, and what is none of ours."""
+"""What crashes leave among the claims of leases: claims that ran out, scratch objects, and what is not ours."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def clear_claims(connect: Callable[[str], ClaimStore], remnant: Remnant, clock: 
     """
     parted = _PARTED.fullmatch(remnant.name.removeprefix(_OWN))
     if parted is None:
-        raise ValueError(f"{remnant.name} is none of ours")
+        raise ValueError(f"{remnant.name} is not ours")
     store = connect(parted[1])
     if parted[2] == "scratch/":
         store.withdraw(parted[2] + parted[3])

@@ -442,7 +442,7 @@ def _is_link(path: str) -> bool:
 
 
 def _is_folder(item: os.DirEntry[str], *, follow_links: bool) -> bool:
-    """Return whether it is a folder; a link that leads nowhere is none. Raises OSError."""
+    """Return whether it is a folder; a link that leads nowhere is not one. Raises OSError."""
     try:
         return item.is_dir(follow_symlinks=follow_links)
     except OSError as error:
