@@ -82,9 +82,9 @@ def poll_loop(bot: TelegramBot, inbox: TelegramInbox, holder: str, poll_s: float
             return max(1.0, error.retry_after_s or 5.0)
         for update in found:
             inbox.take(update)
-        # Telegram offers at once what cannot be read and so is not confirmed.
-        stuck = bool(found) and inbox.offset == offset
-        return 0.0 if poll_s and not stuck else 1.0
+        # Without a pause only after something was taken: Telegram offers at once what cannot be read and so is not
+        # confirmed, and what stands between may answer at once that there is nothing.
+        return 0.0 if poll_s and inbox.offset != offset else 1.0
 
     return Loop("telegram updates", turn)
 

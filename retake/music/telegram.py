@@ -102,7 +102,7 @@ class TelegramInbox:
                 self._bot.answer_tap(callback_id, text or "")
             except VendorError as error:
                 _log.warning("a tap could not be answered: %s", error)
-                if self.database.clock.now() - received_at < ANSWERED_WITHIN:
+                if not is_fatal(error) and self.database.clock.now() - received_at < ANSWERED_WITHIN:
                     continue
             self._mark_answered(number)
 
@@ -186,5 +186,5 @@ def _answer(wish: Wish, row: PipelineRow) -> str:
 
 
 def is_fatal(error: RetakeError) -> bool:
-    """Return whether sending the same message again cannot help: Telegram refuses this message, not the bot."""
+    """Return whether the same request would be refused again: for what it says, not for the bot or the chat."""
     return isinstance(error, VendorError) and error.code in (Code.INVALID_INPUT, Code.REJECTED)

@@ -7,6 +7,7 @@ they came and read by `parsed`: the library would raise for a whole batch becaus
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
@@ -37,7 +38,13 @@ DATA_LIMIT = 64  # bytes, of a button
 UPDATES = ("callback_query", "message")
 
 _NOT_IN_A_TOKEN = frozenset("/?#%\\@")
-_NO_CHAT = "chat not found"
+_CHAT = re.compile(
+    r"chat not found|upgraded to a supergroup|\brights\b|group is deactivated|user not found|chat_id is empty"
+    r"|chat_(write_forbidden|restricted|admin_required)|peer_id_invalid|topic_(closed|deleted)",
+    re.IGNORECASE,
+)
+"""What Telegram says where the chat takes no message of the bot's, whichever it is."""
+
 _TOO_LATE = ("query is too old", "query id is invalid")
 _LARGEST_ID = 2**63 - 1
 _FOREIGN_TEXT = 16_384  # characters of a text in an update that are kept
@@ -195,10 +202,11 @@ class TelegramBot:
         unlisted = Code.UNAVAILABLE if status >= 500 else Code.INVALID_INPUT if status >= 400 else Code.BAD_ANSWER
         told = body.get("description")
         code = _CODES.get(status, unlisted)
-        if isinstance(told, str) and _NO_CHAT in told.lower():  # no message can be sent, whatever it says
+        moved_to = count(parameters.get("migrate_to_chat_id"))
+        of_chat = moved_to is not None or (isinstance(told, str) and _CHAT.search(told))
+        if code is Code.INVALID_INPUT and of_chat:
             code = Code.CONFIGURATION
         words = quote(told if isinstance(told, str) else reply.body.decode("utf-8", "replace"), self._token)
-        moved_to = count(parameters.get("migrate_to_chat_id"))
         moved = "" if moved_to is None else f" The chat's id is now {moved_to}."
         text = f'{NAME} was asked to {method} and answered {status}: "{words}".{moved} {_ADVICE.get(code, _LATER)}'
         wait_s = wait_asked_s(parameters.get("retry_after"))

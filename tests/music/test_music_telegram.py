@@ -143,6 +143,17 @@ def test_a_tap_whose_answer_fails_is_answered_later(desk: Desk) -> None:
     assert len(desk.answers()) == 1
 
 
+def test_an_answer_that_telegram_refuses_is_not_sent_again(desk: Desk) -> None:
+    desk.failed()
+    desk.rig.sandbox.order("telegram=400")
+    desk.phone.tap("ytpub_retry_1")
+    desk.poll()
+    before = len(desk.rig.sandbox.calls("telegram"))
+    for _ in range(3):
+        desk.inbox.answer()
+    assert len(desk.rig.sandbox.calls("telegram")) == before
+
+
 @pytest.mark.parametrize("kind", ["retry", "approve", "stranger"])
 def test_whenever_it_dies_a_tap_acts_once_and_is_answered(
     desks: Callable[..., Desk], url: str, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -230,8 +241,11 @@ def test_what_cannot_be_read_is_stepped_over(
     assert desk.inbox.offset == 1003
 
 
-def test_what_has_no_number_is_asked_for_at_leisure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk.bot, "updates", lambda offset, timeout_s: [{"update_id": None}])
+@pytest.mark.parametrize("found", [[{"update_id": None}], []])
+def test_where_nothing_can_be_taken_it_is_asked_for_at_leisure(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, found: list[Any]
+) -> None:
+    monkeypatch.setattr(desk.bot, "updates", lambda offset, timeout_s: found)
     assert turn_of(poll_loop(desk.bot, desk.inbox, "me", 25)) >= 1.0
 
 

@@ -200,8 +200,22 @@ def test_odd_parameters_of_an_error_do_no_harm(vendor: ScriptedVendor, parameter
     assert caught.value.retry_after_s in (None, 0.0)
 
 
-def test_a_chat_that_is_not_there_is_a_setting_to_mend_and_no_fault_of_the_message(vendor: ScriptedVendor) -> None:
-    vendor.script = [says(400, {"ok": False, "description": "Bad Request: chat not found"})]
+@pytest.mark.parametrize(
+    "words",
+    [
+        "chat not found",
+        "group chat was upgraded to a supergroup chat",
+        "not enough rights to send text messages to the chat",
+        "need administrator rights in the channel chat",
+        "CHAT_WRITE_FORBIDDEN",
+        "PEER_ID_INVALID",
+        "TOPIC_CLOSED",
+    ],
+)
+def test_a_chat_that_takes_no_message_is_a_setting_to_fix_and_no_fault_of_the_message(
+    vendor: ScriptedVendor, words: str
+) -> None:
+    vendor.script = [says(400, {"ok": False, "description": f"Bad Request: {words}"})]
     with pytest.raises(PollFailed, match=r"MUSIC\.telegram_chat_id") as caught:
         scripted(vendor).send(42, "text")
     assert caught.value.code is Code.CONFIGURATION
@@ -209,8 +223,9 @@ def test_a_chat_that_is_not_there_is_a_setting_to_mend_and_no_fault_of_the_messa
 
 def test_a_chat_that_has_moved_is_named(vendor: ScriptedVendor) -> None:
     vendor.script = [says(400, {"ok": False, "description": "x", "parameters": {"migrate_to_chat_id": -1007}})]
-    with pytest.raises(PollFailed, match="-1007"):
+    with pytest.raises(PollFailed, match="-1007") as caught:
         scripted(vendor).send(42, "text")
+    assert caught.value.code is Code.CONFIGURATION
 
 
 def test_an_error_with_status_200_is_an_error(vendor: ScriptedVendor) -> None:
