@@ -170,8 +170,8 @@ def test_a_question_on_a_kept_connection_over_tls_ends_in_time(
     assert time.monotonic() - begun < 2 * TIMEOUT_S + SLACK_S
 
 
-_ENDLESS = "TIMEOUT" if sys.version_info < (3, 13) else "NETWORK"
-"""From Python 3.13 on http.client reads no more than a hundred headers of a tunnel."""
+_ENDLESS = "TIMEOUT" if sys.version_info < (3, 12) else "NETWORK"
+"""From Python 3.12 on http.client reads no more than a hundred headers of a tunnel."""
 
 PROXY_ACTS = {
     "a tunnel that is never opened": (silent, "TIMEOUT"),
