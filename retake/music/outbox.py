@@ -26,7 +26,7 @@ _NEXT = (
     select(messages.c.id, messages.c.text, messages.c.buttons)
     .where(messages.c.sent_at.is_(None), messages.c.error.is_(None))
     .order_by(messages.c.id)
-    .limit(1)
+    .limit(50)  # the first that can be read
 )
 
 
@@ -65,7 +65,7 @@ class TelegramOutbox:
 
     def _next(self) -> Row | None:
         with self._database.reading() as cursor:
-            return cursor.row(_NEXT, name="next-message")
+            return next(iter(cursor.readable(_NEXT, name="next-message")), None)
 
     def _save(self, number: int, **values: object) -> None:
         with self._database.transaction() as cursor:

@@ -94,16 +94,17 @@ class PipelineStore:
         return [Job(*row) for row in found]
 
     def listing(self, state: Collection[str] = (), *, limit: int = 50) -> list[PipelineRow]:
-        """Return the newest pipelines first: those in one of the states, or all but the published and cancelled."""
+        """Return the newest pipelines first: those in one of the states, or all but the published and cancelled. Rows
+        that cannot be read are left out."""
         wanted = _any_of(state) if state else not_(_any_of(states.ENDED))
         query = select(*PIPELINE).where(wanted).order_by(pipelines.c.id.desc()).limit(max(0, min(limit, MOST_LISTED)))
         with self.database.reading() as cursor:
-            return [PipelineRow(*row) for row in cursor.rows(query)]
+            return [PipelineRow(*row) for row in cursor.readable(query)]
 
     def counts(self) -> dict[str, int]:
         """Return how many pipelines are in each state that occurs."""
         with self.database.reading() as cursor:
-            return dict(cursor.rows(_COUNTS, name="counts"))
+            return dict(cursor.readable(_COUNTS, name="counts"))
 
     # --- changes ------------------------------------------------------------------------------------------------
 

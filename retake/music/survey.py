@@ -66,12 +66,12 @@ class Survey(NamedTuple):
 
 def survey(cursor: Cursor) -> Survey:
     """Return how all pipelines stand. Raises StorageError."""
-    counts = {str(state): int(number) for state, number in cursor.rows(_COUNTS, name="survey counts")}
+    counts = {str(state): int(number) for state, number in cursor.readable(_COUNTS, name="survey counts")}
 
     def at(state: str) -> tuple[Trouble, ...]:
         if not counts.get(state):
             return ()
-        return tuple(_trouble(row) for row in cursor.rows(_ENDED, {"in_state": state}, name="survey ended"))
+        return tuple(_trouble(row) for row in cursor.readable(_ENDED, {"in_state": state}, name="survey ended"))
 
     running = any(counts.get(states.running(step)) for step in PAYING)
     return Survey(
@@ -86,7 +86,7 @@ def survey(cursor: Cursor) -> Survey:
 def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
     """Return the pipelines at work, and at which attempt. `most` is how many attempts each step has."""
     found = []
-    for task, state, attempt in cursor.rows(_UNDER_WAY, name="survey under way"):
+    for task, state, attempt in cursor.readable(_UNDER_WAY, name="survey under way"):
         if step := states.step_of(state):
             found.append(Present(task_of(task), StepAttempt(step.value, attempt or 1, most[step])))
     return found
@@ -94,7 +94,7 @@ def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
 
 def calls_since(cursor: Cursor, day: str) -> list[tuple[PaidCall, str, int]]:
     """Return what counts on `day` or later, with the state of its pipeline and the number of the attempt that paid."""
-    rows = cursor.rows(_CALLS, {"first_day": day}, name="survey calls")
+    rows = cursor.readable(_CALLS, {"first_day": day}, name="survey calls")
     return [(PaidCall(*row[:-2]), row[-2], row[-1] or 1) for row in rows]
 
 
@@ -225,5 +225,5 @@ def _capped(cursor: Cursor) -> Iterator[Trouble]:
 
 
 def _of_calls(cursor: Cursor, query: Select[tuple[object, ...]], name: str) -> Iterator[Trouble]:
-    for pipeline_id, title, step, number, at, error, code in cursor.rows(query, name=name):
+    for pipeline_id, title, step, number, at, error, code in cursor.readable(query, name=name):
         yield Trouble(pipeline_id, title, step, f"{task_of(pipeline_id)} {number}", at, error or "", code)

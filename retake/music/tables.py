@@ -47,14 +47,38 @@ def _now_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return "now()"
 
 
-class Usd(TypeDecorator[float]):
+class _Checked(TypeDecorator[Any]):
+    """A value as the driver has it, checked on SQLite, whose columns take any type."""
+
+    cache_ok = True
+    kinds: tuple[type, ...] = ()
+    wanted = ""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        return self._checked if dialect.name == "sqlite" else None
+
+    def _checked(self, value: Any) -> Any:
+        if value is None or type(value) in self.kinds:
+            return value
+        raise ValueError(f"it is not {self.wanted}")
+
+
+class Words(_Checked):
+    """A text."""
+
+    impl, kinds, wanted = Text, (str,), "text"
+
+
+class Whole(_Checked):
+    """A whole number."""
+
+    impl, kinds, wanted = Integer, (int,), "a whole number"
+
+
+class Usd(_Checked):
     """US dollars, as the driver's own floating-point number: SQLAlchemy's conversion wants a cursor of its own."""
 
-    impl = Float
-    cache_ok = True
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> None:
-        return None
+    impl, kinds, wanted = Float, (float, int), "a number"
 
 
 metadata = MetaData()
@@ -63,12 +87,12 @@ metadata = MetaData()
 def _text(name: str, default: str | None = "") -> Column[Any]:
     """Return a text column: with a default, or one that may be null."""
     if default is None:
-        return Column(name, Text)
-    return Column(name, Text, nullable=False, server_default=text(f"'{default}'"))
+        return Column(name, Words)
+    return Column(name, Words, nullable=False, server_default=text(f"'{default}'"))
 
 
 def _number(name: str, default: int = 0) -> Column[Any]:
-    return Column(name, Integer, nullable=False, server_default=text(str(default)))
+    return Column(name, Whole, nullable=False, server_default=text(str(default)))
 
 
 def _moment(name: str) -> Column[Any]:
@@ -80,7 +104,7 @@ def _key() -> Column[Any]:
 
 
 def _of_pipeline() -> Column[Any]:
-    return Column("pipeline_id", Integer, ForeignKey("pipelines.id"), nullable=False)
+    return Column("pipeline_id", Whole, ForeignKey("pipelines.id"), nullable=False)
 
 
 pipelines = Table(
@@ -107,7 +131,7 @@ pipelines = Table(
     _number("run_number"),  # rises with each start of a step: a run with another number has lost the row
     _number("take"),  # rises with each start of a step but a plain retry: paid calls and file names belong to a take
     _text("note", None),  # a person's, to the take
-    Column("current_job", Integer),  # the attempt that may write; 0 or null: none
+    Column("current_job", Whole),  # the attempt that may write; 0 or null: none
     _text("nonce", None),  # the last line of the video's description
     Column("last_chunk_begun", Boolean, nullable=False, server_default=text("false")),
     UniqueConstraint("idempotency_key", name="uq_pipelines_idempotency_key"),

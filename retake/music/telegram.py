@@ -94,7 +94,7 @@ class TelegramInbox:
             asked &= updates.c.answered_at.is_(None)
         query = select(updates.c.update_id, updates.c.callback_id, updates.c.answer, updates.c.received_at)
         with self.database.reading() as cursor:
-            return cursor.rows(query.where(asked).order_by(updates.c.update_id).limit(100))
+            return cursor.readable(query.where(asked).order_by(updates.c.update_id).limit(100))
 
     def _answer(self, taps: Iterable[Row]) -> None:
         for number, callback_id, text, received_at in taps:

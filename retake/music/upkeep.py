@@ -13,7 +13,7 @@ from logging import getLogger
 
 from sqlalchemy import Text, cast, or_, select
 
-from retake.errors import Code, ErrorRecord
+from retake.errors import Code, ErrorRecord, RetakeError, StorageError
 from retake.music import states
 from retake.music.attempts import AttemptStore
 from retake.music.rows import PipelineRow
@@ -54,16 +54,26 @@ class Upkeep:
         self._recovery.sweep()
         database = self._store.database
         with database.reading() as cursor:
-            found = cursor.rows(_WITHOUT_RUN, name="without-run") + cursor.rows(_CANCELLED, name="cancelled")
-        for *row, run_id in found:
-            pipeline = PipelineRow(*row)
-            if run_id is None:
-                begin_run(database, pipeline, ACTOR)
-            else:
-                self._mend(pipeline, database.ledger.get(run_id))
-        return len(found)
+            found = [*cursor.readable(_WITHOUT_RUN, name="without-run")]
+            found += cursor.readable(_CANCELLED, name="cancelled")
+        return sum(self._repair(PipelineRow(*row), run_id) for *row, run_id in found)
 
-    def _mend(self, row: PipelineRow, run: Run) -> None:
+    def _repair(self, pipeline: PipelineRow, run_id: str | None) -> bool:
+        """Return whether that was possible; what cannot be done for one pipeline does not hold up the others."""
+        ledger = self._store.database.ledger
+        try:
+            if run_id is None:
+                begin_run(self._store.database, pipeline, ACTOR)
+            else:
+                self._bring_in_line(pipeline, ledger.get(run_id))
+        except StorageError:
+            raise
+        except RetakeError as error:
+            _log.warning("%s cannot be repaired: %s", pipeline.task_id, error)
+            return False
+        return True
+
+    def _bring_in_line(self, row: PipelineRow, run: Run) -> None:
         _log.warning("%s is %s, and its run %s is %s: that is repaired", row.task_id, row.state, run.run_id, run.status)
         if row.state == states.CANCELLED:
             cancel_run(self._store.database, row)

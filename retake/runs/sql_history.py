@@ -8,6 +8,7 @@ itself tells a segment that it has left from one that another run of the same ti
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from logging import getLogger
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam, case, func, literal_column, select
@@ -26,6 +27,8 @@ TOGETHER = 200
 
 MOST_UNFINISHED = 50_000
 """Of more runs that have not ended, the last changed are told."""
+
+_log = getLogger(__name__)
 
 _RUN = tuple(task_runs.c[name] for name in ("run_id", "pipeline", "run_status", "created_at", "updated_at"))
 _OF_RUN = len(_RUN) + 1
@@ -61,7 +64,8 @@ class SqlHistory:
 
     def segments(self) -> Mapping[str, Fingerprint]:
         with self._database.cursor() as cursor:
-            return {str(day): Fingerprint(runs, int(marks)) for day, runs, marks in self._segments.run(cursor, {})}
+            rows = self._segments.run(cursor, {})
+        return {day: Fingerprint(runs, int(marks)) for day, runs, marks in rows if _is_day(day)}
 
     def marks(self, segment: str) -> Mapping[str, int]:
         first = datetime.fromisoformat(segment).replace(tzinfo=UTC)
@@ -78,12 +82,21 @@ class SqlHistory:
             some = wanted[start : start + TOGETHER]
             padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
             with self._database.cursor() as cursor:
-                rows = self._read.run(cursor, padded)
+                rows = self._read.run(cursor, padded, lambda error: _log.warning("left out: %s", error))
             for run, found in groupby(rows, key=lambda row: row[:_OF_RUN]):
                 mark, run_id, pipeline, status, created_at, updated_at = run
                 events = (Event(*row[_OF_RUN:]) for row in found if row[_OF_RUN] is not None)
                 told, present = up_to_the_end(events, status), updated_at.strftime("%Y-%m-%d")
                 yield RunRecord(run_id, int(mark), present, pipeline, status, created_at, updated_at, told)
+
+
+def _is_day(text: object) -> bool:
+    """Return whether it is a day; SQLite may have any text for a time."""
+    try:
+        datetime.fromisoformat(str(text))
+    except ValueError:
+        return False
+    return True
 
 
 def _mark(dialect: str) -> ColumnElement[int]:

@@ -5,7 +5,7 @@ A write is a change of one row of `task_runs` that returns `run_id` and `last_se
 three, in a transaction.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -65,14 +65,18 @@ class Prepared:
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._converts = any(self._out)
 
-    def run(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
+    def run(
+        self, cursor: Any, values: Mapping[str, Any], unreadable: Callable[[StateError], object] | None = None
+    ) -> list[Row]:
         """Execute the statement and return its rows. Raises the driver's errors, and StateError for a value that SQLite
-        takes and that is not of the column's type."""
+        takes and that is not of the column's type; with `unreadable` such a row is left out, and that is called."""
         cursor.execute(self.sql, self.given(values))
         if not self._out:
             return []
         found: list[Row] = cursor.fetchall()
-        return [self._row(row) for row in found] if self._converts else found
+        if not self._converts:
+            return found
+        return [*self._readable(found, unreadable)] if unreadable else [self._row(row) for row in found]
 
     def given(self, values: Mapping[str, Any]) -> Row:
         """Return `values` as the driver takes them, in order. Values that the statement does not use are allowed."""
@@ -92,6 +96,13 @@ class Prepared:
             return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
         except _NO_VALUE as error:
             raise self._unreadable(row) from error
+
+    def _readable(self, rows: Sequence[Row], unreadable: Callable[[StateError], object]) -> Iterator[Row]:
+        for row in rows:
+            try:
+                yield self._row(row)
+            except StateError as error:
+                unreadable(error)
 
     def _unreadable(self, row: Sequence[Any]) -> StateError:
         """Return the error for a row of which a column cannot be converted."""
@@ -132,7 +143,8 @@ class Write:
     def run(self, cursor: Any, values: Mapping[str, Any], new: Sequence[Event]) -> int | None:
         """Return the number of the last event, or None if there was no row to change and nothing was done.
 
-        The events get the run's next numbers; their own are ignored. Raises the driver's errors.
+        The events get the run's next numbers; their own are ignored. Raises the driver's errors, and StateError where
+        SQLite has something else for the last number.
         """
         if self._at_once:
             named = dict(values)
@@ -144,9 +156,11 @@ class Write:
         if not rows:
             return None
         run_id, last = rows[0]
+        if type(last) is not int:
+            raise StateError(f"task_runs.last_seq of {run_id} is not a whole number. Fix the row")
         for number, event in enumerate(new, last - len(new) + 1):
             cursor.execute(self._event.sql, self._event.converted((run_id, number, *event[2:])))
-        return int(last)
+        return last
 
     def _with_events(self, number: int) -> Prepared:
         if number not in self._whole:
