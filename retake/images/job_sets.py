@@ -42,17 +42,17 @@ class JobSets(JobClaims):
             return {}
 
     def members(
-        self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = ""
+        self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = "", ahead: str = "~"
     ) -> Iterator[JobGlance]:
         """Yield the jobs of a set (see scripts.SETS), page by page; one that moves meanwhile may come twice.
 
-        Left out are those with one of the statuses `calm` that were last changed after `changed`, and answered after
-        `answered` if at all, or that a worker has: Redis itself passes over them.
+        Left out are those with one of the statuses `calm` that were last changed after `changed` and before `ahead`,
+        and answered after `answered` if at all, or that a worker has: Redis itself passes over them.
         """
         statuses = f" {' '.join(calm)} "
         cursor = "0"
         while True:
-            cursor, rows = self.run(scripts.PEEK, [of], [cursor, _PAGE, statuses, changed, answered])
+            cursor, rows = self.run(scripts.PEEK, [of], [cursor, _PAGE, statuses, changed, answered, ahead])
             for at in range(0, len(rows), 8):
                 yield JobGlance(*rows[at : at + 5], *(it == "1" for it in rows[at + 5 : at + 8]))
             if str(cursor) == "0":

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 
+AHEAD_S = 3600.0
+"""A change that is further ahead than this was made by a wrong clock: the job counts as if it had not changed."""
+
 
 class TableAway(RetakeError):
     """PostgreSQL did not answer as it should. Whether what was asked for was done is unknown; every call can be
@@ -22,4 +25,4 @@ class TableRow(NamedTuple):
     error: str
     output_r2_key: str
     executed_by: str
-    old: bool = False  # whether it was last changed before the time that the caller asked about
+    old: bool = False  # whether it was last changed before the time that was asked about, or far ahead

@@ -287,8 +287,9 @@ return 1
 
 PEEK = (
     """
--- KEYS: set. ARGV: cursor, count, statuses, and two times: jobs that have one of these statuses, and were changed and
--- answered later than that, or are claimed, are left out. Times in another form than ours are for the caller to read.
+-- KEYS: set. ARGV: cursor, count, statuses, and three times: jobs that have one of these statuses, and were changed and
+-- answered later than that (and changed before the third), or are claimed, are left out. Times in another form than
+-- ours are for the caller to read.
 -- Returns {cursor, {id, status, type, updated_at, delivered_at, claimed, cached, in_table, ...}}.
 local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) == '+00:00' and stamp > than end
 local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
@@ -306,7 +307,7 @@ for _, id in ipairs(found[2]) do
   local claimed = left(it[5]) > 0
   local cached = (tonumber(it[6] or '') or 0) > now
   local calm = #id == 36 and it[1] and string.find(ARGV[3], ' ' .. it[1] .. ' ', 1, true)
-    and (claimed or later(it[3] or '', ARGV[4]) and (not it[4] or later(it[4], ARGV[5])))
+    and (claimed or later(it[3] or '', ARGV[4]) and it[3] < ARGV[6] and (not it[4] or later(it[4], ARGV[5])))
     and (cached or KEYS[1] ~= 'jobs:status:dispatcher_cache_processing')
   if not calm then
     rows[#rows + 1] = id
@@ -333,7 +334,7 @@ return found
 ALLOW = """
 -- KEYS: counter. ARGV: limit, milliseconds. Returns 0, or the milliseconds until the next request is allowed.
 local count = redis.call('INCR', KEYS[1])
-if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 if count <= tonumber(ARGV[1]) then return 0 end
 return math.max(1, redis.call('PTTL', KEYS[1]))
 """

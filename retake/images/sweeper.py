@@ -22,7 +22,7 @@ from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, is_job_id, iso
 from retake.images.messages import message_of, way_of
 from retake.images.objects import FOLDER, remove
 from retake.images.redis_calls import RedisAway
-from retake.images.rows import TableAway, TableRow
+from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.start import ImageServices
 from retake.rabbit.broker import BrokerAway
 
@@ -80,7 +80,7 @@ class Sweeper:
         now, left = self._clock.now(), MOST_SENT
         empty: dict[str, bool] = {}
         before = _before(now, self._settings.resend_after_seconds)
-        for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
+        for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before, ahead=_ahead(now)):
             if glance.status not in UNDER_WAY or not is_job_id(glance.job_id):
                 self._store.settle(glance.job_id)
             elif not glance.claimed and left and self._is_old(glance, now, self._settings.resend_after_seconds):
@@ -137,7 +137,9 @@ class Sweeper:
         answered = _before(now, self._settings.result_grace_seconds)
         for name in (scripts.READY, scripts.CACHED, scripts.FAILED):
             belongs = JobStatus.FAILED if name == scripts.FAILED else JobStatus.READY
-            for glance in self._store.members(name, calm=(belongs,), changed=changed, answered=answered):
+            for glance in self._store.members(
+                name, calm=(belongs,), changed=changed, answered=answered, ahead=_ahead(now)
+            ):
                 if glance.status != belongs or not is_job_id(glance.job_id):
                     self._store.settle(glance.job_id)
                 elif name == scripts.CACHED and not glance.cached:
@@ -152,9 +154,9 @@ class Sweeper:
         return self._is_old(glance, now, self._settings.result_ttl_seconds)
 
     def _is_old(self, glance: JobGlance, now: datetime, seconds: float) -> bool:
-        """Return whether the last change is that long ago. One that cannot be told is now."""
+        """Return whether the last change is that long ago. One that cannot be told, or is far ahead, is now."""
         age = _age(glance.updated_at, now)
-        if age is None:
+        if age is None or age <= -AHEAD_S:
             self._store.touch(glance)
         return age is not None and age >= seconds
 
@@ -273,6 +275,11 @@ _SERVICES: dict[type[RetakeError], str] = {
 def _before(now: datetime, seconds: float) -> str:
     """Return the time so many seconds ago, as hashes have it."""
     return iso(now - timedelta(seconds=seconds))
+
+
+def _ahead(now: datetime) -> str:
+    """Return the time from which on a change was made by a wrong clock, as hashes have it."""
+    return iso(now + timedelta(seconds=AHEAD_S))
 
 
 def _age(stamp: str, now: datetime) -> float | None:

@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from retake.clock import Clock
 from retake.errors import StorageError
 from retake.images.jobs import ImageJob, TextRequest, iso, job_of
-from retake.images.rows import TableAway, TableRow
+from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.store import IDEMPOTENCY_S, key_hash
 from retake.runs.database import Database, open_database
 from retake.runs.schema import TableSchema, bring_up_to_date, version
@@ -113,7 +113,7 @@ UPDATE jobs2 SET status = 'pending', error = NULL, updated_at = %(now)s WHERE id
 """
 _GET = f"SELECT {_ROW} FROM jobs2 WHERE id = %(id)s"  # noqa: S608  constants
 _OPEN = f"""
-SELECT {_ROW}, updated_at < %(before)s FROM jobs2 WHERE status IN ('pending', 'ready')
+SELECT {_ROW}, updated_at < %(before)s OR updated_at > %(ahead)s FROM jobs2 WHERE status IN ('pending', 'ready')
 AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid) ORDER BY id LIMIT %(limit)s
 """  # noqa: S608  constants
 # Python has not each time, nesting or number that PostgreSQL has.
@@ -210,8 +210,9 @@ class JobTable:
 
     def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:
         """Return the pending and ready rows whose id is higher than `after`, in the order of their ids. `before` is a
-        time as hashes have it: rows last changed earlier are `old`."""
-        given = {"before": before, "after": after or None, "limit": limit}
+        time as hashes have it: rows last changed earlier are `old`, and those that a wrong clock has changed."""
+        ahead = self._clock.now() + timedelta(seconds=AHEAD_S)
+        given = {"before": before, "ahead": ahead, "after": after or None, "limit": limit}
         return [_row(it) for it in self._do(lambda cursor: cursor.execute(_OPEN, given).fetchall())]
 
     def bring_in(self, job_id: str, create: Callable[[ImageJob, str], bool]) -> bool:

@@ -277,6 +277,13 @@ def test_of_several_that_touch_a_job_one_does(store: JobStore) -> None:
     assert store.client.dbsize() == 0
 
 
+def test_a_count_of_requests_without_an_end_ends(store: JobStore) -> None:
+    """A program that restores keys without their times to live would shut the user out for ever."""
+    store.client.set("jobs:rate:ann", 1000)
+    assert 0 < store.allow("ann", 5) <= 60
+    assert store.client.pttl("jobs:rate:ann") > 0
+
+
 def test_members_come_whole_and_tolerate_strangers(store: JobStore) -> None:
     ids = {made(store) for _ in range(1200)}
     store.client.sadd(scripts.PENDING, "stranger", "jobs:status:pending")
