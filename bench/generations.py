@@ -45,7 +45,7 @@ def generations_table(folder: Path) -> str:
         "Whole generations, one after the other in one process, on a directory, by vendors that answer at once: a tick "
         "each, every step on the disk before the next. Beside it bare durable writes of 1 kB in the same file system "
         "(temp file, write, fsync, rename, fsync of the folder). Durable writes are all that a generation writes, "
-        "copies, deletes and moves; "
+        "copies, deletes and moves; into an empty bucket two of them are the first figures, in kpi/; "
         f"the last column counts but {STEPS}, one a step, as the least that it could do with."
     )
     head = (

@@ -106,9 +106,9 @@ def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
         2   the command line is invalid
         65  refused, because it does not fit the present state
         69  a person is needed (status, doctor)
+        70  a bug
         75  the lease is held, or the bucket is unreachable: try again
         78  settings or a key are missing, wrong or refused
-        70  a bug
         130 Ctrl-C
     """
     ctx.meta[AS_JSON], ctx.meta[CHANNEL] = as_json, channel

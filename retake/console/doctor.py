@@ -61,7 +61,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
     unusable = [*_music_settings(context)] if music else []
     yield from unusable or _stored(context)  # which opens what the settings of music name, too
     if offline:
-        yield ok("vendors", "not asked (--offline)")
+        yield ok("vendors", f"not asked (--offline{', and so without --test-request' if test_request else ''})")
     elif story:
         yield from vendor_checks(settings, keys, test_request=test_request)
     if music and not unusable:

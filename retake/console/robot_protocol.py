@@ -35,8 +35,8 @@ def blocks_of(policy: RobotPolicy, others: Sequence[RobotPolicy]) -> list[Block]
         Heading(f"{policy.id} {policy.name}"),
         Facts([("role", policy.role), ("runs in", _modes(policy))]),
         Heading("Errors"),
-        Table(("error", "meaning", "repeated"), errors),
-        Heading("Repeats"),
+        Table(("error", "meaning", "retried"), errors),
+        Heading("Retries"),
         Facts([*_repeats(policy)]),
     ]
     if rows := [*_rules(policy, others)]:
@@ -84,10 +84,10 @@ def _repeats(policy: RobotPolicy) -> Rows:
                 yield "with jitter", bounds
             yield "after", repeated_errors(retry)
     if policy.retry.timeout_s is not None:
-        code = policy.retry.timeout_code or "an unknown outcome, which is not repeated"
+        code = policy.retry.timeout_code or "an unknown outcome, which is not retried"
         yield "timeout", f"{length(policy.retry.timeout_s)} a call; one that takes longer counts as {code}"
     if policy.validate_before_repeat:
-        yield "validation", f"the data are validated before repeat {policy.validate_before_repeat}"
+        yield "validation", f"the data are validated before retry {policy.validate_before_repeat}"
 
 
 def _bounds(retry: RetryPolicy) -> str:
@@ -111,10 +111,10 @@ def _rules(policy: RobotPolicy, others: Sequence[RobotPolicy]) -> Rows:
         part = f"all are rolled back if more than {it.rollback_over_percent:g} % fail"
         yield "", part if it.partial_success else "all are rolled back if one fails"
         if it.split_after:
-            yield "", f"repeated in two halves after {', '.join(it.split_after)}"
+            yield "", f"retried in two halves after {', '.join(it.split_after)}"
     if keys := policy.idempotency:
         yield "idempotency", f"the key is {'made from the data' if keys.key_from == 'data' else 'that of the item'}"
-        looks = (("it is created", keys.check_before_create), ("each repeat", keys.check_before_retry))
+        looks = (("it is created", keys.check_before_create), ("each retry", keys.check_before_retry))
         before = [when for when, does in looks if does]
         yield "", f"an item is looked for before {' and '.join(before)}" if before else "an item is not looked for"
         if keys.if_none_match:

@@ -43,7 +43,7 @@ def command() -> None:
 
 @console_command("list")
 def list_robots(context: CommandContext) -> Answer:
-    """List the robots: what each repeats, its circuit breaker, and the degraded modes in which it runs."""
+    """List the robots: what each retries, its circuit breaker, and the degraded modes in which it runs."""
     policies = load_policies(_folder(context))
     document = {
         "robots": [
@@ -61,7 +61,7 @@ def list_robots(context: CommandContext) -> Answer:
         ]
     }
     rows = [_row(it) for it in policies.values()]
-    return Answer(document, [Table(("id", "name", "repeats after", "breaker", "modes"), rows)])
+    return Answer(document, [Table(("id", "name", "retries after", "breaker", "modes"), rows)])
 
 
 def _row(it: RobotPolicy) -> Sequence[str]:
@@ -72,7 +72,7 @@ def _row(it: RobotPolicy) -> Sequence[str]:
 @console_command("show")
 @click.argument("robot", metavar="ID")
 def show_robot(context: CommandContext, robot: str) -> Answer:
-    """Show a robot's whole protocol: errors, repeats, breaker, locks, compensation, and what follows a failure."""
+    """Show a robot's whole protocol: errors, retries, breaker, locks, compensation, and what follows a failure."""
     folder = _folder(context)
     policies = load_policies(folder)
     policy = _robot(policies, robot)

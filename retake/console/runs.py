@@ -20,8 +20,8 @@ from retake.runs.states import RunStatus
 
 @console_command("runs")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice([*map(str, RunStatus)]),
-    help="Only runs in this state; may be given several times.",
+    "--status", "statuses", multiple=True, type=click.Choice([*map(str, RunStatus)]), metavar="STATE",
+    help=f"Only runs in this state ({', '.join(RunStatus)}); may be given several times.",
 )  # fmt: skip
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), metavar="N", default=20, show_default=True, help="How many at most."

@@ -59,7 +59,7 @@ class ExecutionRoom(NamedTuple):
 
     @property
     def policy(self) -> RetryPolicy:
-        """When a failed execution is repeated."""
+        """When a failed execution is retried."""
         chosen = self.settings
         return RetryPolicy(max_retries=chosen.task_execution_max_retries, backoff=Exponential(chosen.retry_seconds))
 

@@ -56,9 +56,9 @@ class ImageJobSettings(NamedTuple):
         default=15,
     )  # fmt: skip
     orphan_after_seconds: float = field(SECONDS, "age at which files of a job that nobody knows go", default=3600)
-    task_execution_max_retries: int = field(whole(0, 100), "how often a failed execution is repeated", default=2)
+    task_execution_max_retries: int = field(whole(0, 100), "how often a failed execution is retried", default=2)
     retry_seconds: float = field(
-        from_zero(86_400), "seconds before the first repeat; doubled before each further one", default=5
+        from_zero(86_400), "seconds before the first retry; doubled before each further one", default=5
     )
     delivery_limit: int = field(whole(1, 1000), "how many workers may die of one job until it is given up", default=5)
     rate_per_minute: int = field(whole(1, 1_000_000), "jobs and uploads of one user in a minute", default=60)

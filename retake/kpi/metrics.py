@@ -71,7 +71,7 @@ _KINDS = {
     "retake_run_duration_seconds": ("summary", "How long runs took that have ended."),
     "retake_spend_usd_total": ("counter", "What was paid, in US dollars."),
     "retake_success_ratio": ("gauge", "Runs that succeeded, of those that ended in the window."),
-    "retake_retry_ratio": ("gauge", "Failed tries that were repeated, of all tries in the window."),
+    "retake_retry_ratio": ("gauge", "Failed tries that were retried, of all tries in the window."),
     "retake_dead_letters": ("gauge", "Items that failed for good and are kept."),
     "retake_alerts": ("gauge", "Alerts that are not resolved, by level."),
     "retake_breaker_open": ("gauge", "1 while calls to the vendor are held back."),

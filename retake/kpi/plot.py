@@ -95,7 +95,7 @@ def draw(figures: Figures, since: datetime, facts: Iterable[Fact]) -> bytes:
     sheet.text(f"overall: {level}", (_RIGHT + 40, 46), 20, LEVELS[level])
     success, retries = _chart(110, 300, series, Series.success), _chart(372, 542, series, Series.retries)
     sheet.rates("Success rate of the runs that ended", success, SUCCESS_TARGET, series, Series.success)
-    sheet.rates("Retry rate: tries that failed and were repeated", retries, RETRY_TARGET, series, Series.retries)
+    sheet.rates("Retry rate: tries that failed and were retried", retries, RETRY_TARGET, series, Series.retries)
     sheet.runs(Chart(614, 784, 0, 1), series)
     sheet.legend(figures, series)
     return sheet.png()

@@ -63,7 +63,7 @@ class _Checked(TypeDecorator[Any]):
         raise ValueError(f"it is not {self.wanted}")
 
 
-class Words(_Checked):
+class PlainText(_Checked):
     """A text."""
 
     impl, kinds, wanted = Text, (str,), "text"
@@ -87,8 +87,8 @@ metadata = MetaData()
 def _text(name: str, default: str | None = "") -> Column[Any]:
     """Return a text column: with a default, or one that may be null."""
     if default is None:
-        return Column(name, Words)
-    return Column(name, Words, nullable=False, server_default=text(f"'{default}'"))
+        return Column(name, PlainText)
+    return Column(name, PlainText, nullable=False, server_default=text(f"'{default}'"))
 
 
 def _number(name: str, default: int = 0) -> Column[Any]:

@@ -1,7 +1,7 @@
-"""When and how often a failed call is repeated, and what happens to work that failed for good.
+"""When and how often a failed call is retried, and what happens to work that failed for good.
 
 policy.py         RetryPolicy: data that answers "again in so many seconds" or "give up"; it never acts or sleeps
-backoff.py        the strategies: how long to wait before each repeat
+backoff.py        the strategies: how long to wait before each retry
 guard.py          Guard: carries out a policy in process: calls, asks the policy, waits, calls again
 time_limit.py     within: abandons a call that takes too long
 breaker.py        Breaker: leaves a failing service alone for a while, then lets one call probe it

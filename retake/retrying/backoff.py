@@ -1,7 +1,7 @@
-"""Backoff strategies: how long to wait before each repeat.
+"""Backoff strategies: how long to wait before each retry.
 
-All times are seconds. `delay_s(n)` is the wait before the n-th repeat, from 1; the first call is not a repeat. Jitter,
-ceiling and the number of repeats belong to the policy (policy.py).
+All times are seconds. `delay_s(n)` is the wait before the n-th retry, from 1; the first call is not a retry. Jitter,
+ceiling and the number of retries belong to the policy (policy.py).
 """
 
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ class Backoff(Protocol):
     """A backoff strategy."""
 
     def delay_s(self, repeat: int) -> float:
-        """Return the seconds to wait before repeat number `repeat` (from 1)."""
+        """Return the seconds to wait before retry number `repeat` (from 1)."""
         ...
 
 
@@ -37,7 +37,7 @@ class Linear(NamedTuple):
 class Exponential(NamedTuple):
     """Growing by the same factor: with 2 and 4, the delays are 2, 8, 32, …
 
-    >>> [Exponential(2.0, 4).delay_s(repeat) for repeat in (1, 2, 3)]
+    >>> [Exponential(2.0, 4).delay_s(retry) for retry in (1, 2, 3)]
     [2.0, 8.0, 32.0]
     """
 
@@ -47,7 +47,7 @@ class Exponential(NamedTuple):
     def delay_s(self, repeat: int) -> float:
         try:
             return self.first_s * float(self.factor) ** (repeat - 1)  # an int would grow without bound
-        except OverflowError:  # reached by a policy with unlimited repeats
+        except OverflowError:  # reached by a policy with unlimited retries
             return float("inf") if self.first_s else 0.0
 
 

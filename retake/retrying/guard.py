@@ -1,8 +1,8 @@
 """Carry out a retry policy in process: call, ask the policy about the error, wait, call again.
 
 Only calls that were made count as attempts: while a circuit breaker refuses, the guard waits and no attempt is used up.
-A call with an unknown outcome (OutcomeUnknown) is not repeated, since it might be paid for twice; a policy for calls
-that can safely be repeated names the error's code (`RetryIf.codes`).
+A call with an unknown outcome (OutcomeUnknown) is not retried, since it might be paid for twice; a policy for calls
+that can safely be retried names the error's code (`RetryIf.codes`).
 
 Where the policy has a `timeout_s`, a call that takes longer is abandoned (time_limit.py). Its outcome is then unknown,
 unless the policy names the error that this is (`timeout_code`).
@@ -48,9 +48,9 @@ class End(StrEnum):
     """Why there is no further attempt."""
 
     DONE = "done"  # there is a result
-    NOT_RETRYABLE = "not retryable"  # the policy does not repeat this error
-    UNKNOWN = "outcome unknown"  # a repeat might be paid for twice
-    USED_UP = "used up"  # no repeat is left
+    NOT_RETRYABLE = "not retryable"  # the policy does not retry this error
+    UNKNOWN = "outcome unknown"  # a retry might be paid for twice
+    USED_UP = "used up"  # no retry is left
     DEADLINE = "deadline"  # the next attempt would come too late
     STOPPED = "stopped"  # the caller asked to stop
 
@@ -67,7 +67,7 @@ class GuardResult(NamedTuple, Generic[T]):
 
     @property
     def retries(self) -> int:
-        """The number of repeats: `retry_count` of an error record."""
+        """The number of retries: `retry_count` of an error record."""
         return max(0, self.attempts - 1)
 
 
@@ -103,7 +103,7 @@ class Guard:
         self._stop, self._observe = stop, observe
 
     def call(self, work: Callable[[Call], T]) -> T:
-        """Return what `work` returns, after repeats where the policy says so.
+        """Return what `work` returns, after retries where the policy says so.
 
         Raises its last CodedError, BreakerOpen where the deadline came before a breaker let any call through, and
         Stopped. Any other exception of `work` is raised immediately.

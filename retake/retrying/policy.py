@@ -1,7 +1,7 @@
 """Retry policies: data that answers "again in so many seconds" or "give up". A policy never acts or sleeps.
 
 Whoever asks it does the waiting: the guard in process (guard.py), the story over ticks, a worker by setting
-`next_retry_at` of its run. All count in the same way: attempt 1 is the first call, attempt n + 1 the n-th repeat.
+`next_retry_at` of its run. All count in the same way: attempt 1 is the first call, attempt n + 1 the n-th retry.
 """
 
 from collections.abc import Callable
@@ -31,21 +31,21 @@ class Retry(NamedTuple):
     """Try again."""
 
     after_s: float  # seconds from the failure
-    attempt: int  # the number of the attempt that comes: 2 for the first repeat
+    attempt: int  # the number of the attempt that comes: 2 for the first retry
 
 
 class GiveUp(NamedTuple):
     """Do not try again."""
 
     why: str  # for the log
-    used_up: bool  # no repeat is left; False: this error is not retried
+    used_up: bool  # no retry is left; False: this error is not retried
 
 
 Decision = Retry | GiveUp
 
 
 class RetryPolicy(NamedTuple):
-    """How often a call is repeated, when, and after which errors.
+    """How often a call is retried, when, and after which errors.
 
     >>> from retake.errors import Code
     >>> from retake.retrying.backoff import Exponential
@@ -56,7 +56,7 @@ class RetryPolicy(NamedTuple):
     GiveUp(why='ERR_TEMPORARY_TIMEOUT after 3 attempts', used_up=True)
     """
 
-    max_retries: int | None  # repeats after the first call; None: without end
+    max_retries: int | None  # retries after the first call; None: without end
     backoff: Backoff = Fixed(0.0)
     jitter_percent: float = 0.0  # each wait is drawn evenly from this many percent below it to as many above
     ceiling_s: float | None = None  # no wait is longer, jitter included
@@ -84,12 +84,12 @@ class RetryPolicy(NamedTuple):
         return Retry(max(self.wait_s(attempt, random), asked), attempt + 1)
 
     def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
-        """Return the seconds before repeat number `repeat` (from 1), with jitter and ceiling."""
+        """Return the seconds before retry number `repeat` (from 1), with jitter and ceiling."""
         low, high = self.bounds_s(repeat)
         return low + (high - low) * random()
 
     def bounds_s(self, repeat: int) -> tuple[float, float]:
-        """Return the shortest and the longest wait, in seconds, that may precede that repeat."""
+        """Return the shortest and the longest wait, in seconds, that may precede that retry."""
         ceiling = LONGEST_S if self.ceiling_s is None else self.ceiling_s
         delay = min(self.backoff.delay_s(repeat), ceiling)
         spread = delay * self.jitter_percent / 100
@@ -99,9 +99,9 @@ class RetryPolicy(NamedTuple):
 def decide_on_paid(
     policy: RetryPolicy, error: CodedError, attempt: int, random: Callable[[], float], *, elapsed_s: float = 0.0
 ) -> Decision:
-    """Decide as `policy.decide` does, but do not repeat a call with an unknown outcome (OutcomeUnknown).
+    """Decide as `policy.decide` does, but do not retry a call with an unknown outcome (OutcomeUnknown).
 
-    A paid call that may have been carried out is repeated only under a policy that names its code. The class alone, "a
+    A paid call that may have been carried out is retried only under a policy that names its code. The class alone, "a
     temporary error", says nothing about what was paid for.
     """
     if isinstance(error, OutcomeUnknown) and error.code not in policy.retry_if.codes:

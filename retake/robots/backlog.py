@@ -3,7 +3,7 @@
 Each item is a document of its own, and one more document lists the items that wait; so no document grows with what was
 handed over long ago. A store has no transactions: the item is written before the list when it is added, and marked
 before it leaves the list when it is done. A crash in between leaves an item that is not listed, whose `put` has not
-returned and is to be repeated, or one that is listed and done, which the next pass takes off the list.
+returned and is to be retried, or one that is listed and done, which the next pass takes off the list.
 """
 
 from collections.abc import Callable, Mapping

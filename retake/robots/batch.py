@@ -52,7 +52,7 @@ class BatchCall(NamedTuple):
 
     items: tuple[BatchItem, ...]  # at most the policy's size of a batch
     attempt: int  # from 1
-    timeout_s: float | None  # a call that takes longer is abandoned, and not repeated
+    timeout_s: float | None  # a call that takes longer is abandoned, and not retried
 
 
 class BatchParts(NamedTuple, Generic[T]):

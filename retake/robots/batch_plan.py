@@ -1,7 +1,7 @@
 """The plan of a batch: the next step, and what follows from its result. Pure; batch.py carries it out.
 
 docs/protocol.md, section "NR.NSI.5": at most 10 items in a batch, partial success is allowed, above 50 % of failures
-the whole batch is rolled back, and a batch that is too large for the other side is split. A batch is repeated as a
+the whole batch is rolled back, and a batch that is too large for the other side is split. A batch is retried as a
 whole where the whole call failed (3 times), an item by itself where the answer reports its failure (5 times).
 
 The percentage refers to the batch as it began: split in halves it is still one batch.
@@ -77,7 +77,7 @@ class BatchLoad(NamedTuple):
 
 
 class BatchTally(NamedTuple):
-    """How many calls and repeats a batch took."""
+    """How many calls and retries a batch took."""
 
     calls: int = 0
     batch_repeats: int = 0
@@ -233,7 +233,7 @@ def _decided(
     now: datetime,
     random: Callable[[], float],
 ) -> Decision:
-    """Decide on a repeat. A call whose answer was lost may be repeated, since items are looked for before.
+    """Decide on a retry. A call whose answer was lost may be repeated, since items are looked for before.
 
     An abandoned call may still be under way, so looking proves nothing.
     """

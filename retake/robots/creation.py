@@ -52,7 +52,7 @@ class CreationPolicy(NamedTuple):
     read_only_after: int | None = 5  # failed creations in a row; None: never
     read_only_if: When = When()  # the errors that count for it
     confirm_within_s: float = 24 * 3600.0  # an unfinished item is rolled back after this time
-    check_before_retry: bool = True  # look for it before each repeat; before the first attempt always
+    check_before_retry: bool = True  # look for it before each retry; before the first attempt always
     if_none_match: bool = False  # ask the other side to create it only if it does not exist
     key_from_data: bool = True  # False: the item brings its own key
 
@@ -216,7 +216,7 @@ class _Work(Generic[T]):
         if found is None:
             return self._made(call._replace(if_none_match="*") if self._policy.if_none_match else call)
         unfinished = self._parts.finish is not None and self._unconfirmed.has(self._key)
-        # An item found before a repeat that did not exist before the first call is ours: only the answer was lost.
+        # An item found before a retry that did not exist before the first call is ours: only the answer was lost.
         return Created(self._key, found, How.MADE if unfinished or call.attempt > 1 else How.FOUND)
 
     def _made(self, call: Call) -> Created[T]:

@@ -1,6 +1,6 @@
 """Deferred work: kept until it is due, and until it was done.
 
-A robot with `deferred_retry` in its policy keeps work here when its own repeats are used up. It is in the robot's
+A robot with `deferred_retry` in its policy keeps work here when its own retries are used up. It is in the robot's
 StateStore, under ID.deferred; in a bucket it outlives the process. There are no timers: a program that runs from time
 to time asks what is due.
 """

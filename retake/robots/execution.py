@@ -45,14 +45,14 @@ class Ports(NamedTuple):
     states: StateStore | None = None  # of breakers, modes, deferred work, cached results; None: the robot's own memory
     owner: str = "robot"  # the caller as people see it ("host:pid")
     stop: Callable[[], bool] | None = None  # asked before each attempt and every second of a wait
-    noted: Callable[[Record], None] = lambda record: None  # called for each failed attempt that is repeated
+    noted: Callable[[Record], None] = lambda record: None  # called for each failed attempt that is retried
     corrections: Mapping[str, Correction] = MappingProxyType({})  # by the class B code that they fix
     mode: Callable[[], int] = lambda: FULL  # returns the degraded mode, 0 to 3 (degraded.py)
     ledger: "Ledger | None" = None  # on which each piece of work is a run of the pipeline "robot/ID"
 
 
 class Failure(NamedTuple):
-    """An error that remained after all repeats."""
+    """An error that remained after all retries."""
 
     error: CodedError
     record: Record
@@ -93,7 +93,7 @@ class Execution:
         self._hand_in(follows, self._record(error, [action.as_recovery_action() for action in follows]))
 
     def observe(self, tried: Tried) -> None:
-        """Record an attempt. With unlimited repeats there is no last failure: its actions follow the first one."""
+        """Record an attempt. With unlimited retries there is no last failure: its actions follow the first one."""
         self.attempts = tried.attempt
         if tried.error is None or not isinstance(tried.decision, Retry):
             return

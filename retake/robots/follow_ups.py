@@ -27,7 +27,7 @@ class Do(StrEnum):
     RETURN_EXISTING = "return_existing"  # return the existing item
     READ_ONLY = "read_only"  # create nothing more after that many failures in a row
     CONTINUE_WITH_REST = "continue_with_rest"  # continue with the remaining items of the batch
-    SPLIT_BATCH = "split_batch"  # repeat the batch in two halves
+    SPLIT_BATCH = "split_batch"  # retry the batch in two halves
     MANUAL_MODE = "manual_mode"  # a person does this from now on
     MANUAL_QUEUE = "manual_queue"  # put it into this queue, for a person to decide
     BUFFER = "buffer"  # keep these for the time being

@@ -16,7 +16,7 @@ class StepName(StrEnum):
     """The steps of a recovery."""
 
     WAIT_FOR_HEALTH_CHECK = "wait_for_health_check"  # wait until the other system reports that it is healthy
-    RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # repeat while the breaker allows it
+    RETRY_WITH_CIRCUIT_BREAKER = "retry_with_circuit_breaker"  # retry while the breaker allows it
     ESCALATE_TO_HUMAN = "escalate_to_human"  # a person decides
     CHECK_DEPENDENCIES = "check_dependencies"  # check everything that the work depends on
     RUN_SETUP_SCRIPTS = "run_setup_scripts"  # if the operator allows it
@@ -70,7 +70,7 @@ def auto_recovery_protocol(
 ) -> tuple[FollowUp, ...]:
     """Return the actions that follow an error of any robot, by its class.
 
-    A is retried after the delay of the robot's own policy before repeat number `repeat`. B is corrected and retried
+    A is retried after the delay of the robot's own policy before retry number `repeat`. B is corrected and retried
     after 60 seconds where there is a script for its code, and goes to a person otherwise. C is an incident, switches to
     the backup system and goes to the management.
     """
@@ -91,7 +91,7 @@ def steps_after(error: CodedError, steps: Sequence[RecoveryStep]) -> list[Recove
 def follow_ups_of(error: CodedError, actions: Sequence[FollowUp], *, corrected: bool = False) -> tuple[FollowUp, ...]:
     """Return the actions that follow the last failure: those of the robot's `actions` that are for this error.
 
-    Where there are none, the protocol for all robots applies; an error of class A whose repeats are used up goes to a
+    Where there are none, the protocol for all robots applies; an error of class A whose retries are used up goes to a
     person, as one of class B does. `corrected`: a script has fixed the cause of an error of class B; the correction and
     a retry then follow the robot's own actions.
     """

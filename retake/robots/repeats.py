@@ -1,4 +1,4 @@
-"""The tables [retry] and [item_retry] of a policy file: strategy, numbers and conditions of the repeats.
+"""The tables [retry] and [item_retry] of a policy file: strategy, numbers and conditions of the retries.
 
 A file gives the strategy with its numbers and also the list of intervals. They are checked against each other, so that
 a wrong number in either is noticed.
@@ -34,12 +34,12 @@ UNKNOWN = "unknown"
 
 
 class Repeats(NamedTuple):
-    """The repeats of one kind of work."""
+    """The retries of one kind of work."""
 
     strategy: str
     policy: RetryPolicy
-    intervals_s: tuple[float, ...]  # seconds before each repeat; of repeats without end, before the first ones
-    validate_before_repeat: int | None  # the repeat before which the data are validated
+    intervals_s: tuple[float, ...]  # seconds before each retry; of retries without end, before the first ones
+    validate_before_repeat: int | None  # the retry before which the data are validated
     timeout_code: str | None  # as in the file; None: not given
 
 
@@ -56,47 +56,47 @@ def _read_intervals(value: Any) -> tuple[float, ...]:
 _TIMEOUT_CODE = Rule(f'an error code of [errors], or "{UNKNOWN}"', TEXT.read)
 _FIELDS = {
     "max_retries": Field(
-        Rule(f'{whole(0, 100).allowed}, or "{UNBOUNDED}"', _read_max_retries), "repeats after the first call"
+        Rule(f'{whole(0, 100).allowed}, or "{UNBOUNDED}"', _read_max_retries), "retries after the first call"
     ),
     "intervals_s": Field(
         Rule(f"list, each: {PATIENCE.allowed}", _read_intervals),
-        "seconds before each repeat: what strategy and numbers amount to, without jitter",
+        "seconds before each retry: what strategy and numbers amount to, without jitter",
     ),
     "jitter_percent": Field(from_zero(100), "by how much a delay may be shorter or longer"),
     "ceiling_s": Field(none_or(SECONDS), "seconds; no delay is longer"),
     "timeout_s": Field(none_or(SECONDS), "seconds after which a call is abandoned"),
     "timeout_code": Field(
         _TIMEOUT_CODE,
-        f'required with timeout_s: the error that an abandoned call counts as; "{UNKNOWN}": it is not repeated',
+        f'required with timeout_s: the error that an abandoned call counts as; "{UNKNOWN}": it is not retried',
         default=None,
     ),
-    "classes": Field(CLASSES, "errors of these classes are repeated"),
+    "classes": Field(CLASSES, "errors of these classes are retried"),
     "codes": Field(CODES, "and errors with these codes"),
     "except_codes": Field(CODES, "but never errors with these codes"),
 }
 _BACKOFFS: Mapping[str, tuple[Callable[..., Backoff], dict[str, Field]]] = {
-    "fixed": (Fixed, {"interval_s": Field(PATIENCE, "seconds before each repeat")}),
+    "fixed": (Fixed, {"interval_s": Field(PATIENCE, "seconds before each retry")}),
     "linear": (
         Linear,
         {
-            "first_s": Field(PATIENCE, "seconds before the first repeat"),
+            "first_s": Field(PATIENCE, "seconds before the first retry"),
             "step_s": Field(PATIENCE, "seconds by which each delay is longer than the one before"),
         },
     ),
     "exponential": (
         Exponential,
         {
-            "first_s": Field(PATIENCE, "seconds before the first repeat"),
+            "first_s": Field(PATIENCE, "seconds before the first retry"),
             "factor": Field(above_zero(100), "by which each delay is multiplied to get the next"),
         },
     ),
-    "fibonacci": (Fibonacci, {"unit_s": Field(PATIENCE, "seconds before the first repeat")}),
+    "fibonacci": (Fibonacci, {"unit_s": Field(PATIENCE, "seconds before the first retry")}),
     "intervals": (Intervals, {}),
     "two_phase": (
         TwoPhase,
         {
-            "then_s": Field(PATIENCE, "seconds before each repeat but the first, which follows immediately"),
-            "validate_before_repeat": Field(none_or(whole(1, 100)), "the repeat before which the data are validated"),
+            "then_s": Field(PATIENCE, "seconds before each retry but the first, which follows immediately"),
+            "validate_before_repeat": Field(none_or(whole(1, 100)), "the retry before which the data are validated"),
         },
     ),
 }
@@ -130,7 +130,7 @@ def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
         due = [round(policy.backoff.delay_s(n), 3) for n in range(1, len(intervals) + 1)]
         yield "intervals_s", f"found {list(intervals)}, allowed: what {repeats.strategy} comes to: {due}"
     if policy.ceiling_s is None and policy.max_retries is None:
-        yield "ceiling_s", f"found none, allowed: a number of seconds, for repeats that are {UNBOUNDED}"
+        yield "ceiling_s", f"found none, allowed: a number of seconds, for retries that are {UNBOUNDED}"
     if policy.ceiling_s is not None and max(intervals, default=0) > policy.ceiling_s:
         yield (
             "ceiling_s",
@@ -148,12 +148,12 @@ def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
 def _conditions(policy: RetryPolicy) -> Iterator[tuple[str, str]]:
     retry_if = policy.retry_if
     if policy.max_retries != 0 and not retry_if.classes and not retry_if.codes:
-        yield "classes", "found nothing, and nothing in codes; allowed: an error after which there is a repeat"
+        yield "classes", "found nothing, and nothing in codes; allowed: an error after which there is a retry"
     for code in sorted(retry_if.codes & retry_if.except_codes):
         yield "except_codes", f"found {code}, which is in codes too; allowed: one of the two"
     for code in sorted(retry_if.except_codes - retry_if.codes):
         if class_of(code) not in retry_if.classes:
             yield (
                 "except_codes",
-                f"found {code}, which is not repeated anyway; allowed: codes of {set(retry_if.classes)}",
+                f"found {code}, which is not retried anyway; allowed: codes of {set(retry_if.classes)}",
             )

@@ -88,13 +88,13 @@ class Robot:
         partly_done: Callable[[], bool] = lambda: False,
         cache_key: str | None = None,
     ) -> Result[T]:
-        """Do one piece of work, with the repeats that the policy allows, and return its result.
+        """Do one piece of work, with the retries that the policy allows, and return its result.
 
         With a `cache_key` a value (JSON) is kept under it, for all robots with the same states. If the work fails later
         with an error of a class that the policy's [cache] names (class A, for 24 hours, where it has none), the result
         has the failure, and that value and its age in `cached_age_s`.
 
-        `validate()` is called before the repeat that the policy names; a CodedError of it is a failure of that repeat.
+        `validate()` is called before the retry that the policy names; a CodedError of it is a failure of that retry.
         `partly_done()` is asked after the last failure; if it is true, the compensation of the policy comes before the
         other actions. Raises Stopped, whatever `work` raises that is not a CodedError, and ValueError where the policy
         requires a validation and none is given.
@@ -115,7 +115,7 @@ class Robot:
         """
         if self.policy.validate_before_repeat and validate is None:
             raise ValueError(
-                f"{self.policy.id} validates before repeat {self.policy.validate_before_repeat}: with what?"
+                f"{self.policy.id} validates before retry {self.policy.validate_before_repeat}: with what?"
             )
 
         def validated(call: Call) -> T:
@@ -197,7 +197,7 @@ class Robot:
     ) -> Result[step_validation.StepVerdict]:
         """Validate the number that `measure` returns by the policy's [validation].
 
-        Measuring is repeated as the policy says. A number that is refused is a failure, whose record has the proposal.
+        Measuring is retried as the policy says. A number that is refused is a failure, whose record has the proposal.
         Raises Stopped, whatever `measure` raises that is not a CodedError, and ValueError for a robot whose policy has
         no [validation].
         """

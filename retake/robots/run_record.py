@@ -33,7 +33,7 @@ class RobotRun:
         self._change(lambda ledger: self._begun(ledger, f"{robot_id}/{correlation_id}"[:200]))
 
     def tried(self, record: Record) -> None:
-        """Record a failed try that is repeated."""
+        """Record a failed try that is retried."""
         self._add(Note(ERROR, mended_record(record)))
 
     def done(self) -> None:

@@ -84,7 +84,7 @@ class Idempotency(NamedTuple):
 
     key_from: str = field(choice("data", "item"), "what the idempotency key is made from")
     check_before_create: bool = field(YES_OR_NO, "whether the item is looked for before it is created")
-    check_before_retry: bool = field(YES_OR_NO, "whether the item is looked for before each repeat")
+    check_before_retry: bool = field(YES_OR_NO, "whether the item is looked for before each retry")
     if_none_match: bool = field(YES_OR_NO, "whether the request carries If-None-Match")
 
 
@@ -101,7 +101,7 @@ class Batch(NamedTuple):
     size: int = field(whole(1, 10_000), "items at most")
     partial_success: bool = field(YES_OR_NO, "whether the items that succeeded stay while others fail")
     rollback_over_percent: float = field(from_zero(100), "the whole batch is undone if more of its items fail")
-    split_after: tuple[str, ...] = field(CODES, "after these errors the batch is repeated in two halves")
+    split_after: tuple[str, ...] = field(CODES, "after these errors the batch is retried in two halves")
 
 
 class LockRules(NamedTuple):

@@ -1,4 +1,4 @@
-"""A robot's protocol in words, for people: what it repeats, what follows a failure, and in which modes it runs."""
+"""A robot's protocol in words, for people: what it retries, what follows a failure, and in which modes it runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -14,7 +14,7 @@ from retake.robots.recovery import RecoveryStep, StepName
 from retake.robots.sections import NamedBreaker
 
 _SHOWN = 10
-"""Of repeats without end so many waits are told."""
+"""Of retries without end so many waits are told."""
 
 
 def length(seconds: float) -> str:
@@ -26,7 +26,7 @@ def length(seconds: float) -> str:
 
 
 def waits_of(retry: RetryPolicy) -> list[float]:
-    """Return the seconds before each repeat, without jitter; of repeats without end those before the first ones."""
+    """Return the seconds before each retry, without jitter; of retries without end those before the first ones."""
     count = _SHOWN if retry.max_retries is None else retry.max_retries
     found = (retry.backoff.delay_s(number) for number in range(1, count + 1))
     return [it if retry.ceiling_s is None else min(it, retry.ceiling_s) for it in found]
@@ -44,7 +44,7 @@ def repeats_in_brief(retry: RetryPolicy) -> str:
 
 
 def repeats_in_words(retry: RetryPolicy) -> str:
-    """Return how often a call is repeated, and when: "3 times, after 2, 8, 32 s, each ± 25 %"."""
+    """Return how often a call is retried, and when: "3 times, after 2, 8, 32 s, each ± 25 %"."""
     waits = ", ".join(f"{it:g}" for it in waits_of(retry))
     if not waits:
         return "never"
@@ -56,7 +56,7 @@ def repeats_in_words(retry: RetryPolicy) -> str:
 
 
 def repeated_errors(retry: RetryPolicy) -> str:
-    """Return which errors are repeated: "class A, class B; never ERR_BUSINESS_X"."""
+    """Return which errors are retried: "class A, class B; never ERR_BUSINESS_X"."""
     rules = retry.retry_if
     found = [f"class {it.value}" for it in sorted(rules.classes)] + sorted(rules.codes)
     never = f"; never {', '.join(sorted(rules.except_codes))}" if rules.except_codes else ""
@@ -135,7 +135,7 @@ _ACTIONS: Mapping[Do, Words] = {
     Do.RETURN_EXISTING: _does("returns the existing item"),
     Do.READ_ONLY: _does("creates nothing more after {failures_in_a_row} failures in a row"),
     Do.CONTINUE_WITH_REST: _does("continues with the rest of the batch"),
-    Do.SPLIT_BATCH: _does("repeats the batch in two halves"),
+    Do.SPLIT_BATCH: _does("retries the batch in two halves"),
     Do.MANUAL_MODE: _does("leaves this to a person from now on: {what}"),
     Do.MANUAL_QUEUE: _does("puts it into a queue for a person: {what}"),
     Do.BUFFER: _does("keeps for the time being: {what}"),
@@ -153,7 +153,7 @@ _ACTIONS: Mapping[Do, Words] = {
 }
 _STEPS: Mapping[StepName, str] = {
     StepName.WAIT_FOR_HEALTH_CHECK: "wait until the other system is healthy",
-    StepName.RETRY_WITH_CIRCUIT_BREAKER: "repeat while the breaker allows it",
+    StepName.RETRY_WITH_CIRCUIT_BREAKER: "retry while the breaker allows it",
     StepName.ESCALATE_TO_HUMAN: "a person decides",
     StepName.CHECK_DEPENDENCIES: "check the dependencies",
     StepName.RUN_SETUP_SCRIPTS: "run the setup scripts",

@@ -13,7 +13,7 @@
     raises Postponed                           retry_scheduled, though nothing has failed
     raises another, too often, or later        failed, with the standard error record; `deadline_s` counts from the
       than the policy's `deadline_s`           first time that the run was claimed
-    raises OutcomeUnknown                      failed: a call that may have been paid for is not repeated, unless
+    raises OutcomeUnknown                      failed: a call that may have been paid for is not retried, unless
                                                the policy names that very code
     takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; a later
       `timeout_s`                              result is discarded, and the next `RunHandle.check` raises StaleRun

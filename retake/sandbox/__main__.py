@@ -55,8 +55,8 @@ _COMFY_FAULTS = {
 }
 _COMFY_GRAMMAR = f"""\b
 An order is KIND[#CALLS]=FAULT, such as comfy.prompt#1=execution-error. Kinds:
-  {", ".join(comfyui_orders.KINDS[:6])}
-  {", ".join(comfyui_orders.KINDS[6:])}
+  {", ".join(comfyui_orders.KINDS[:5])}
+  {", ".join(comfyui_orders.KINDS[5:])}
 
 \b
 Faults:

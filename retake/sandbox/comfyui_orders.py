@@ -28,8 +28,8 @@ PROMPT_FAULTS = {
 """What becomes of a prompt: comfy.prompt alone."""
 
 SERVER_FAULTS = {
-    "ws-cut": "every WebSocket is cut: half-way through the prompt (comfy.prompt), else at once",
-    "restart": "queue, history and WebSockets are gone: half-way through the prompt (comfy.prompt), else at once",
+    "ws-cut": "every WebSocket is cut: of comfy.prompt half-way, else now",
+    "restart": "queue, history, WebSockets are gone: at the same moments",
 }
 
 SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json", "no-id")

@@ -28,8 +28,8 @@ CREATING = ("imagine", "upscale", "runway")  # calls that start a task
 # What each fault does. Only HTTP statuses and "slow" take a value.
 FAULTS = {
     "cut-before": "the connection is closed before anything is done",
-    "cut-after": "carried out and billed, then the connection is closed without an answer",
-    "hang": "nothing is done and nothing answered until the client disconnects",
+    "cut-after": "carried out and billed, then cut without an answer",
+    "hang": "nothing is done or answered until the client disconnects",
     "hang-after": "carried out and billed, but never answered",
     "not-json": "carried out and billed; 200 with an HTML page",
     "no-id": "carried out and billed; 200 with JSON that has no task id",
@@ -38,7 +38,7 @@ FAULTS = {
     "never-ends": "the task is accepted and stays in progress forever",
     "quota": "refused because the account has no credit left",
 }
-UPLOAD_FAULTS = {"cut-midway": "half of a chunk arrives, then the connection is closed (upload.put alone)"}
+UPLOAD_FAULTS = {"cut-midway": "half of a chunk arrives, then a cut (upload.put alone)"}
 YOUTUBE = ("youtube", "upload.start", "upload.put", "upload.ask", "thumbnail")  # calls that can fail with a reason
 TASK_FAULTS = ("task-failed", "task-rejected", "never-ends")
 SILENT_FAULTS = ("cut-before", "cut-after", "cut-midway", "hang", "hang-after")  # the client gets no answer
@@ -116,5 +116,5 @@ def _possible() -> str:
     return (
         f"Kinds: {', '.join(KINDS)}. Faults: an HTTP status from 400 to 599 (500), the same as a gateway's page "
         f"(502-html), one with a reason of YouTube's (403-quotaExceeded), slow=SECONDS, "
-        f"{', '.join([*FAULTS, *UPLOAD_FAULTS])}."
+        f"{', '.join([*FAULTS, *UPLOAD_FAULTS])}. Several orders are given one by one."
     )

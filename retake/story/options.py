@@ -25,7 +25,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
     "sandbox_orders",
     multiple=True,
     metavar="ORDER",
-    help="A failure for the sandbox to play, like upscale#1-2=500.",
+    help="A failure for the sandbox to play, like upscale#1-2=500; may be given several times.",
 )
 @click.option(
     "--resolve", type=click.Choice(["retry", "skip"]), help="A paid call of unknown outcome: ask again, or not."
@@ -45,7 +45,7 @@ def main(folder: str, /, **options: Any) -> None:
 
     \b
     To see a whole generation without an account:
-        retake tick --sandbox --until-done    (b2_storage_manager.py in a checkout)
+        retake tick --sandbox --until-done   (b2_storage_manager.py in a checkout)
 
     Settings come from config/config.json (or the file that RETAKE_CONFIG names), keys from the environment:
     MIDJOURNEY_API_KEY, RUNWAYML_API_SECRET, OPENAI_API_KEY. All of them are explained in docs/settings.md.
@@ -53,7 +53,8 @@ def main(folder: str, /, **options: Any) -> None:
     \b
     Exit codes:
         0   the tick is done (also: nothing to do, or another one is at it)
-        75  a step failed and is tried again later; or held for you; or the bucket is unreachable
+        75  a step failed and is tried again later, or is held for you; or the
+            bucket is unreachable
         69  a generation failed for good, or too many in a row did
         65  a document in the bucket makes no sense
         78  settings or a key are missing, wrong or refused

@@ -1,6 +1,6 @@
 """Each generation is a run on the ledger; the documents stay the truth of where it stands.
 
-The ledger tells what happened: when it began, each failure, each repeat, each interruption, its end. It is written
+The ledger tells what happened: when it began, each failure, each retry, each interruption, its end. It is written
 after the documents, so a crash in between leaves it behind: `RunMirror.sync` compares the run with what the documents
 say, and makes the transitions that lead there. It is called before each action of a tick and once more at its end, and
 does nothing where both agree.

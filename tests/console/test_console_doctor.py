@@ -357,7 +357,8 @@ def test_a_vendor_that_is_down_is_a_fault_that_may_pass(sandbox: Sandbox) -> Non
 
 
 def test_offline_asks_no_vendor(sandbox: Sandbox) -> None:
-    examined(online(sandbox), offline=True, test_request=True)
+    answer = examined(online(sandbox), offline=True, test_request=True)
+    assert "without --test-request" in shown(answer)
     assert sandbox.calls() == []
 
 

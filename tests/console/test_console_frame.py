@@ -18,6 +18,14 @@ from retake.console.command import ACTING, READING, RUNNING, main
 from retake.console.command_context import CommandContext
 from retake.console.invocation import answered, console_command
 from retake.errors import LeaseHeld, RunError, SettingsError, StateError, StorageError
+from retake.images.api_command import api
+from retake.images.worker_command import worker
+from retake.music.command import main as music
+from retake.sandbox.__main__ import comfyui
+from retake.sandbox.__main__ import main as sandbox
+from retake.story.options import content, fetch, media
+from retake.story.options import main as tick
+from retake.story.work import main as work
 
 DOC = (CHECKOUT / "docs" / "console.md").read_text("utf-8")
 
@@ -190,3 +198,11 @@ def test_a_channel_that_is_none_is_told() -> None:
 def test_the_context_opens_nothing_that_is_not_asked_for() -> None:
     assert CommandContext({}).channel is None
     assert frame.CONTEXT["help_option_names"] == ["-h", "--help"]
+
+
+def test_no_line_of_help_is_wider_than_a_terminal() -> None:
+    running = (tick, content, media, fetch, music, api, worker, work, sandbox, comfyui)
+    for command in (main, *running, *dict(commands()).values()):
+        told = CliRunner().invoke(command, ["--help"], terminal_width=80)
+        assert told.exit_code == 0
+        assert [line for line in told.output.splitlines() if len(line) > 80] == [], command.name

@@ -22,7 +22,6 @@ from retake.exit_codes import ExitCode
 from retake.keys import Keys
 from retake.music.settings import ServiceSettings
 from retake.music.states import MusicStep
-from retake.music.store import UnknownPipeline
 from retake.operations.port import Refusal
 
 sys.path.append(str(Path(__file__).parents[1] / "music"))
@@ -136,7 +135,7 @@ def test_an_unknown_id_makes_no_database(tmp_path: Path) -> None:
     both = Both(tmp_path)
     url = f"sqlite:{tmp_path}/none.db"
     both.rows.settings = both.rows.settings._replace(music=ServiceSettings(database=url))
-    with pytest.raises(UnknownPipeline) as unknown:
+    with pytest.raises(Refusal, match="there is no pipeline 7; see music list") as unknown:
         both.ask(music.retry_pipeline, pipeline_id="7")
     assert unknown.value.exit_code == ExitCode.BAD_STATE
     assert not (tmp_path / "none.db").exists()

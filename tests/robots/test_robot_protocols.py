@@ -163,7 +163,7 @@ def test_robot_8_validates_before_its_second_repeat_and_a_failed_validation_is_i
 
 
 def test_robot_8_does_not_begin_without_a_validation() -> None:
-    with pytest.raises(ValueError, match=r"NR\.NSI\.8 validates before repeat 2: with what\?"):
+    with pytest.raises(ValueError, match=r"NR\.NSI\.8 validates before retry 2: with what\?"):
         Workshop("NR.NSI.8").robot.run(lambda call: None, correlation_id="x")
 
 

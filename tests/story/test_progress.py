@@ -158,7 +158,7 @@ def test_the_bill_lists_what_was_asked_for_and_its_sum() -> None:
     bill = stream.getvalue().partition("What the vendors would have billed")[2].partition("\n\n")[0].split("\n")
     assert [line.split() for line in bill if line] == [
         ["imagine", "3", "calls,", "2", "carried", "out", "0.090", "USD"],
-        ["chat", "1", "calls,", "1", "carried", "out", "free"],
+        ["chat", "1", "call,", "1", "carried", "out", "free"],
         ["total", "0.090", "USD"],
     ]
 

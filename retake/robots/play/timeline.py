@@ -85,7 +85,7 @@ class PlayTimeline:
             self.failed(attempt, code, f"fails: {record['message']}")
 
     def repeated(self, record: Record) -> None:
-        """Tell that the attempt in this record is repeated, and when; of a wait, it is told once it begins."""
+        """Tell that the attempt in this record is retried, and when; of a wait, it is told once it begins."""
         self.failed_as_recorded(record)
         self.look_at_breaker()
         delay_s = record["recovery_actions"][0]["delay_seconds"]

@@ -264,7 +264,7 @@ class CreatingWorld(CallingWorld):
     def _finish(self, item: str, data: Mapping[str, Any]) -> None:
         attempt = self._attempt_number
         if failure := self._stage.failures.take(FINISH):
-            self._attempt_number += 1  # a repeat finishes what is created
+            self._attempt_number += 1  # a retry finishes what is created
             error = self._stage.error(failure.code)
             self._timeline.failed(attempt, error.code, f"fails to finish it: {error}")
             raise error
@@ -329,7 +329,7 @@ class BatchWorld(CallingWorld):
             error = self._stage.error(failure.code)
             self._timeline.failed(load.attempt, error.code, f"{what}: {error}")
             if self._stage.policy.batch and error.code in self._stage.policy.batch.split_after and size > 1:
-                self._timeline.tell("repeats them in two halves", action=Do.SPLIT_BATCH.value)
+                self._timeline.tell("retries them in two halves", action=Do.SPLIT_BATCH.value)
             raise error
         answers = self._answers([it.key for it in load.items])
         failed = {key: it for key, it in answers.items() if isinstance(it, CodedError)}
@@ -345,7 +345,7 @@ class BatchWorld(CallingWorld):
         return answers
 
     def _answers(self, keys: list[str]) -> dict[str, Answer[str]]:
-        """Answer about each item. One that is repeated takes the failures that follow; of others each takes one."""
+        """Answer about each item. One that is retried takes the failures that follow; of others each takes one."""
         answers: dict[str, Answer[str]] = {}
         repeated = False
         for key in keys:
