@@ -4,6 +4,7 @@ folder that has nothing to do with the checkout. No network: the libraries are t
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 HEAVY = ("ast", "click", "dataclasses", "inspect", "pythonjsonlogger", "rich", "requests", "uuid", "PIL")
 OURS = ("retake.bucket.scanning", "retake.console", "retake.sandbox")
 """What no idle tick may load."""
-BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "retake")
+BUILT_FROM = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs", "retake")
 
 
 def backend() -> str | None:
@@ -103,6 +104,14 @@ def test_the_wheel_holds_every_module_and_all_its_data(place: Path) -> None:
     held = {name for name in ZipFile(wheel).namelist() if name.startswith("retake/")}
     shipped = {path for path in (ROOT / "retake").rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert held == {str(path.relative_to(ROOT)) for path in shipped}
+
+
+def test_the_pages_that_messages_name_come_with_it(place: Path) -> None:
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "retake").rglob("*.py"))
+    named = set(re.findall(r"docs/[\w/-]+\.md", sources))
+    assert len(named) > 10
+    there = place / "env/share/doc/retake"
+    assert {it for it in named if not (there / it).is_file()} == set()
 
 
 def test_the_command_is_the_module(command: Path, python: Path, tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
 
     Settings come from config/config.json (or the file that RETAKE_CONFIG names), as for the scripts. Every command
     that looks or acts has --json, for programs, and --channel. All of them are explained in docs/console.md; those that
-    run the pipeline are in docs/running.md.
+    run the pipeline are in docs/running.md. Where pip has installed Retake, docs/ is in share/doc/retake of its
+    environment.
 
     \b
     Exit codes:
