@@ -7,14 +7,20 @@ from sqlalchemy import bindparam, select, update
 from retake.music.database import MusicDatabase
 from retake.music.tables import leases
 
+_AHEAD = timedelta(hours=1)
+"""A lease that lasts longer than this was written by a wrong clock."""
+
 
 def take_lease(database: MusicDatabase, name: str, holder: str, seconds: float) -> bool:
-    """Take or renew the lease for so many seconds; return whether `holder` has it now. Raises StorageError."""
+    """Take or renew the lease for so many seconds; return whether `holder` has it now. Raises StorageError.
+
+    One that cannot be read, or that a clock which was far ahead has written, holds nobody up.
+    """
     now = database.clock.now()
     with database.transaction() as cursor:
         cursor.add(leases, {"name": name, "holder": "", "until": now})
-        row = cursor.row(_HELD, {"wanted": name}, name="lease")
-        if row and row[0] not in ("", holder) and row[1] > now:
+        row = next(iter(cursor.readable(_HELD, {"wanted": name}, name="lease")), None)
+        if row and row[0] not in ("", holder) and now < row[1] < now + max(_AHEAD, 2 * timedelta(seconds=seconds)):
             return False
         values = {"holder": holder, "until": now + timedelta(seconds=seconds)}
         cursor.change(update(leases).where(leases.c.name == name).values(values))

@@ -12,6 +12,7 @@ from rows_world import Rows
 from sqlalchemy import insert
 
 from retake.errors import StateError
+from retake.music.leases import take_lease
 from retake.music.operations import MusicOperations
 from retake.music.survey import survey
 from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
@@ -130,3 +131,14 @@ def test_a_run_at_a_time_that_is_none_is_left_out_of_the_figures(worlds: Callabl
     found = [it.run_id for day in history.segments() for it in history.read(day, history.marks(day))]
     assert found == [other.run_id]
     history.close()
+
+
+@pytest.mark.parametrize("until", ["yesterday", "2027-01-01T00:00:00.000000Z"])
+def test_a_lease_that_makes_no_sense_is_taken_over(worlds: Callable[[], World], until: str) -> None:
+    """The clock of the machine that wrote it was ahead, or somebody has edited it."""
+    world = worlds()
+    assert take_lease(world.database, "telegram messages", "another", 60)
+    assert not take_lease(world.database, "telegram messages", "me", 60)
+    assert world.write("service_leases", "until", until)
+    assert take_lease(world.database, "telegram messages", "me", 60)
+    assert not take_lease(world.database, "telegram messages", "another", 60)
