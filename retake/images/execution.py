@@ -64,6 +64,14 @@ class ExecutionRoom(NamedTuple):
         return RetryPolicy(max_retries=chosen.task_execution_max_retries, backoff=Exponential(chosen.retry_seconds))
 
 
+class _Forgotten(Exception):
+    """The server does not know the prompt. `lost` is the error if the answer to it was lost."""
+
+    def __init__(self, lost: OutcomeUnknown | None) -> None:
+        super().__init__()
+        self.lost = lost
+
+
 class JobExecution:
     """Executes `job`, which is claimed as `held`."""
 
@@ -100,27 +108,29 @@ class JobExecution:
     def _made(self, attempt: int) -> MadePicture:
         """Return the picture of an attempt, on whichever server.
 
-        Raises TaskFailed and others if the attempt failed; an unreachable or restarted server is not a failure.
+        Raises TaskFailed and others if the attempt failed; an unreachable or restarted server is not a failure, but one
+        is that answers everything else and loses the answer to the prompt each time.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
-        gone = repeating(*_GONE_PAUSES_S)
+        gone, losses = repeating(*_GONE_PAUSES_S), 0
         while True:
             server = self._room.servers.at(url) if url else self._next_server()
             try:
-                made = self._on(server, attempt)
+                return self._on(server, attempt)
+            except _Forgotten as forgotten:
+                losses += forgotten.lost is not None
+                if forgotten.lost and losses > len(_GONE_PAUSES_S):
+                    raise forgotten.lost from None
+                _log.info("%s does not know the prompt: it is sent again", bare(server.url))
+                self._held.pause(next(gone))
+                url = server.url
+                continue
             except PollFailed as error:
                 self._leave(server, error)
             except Refused as error:
                 if error.error_class is ErrorClass.BUSINESS:
                     raise
                 self._leave(server, error)
-            else:
-                if made is not None:
-                    return made
-                _log.info("%s does not know the prompt: it is sent again", bare(server.url))
-                self._held.pause(next(gone))
-                url = server.url
-                continue
             url, self._avoid = "", server.url
 
     def _next_server(self) -> ImageServer:
@@ -140,8 +150,8 @@ class JobExecution:
         _log.warning("ComfyUI at %s is given up for now: %s", bare(server.url), error)
         self._room.servers.missed(server.url)
 
-    def _on(self, server: ImageServer, attempt: int) -> MadePicture | None:
-        """Return the picture of an attempt on one server, or None if that has forgotten the prompt."""
+    def _on(self, server: ImageServer, attempt: int) -> MadePicture:
+        """Return the picture of an attempt on one server. Raises _Forgotten if that does not know the prompt."""
         prompt_id, calls = prompt_id_of(self._job.job_id, attempt), ServerCalls(server, self._held, self._room.settings)
         lost: OutcomeUnknown | None = None
         with server.listen(self._held.token) as events:
@@ -156,7 +166,7 @@ class JobExecution:
         if state.phase is PromptPhase.GONE and lost:
             state = self._settled(calls, prompt_id, events, lost)
         if state.phase is PromptPhase.GONE:
-            return None
+            raise _Forgotten(lost)
         if state.running:
             state = calls.cancelled(prompt_id)
         if state.failure:

@@ -68,6 +68,23 @@ def test_a_lost_answer_costs_neither_an_attempt_nor_an_execution(world: WorkerWo
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
 
 
+def test_a_server_that_loses_each_answer_does_not_hold_the_worker_for_ever(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something in front of it answers for /prompt alone, with a page."""
+    monkeypatch.setattr("retake.images.execution._GONE_PAUSES_S", (0.0, 0.1))
+    monkeypatch.setattr("retake.images.execution._SETTLE_S", 0.1)
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt=502-html")
+    job_id = world.job()
+    with world.running(task_execution_max_retries=1, retry_seconds=0.1):
+        job = world.ended(job_id)
+    assert (job.status, job.attempt) == (JobStatus.FAILED, 2)
+    assert "HTTP 502" in job.error
+    assert comfy.started() == []
+    assert len([it for it in comfy.calls() if it.kind == "comfy.prompt"]) == 6
+
+
 @pytest.mark.parametrize("order", ["comfy.prompt#1=restart", "comfy.history#1=restart"])
 def test_a_restart_of_comfyui_costs_no_attempt(world: WorkerWorld, order: str) -> None:
     comfy = world.comfyui(pace=0.3)
