@@ -108,8 +108,8 @@ class JobExecution:
     def _made(self, attempt: int) -> MadePicture:
         """Return the picture of an attempt, on whichever server.
 
-        Raises TaskFailed and others if the attempt failed; an unreachable or restarted server is not a failure, but one
-        is that answers everything else and loses the answer to the prompt each time.
+        Raises TaskFailed and others if the attempt failed. An unreachable or restarted server is not a failure; one
+        that answers everything else, and loses the answer to the prompt each time, is.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
         gone, losses = repeating(*_GONE_PAUSES_S), 0
