@@ -76,7 +76,12 @@ def test_a_tick_without_options_loads_nothing_of_the_console(tmp_path: Path) -> 
     heavy = ("click", "rich", "requests", "PIL", "retake.console", "retake.sandbox", "retake.data")
     heavy += ("aio_pika", "aiormq", "asyncio", "dotenv", "fastapi", "redis", "retake.rabbit", "retake.serving")
     heavy += ("ast", "base64", "dataclasses", "inspect", "pythonjsonlogger", "uuid")
-    assert [name for name in loaded if name.startswith(heavy)] == []
+    assert [name for name in loaded if name.startswith(heavy) and name not in of_logging()] == []
+
+
+def of_logging() -> set[str]:
+    """What Python's own logging loads: from 3.14 on dataclasses and inspect are among it."""
+    return set(run("-c", "import logging, sys; print(*sys.modules)").stdout.split())
 
 
 def test_a_tick_compiles_no_annotation() -> None:
@@ -86,7 +91,8 @@ def test_a_tick_compiles_no_annotation() -> None:
     )
     compiled = run("-c", f"{code} import retake.story.command").stdout.splitlines()
     assert compiled
-    assert [it for it in compiled if not it.startswith("b'lambda _cls, ")] == []
+    ours = [it for it in compiled if not ("dataclasses" in of_logging() and "__dataclass_" in it)]
+    assert [it for it in ours if not it.startswith("b'lambda _cls, ")] == []
 
 
 @pytest.mark.parametrize("command", ["robots list", "robots list --json", "--help", "tick --help"])

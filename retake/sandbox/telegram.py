@@ -7,6 +7,7 @@ assumptions: the wording of some errors.
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
@@ -179,7 +180,10 @@ def _deliver(service: TaskService) -> None:
         )
         try:
             _direct.open(request, timeout=_WEBHOOK_TIMEOUT_S).close()
-        except (OSError, ValueError):  # any status but 2xx, too
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return
+        except (OSError, ValueError):
             return
         service.database.drop(_UPDATES, str(update["update_id"]))
 

@@ -104,4 +104,5 @@ class WorkerProgram:
             with direct.open(request, timeout=30) as reply:
                 return reply.status, json.load(reply)
         except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+            with error:
+                return error.code, json.load(error)

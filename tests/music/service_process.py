@@ -125,7 +125,8 @@ class ServiceProcess:
             with direct.open(request, timeout=30) as reply:
                 return Answer(reply.status, json.load(reply))
         except urllib.error.HTTPError as error:
-            return Answer(error.code, json.load(error))
+            with error:
+                return Answer(error.code, json.load(error))
 
     def pipeline(self, number: int) -> dict[str, Any]:
         return dict(self.get(f"/api/music/pipeline/{number}"))

@@ -10,7 +10,7 @@ from types import FrameType
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 PACKAGE = os.path.join(ROOT, "retake", "")
-_NO_FUNCTION = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+_NO_FUNCTION = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "__annotate__")
 entered: set[str] = set()
 
 
