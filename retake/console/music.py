@@ -66,10 +66,10 @@ def list_pipelines(context: CommandContext, state: str | None = None, limit: int
 @click.argument("pipeline_id", metavar="ID")
 def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     """Show one pipeline: how it stands, its attempts, what was paid for, and what was told on Telegram."""
-    store, number = _read(context), _number(context, pipeline_id)
-    row, jobs = store.get(number), store.jobs(number)
+    store, row = _named(context, pipeline_id)
+    jobs = store.jobs(row.id)
     evidence = _operations(context).evidence(row.task_id)
-    told = _messages(store, number)
+    told = _messages(store, row.id)
     document = {
         **row.shown(),
         "note": row.note,
@@ -93,7 +93,8 @@ def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = Fals
     Nothing that was paid for is paid for again: a picture task is polled again. With --again it is given up and another
     one is ordered.
     """
-    row = _write(context, pipeline_id).retry(_number(context, pipeline_id), again=again)
+    store, number = _write(context, pipeline_id)
+    row = store.retry(number, again=again)
     return _done("retry", row, f"{row.task_id} does {row.step} {'from scratch' if again else 'again'}", _GOES_ON)
 
 
@@ -101,7 +102,8 @@ def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = Fals
 @click.argument("pipeline_id", metavar="ID")
 def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     """End a pipeline: no paid call begins afterwards. What it has made stays in the bucket."""
-    row = _write(context, pipeline_id).cancel(_number(context, pipeline_id))
+    store, number = _write(context, pipeline_id)
+    row = store.cancel(number)
     return _done("cancel", row, f"{row.task_id} is cancelled", "nothing more is paid for")
 
 
@@ -121,7 +123,7 @@ def resolve_pipeline(
         raise click.UsageError("Name VIDEO_ID or say --again, not both." if again else "Name VIDEO_ID, or say --again.")
     if video_id and not re.fullmatch(r"[\w-]{1,64}", video_id, re.ASCII):
         raise Refusal(f"{video_id[:80]!r} is not an id of a video; in https://youtu.be/dQw4w9WgXcQ it is dQw4w9WgXcQ")
-    store, number = _write(context, pipeline_id), _number(context, pipeline_id)
+    store, number = _write(context, pipeline_id)
     if video_id:
         row = store.resolve(number, video_id)
         return _done("resolve", row, f"{row.task_id} is published as {video_id}", "there is nothing more to do")
@@ -144,8 +146,9 @@ for each in (list_pipelines, show_pipeline, retry_pipeline, cancel_pipeline, res
 _GOES_ON = "the music service goes on with it"
 
 
-def _number(context: CommandContext, text: str) -> int:
-    """Return the id of the pipeline that "7" or "music-7" names. Raises Refusal, StateError, StorageError."""
+def _named(context: CommandContext, text: str) -> "tuple[PipelineStore, PipelineRow]":
+    """Return the pipeline that "7" or "music-7" names, and where it was read. Raises Refusal, StateError,
+    StorageError."""
     from retake.music.rows import pipeline_of_task, task_of
     from retake.music.store import UnknownPipeline
 
@@ -153,11 +156,11 @@ def _number(context: CommandContext, text: str) -> int:
     found = int(text) if bare else pipeline_of_task(text)
     if found is None:
         raise Refusal(f"{text[:80]!r} names no pipeline: an id is written 7 or {task_of(7)}; see music list")
+    store = _read(context)
     try:
-        _read(context).get(found)
+        return store, store.get(found)
     except UnknownPipeline as error:
         raise Refusal(f"{error}; see music list, with --state for those that have ended") from None
-    return found
 
 
 def _operations(context: CommandContext) -> "MusicOperations":
@@ -177,12 +180,13 @@ def _read(context: CommandContext) -> "PipelineStore":
     return PipelineStore(open_music_database(context.music.music.database, context.clock, read_only=True))
 
 
-def _write(context: CommandContext, pipeline_id: str) -> "PipelineActions":
-    """Open the pipelines for writing, if the one that is named is there: a typing error makes no database."""
+def _write(context: CommandContext, pipeline_id: str) -> "tuple[PipelineActions, int]":
+    """Open the pipelines for writing, if the one that is named is there: a typing error makes no database. Return its
+    number too."""
     from retake.music.operations import open_actions
 
-    _read(context).get(_number(context, pipeline_id))
-    return open_actions(context.music, context.clock)
+    _, row = _named(context, pipeline_id)
+    return open_actions(context.music, context.clock), row.id
 
 
 def _done(what: str, row: "PipelineRow", told: str, follows: str) -> Answer:

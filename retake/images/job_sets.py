@@ -1,12 +1,14 @@
 """Jobs as dispatchers and sweepers see them: by the sets of their statuses, page by page."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 from retake.images import scripts
 from retake.images.claims import JobClaims
-from retake.images.jobs import ImageJob, is_job_id, job_of
+from retake.images.jobs import ImageJob, is_job_id, iso, job_of
 from retake.images.redis_calls import WrongType, milliseconds
+from retake.images.rows import AHEAD_S
 
 _PAGE = 500  # members of a set that are read at once
 
@@ -42,14 +44,15 @@ class JobSets(JobClaims):
             return {}
 
     def members(
-        self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = "", ahead: str = "~"
+        self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = ""
     ) -> Iterator[JobGlance]:
         """Yield the jobs of a set (see scripts.SETS), page by page; one that moves meanwhile may come twice.
 
-        Left out are those with one of the statuses `calm` that were last changed after `changed` and before `ahead`,
-        and answered after `answered` if at all, or that a worker has: Redis itself passes over them.
+        Left out are those with one of the statuses `calm` that were last changed after `changed`, though not by
+        a clock far ahead, and answered after `answered` if at all, or that a worker has: Redis itself passes over them.
         """
         statuses = f" {' '.join(calm)} "
+        ahead = iso(self._clock.now() + timedelta(seconds=AHEAD_S))
         cursor = "0"
         while True:
             cursor, rows = self.run(scripts.PEEK, [of], [cursor, _PAGE, statuses, changed, answered, ahead])

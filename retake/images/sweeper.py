@@ -80,7 +80,7 @@ class Sweeper:
         now, left = self._clock.now(), MOST_SENT
         empty: dict[str, bool] = {}
         before = _before(now, self._settings.resend_after_seconds)
-        for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before, ahead=_ahead(now)):
+        for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
             if glance.status not in UNDER_WAY or not is_job_id(glance.job_id):
                 self._store.settle(glance.job_id)
             elif not glance.claimed and left and self._is_old(glance, now, self._settings.resend_after_seconds):
@@ -137,9 +137,7 @@ class Sweeper:
         answered = _before(now, self._settings.result_grace_seconds)
         for name in (scripts.READY, scripts.CACHED, scripts.FAILED):
             belongs = JobStatus.FAILED if name == scripts.FAILED else JobStatus.READY
-            for glance in self._store.members(
-                name, calm=(belongs,), changed=changed, answered=answered, ahead=_ahead(now)
-            ):
+            for glance in self._store.members(name, calm=(belongs,), changed=changed, answered=answered):
                 if glance.status != belongs or not is_job_id(glance.job_id):
                     self._store.settle(glance.job_id)
                 elif name == scripts.CACHED and not glance.cached:
@@ -275,11 +273,6 @@ _SERVICES: dict[type[RetakeError], str] = {
 def _before(now: datetime, seconds: float) -> str:
     """Return the time so many seconds ago, as hashes have it."""
     return iso(now - timedelta(seconds=seconds))
-
-
-def _ahead(now: datetime) -> str:
-    """Return the time from which on a change was made by a wrong clock, as hashes have it."""
-    return iso(now + timedelta(seconds=AHEAD_S))
 
 
 def _age(stamp: str, now: datetime) -> float | None:

@@ -14,7 +14,7 @@ from worker_world import WorkerWorld
 from retake.images import scripts
 from retake.images.claims import Taken
 from retake.images.dead_messages import DeadMessages
-from retake.images.jobs import ImageJob, JobStatus, iso
+from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import message_of
 
 ODD = ["", "…", "null", "nan", "1e308", "-1", "True", "[[[]]]", "x" * 5000, "9" * 5000, "9999-12-31T23:59:59"]
@@ -174,22 +174,6 @@ def test_text_that_postgresql_cannot_keep_holds_up_no_other_row(table_world: Ser
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_job_that_a_wrong_clock_has_changed_is_as_one_of_now(service_world: ServiceWorld) -> None:
-    """A machine whose clock is a day ahead has made it; the message was lost."""
-    world = service_world
-    pending, ready = world.job(), world.ready()
-    for job_id in (pending, ready):
-        world.store.client.hset(job_id, "updated_at", iso(world.clock.now() + timedelta(days=1)))
-    sweeper = world.sweeper()
-    sweeper.sweep()
-    world.clock.sleep(31)
-    sweeper.sweep()
-    assert world.sent() == [pending]
-    world.clock.sleep(1000)
-    sweeper.sweep()
-    assert world.status(ready) == ""
 
 
 def test_a_row_that_a_wrong_clock_has_made_is_brought_in(table_world: ServiceWorld) -> None:

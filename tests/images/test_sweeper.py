@@ -104,7 +104,11 @@ def test_a_pass_sends_a_bounded_number(service_world: ServiceWorld, monkeypatch:
     assert counts == [3, 3, 2]
 
 
-@pytest.mark.parametrize("stamp", ["", "yesterday", "9" * 400, "0001-01-01T00:00:00+14:00"])
+TOUCHED = ["", "yesterday", "9" * 400, "0001-01-01T00:00:00+14:00", "2026-12-31T00:00:00.000000+00:00"]
+"""What is no time, what Python has no time for, and what a clock far ahead has written."""
+
+
+@pytest.mark.parametrize("stamp", TOUCHED)
 def test_a_job_whose_last_change_cannot_be_told_is_touched_now(service_world: ServiceWorld, stamp: str) -> None:
     world = service_world
     pending, ready = world.job(), world.ready()
