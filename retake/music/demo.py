@@ -164,8 +164,7 @@ def _account(shown: dict[str, Any], sandbox: Sandbox, config: Path) -> None:
     bill = sandbox.bill()
     for kind, billed in bill.lines.items():
         if billed.price:
-            calls = f"{billed.calls:>3} {'call' if billed.calls == 1 else 'calls'},"
-            print(f"  {kind:<10} {calls:<10} {billed.carried_out:>3} carried out   {billed.price:.3f} USD")  # noqa: T201
+            print(f"  {kind:<10} {billed.counts}   {billed.price:.3f} USD")  # noqa: T201
     print(f"  {'total':<10} {bill.total:.3f} USD")  # noqa: T201
     print("\nTo look closer")  # noqa: T201
     python = os.path.relpath(sys.executable)

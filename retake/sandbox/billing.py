@@ -31,6 +31,12 @@ class BillLine:
     carried_out: int
     price: Decimal
 
+    @property
+    def counts(self) -> str:
+        """How many calls there were, for a column: "  1 call,    1 carried out"."""
+        calls = f"{self.calls:>3} {'call' if self.calls == 1 else 'calls'},"
+        return f"{calls:<10} {self.carried_out:>3} carried out"
+
 
 @dataclass(frozen=True)
 class VendorBill:

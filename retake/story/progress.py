@@ -176,8 +176,7 @@ class Watch:
             for kind, billed in bill.lines.items():
                 if billed.calls:
                     price = f"{billed.price:.3f} USD" if billed.price else "free"
-                    calls = f"{billed.calls:>3} {'call' if billed.calls == 1 else 'calls'},"
-                    console.print(f"  {kind:<10} {calls:<10} {billed.carried_out:>3} carried out   {price}")
+                    console.print(f"  {kind:<10} {billed.counts}   {price}")
             console.print(f"  {'total':<10} {bill.total:.3f} USD")
         console.print("\n[bold]To look closer[/bold]")
         shown = quote(one_line(self._generation_id or ""))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from story_world import World
 
+from bench.generations import generate
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.wrappers import CountingBucket
 from retake.data import default_file
@@ -65,3 +66,14 @@ def test_the_figures_of_a_generation_are_those_that_the_documentation_states(
 ) -> None:
     counted = {NEW: made(tmp_path / "new", monkeypatch), STEADY: made(as_always(tmp_path / "full"), monkeypatch)}
     assert counted == stated("docs/decisions/008-fewer-ordered-writes.md")
+
+
+def test_the_figures_of_the_bench_have_two_more_into_an_empty_bucket(tmp_path: Path) -> None:
+    """docs/performance.md: the first figures, in kpi/."""
+    bucket = CountingBucket(DirectoryBucket(str(tmp_path)))
+    generate(bucket)
+    _, writes, *_ = stated("docs/performance.md")[NEW]
+    assert sum(bucket.counts[kind] for kind in DURABLE) == writes
+    assert len([*bucket.list("kpi/")]) == 2
+    durable, _ = stated("docs/decisions/008-fewer-ordered-writes.md")[NEW]
+    assert writes == durable + 2
