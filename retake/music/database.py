@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from logging import getLogger
 from typing import Any
 
 from sqlalchemy import ClauseElement, ColumnElement, Table, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from retake.clock import Clock
-from retake.errors import StateError
 from retake.music.tables import SCHEMA
 from retake.runs.database import Database, nowhere, open_database
 from retake.runs.schema import bring_up_to_date, for_reading, ledger_schema, version
@@ -17,11 +15,6 @@ from retake.runs.sql_ledger import SqlLedger
 from retake.runs.statements import Prepared, Row
 
 SETTING = "MUSIC.database"
-
-_MOST_TOLD = 1000
-"""Unreadable rows that are logged."""
-
-_log = getLogger(__name__)
 
 
 class MusicDatabase:
@@ -35,7 +28,6 @@ class MusicDatabase:
         self.database, self.clock = database, clock
         self.ledger = SqlLedger(database, clock)
         self._prepared: dict[str, Prepared] = {}
-        self._told = set[str]()
         self.close = database.close
         """Close the connections."""
 
@@ -43,12 +35,6 @@ class MusicDatabase:
     def name(self) -> str:
         """Where it is, for people; without a password."""
         return self.database.name
-
-    def unreadable(self, error: StateError) -> None:
-        """Log, once, that a row cannot be read."""
-        if str(error) not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(str(error))
-            _log.warning("%s: %s", self.name, error)
 
     @contextmanager
     def transaction(self) -> Iterator["Cursor"]:
@@ -86,7 +72,8 @@ class Cursor:
     ) -> list[Row]:
         """Do the same as `rows`, but leave out each row that cannot be read, and log it once: what another program
         wrote into one of them must not hold up the others."""
-        return self._database.prepared(statement, name).run(self._cursor, values or {}, self._database.unreadable)
+        unreadable = self._database.database.unreadable
+        return self._database.prepared(statement, name).run(self._cursor, values or {}, unreadable)
 
     def row(self, statement: ClauseElement, values: Mapping[str, Any] | None = None, *, name: str = "") -> Row | None:
         """Return the first row, or None."""

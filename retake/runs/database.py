@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import weakref
 from contextlib import AbstractContextManager, suppress
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from urllib.parse import quote
 from sqlalchemy import URL, Engine, NullPool, PoolProxiedConnection, StaticPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from retake.errors import RetakeError, SettingsError, StorageError, StorageKeyRefused, redact
+from retake.errors import RetakeError, SettingsError, StateError, StorageError, StorageKeyRefused, redact
 from retake.extras import require
 from retake.foreign_text import plain
 from retake.runs.ledger import LEDGER_SETTING
@@ -25,6 +26,11 @@ BUSY_S = 30
 CONNECT_S = 10
 """Seconds to connect to a server, unless `connect_timeout` in the URL or PGCONNECT_TIMEOUT is set."""
 
+
+_MOST_TOLD = 1000
+"""Unreadable rows that are logged."""
+
+_log = getLogger(__name__)
 
 JSON = json.JSONEncoder().encode
 """As `json.dumps`, without the choice among options in each call."""
@@ -46,6 +52,7 @@ class Database:
         self.setting = setting
         self.dialect = engine.dialect
         self._idle: list[PoolProxiedConnection] = []
+        self._told = set[str]()
         driver = engine.dialect.loaded_dbapi
         self._errors: type[Exception] = driver.Error
         self._integrity: type[Exception] = driver.IntegrityError
@@ -70,6 +77,12 @@ class Database:
     def write(self) -> AbstractContextManager[Any]:
         """Return a cursor for one `Write`, in a transaction where that takes several statements."""
         return self.transaction() if self._in_transactions else self.cursor()
+
+    def unreadable(self, error: StateError) -> None:
+        """Log, once, that a row cannot be read, for queries that leave it out (`Prepared.run`)."""
+        if str(error) not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(str(error))
+            _log.warning("%s: %s", self.name, error)
 
     def lend(self) -> PoolProxiedConnection:
         """Return a connection, for one block; `take_back` gets it afterwards. Raises StorageError."""

@@ -8,7 +8,6 @@ itself tells a segment that it has left from one that another run of the same ti
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from logging import getLogger
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam, case, func, literal_column, select
@@ -27,8 +26,6 @@ TOGETHER = 200
 
 MOST_UNFINISHED = 50_000
 """Of more runs that have not ended, the last changed are told."""
-
-_log = getLogger(__name__)
 
 _RUN = tuple(task_runs.c[name] for name in ("run_id", "pipeline", "run_status", "created_at", "updated_at"))
 _OF_RUN = len(_RUN) + 1
@@ -82,7 +79,7 @@ class SqlHistory:
             some = wanted[start : start + TOGETHER]
             padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
             with self._database.cursor() as cursor:
-                rows = self._read.run(cursor, padded, lambda error: _log.warning("left out: %s", error))
+                rows = self._read.run(cursor, padded, self._database.unreadable)
             for run, found in groupby(rows, key=lambda row: row[:_OF_RUN]):
                 mark, run_id, pipeline, status, created_at, updated_at = run
                 events = (Event(*row[_OF_RUN:]) for row in found if row[_OF_RUN] is not None)

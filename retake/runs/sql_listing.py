@@ -51,7 +51,7 @@ class SqlListing:
             some = wanted[start : start + TOGETHER]
             padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
             with self._database.cursor() as cursor:
-                found |= {row[0]: Run(*row) for row in self._read.run(cursor, padded)}
+                found |= {row[0]: Run(*row) for row in self._read.run(cursor, padded, self._database.unreadable)}
         return [found[it] for it in wanted if it in found]
 
     def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
@@ -83,7 +83,8 @@ class SqlListing:
             query = last_runs(_PLACE, wanted.statuses, conditions, "reach").offset(bindparam("passed"))
             self._prepared[key] = Prepared(query, self._database.dialect)
         with self._database.cursor() as cursor:
-            return self._prepared[key].run(cursor, {**values, "pipeline": wanted.pipeline})
+            values = {**values, "pipeline": wanted.pipeline}
+            return self._prepared[key].run(cursor, values, self._database.unreadable)
 
     def _holds(self) -> ColumnElement[bool]:
         """Whether the id of the run or of its task has the text in it."""

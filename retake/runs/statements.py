@@ -42,6 +42,9 @@ MOVED = (
 )
 """The columns that a transition may change."""
 
+CLAIMS_LOOKED_AT = 100
+"""How many runs that wait are looked at where the next one is unreadable."""
+
 Change = ReturningInsert[Any] | ReturningUpdate[Any]
 Row = tuple[Any, ...]
 
@@ -61,7 +64,7 @@ class Prepared:
         self._pick = itemgetter(*self._names) if len(self._names) > 1 else None
         self._into = [(place, process) for place, name in enumerate(self._names) if (process := into[name])]
         columns = getattr(statement, "exported_columns", ())
-        self._columns = [str(column) for column in columns]
+        self._columns = [str(next(iter(column.base_columns))) for column in columns]  # whatever query it is in
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._converts = any(self._out)
 
@@ -283,6 +286,10 @@ class Updates(_Statements):
     def pipeline_claim(self) -> Prepared:
         return self._prepare(_claim(of_pipeline=True))
 
+    def several_claims(self, *, of_pipeline: bool) -> Prepared:
+        """Return the statement for the next `CLAIMS_LOOKED_AT` runs for where the first is unreadable."""
+        return self._prepare(_claim(of_pipeline=of_pipeline, number=CLAIMS_LOOKED_AT))
+
 
 _statements: dict[str, tuple[Queries, Updates]] = {}
 
@@ -317,9 +324,10 @@ def _counts(scope: str) -> Select[Any]:
     return select(run_counts.c.run_status, run_counts.c.runs).where(run_counts.c.scope == literal_column(f"'{scope}'"))
 
 
-def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
-    """Return the query for the next run to claim, and its task's next attempt. It finds and locks one row at most: the
-    second kind is searched only if there is none of the first."""
+def _claim(*, of_pipeline: bool, number: int = 1) -> CompoundSelect[Any]:
+    """Return the query for the next run to claim, and its task's next attempt. It finds and locks one row at most, or
+    `number`: the second kind is searched only if there are not enough of the first."""
+    most: ColumnElement[int] = literal_column(str(number))
     task = task_runs.alias("of_the_task")
     following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
     kinds = []
@@ -333,9 +341,9 @@ def _claim(*, of_pipeline: bool) -> CompoundSelect[Any]:
             query = query.where(_in(status))
         if of_pipeline:
             query = query.where(of_the_pipeline())
-        first = query.order_by(since, task_runs.c.run_id).limit(literal_column("1"))
+        first = query.order_by(since, task_runs.c.run_id).limit(most)
         kinds.append(select(first.with_for_update(skip_locked=True, of=task_runs).subquery(status.value)))
-    return union_all(*kinds).limit(literal_column("1"))
+    return union_all(*kinds).limit(most)
 
 
 def last_runs(

@@ -1,14 +1,26 @@
 """Runs whose documents somebody has damaged or removed: what becomes of the others, and of their workers."""
 
+import sqlite3
+from pathlib import Path
+
+import pytest
+from ledger_shapes import wait
+
 from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
+from retake.errors import StateError
 from retake.retrying.policy import RetryPolicy
 from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.listing import RunsWanted
+from retake.runs.recovery import Recovery
 from retake.runs.run_document import run_key
 from retake.runs.run_handle import RunHandle
+from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
+from retake.runs.sql_listing import open_sql_listing
 from retake.runs.states import RunStatus, Trigger
 from retake.runs.worker import Worker
+from retake.testing.logs import CapturedLogs
 
 
 def test_a_run_that_cannot_be_claimed_keeps_no_other_waiting() -> None:
@@ -43,3 +55,49 @@ def test_a_run_that_is_removed_while_it_is_worked_on_does_not_end_its_worker() -
     worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
     assert worker.work(until_idle=True) == 2
     assert [(it.task_id, it.status) for it in ledger.runs()] == [("stays", RunStatus.SUCCEEDED)]
+
+
+ODD = [
+    (RunStatus.QUEUED, "created_at", "soon"),
+    (RunStatus.QUEUED, "updated_at", "0"),
+    (RunStatus.INTERRUPTED, "updated_at", 7),
+    (RunStatus.RETRY_SCHEDULED, "next_retry_at", "2026-02-30T00:00:00Z"),
+    (RunStatus.RUNNING, "heartbeat_at", b"2026-01-01"),
+    (RunStatus.RUNNING, "created_at", "0"),
+    (RunStatus.SUCCEEDED, "updated_at", "zzz"),
+]
+
+
+@pytest.mark.parametrize(("status", "column", "value"), ODD)
+def test_what_another_program_wrote_into_one_row_of_sqlite_keeps_no_other_run_waiting(
+    tmp_path: Path,
+    opened: list[SqlLedger],
+    status: RunStatus,
+    column: str,
+    value: object,
+) -> None:
+    """It is first in each list. Whoever names it is told what to fix, and so is the log, once."""
+    clock, url = FakeClock(), f"sqlite:{tmp_path}/runs.db"
+    ledger = open_sql_ledger(url, clock)
+    opened.append(ledger)
+    odd = wait(ledger, clock, "odd", status, pipeline="p")
+    silent = wait(ledger, clock, "silent", RunStatus.RUNNING, pipeline="p")
+    waiting = wait(ledger, clock, "waiting", RunStatus.QUEUED, pipeline="p")
+    with sqlite3.connect(f"{tmp_path}/runs.db") as connection:
+        connection.execute(f"UPDATE task_runs SET {column} = ? WHERE run_id = ?", (value, odd.run_id))  # noqa: S608
+    connection.close()
+    clock.sleep(3600)
+    with CapturedLogs() as log:
+        for _ in range(2):
+            Recovery(ledger, clock).sweep()
+        found = [ledger.claim("w", pipeline=pipeline) for pipeline in (None, "p", None)]
+    assert [run and run.run_id for run in found] == [silent.run_id, waiting.run_id, None]
+    assert sum("Fix the row" in it for it in log.warnings) <= 1
+    assert {run.run_id for run in ledger.runs()} == {silent.run_id, waiting.run_id}
+    listing = open_sql_listing(url)
+    listed = listing.listed(RunsWanted(frozenset(RunStatus)))
+    assert {it.run_id for it in listed.places(10)} - {odd.run_id} == {silent.run_id, waiting.run_id}
+    assert {run.run_id for run in listing.runs([odd.run_id, waiting.run_id])} == {waiting.run_id}
+    listing.close()
+    with pytest.raises(StateError, match=f"{column} in the row that begins with '{odd.run_id}'.*Fix the row or remove"):
+        ledger.get(odd.run_id)
