@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import Any
 
 from retake.clock import Clock
-from retake.errors import RunError, StateError, StorageError
+from retake.errors import RunError, StorageError
 from retake.runs import Ledger
 from retake.runs.database import AttemptTaken, Database, open_database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, moved, new_run, noted
 from retake.runs.schema import bring_up_to_date, opened_for_reading
-from retake.runs.statements import Row, statements
+from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 TRIES = 1000
@@ -145,7 +145,8 @@ class SqlLedger(Ledger):
             now = self._clock.now()
             try:
                 with self._database.transaction() as cursor:
-                    rows = self._claimable(cursor, {"now": now, "pipeline": pipeline})
+                    asked = {"now": now, "pipeline": pipeline}
+                    rows = self._updates.next_to_claim(cursor, asked, self._database.unreadable)
                     if not rows:
                         return None
                     *fields, attempt = rows[0]
@@ -157,15 +158,6 @@ class SqlLedger(Ledger):
             except AttemptTaken:
                 continue
         raise _never_first(self._database, "a run")
-
-    def _claimable(self, cursor: Any, asked: dict[str, Any]) -> list[Row]:
-        """Return the next run to claim, with its task's next attempt; none where nothing waits."""
-        of_pipeline = asked["pipeline"] is not None
-        try:
-            return (self._updates.pipeline_claim if of_pipeline else self._updates.claim).run(cursor, asked)
-        except StateError:  # what another program wrote into one run keeps no other waiting
-            several = self._updates.several_claims(of_pipeline=of_pipeline)
-            return several.run(cursor, asked, self._database.unreadable)
 
     def _heartbeat(self, run: Run) -> Run:
         values = {"of_run": run.run_id, "of_version": run.version, "heartbeat_at": self._clock.now()}

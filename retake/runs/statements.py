@@ -47,6 +47,8 @@ CLAIMS_LOOKED_AT = 100
 
 Change = ReturningInsert[Any] | ReturningUpdate[Any]
 Row = tuple[Any, ...]
+Unreadable = Callable[[StateError], object]
+"""Is told of a row that is left out because it cannot be read."""
 
 
 class Prepared:
@@ -68,9 +70,7 @@ class Prepared:
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._converts = any(self._out)
 
-    def run(
-        self, cursor: Any, values: Mapping[str, Any], unreadable: Callable[[StateError], object] | None = None
-    ) -> list[Row]:
+    def run(self, cursor: Any, values: Mapping[str, Any], unreadable: Unreadable | None = None) -> list[Row]:
         """Execute the statement and return its rows. Raises the driver's errors, and StateError for a value that SQLite
         takes and that is not of the column's type; with `unreadable` such a row is left out, and that is called."""
         cursor.execute(self.sql, self.given(values))
@@ -100,7 +100,7 @@ class Prepared:
         except _NO_VALUE as error:
             raise self._unreadable(row) from error
 
-    def _readable(self, rows: Sequence[Row], unreadable: Callable[[StateError], object]) -> Iterator[Row]:
+    def _readable(self, rows: Sequence[Row], unreadable: Unreadable) -> Iterator[Row]:
         for row in rows:
             try:
                 yield self._row(row)
@@ -286,9 +286,15 @@ class Updates(_Statements):
     def pipeline_claim(self) -> Prepared:
         return self._prepare(_claim(of_pipeline=True))
 
-    def several_claims(self, *, of_pipeline: bool) -> Prepared:
-        """Return the statement for the next `CLAIMS_LOOKED_AT` runs for where the first is unreadable."""
-        return self._prepare(_claim(of_pipeline=of_pipeline, number=CLAIMS_LOOKED_AT))
+    def next_to_claim(self, cursor: Any, values: Mapping[str, Any], unreadable: Unreadable) -> list[Row]:
+        """Return the run to claim, of the pipeline that is asked for if one is, and its task's next attempt; nothing
+        where none waits. One that cannot be read keeps no other waiting: up to `CLAIMS_LOOKED_AT` are looked at."""
+        of_pipeline = values["pipeline"] is not None
+        try:
+            return (self.pipeline_claim if of_pipeline else self.claim).run(cursor, values)
+        except StateError:
+            several = self._prepare(_claim(of_pipeline=of_pipeline, number=CLAIMS_LOOKED_AT))
+            return several.run(cursor, values, unreadable)
 
 
 _statements: dict[str, tuple[Queries, Updates]] = {}
