@@ -157,7 +157,7 @@ def _tables(url: str, setting: str) -> Finding:
     try:
         found = version(database)
     finally:
-        database.engine.dispose()
+        database.close()
     if found is None:
         return _without_tables(url, database.name)
     if found != REVISIONS[-1]:
