@@ -314,9 +314,10 @@ def _failed(documents: Documents, status: Status, limits: Workflow, now: datetim
         if due and now < due:
             return Action(Act.WAIT, step, f"{why} is due at {due:%Y-%m-%d %H:%M:%S} UTC", until=due)
         return Action(Act.RETRY, step, why, until=due or now)
+    why = f"{status} after {used} {'retry' if used == 1 else 'retries'}"
     if limits.on_exhausted == "mock" and step is not Step.CONTENT and "json" in documents.files:
-        return Action(Act.SUBSTITUTE, step, f"{status} after {used} retries")
-    return Action(Act.FAIL, step, f"{status} after {used} retries")
+        return Action(Act.SUBSTITUTE, step, why)
+    return Action(Act.FAIL, step, why)
 
 
 def _work(documents: Documents) -> Action:

@@ -315,7 +315,7 @@ def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocu
     pending call counts as billed: nobody reconciles it any more."""
     step = doc.present_step
     rest = abandoned(doc).without("pending_call")
-    return _final(rest.updated(generation=False), step).updated(cancelled={"by": by, "at_utc": stamp(now)})
+    return _final(rest, step).updated(cancelled={"by": by, "at_utc": stamp(now)})
 
 
 def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -395,7 +395,7 @@ def _on_record(doc: MidjourneyDocument) -> dict[str, Any]:
 
 
 def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
-    return doc.updated(status=Status.TASK_FAILED_MAX_RETRIES.value, failed_step=step.value)
+    return doc.updated(status=Status.TASK_FAILED_MAX_RETRIES.value, failed_step=step.value, generation=False)
 
 
 def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:

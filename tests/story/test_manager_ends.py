@@ -34,6 +34,7 @@ def test_a_vendor_that_always_refuses_is_asked_once_a_tick_and_once_more_than_th
     assert (world.ended, asked) == (["failed"], max_retries + 1)
     step = {"write": "content", "create": "runway"}.get(kind, kind)
     assert world.json(f"dead_letters/{ID}/report.json")["failed_step"] == step
+    assert "lower the flag" not in "\n".join(world.manager().dry_run())
 
 
 @pytest.mark.parametrize("kind", ["imagine", "upscale", "create"])

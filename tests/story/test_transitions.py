@@ -417,6 +417,13 @@ def test_a_generation_whose_attempts_are_used_up_says_at_which_step() -> None:
     assert after.raw["retry_count"] == 3, "the counter of the step that failed goes on being shown"
 
 
+def test_a_generation_that_failed_at_its_picture_leaves_no_flag_to_the_next() -> None:
+    before = doc(status="imagine_trigger_failed", generation=True, retries={"imagine": 3})
+    failed = transitions.exhausted(before)
+    assert not failed.generation
+    assert transitions.requeued(failed, doc()).generation
+
+
 def test_giving_up_on_the_vendors_drops_what_they_have_in_flight() -> None:
     before = flying("imagine", midjourney_results=PICTURES, runway_task={"task_id": "r"}, paid_calls=[{"a": 1}])
     after = transitions.mock_instead(before.updated(generation=True))
