@@ -28,6 +28,7 @@ from retake.settings.schema import (
     some,
     whole,
 )
+from retake.settings.shared import SANDBOX_VARIABLE
 
 LEVELS = ("warning", "error", "critical")
 """From the mildest to the most severe."""
@@ -185,6 +186,13 @@ class AlertSettings(NamedTuple):
 
 
 ALERTS = schema_of(AlertSettings)
+
+
+def why_no_channel(environ: Mapping[str, str]) -> str:
+    """Return why there is no channel: with a sandbox none is told, else the settings name none."""
+    if environ.get(SANDBOX_VARIABLE):
+        return f"{SANDBOX_VARIABLE} is set, and with a sandbox none is told"
+    return "ALERTS.channels is empty"
 
 
 def missing_secrets(settings: AlertSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

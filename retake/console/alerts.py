@@ -9,6 +9,7 @@ import click
 
 from retake.alerts.board import ACKNOWLEDGED, Alert
 from retake.alerts.reports import WINDOWS
+from retake.alerts.settings import why_no_channel
 from retake.alerts.wording import lines
 from retake.clock import parse_stamp
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Table, Tone, done_answer, done_lines
@@ -56,7 +57,7 @@ def list_alerts(context: CommandContext, ended: bool) -> Answer:
     if channels:
         blocks += [Heading("Channels"), _channels(channels, now)]
     else:
-        blocks.append(Sentence("No channel is told: ALERTS.channels is empty (docs/alerts.md).", Tone.FAINT))
+        blocks.append(Sentence(f"No channel is told: {why_no_channel(context.environ)} (docs/alerts.md).", Tone.FAINT))
     return Answer(document, blocks)
 
 
@@ -69,8 +70,10 @@ def show_alert(context: CommandContext, alert_id: str) -> Answer:
     heading = Heading(f"alert {alert.id}: {alert.title}")
     rows: list[tuple[str, str | Cell]] = [("state", _state(alert))]
     rows += [(name.lower(), value) for name, value in lines(alert, context.settings.alerts.web_url)]
-    told = [("told", ", ".join(alert.told))] if alert.told else []
-    return Answer(panel.document(alert, whole=True), [heading, Facts([*rows, *told])])
+    untold = panel.untold(alert)
+    told = [("told", ", ".join(it for it in alert.told if it not in untold)), ("not told yet", ", ".join(untold))]
+    rows += [(name, names) for name, names in told if names]
+    return Answer(panel.document(alert, whole=True), [heading, Facts(rows)])
 
 
 @console_command("ack")
@@ -130,6 +133,8 @@ def deliver(context: CommandContext) -> Answer:
     blocks: list[Block] = [Sentence(_waiting(waiting))]
     if failed:
         blocks.append(Sentence(f"These channels did not take what they were sent: {', '.join(failed)}.", Tone.BAD))
+    if later := [it["name"] for it in channels if it["waiting"] and it["name"] not in failed]:
+        blocks.append(Sentence(f"These failed lately, and are not tried again yet: {', '.join(later)}."))
     document = {"waiting": waiting, "failed": failed, "channels": channels}
     return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
 

@@ -51,7 +51,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
     yield from settings_checks(settings.source, settings.warnings)
     if story:
         yield from key_checks(keys, context.environ, SANDBOX_VARIABLE)
-    yield from alert_checks(settings.alerts.channels, settings.missing_secrets)
+    yield from alert_checks(settings.alerts.channels, settings.missing_secrets, context.environ)
     if story:
         yield prompts_check(settings)
     yield from disk_checks(settings.storage.url, settings.workflow.channel_concurrency if settings.channels else 0)

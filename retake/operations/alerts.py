@@ -1,17 +1,17 @@
 """The alerts as an operator sees them, and what an operator can do about them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.alerts.board import ACKNOWLEDGED, Alert, Board
+from retake.alerts.board import ACKNOWLEDGED, Alert, Board, QueuedMessage
 from retake.alerts.delivery import Send, Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
 from retake.alerts.outbox import tested
 from retake.alerts.reports import with_report
-from retake.alerts.settings import LEVELS, AlertChannel
+from retake.alerts.settings import LEVELS, AlertChannel, why_no_channel
 from retake.alerts.store import BoardStore
 from retake.alerts.wording import fields
 from retake.clock import stamp
@@ -108,21 +108,33 @@ class AlertPanel:
         return sorted(name for name in tried if (box := board.channels.get(name)) and (box.failures or box.refused_at))
 
     def send_report(self, report: PeriodReport, now: datetime) -> list[str]:
-        """Send a report, again if it was sent already; return the channels that did not take it. Raises Refusal where
-        none takes it."""
-        if not any(report.kind in it.reports for it in self._settings.channels):
+        """Send a report, again if it was sent already; return the channels that take it and do not have it yet. Raises
+        Refusal where none takes it."""
+        takers = {it.name for it in self._settings.channels if report.kind in it.reports}
+        if not takers:
             raise Refusal(
                 f"no channel takes the {report.kind} report: name it in the `reports` of one (docs/alerts.md)"
             )
         sent, settings = report.sent(), self._settings
         self._store.change(lambda board: (with_report(board, sent, settings, now, again=True), None))
-        return self.deliver()
+        failed, board = self.deliver(), self._store.read()
+        waiting = {name for name in takers if _waits(board, name, lambda it: it.event is AlertEvent.REPORT)}
+        return sorted(takers.intersection(failed) | waiting)
+
+    def untold(self, alert: Alert) -> list[str]:
+        """Return the channels whose message about the beginning of an alert waits still."""
+        board = self._store.read()
+
+        def begins(it: QueuedMessage) -> bool:
+            return it.subject_id == alert.id and it.event is AlertEvent.TRIGGER and not it.again
+
+        return [name for name in alert.told if _waits(board, name, begins)]
 
     def test(self, name: str | None) -> list[ChannelTest]:
         """Send each channel a message, or the one called `name`; return how that ended. Raises Refusal."""
         chosen = [it for it in self._settings.channels if name in (None, it.name)]
         if not self._settings.channels:
-            raise Refusal("ALERTS.channels is empty: there is no channel to try. docs/alerts.md tells how to add one")
+            raise Refusal(f"there is no channel to try: {why_no_channel(self._environ)} (docs/alerts.md)")
         if not chosen:
             names = ", ".join(it.name for it in self._settings.channels)
             raise Refusal(f"there is no channel {name} in ALERTS.channels ({names})")
@@ -179,6 +191,10 @@ def change_alert(panel: AlertPanel, verb: str, alert_id: str, by: str) -> OrderD
     how = f"acknowledged by {alert.acknowledged_by}" if verb == "ack" else "closed"
     what = f"the alert {alert.id} is {how}"
     return OrderDone({"done": verb, "what": what, "alert": panel.document(alert)}, what)
+
+
+def _waits(board: Board, channel: str, chosen: Callable[[QueuedMessage], bool]) -> bool:
+    return channel in board.channels and any(map(chosen, board.channels[channel].queue))
 
 
 def _channel(channel: AlertChannel, board: Board, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
-from retake.alerts.settings import AlertChannel
+from retake.alerts.settings import AlertChannel, why_no_channel
 from retake.exit_codes import ExitCode
 from retake.extras import is_installed
 from retake.keys import KEYS, Keys
@@ -48,10 +48,12 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
             )
 
 
-def alert_checks(channels: Sequence[AlertChannel], missing: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def alert_checks(
+    channels: Sequence[AlertChannel], missing: Sequence[tuple[str, str]], environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield whether alerts reach somebody. `missing` are the channels that lack their secret, and its variable."""
     if not channels:
-        yield ok("alerts", "no channel is told: ALERTS.channels is empty")
+        yield ok("alerts", f"no channel is told: {why_no_channel(environ)}")
     for channel in channels:
         if channel.kind == "apprise" and not is_installed("apprise"):
             found = "apprise is not installed: no alert reaches this channel"

@@ -1,6 +1,6 @@
 """The alerts: what is wrong, who was told, and who takes care of it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter, HTTPException, Request
@@ -55,7 +55,8 @@ def alerts_routes(desk: Desk) -> APIRouter:
                 found = panel().find(alert_id)
             except Refusal as unknown:
                 raise HTTPException(404, one_line(unknown, 300)) from None
-            return Seen(panel().document(found, whole=True), alert_view(found, desk.operations))
+            view = alert_view(found, desk.operations, panel().untold(found))
+            return Seen(panel().document(found, whole=True), view)
 
         return desk.show(request, "alert.html", alert_id, read)
 
@@ -89,8 +90,8 @@ def row_of(it: Alert) -> AlertRow:
     )
 
 
-def alert_view(it: Alert, operations: Operations) -> Mapping[str, Any]:
-    """Return what the page of one alert needs."""
+def alert_view(it: Alert, operations: Operations, untold: Collection[str]) -> Mapping[str, Any]:
+    """Return what the page of one alert needs. `untold` are the channels whose message waits still."""
     return {
         "channel": next((of.channel or "" for of in operations.pipelines if [*it.pipelines] == [of.name]), ""),
         "row": row_of(it),
@@ -99,5 +100,6 @@ def alert_view(it: Alert, operations: Operations) -> Mapping[str, Any]:
         "generation_id": it.generation_id or "",
         "first_at": it.since or it.first_at,
         "closed_at": it.closed_at,
-        "told": it.told,
+        "told": [name for name in it.told if name not in untold],
+        "untold": untold,
     }

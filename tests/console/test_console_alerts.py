@@ -99,6 +99,15 @@ def test_without_alerts_and_channels_it_says_so() -> None:
     assert "ALERTS.channels is empty" in shown(answer)
 
 
+def test_with_a_sandbox_no_channel_is_told_and_that_is_the_reason_given() -> None:
+    world = WatchedWorld()
+    world.environ = {"RETAKE_SANDBOX_URL": "http://127.0.0.1:1"}
+    why = "RETAKE_SANDBOX_URL is set, and with a sandbox none is told"
+    assert f"No channel is told: {why}" in shown(ask(list_alerts, context(world), ended=False))
+    with pytest.raises(Refusal, match=f"there is no channel to try: {why}"):
+        ask(try_channels, context(world), name=None)
+
+
 def test_the_list_has_the_alerts_the_most_severe_first_and_the_channels(sandbox: Sandbox) -> None:
     world = world_of(sandbox)
     failing(world)
@@ -242,11 +251,27 @@ def test_deliver_sends_what_waits_and_says_who_did_not_take_it(sandbox: Sandbox)
     answer = ask(deliver, context(world))
     assert (answer.exit_code, answer.document["failed"], answer.document["waiting"]) == (75, ["all"], 1)
     assert "1 message waits." in shown(answer)
+    answer = ask(deliver, context(world))
+    assert (answer.exit_code, answer.document["failed"], answer.document["waiting"]) == (0, [], 1)
+    assert "These failed lately, and are not tried again yet: all." in shown(answer)
     world.later(minutes=10)
     answer = ask(deliver, context(world))
     assert (answer.exit_code, answer.document["failed"], answer.document["waiting"]) == (0, [], 0)
     assert sent(sandbox, before)[-1] in ("trigger", "repeat")
     assert "Nothing waits." in shown(answer)
+
+
+def test_a_channel_whose_message_waits_was_not_told_yet(sandbox: Sandbox) -> None:
+    world = world_of(sandbox)
+    sandbox.order("webhook#1=503")
+    name = failing(world)
+    text = shown(ask(show_alert, context(world), alert_id=name))
+    assert "not told yet  all" in text
+    world.later(minutes=10)
+    ask(deliver, context(world))
+    text = shown(ask(show_alert, context(world), alert_id=name))
+    assert "not told yet" not in text
+    assert re.search(r"^told +all$", text, re.MULTILINE)
 
 
 def test_a_missing_secret_is_named(sandbox: Sandbox) -> None:
@@ -348,8 +373,9 @@ def test_a_report_is_sent_on_demand_and_refused_where_nobody_takes_it(sandbox: S
         assert (message["event"], message["made"], message["kind"]) == ("report", 0, "daily")
         world.later(minutes=1)
     sandbox.order("webhook=503")
-    answer = ask(report, context(world), kind="weekly", send=True)
-    assert (answer.exit_code, answer.document["not_taken_by"]) == (75, ["all"])
+    for _ in range(2):  # the second time the channel is not even tried
+        answer = ask(report, context(world), kind="weekly", send=True)
+        assert (answer.exit_code, answer.document["not_taken_by"]) == (75, ["all"])
 
 
 @pytest.mark.parametrize(

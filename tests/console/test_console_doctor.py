@@ -380,9 +380,9 @@ def test_in_the_sandbox_no_key_is_missed(sandbox: Sandbox) -> None:
 
 def test_a_channel_whose_library_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = AlertChannel("phone", "apprise", "APPRISE_URL", (), "any", (), True, (), {})
-    assert [it.verdict for it in host_checks.alert_checks([channel], [])] == ["ok"]
+    assert [it.verdict for it in host_checks.alert_checks([channel], [], {})] == ["ok"]
     monkeypatch.setitem(sys.modules, "apprise", None)
-    missed, _ = host_checks.alert_checks([channel], [])
+    missed, _ = host_checks.alert_checks([channel], [], {})
     assert (missed.check, missed.verdict, missed.do) == ("alerts phone", "warn", "pip install 'retake[apprise]'")
 
 
