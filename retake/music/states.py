@@ -89,7 +89,8 @@ def retried(now: Standing, *, again: bool = False) -> MusicStep:
     With `again` its paid call is made again. Raises Refusal, of publishing too then: an upload is only ever continued.
     """
     if now.state != FAILED:
-        raise Refusal(f"only a failed pipeline can be retried (state={now.state})")
+        way = "; this one waits for your decision: resolve it" if now.state == AWAITING_MANUAL else ""
+        raise Refusal(f"only a failed pipeline can be retried{way} (state={now.state})")
     named = now.failed_step or (now.failed_reason or "").partition(":")[0].strip()
     if named not in STEPS:
         raise Refusal(f"it is not on record which step failed (state={now.state})")

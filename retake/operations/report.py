@@ -135,11 +135,11 @@ def summary(report: Report) -> str:
     where = ", ".join(f"{step or 'no step'} {times}" for step, times in steps.items())
     only = next(iter(steps), None)
     trouble = count(len(it.failures), "failure") + (f" ({where})" if len(steps) > 1 else f" at {only}" if only else "")
-    lost = "time, and perhaps money," if unsure(report.history.evidence.calls) else "only time"
+    lost = "time, and perhaps money, was" if unsure(report.history.evidence.calls) else "only time was"
     gone = f", {count(len(it.interruptions), 'interruption')}" if it.interruptions else ""
     kept = "kept as a dead letter" if report.history.found.pipeline.lease_name else "kept"
     ends = {
-        RunStatus.SUCCEEDED: f"It recovered: the result is there, {lost} was lost.",
+        RunStatus.SUCCEEDED: f"It recovered: the result is there; {lost} lost.",
         RunStatus.FAILED: f"It did not recover: the run failed for good. What it had made is {kept}.",
         RunStatus.CANCELLED: "It was cancelled: somebody did not want it any more.",
     }

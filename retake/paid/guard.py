@@ -297,7 +297,7 @@ class PaidCallGuard:
             self._journal.lost(error)
         if self._on_unknown != DROP:
             follows = self._held_until if self._on_unknown == HOLD else _AGAIN
-            alert("outcome_unknown", f"{step}: {error}; {follows}", step=str(step))
+            alert("outcome_unknown", f"{step}: {str(error).rstrip('.')}; {follows}", step=str(step))
         raise error
 
     def _save_before(self, following: Intent | None, answer: object, room: Room) -> None:

@@ -102,6 +102,9 @@ class PaidCalls:
         for step, usd in prices.items():
             if not is_amount(usd):
                 raise ValueError(f"the price of {step!r} is not an amount: {usd!r}")
+        for cap in (daily_cap_usd, own_daily_cap_usd):
+            if cap is not None and not is_amount(cap):
+                raise ValueError(f"a daily cap is not an amount: {cap!r}")
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
         self._clock = clock or SystemClock()

@@ -103,6 +103,10 @@ def test_what_failed_is_retried_and_what_is_not_wanted_cancelled(both: Both) -> 
         both.ask(music.retry_pipeline, pipeline_id="1")
     both.rows.fail("no", "ERR_BUSINESS_REJECTED")
     assert both.ask(music.retry_pipeline, pipeline_id="music-1").document["state"] == "cover_running"
+    both.rows.actions.change(1, lambda cursor, now: {"state": "awaiting_manual"})
+    with pytest.raises(Refusal, match="this one waits for your decision: resolve it"):
+        both.ask(music.retry_pipeline, pipeline_id="1")
+    both.rows.actions.change(1, lambda cursor, now: {"state": "cover_running"})
     both.rows.fail("late", "ERR_TEMPORARY_POLL_TIMEOUT")
     assert both.ask(music.retry_pipeline, pipeline_id="1", again=True).document["state"] == "cover_running"
     assert both.ask(music.cancel_pipeline, pipeline_id="1").document["state"] == "cancelled"

@@ -104,6 +104,11 @@ def test_a_mock_in_the_place_of_a_video_is_no_recovery_of_the_video() -> None:
     assert told["recovered"]
 
 
+def test_what_a_recovery_has_cost_is_a_sentence_of_its_own() -> None:
+    text = Tale().fails().does("upscale").moves(Trigger.COMPLETED).text()
+    assert "It recovered: the result is there; only time was lost." in text
+
+
 def test_what_never_works_again_is_not_recovered() -> None:
     tale = Tale().fails().moves(Trigger.NON_RETRYABLE_ERROR, error=failure(Code.REJECTED))
     assert tale.told()["outages"][0]["recovered"] is None

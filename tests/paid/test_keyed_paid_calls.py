@@ -30,6 +30,7 @@ from retake.paid.day_book import Limits
 from retake.paid.guard import DROP, RETRY
 from retake.paid.paid_calls import BegunCall, PaidCalls
 from retake.strict_json import parse
+from retake.testing.logs import CapturedLogs
 
 KEYS = ("aurora", "comet")
 PRICE = 0.04
@@ -189,6 +190,16 @@ def test_nothing_more_is_paid_for_until_a_person_decides() -> None:
         assert paid.pending
         assert paid.pending.held
     assert program.vendor.billed == {"aurora": 1}
+
+
+def test_what_is_said_of_a_held_call_is_one_sentence_after_another() -> None:
+    def cut() -> None:
+        raise OutcomeUnknown(Code.NETWORK, "The answer was lost. Check the network.")
+
+    with CapturedLogs() as log, Program(Vendor()).paid() as paid, pytest.raises(OutcomeUnknown):
+        paid.call("aurora", "poster", cut)
+    [said] = [it.getMessage() for it in log.records if "alert" in vars(it)]
+    assert "Check the network; nothing more is paid for" in said
 
 
 @pytest.mark.parametrize(("how", "answer", "bills"), [(RETRY, {"poster": "aurora"}, 2), (DROP, None, 1)])
@@ -396,7 +407,13 @@ def test_a_key_no_file_can_have_and_a_step_without_a_price_are_refused() -> None
 def test_a_price_that_no_book_can_hold_is_refused_before_it_is_in_the_book_of_all(usd: float) -> None:
     program = Program(Vendor(), daily_cap_usd=1.0)
     with pytest.raises(ValueError, match="'banner' is not an amount"):
-        PaidCalls(program.bucket, "banners", {"banner": usd}, clock=program.clock, daily_cap_usd=2e9)
+        PaidCalls(program.bucket, "banners", {"banner": usd}, clock=program.clock, daily_cap_usd=9e8)
+
+
+@pytest.mark.parametrize("cap", ["daily_cap_usd", "own_daily_cap_usd"])
+def test_a_cap_that_nothing_could_reach_is_refused(cap: str) -> None:
+    with pytest.raises(ValueError, match="a daily cap is not an amount: nan"):
+        Program(Vendor(), **{cap: float("nan")}).paid()
 
 
 def test_a_call_may_not_take_longer_than_the_lease() -> None:
