@@ -178,7 +178,8 @@ def _dead(context: CommandContext) -> "Iterator[DeadMessages]":
 
 
 def _shown(worker: "WorkerPresence") -> dict[str, Any]:
-    return {**worker._asdict(), "job": worker.job or None, "comfyui": list(worker.comfyui)}
+    told = {"job": worker.job or None, "comfyui": list(worker.comfyui), "waits": worker.waits or None}
+    return {**worker._asdict(), **told}
 
 
 def _workers(workers: "list[WorkerPresence] | None") -> list[Block]:
@@ -197,7 +198,10 @@ def _workers(workers: "list[WorkerPresence] | None") -> list[Block]:
         )
         for it in workers
     ]
-    return [Heading("Workers"), Table(("name", "queue", "address", "consumes", "job", "ComfyUI"), rows, ("ComfyUI",))]
+    table = Table(("name", "queue", "address", "consumes", "job", "ComfyUI"), rows, ("ComfyUI",))
+    waiting = [it for it in workers if it.waits]
+    why = [Sentence(f"The job of {one_line(it.name)} waits: {one_line(it.waits)}", Tone.BAD) for it in waiting]
+    return [Heading("Workers"), table, *why]
 
 
 def _document(it: "DeadMessage") -> dict[str, Any]:

@@ -6,8 +6,9 @@ from logging import getLogger
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from retake.errors import Code, ErrorClass, PollFailed, Refused, TaskFailed
+from retake.errors import Code, ErrorClass, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.images import objects
+from retake.images.graphs import Graph
 from retake.images.held_job import HeldJob, JobLost
 from retake.images.settings import ImageJobSettings
 from retake.vendors import ImageFile, ImageServer, PromptEvents, PromptPhase, PromptState
@@ -40,10 +41,25 @@ class ServerCalls:
     def __init__(self, server: ImageServer, held: HeldJob, settings: ImageJobSettings) -> None:
         self.server, self._held, self._settings = server, held, settings
         self._silence_s = settings.worker_silence_seconds
+        self.lost: OutcomeUnknown | None = None
+        """The error if the answer to the prompt was lost."""
+        self.begun = False
+        """Whether the server may have begun the prompt: it was sent, and was not seen waiting for its turn since."""
+
+    def submit(self, graph: Graph, prompt_id: str) -> None:
+        """Send the prompt. Raises Refused; that its answer was lost is in `lost`."""
+        try:
+            self.server.submit(graph, prompt_id, self._held.token)
+        except OutcomeUnknown as error:
+            _log.warning("%s", error)
+            self.lost = error
+        self.begun = True
 
     def state(self, prompt_id: str) -> PromptState:
         """Return the state of a prompt. Raises PollFailed."""
-        return self.asked(lambda: self.server.state(prompt_id))
+        state = self.asked(lambda: self.server.state(prompt_id))
+        self._seen(state)
+        return state
 
     def followed(self, prompt_id: str, events: PromptEvents) -> PromptState:
         """Return the state of a prompt once it has ended, or when its time is over as it is then.
@@ -57,7 +73,12 @@ class ServerCalls:
             slice_s = max(0.0, min(limit_s / _SLICES, since + limit_s - monotonic()))
             try:
                 state = self.server.wait(
-                    prompt_id, events, timeout_s=slice_s, silence_s=self._silence_s, meanwhile=self._held.check
+                    prompt_id,
+                    events,
+                    timeout_s=slice_s,
+                    silence_s=self._silence_s,
+                    meanwhile=self._held.check,
+                    seen=self._seen,
                 )
             except PollFailed:
                 if monotonic() - heard >= self._silence_s:
@@ -94,6 +115,10 @@ class ServerCalls:
             if kind:
                 return MadePicture(data, kind, self.server.url)
         raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} made no PNG, JPEG or WebP")
+
+    def _seen(self, state: PromptState) -> None:
+        if state.phase is not PromptPhase.GONE:
+            self.begun = state.phase is not PromptPhase.WAITING
 
     def _viewed(self, file: ImageFile) -> bytes:
         try:

@@ -41,6 +41,7 @@ class ComfyServers:
         self._clients: dict[str, ImageServer] = {}
         self._misses: dict[str, int] = {}  # of the servers that there are; 0: it has answered the last check
         self._found: list[str] = []
+        self._answered: list[str] = []  # those that were alive after the last check
         self._turn = 0
         self._told = ""
         self._lock = Lock()
@@ -53,9 +54,9 @@ class ComfyServers:
         with ThreadPoolExecutor(_CHECKS_AT_ONCE, "comfyui check") as pool:
             answers = dict(zip(urls, pool.map(self._answers, urls), strict=True))
         with self._lock:
-            before = self._alive()
+            before = self._answered
             self._misses = {url: 0 if answers[url] else min(MISSES, self._misses.get(url, MISSES) + 1) for url in urls}
-            now = self._alive()
+            now = self._answered = self._alive()
         for url in now:
             if url not in before:
                 _log.info("ComfyUI at %s answers", bare(url))

@@ -21,6 +21,7 @@ from retake.errors import (
     PollFailed,
     Refused,
     StorageError,
+    TaskFailed,
     beginning,
     redact,
 )
@@ -65,11 +66,7 @@ class ExecutionRoom(NamedTuple):
 
 
 class _Forgotten(Exception):
-    """The server does not know the prompt. `lost` is the error if the answer to it was lost."""
-
-    def __init__(self, lost: OutcomeUnknown | None) -> None:
-        super().__init__()
-        self.lost = lost
+    """The server does not know the prompt."""
 
 
 class JobExecution:
@@ -80,6 +77,8 @@ class JobExecution:
         self._inputs: dict[str, bytes] = {}
         self._avoid = ""  # the server that was left last
         self._recorded = job.attempt if job.comfyui_server else 0  # the last attempt that may be on a server
+        self._deaths = max(0, job.comfyui_deaths)
+        self._told: set[tuple[str, str]] = set()  # why the job waits, as far as the log has it
 
     def run(self) -> bool:
         """Make the picture; return True if the job is ready, False if it has failed.
@@ -109,23 +108,29 @@ class JobExecution:
         """Return the picture of an attempt, on whichever server.
 
         Raises TaskFailed and others if the attempt failed. An unreachable or restarted server is not a failure; one
-        that answers everything else, and loses the answer to the prompt each time, is.
+        that answers everything else, and loses the answer to the prompt each time, is, and so is one server too many
+        that went away while it executed the job.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
         gone, losses = repeating(*_GONE_PAUSES_S), 0
         while True:
             server = self._room.servers.at(url) if url else self._next_server()
+            calls = ServerCalls(server, self._held, self._room.settings)
             try:
-                return self._on(server, attempt)
-            except _Forgotten as forgotten:
-                losses += forgotten.lost is not None
-                if forgotten.lost and losses > len(_GONE_PAUSES_S):
-                    raise forgotten.lost from None
+                return self._on(calls, attempt)
+            except _Forgotten:
+                losses += calls.lost is not None
+                if calls.lost and losses > len(_GONE_PAUSES_S):
+                    raise calls.lost from None
+                if calls.begun and not calls.lost:
+                    self._count_death(server)
                 _log.info("%s does not know the prompt: it is sent again", bare(server.url))
                 self._held.pause(next(gone))
                 url = server.url
                 continue
             except PollFailed as error:
+                if calls.begun:
+                    self._count_death(server)
                 self._leave(server, error)
             except Refused as error:
                 if error.error_class is ErrorClass.BUSINESS:
@@ -136,37 +141,57 @@ class JobExecution:
     def _next_server(self) -> ImageServer:
         """Return the server whose turn it is; wait while there is none."""
         self._held.update({"status": JobStatus.WAITING})
-        told = False
         while (server := self._room.servers.next(self._avoid)) is None:
-            if not told:
-                told = True
-                _log.warning("no ComfyUI server answers: the job waits")
+            self._tell("", "", "no ComfyUI server answers: the job waits")
+            self._held.waits = self._held.waits or "no ComfyUI server answers"
             self._held.pause(_NO_SERVER_S)
         return server
 
     def _leave(self, server: ImageServer, error: CodedError) -> None:
         """Go to another server; what is on this one stays on record until the other one is asked."""
         self._held.check()
-        _log.warning("ComfyUI at %s is given up for now: %s", bare(server.url), error)
+        self._tell(server.url, error.code, f"ComfyUI at {bare(server.url)} is given up for now: {error}")
+        self._held.waits = in_a_sentence(str(error))
         self._room.servers.missed(server.url)
 
-    def _on(self, server: ImageServer, attempt: int) -> MadePicture:
+    def _tell(self, url: str, code: str, why: str) -> None:
+        """Log why the job waits: once until it goes on."""
+        if (url, code) not in self._told:
+            _log.warning("%s", why)
+        self._told.add((url, code))
+
+    def _goes_on(self) -> None:
+        self._held.waits = ""
+        self._told.clear()
+
+    def _count_death(self, server: ImageServer) -> None:
+        """Note that a server went away while it executed the job. Raises TaskFailed if that happened too often: the job
+        may be what ends them."""
+        self._deaths += 1
+        times = "once" if self._deaths == 1 else f"{self._deaths} times"
+        told = f"ComfyUI went away {times} while it executed this job, now at {bare(server.url)}"
+        _log.warning("%s", told)
+        self._held.update({"comfyui_deaths": str(self._deaths)})
+        if self._deaths >= self._room.settings.comfyui_death_limit:
+            raise TaskFailed(Code.TASK_FAILED, f"{told}: look there why, the job may be what ends it") from None
+
+    def _on(self, calls: ServerCalls, attempt: int) -> MadePicture:
         """Return the picture of an attempt on one server. Raises _Forgotten if that does not know the prompt."""
-        prompt_id, calls = prompt_id_of(self._job.job_id, attempt), ServerCalls(server, self._held, self._room.settings)
-        lost: OutcomeUnknown | None = None
+        prompt_id, server = prompt_id_of(self._job.job_id, attempt), calls.server
         with server.listen(self._held.token) as events:
             state = calls.state(prompt_id) if attempt <= self._recorded else _UNKNOWN
             if state.running:
                 self._record(server, attempt)
             if state.phase is PromptPhase.GONE:
-                lost = self._submit(calls, attempt)
+                self._submit(calls, attempt)
                 state = _BEGUN
+            self._goes_on()
             if state.running:
                 state = calls.followed(prompt_id, events)
-        if state.phase is PromptPhase.GONE and lost:
-            state = self._settled(calls, prompt_id, events, lost)
+        if state.phase is PromptPhase.GONE and calls.lost:
+            state = self._settled(calls, prompt_id, events, calls.lost)
         if state.phase is PromptPhase.GONE:
-            raise _Forgotten(lost)
+            raise _Forgotten
         if state.running:
             state = calls.cancelled(prompt_id)
         if state.failure:
@@ -186,16 +211,11 @@ class JobExecution:
         )
         self._recorded = attempt
 
-    def _submit(self, calls: ServerCalls, attempt: int) -> OutcomeUnknown | None:
-        """Send the prompt; return the error if its answer was lost."""
+    def _submit(self, calls: ServerCalls, attempt: int) -> None:
+        """Send the prompt."""
         prompt_id, graph = prompt_id_of(self._job.job_id, attempt), self._graph(calls, attempt)
         self._record(calls.server, attempt)  # nothing comes between: this is what makes sure that the job is its own
-        try:
-            calls.server.submit(graph, prompt_id, self._held.token)
-        except OutcomeUnknown as error:
-            _log.warning("%s", error)
-            return error
-        return None
+        calls.submit(graph, prompt_id)
 
     def _settled(self, calls: ServerCalls, prompt_id: str, events: PromptEvents, lost: OutcomeUnknown) -> PromptState:
         """Return the state of a prompt whose answer was lost, and which was not to be found: it may still turn up."""

@@ -39,6 +39,8 @@ class HeldJob:
 
     def __init__(self, claims: JobClaims, job_id: str, token: str, silence_s: float) -> None:
         self.job_id, self.token = job_id, token
+        self.waits = ""
+        """Why the job waits, for people; empty while it does not."""
         self._claims, self._silence_s = claims, silence_s
         self._woken, self._left = Event(), Event()
         self._lost: Still | None = None

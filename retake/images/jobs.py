@@ -73,6 +73,7 @@ class ImageJob(NamedTuple):
     error: str = ""
     delivered_at: str = ""  # when its result was answered first
     in_table: bool = False  # whether it has a row in jobs2
+    comfyui_deaths: int = 0  # how often ComfyUI went away while it executed it
 
     @property
     def ended(self) -> bool:
@@ -128,6 +129,7 @@ def job_of(job_id: str, fields: Mapping[str, str]) -> ImageJob:
         error=fields.get("error", ""),
         delivered_at=fields.get("delivered_at", ""),
         in_table=fields.get("in_table", "") == "1",
+        comfyui_deaths=_number(fields.get("comfyui_deaths"), 0),
     )
 
 

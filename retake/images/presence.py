@@ -19,6 +19,7 @@ class WorkerPresence(NamedTuple):
     job: str = ""  # the id of the job that it works on
     since: str = ""  # ISO 8601, UTC: when it began
     comfyui: tuple[str, ...] = ()  # URLs of the servers that it finds alive
+    waits: str = ""  # why its job waits
 
 
 class Presence:
@@ -56,7 +57,7 @@ def _worker(text: str | None) -> WorkerPresence | None:
         return None
     if not isinstance(told, dict) or not isinstance(told.get("name"), str):
         return None
-    texts = {name: str(told.get(name) or "") for name in ("name", "queue", "address", "job", "since")}
+    texts = {name: str(told.get(name) or "") for name in ("name", "queue", "address", "job", "since", "waits")}
     alive = told.get("comfyui")
     servers = tuple(str(it) for it in alive) if isinstance(alive, list) else ()
     return WorkerPresence(**texts, consuming=told.get("consuming") is True, comfyui=servers)

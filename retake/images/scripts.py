@@ -279,7 +279,8 @@ if status ~= 'failed' then return 1 end
 local attempt = tonumber(redis.call('HGET', KEYS[1], 'attempt') or '') or 0
 redis.call('HSET', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2], 'error', '', 'attempts_before', attempt,
   'attempt', attempt + 1)
-redis.call('HDEL', KEYS[1], 'deaths', 'prompt_id', 'comfyui_server', 'ended_by', 'delivered_at', 'claim', 'claim_until')
+redis.call('HDEL', KEYS[1], 'deaths', 'comfyui_deaths', 'prompt_id', 'comfyui_server', 'ended_by', 'delivered_at',
+  'claim', 'claim_until')
 redis.call('SREM', 'jobs:status:failed', ARGV[1])
 redis.call('SADD', 'jobs:status:pending', ARGV[1])
 return 1

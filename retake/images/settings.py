@@ -61,6 +61,10 @@ class ImageJobSettings(NamedTuple):
         from_zero(86_400), "seconds before the first retry; doubled before each further one", default=5
     )
     delivery_limit: int = field(whole(1, 1000), "how many workers may die of one job until it is given up", default=5)
+    comfyui_death_limit: int = field(
+        whole(1, 1000), "how often ComfyUI may go away while it executes one job until that is a failed attempt",
+        default=5,
+    )  # fmt: skip
     rate_per_minute: int = field(whole(1, 1_000_000), "jobs and uploads of one user in a minute", default=60)
     max_upload_bytes: int = field(whole(1, 2**30), "bytes of one uploaded picture", default=20_971_520)
     max_files: int = field(whole(1, 1000), "pictures in one upload", default=20)

@@ -69,6 +69,7 @@ class WorkerGlance(NamedTuple):
     consuming: bool
     job: str | None
     comfyui: list[str]  # URLs of the servers that answer
+    waits: str | None  # why its job waits
 
 
 class QueueWorker:
@@ -94,8 +95,9 @@ class QueueWorker:
 
     def glance(self) -> WorkerGlance:
         """Return how it stands."""
-        consumer = self._consumer
-        return WorkerGlance(consumer is not None and consumer.consuming, self._job, self.room.servers.alive)
+        consumer, held = self._consumer, self._held
+        waits = held.waits or None if held else None
+        return WorkerGlance(consumer is not None and consumer.consuming, self._job, self.room.servers.alive, waits)
 
     def stop(self, drain_s: float) -> None:
         """Take nothing more; what is being executed has `drain_s` seconds to end, then it is given back."""

@@ -46,13 +46,14 @@ class JobStatusAnswer(BaseModel):
 
 
 class WorkerHealthAnswer(BaseModel):
-    """How the worker stands: the job that it executes, and the ComfyUI servers that answer."""
+    """How the worker stands: the job that it executes, the ComfyUI servers that answer, and why the job waits."""
 
     name: str
     queue: str
     consuming: bool
     job: str | None
     comfyui: list[str]
+    waits: str | None
 
 
 Responses = dict[int | str, dict[str, Any]]

@@ -127,6 +127,7 @@ class WorkerProcess:
             job=stands.job or "",
             since=self._since,
             comfyui=tuple(stands.comfyui),
+            waits=stands.waits or "",
         )
         try:
             self._presence.tell(told, self._images.worker_silence_seconds)

@@ -278,11 +278,13 @@ class ImageServer(Protocol):
         timeout_s: float,
         silence_s: float = 0.0,
         meanwhile: Callable[[], object] = lambda: None,
+        seen: Callable[[PromptState], object] = lambda state: None,
     ) -> PromptState:
         """Return the state of a prompt once it is not running any more, or after `timeout_s` seconds as it is then.
 
-        `meanwhile` is called about once a second, between requests, and what it raises ends the wait. Raises PollFailed
-        once the server has given no usable answer for `silence_s` seconds.
+        `meanwhile` is called about once a second, between requests, and what it raises ends the wait; `seen` is called
+        with each state that the server has answered. Raises PollFailed once the server has given no usable answer for
+        `silence_s` seconds.
         """
         ...
 

@@ -128,6 +128,7 @@ class ComfyUI:
         timeout_s: float,
         silence_s: float = 0.0,
         meanwhile: Callable[[], object] = lambda: None,
+        seen: Callable[[PromptState], object] = lambda state: None,
     ) -> PromptState:
         """See `ImageServer.wait`."""
         heard = self._monotonic()
@@ -137,6 +138,7 @@ class ComfyUI:
             try:
                 state = self.state(prompt_id)
                 heard = now = self._monotonic()
+                seen(state)
                 if not state.running or now >= end:
                     return state
             except PollFailed:

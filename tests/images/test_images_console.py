@@ -80,7 +80,7 @@ def test_status_shows_jobs_queues_workers_and_comfyui(service_world: ServiceWorl
     world.broker.publish("OutfitExchange", "outfit", b"{}")
     worker = WorkerPresence("A", "TextQueue", "10.0.0.1:8090", True, "j", "2026-01-01T00:00:00+00:00", ("http://c:1",))
     Presence(world.store).tell(worker, 60)
-    Presence(world.store).tell(WorkerPresence("B", "OutfitQueue", "h:1"), 60)
+    Presence(world.store).tell(WorkerPresence("B", "OutfitQueue", "h:1", job="k", waits="ComfyUI refuses\n"), 60)
     world.store.client.set("jobs:worker:C", "no JSON")
     with ComfySandbox() as comfyui:
         urls = f"{comfyui.url},http://127.0.0.1:1"
@@ -91,12 +91,14 @@ def test_status_shows_jobs_queues_workers_and_comfyui(service_world: ServiceWorl
     assert found["dead_messages"] == 0
     assert [(it["name"], it["consuming"], it["job"]) for it in found["workers"]] == [
         ("A", True, "j"),
-        ("B", False, None),
+        ("B", False, "k"),
     ]
+    assert [it["waits"] for it in found["workers"]] == [None, "ComfyUI refuses\n"]
     assert [it["alive"] for it in found["comfyui"]] == [True, False]
     assert found["trouble"] == []
     assert "10.0.0.1:8090" in text
     assert "does not answer" in text
+    assert "The job of B waits: ComfyUI refuses" in text
     Presence(world.store).forget("A")
     assert [it.name for it in Presence(world.store).all()] == ["B"]
 

@@ -146,7 +146,7 @@ def test_while_no_comfyui_answers_nothing_is_consumed(world: WorkerWorld) -> Non
     comfy.order("comfy.stats=503")
     job_id = world.job()
     with world.running() as worker:
-        assert worker.glance() == (False, None, [])
+        assert worker.glance() == (False, None, [], None)
         comfy.withdraw_orders()
         assert world.ended(job_id).status == JobStatus.READY
         assert worker.glance().consuming

@@ -32,6 +32,7 @@ def test_a_worker_executes_and_ends_by_a_signal(world: WorkerWorld) -> None:
         "consuming": True,
         "job": None,
         "comfyui": [comfy.url],
+        "waits": None,
     }
     assert worker.stop() == 0
     assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in jobs}
