@@ -17,7 +17,7 @@ from retake.kpi.figures import (
 )
 from retake.kpi.metrics import replace_file
 from retake.operations.kpi import KpiReader
-from retake.operations.words import span
+from retake.operations.words import span, window_length
 from retake.option_values import not_empty
 from retake.plural import count
 
@@ -66,7 +66,7 @@ def command(
 
 def _blocks(figures: Figures) -> list[Block]:
     told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
-    length = _window(figures.window_seconds)
+    length = window_length(figures.window_seconds)
     if not told:
         return [Sentence(f"No run ended and nothing was tried in the last {length}.")]
     blocks: list[Block] = [Heading(f"The last {length}: {figures.level}")]
@@ -122,14 +122,6 @@ def percent(rate: float | None) -> str:
     if shown == "100.0" and rate < 1:
         return ">99.9 %"
     return "<0.1 %" if shown == "0.0" and rate > 0 else f"{shown} %"
-
-
-def _window(seconds: float) -> str:
-    """Return the length of a window as people give it: "90 min", "24 h", "7 d"."""
-    for unit, size, most in (("min", 60, 7200), ("h", 3600, 172_800), ("d", 86_400, 10**10)):
-        if seconds % size == 0 and seconds < most:
-            return f"{seconds / size:g} {unit}"
-    return span(seconds)
 
 
 def _duration(seconds: float) -> str:

@@ -42,7 +42,7 @@ class AlertPanel:
     def __init__(self, operations: Operations, environ: Mapping[str, str], send: Send | None = None) -> None:
         self._settings = operations.terms.alerts
         self._clock = operations.clock
-        self._environ, self._send = environ, send
+        self.environ, self._send = environ, send
         self._store = BoardStore(operations.bucket, operations.clock)
 
     def alerts(self, *, ended: bool = False) -> list[Alert]:
@@ -95,7 +95,7 @@ class AlertPanel:
 
     def deliver(self) -> list[str]:
         """Tell what is due and send what waits; return the names of the channels that something failed to reach."""
-        sender = Sender(self._store, self._settings, self._environ, self._clock, self._send)
+        sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
         tried: set[str] = set()
         for _ in range(_ROUNDS):
             self._store.change(lambda board: (evaluated(board, (), self._settings, self._clock.now()), None))
@@ -134,7 +134,7 @@ class AlertPanel:
         """Send each channel a message, or the one called `name`; return how that ended. Raises Refusal."""
         chosen = [it for it in self._settings.channels if name in (None, it.name)]
         if not self._settings.channels:
-            raise Refusal(f"there is no channel to try: {why_no_channel(self._environ)} (docs/alerts.md)")
+            raise Refusal(f"there is no channel to try: {why_no_channel(self.environ)} (docs/alerts.md)")
         if not chosen:
             names = ", ".join(it.name for it in self._settings.channels)
             raise Refusal(f"there is no channel {name} in ALERTS.channels ({names})")
@@ -149,7 +149,7 @@ class AlertPanel:
         return found
 
     def _try(self, channel: AlertChannel) -> Sent:
-        sender = Sender(self._store, self._settings, self._environ, self._clock, self._send)
+        sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
         at = stamp(self._clock.now())
         alert = Alert(
             f"test-{at}",
@@ -173,7 +173,7 @@ class AlertPanel:
     def channels(self) -> list[dict[str, Any]]:
         """Return how the channels stand, as JSON has it."""
         board = self._store.read()
-        return [_channel(it, board, self._environ) for it in self._settings.channels]
+        return [_channel(it, board, self.environ) for it in self._settings.channels]
 
     def document(self, alert: Alert, *, whole: bool = False) -> dict[str, Any]:
         """Return the alert as JSON has it; `whole` is with what only `alerts show` tells."""

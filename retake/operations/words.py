@@ -23,6 +23,14 @@ def span(seconds: float) -> str:
     raise AssertionError
 
 
+def window_length(seconds: float) -> str:
+    """Return the length of a window as people give it: "90 min", "24 h", "7 d"."""
+    for unit, size, most in (("min", 60, 7200), ("h", 3600, 172_800), ("d", 86_400, 10**10)):
+        if seconds % size == 0 and seconds < most:
+            return f"{seconds / size:g} {unit}"
+    return span(seconds)
+
+
 def moment(when: datetime, now: datetime) -> str:
     """Return a moment for people, in UTC: the time of day, with the date if it is not today's."""
     when = when.astimezone(UTC)
@@ -68,6 +76,15 @@ def one_line(text: object, limit: int = 200) -> str:
     """Return `text` on one line, shortened."""
     words = " ".join(str(text).split())
     return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def sentence(text: str) -> str:
+    """Return `text` with a full stop at its end, if it has none and is not empty.
+
+    >>> sentence("PiAPI answered HTTP 401"), sentence("Is the key right?")
+    ('PiAPI answered HTTP 401.', 'Is the key right?')
+    """
+    return f"{text}." if text and not text.endswith((".", "?", "!", "…")) else text
 
 
 def code_of(record_code: object) -> str:

@@ -7,6 +7,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
 from retake.alerts.board import ACKNOWLEDGED, Alert
+from retake.alerts.settings import why_no_channel
 from retake.alerts.wording import lines
 from retake.operations.alerts import AlertPanel
 from retake.operations.pipelines import Operations
@@ -71,6 +72,7 @@ def list_view(panel: AlertPanel) -> dict[str, Any]:
         "over": [row_of(it) for it in every if not it.active][:SHOWN],
         "more": max(0, sum(it.active for it in every) - SHOWN),
         "channels": panel.channels(),
+        "why_none": why_no_channel(panel.environ),
     }
 
 
@@ -96,9 +98,7 @@ def alert_view(it: Alert, operations: Operations, untold: Collection[str]) -> Ma
         "channel": next((of.channel or "" for of in operations.pipelines if [*it.pipelines] == [of.name]), ""),
         "row": row_of(it),
         "facts": [(name, one_line(value, 1000)) for name, value in lines(it, None)],
-        "pipelines": it.pipelines[:50],
         "generation_id": it.generation_id or "",
-        "first_at": it.since or it.first_at,
         "closed_at": it.closed_at,
         "told": [name for name in it.told if name not in untold],
         "untold": untold,

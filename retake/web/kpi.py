@@ -16,7 +16,7 @@ from retake.exit_codes import ExitCode
 from retake.kpi.facts import Fact, micros
 from retake.kpi.figures import SUCCESS_TARGET, KpiLevel, PipelineFigures, StepFigures, ratio
 from retake.operations.kpi import KpiReader, KpiReport
-from retake.operations.words import read_window, span
+from retake.operations.words import read_window, span, window_length
 from retake.web.charts import Axis, Drawing, bar_chart, line_chart, round_up
 from retake.web.desk import Desk, Seen
 from retake.web.gate import wants_page
@@ -168,9 +168,8 @@ def kpi_view(report: KpiReport, ended: Iterable[Fact], window: str) -> dict[str,
     told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
     worst_first = sorted(told, key=lambda it: (-it.level.rank, -it.ended, it.pipeline))
     return {
-        "window": window,
-        "windows": WINDOWS,
-        "length": span(figures.window_seconds),
+        "windows": [(it, it == window or read_window(it) == figures.window_seconds) for it in WINDOWS],
+        "length": window_length(figures.window_seconds),
         "level": figures.level.value,
         "tone_of_all": TONES[figures.level],
         "rows": [_row(it) for it in worst_first[:SHOWN]],

@@ -63,6 +63,7 @@ def _more(found: StatusReport, page: int, sought: str) -> dict[str, Any]:
         "pages_of": pages,
         "q": sought,
         "total": len(rows),
+        "rest": len(rows) - len(needing),
         "breakers": found.breakers,
         "spend": _spend(found.pipelines),
         "letters": sum(it.dead_letters for it in found.pipelines),

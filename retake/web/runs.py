@@ -154,7 +154,7 @@ def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, 
     """Return what the page of a run needs. `verbs` are the buttons: verb, label, kind."""
     last, calls = past.found.runs[-1], past.evidence.calls
     return {
-        "heading": one_line(f"{last.pipeline} {last.task_id}", 200),
+        "heading": one_line(last.task_id, 200),
         "last": last,
         "tone_of_run": TONES.get(last.status, "plain"),
         "runs": past.found.runs[-20:],

@@ -31,7 +31,8 @@ FAILURES = {"write": 0.02, "imagine": 0.04, "upscale": 0.08, "create": 0.04}
 
 
 def rich_world() -> World:
-    """Two weeks of three channels, up to now; then a refused key, an open breaker, alerts and a degraded mode."""
+    """Two weeks of three channels, up to now; then a picture that takes long, a refused key, an open breaker, alerts
+    and a degraded mode."""
     now, chance, shared = datetime.now(UTC).replace(microsecond=0), random.Random(7), World()
     shared.clock.moment = now - timedelta(days=14)
 
@@ -51,6 +52,8 @@ def rich_world() -> World:
                 _publish(channel)
         shared.later(minutes=20 if shared.clock.now() > now - timedelta(hours=24) else 50)
     shared.clock.moment = now
+    channels[0].vendors.choose_next = lambda kind: "running" if kind == "fetch" else "ok"
+    channels[0].ticks(3)
     channels[2].vendors.choose_next = lambda kind: "key"
     channels[2].ticks(12)
     shared.clock.moment = now
