@@ -6,7 +6,7 @@ from logging import getLogger
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from retake.errors import Code, ErrorClass, OutcomeUnknown, PollFailed, Refused, TaskFailed
+from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.images import objects
 from retake.images.graphs import Graph
 from retake.images.held_job import HeldJob, JobLost
@@ -34,9 +34,18 @@ class MadePicture(NamedTuple):
     server_url: str
 
 
+def lasts(error: CodedError) -> bool:
+    """Return whether an error is about who asks, or how often: it would meet any job, until a person mends it."""
+    return error.error_class is ErrorClass.CRITICAL or error.code == Code.RATE_LIMIT
+
+
 class ServerCalls:
     """Calls of `server` for the job `held`. Each may raise JobLost, JobInterrupted, and PollFailed once the server has
-    given no usable answer for `worker_silence_seconds`."""
+    given no usable answer for `worker_silence_seconds`.
+
+    A server that answers everything else is not left for another one, which would execute the prompt again: it has the
+    time of an attempt to say what became of it, and then TaskFailed is raised.
+    """
 
     def __init__(self, server: ImageServer, held: HeldJob, settings: ImageJobSettings) -> None:
         self.server, self._held, self._settings = server, held, settings
@@ -57,7 +66,7 @@ class ServerCalls:
 
     def state(self, prompt_id: str) -> PromptState:
         """Return the state of a prompt. Raises PollFailed."""
-        state = self.asked(lambda: self.server.state(prompt_id))
+        state = self.asked(lambda: self.server.state(prompt_id), self._is_left)
         self._seen(state)
         return state
 
@@ -80,8 +89,8 @@ class ServerCalls:
                     meanwhile=self._held.check,
                     seen=self._seen,
                 )
-            except PollFailed:
-                if monotonic() - heard >= self._silence_s:
+            except PollFailed as error:
+                if self._is_left(error, monotonic() - heard):
                     raise
                 self._held.pause(min(_ASK_AGAIN_S, self._silence_s))
                 continue
@@ -98,13 +107,19 @@ class ServerCalls:
 
     def cancelled(self, prompt_id: str) -> PromptState:
         """Cancel a prompt whose time is over, and return its state if it has ended well meanwhile."""
-        self.asked(lambda: self.server.cancel(prompt_id))
+        stopped = "was stopped"
+        try:
+            self.asked(lambda: self.server.cancel(prompt_id))
+        except PollFailed as error:
+            if not self.server.alive():
+                raise
+            stopped = f"cannot be stopped: {error}"
         state = self.state(prompt_id)
         if state.phase is PromptPhase.DONE:
             return state
         limit_s = self._settings.comfyui_timeout_seconds
         raise TaskFailed(
-            Code.TIMEOUT, f"ComfyUI at {bare(self.server.url)} took longer than {limit_s:g} s, and was stopped"
+            Code.TIMEOUT, f"ComfyUI at {bare(self.server.url)} took longer than {limit_s:g} s, and {stopped}"
         )
 
     def picture(self, files: tuple[ImageFile, ...]) -> MadePicture:
@@ -115,6 +130,19 @@ class ServerCalls:
             if kind:
                 return MadePicture(data, kind, self.server.url)
         raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} made no PNG, JPEG or WebP")
+
+    def _is_left(self, error: PollFailed, silent_s: float) -> bool:
+        """Return whether a server that has told nothing of a prompt for so long is given up. Raises TaskFailed."""
+        if silent_s < self._silence_s:
+            return False
+        if lasts(error) or not self.server.alive():
+            return True
+        limit_s = self._settings.comfyui_timeout_seconds
+        if silent_s >= limit_s:
+            raise TaskFailed(
+                Code.TIMEOUT, f"what became of the prompt could not be learned for {limit_s:g} s: {error}"
+            ) from None
+        return False
 
     def _seen(self, state: PromptState) -> None:
         if state.phase is not PromptPhase.GONE:
@@ -128,17 +156,20 @@ class ServerCalls:
                 raise
             raise TaskFailed(error.code, str(error)) from None  # the server answers, but this file cannot be had
 
-    def asked(self, work: Callable[[], T]) -> T:
-        """Return what a server answers; it has `worker_silence_seconds` for it. Raises PollFailed."""
-        began = monotonic()
+    def asked(self, work: Callable[[], T], is_left: Callable[[PollFailed, float], bool] | None = None) -> T:
+        """Return what a server answers; it has `worker_silence_seconds`, or until `is_left`. Raises PollFailed."""
+        began, told = monotonic(), ""
         while True:
             self._held.check()
             try:
                 return work()
             except PollFailed as error:
-                if monotonic() - began >= self._silence_s:
+                silent_s = monotonic() - began
+                if is_left(error, silent_s) if is_left else silent_s >= self._silence_s:
                     raise
-                _log.info("it is asked again: %s", error)
+                if str(error) != told:
+                    told = str(error)
+                    _log.info("it is asked again: %s", error)
             self._held.pause(min(_ASK_AGAIN_S, self._silence_s / 5))
 
     def uploaded(self, name: str, data: bytes) -> str:

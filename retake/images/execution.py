@@ -27,7 +27,7 @@ from retake.errors import (
 )
 from retake.foreign_text import one_line
 from retake.images import objects
-from retake.images.comfyui_calls import MadePicture, ServerCalls
+from retake.images.comfyui_calls import MadePicture, ServerCalls, lasts
 from retake.images.comfyui_servers import ComfyServers
 from retake.images.graphs import Graph, Graphs
 from retake.images.held_job import HeldJob, JobLost
@@ -108,8 +108,8 @@ class JobExecution:
         """Return the picture of an attempt, on whichever server.
 
         Raises TaskFailed and others if the attempt failed. An unreachable or restarted server is not a failure; one
-        that answers everything else, and loses the answer to the prompt each time, is, and so is one server too many
-        that went away while it executed the job.
+        that answers everything else, and loses the answer to the prompt or an upload each time, is, and so is one
+        server too many that went away while it executed the job.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
         gone, losses = repeating(*_GONE_PAUSES_S), 0
@@ -129,8 +129,12 @@ class JobExecution:
                 url = server.url
                 continue
             except PollFailed as error:
-                if calls.begun:
+                if calls.begun and not lasts(error):
                     self._count_death(server)
+                elif not lasts(error) and server.alive():  # it answers everything but what this job needs
+                    losses += 1
+                    if losses > len(_GONE_PAUSES_S):
+                        raise
                 self._leave(server, error)
             except Refused as error:
                 if error.error_class is ErrorClass.BUSINESS:
