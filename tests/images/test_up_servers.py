@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -17,7 +18,8 @@ from rabbit_server import RabbitServer
 from test_up_children import alive
 from waiting import eventually
 
-from retake.errors import StateError
+from retake.errors import StateError, StorageError
+from retake.images.up import rabbit_server as images_rabbit_server
 from retake.images.up.folder import DataFolder
 from retake.images.up.postgres_server import PostgresServer, is_of
 from retake.images.up.programs import MissingProgram, Programs
@@ -78,6 +80,27 @@ def once_recovered(receive: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
             time.sleep(0.2)
 
 
+def test_rabbitmq_makes_its_user_also_after_a_first_start_that_was_killed(tmp_path: Path) -> None:
+    with or_skipped():
+        programs = Programs(os.environ)
+        server = images_rabbit_server.RabbitServer(DataFolder(tmp_path), programs, os.environ)
+    started = RunningServer(server, tmp_path)
+
+    async def connect() -> None:
+        await (await aio_pika.connect(server.url)).close()
+
+    try:
+        # Killed between the virtual host and the user, it has left the host alone.
+        control = programs.rabbitmq().with_name("rabbitmqctl")
+        command = [control, "--quiet", "delete_user", "retake"]
+        subprocess.run(command, env=server.commands()[-1].environ, check=True, timeout=60)
+        started.stop()
+        started.start()
+        asyncio.run(connect())
+    finally:
+        started.end()
+
+
 def test_postgres_runs_where_its_user_cannot_go_and_continues_after_sigkill(tmp_path: Path) -> None:
     place = tmp_path / "not for others" / "données"
     with or_skipped():
@@ -104,6 +127,14 @@ def test_postgres_runs_where_its_user_cannot_go_and_continues_after_sigkill(tmp_
             assert connection.execute("SELECT * FROM kept").fetchall() == [(1,)]
     finally:
         started.end()
+
+
+def test_data_of_postgres_that_are_not_whole_are_told(tmp_path: Path) -> None:
+    with or_skipped():
+        server = PostgresServer(DataFolder(tmp_path), Programs(os.environ), os.environ)
+    (tmp_path / "postgres/data/base").mkdir(parents=True)
+    with pytest.raises(StorageError, match="postgres/data is not whole, it has no PG_VERSION: restore it, or remove"):
+        server.prepare()
 
 
 def test_a_missing_server_is_named_with_what_to_type(tmp_path: Path) -> None:

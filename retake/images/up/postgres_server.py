@@ -46,7 +46,7 @@ class PostgresServer:
         return f"postgresql://{_USER}:{self._password}@127.0.0.1:{self.port}/postgres"
 
     def prepare(self) -> None:
-        """Raises StorageError if its data cannot be made, or are of a version that is not installed."""
+        """Raises StorageError if its data cannot be made, are not whole, or of a version that is not installed."""
         make_folder(self._place)
         if self._descriptor is None:
             self._descriptor = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
@@ -54,6 +54,8 @@ class PostgresServer:
             os.fchown(self._descriptor, self._user.pw_uid, self._user.pw_gid)
         if version := self._version():
             self._check(version)
+        elif (data := self._place / "data").is_dir() and any(data.iterdir()):
+            raise StorageError(f"{data} is not whole, it has no PG_VERSION: restore it, or remove it to start over")
         else:
             self._initialize()
 

@@ -1,8 +1,10 @@
 """A RabbitMQ of one's own, beside whichever others this machine has."""
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from retake.images.up.children import ChildCommand
 from retake.images.up.folder import DataFolder, make_folder, write_private
@@ -15,8 +17,7 @@ _NODE = "retake@localhost"
 _USER = "retake"
 _CONFIGURATION = """\
 listeners.tcp.1 = 127.0.0.1:{port}
-default_user = {user}
-default_pass = {password}
+load_definitions = definitions.json
 disk_free_limit.absolute = 50MB
 vm_memory_high_watermark.absolute = 1GB
 log.file = false
@@ -54,8 +55,8 @@ class RabbitServer:
         make_folder(self._place)
         for name in ("home", "data", "log"):
             make_folder(self._place / name)
-        text = _CONFIGURATION.format(port=self.port, user=_USER, password=self._password)
-        write_private(self._place / "rabbitmq.conf", text.encode())
+        write_private(self._place / "rabbitmq.conf", _CONFIGURATION.format(port=self.port).encode())
+        write_private(self._place / "definitions.json", json.dumps(self._definitions()).encode())
         write_private(self._place / "enabled_plugins", b"[].\n")
         self._write_cookie()
 
@@ -98,6 +99,16 @@ class RabbitServer:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
             "ERL_EPMD_PORT": epmd_port,
             "ERL_CRASH_DUMP_SECONDS": "0",
+        }
+
+    def _definitions(self) -> dict[str, Any]:
+        """Return what each start makes unless it is there. The settings default_user and default_pass are heeded by the
+        very first start alone: if that is killed before it has made the user, none is ever made."""
+        every = {"configure": ".*", "write": ".*", "read": ".*"}
+        return {
+            "users": [{"name": _USER, "password": self._password, "tags": ["administrator"]}],
+            "vhosts": [{"name": "/"}],
+            "permissions": [{"user": _USER, "vhost": "/", **every}],
         }
 
     def _write_cookie(self) -> None:
