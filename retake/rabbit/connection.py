@@ -15,6 +15,7 @@ from aio_pika import exceptions
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.connection import make_url
 
+from retake.rabbit import properties
 from retake.rabbit.address import Address, BrokerAway, trouble
 from retake.rabbit.topology import Topology
 
@@ -41,6 +42,7 @@ class RabbitConnection:
         self.address = address
         self.timeout_s = timeout_s
         self._topology, self._name, self._told = topology, name, told
+        properties.tolerate()
         self._connection: AbstractConnection | None = None
         self._publishing = _PublishingChannel(self)
         self._ready = asyncio.Event()
