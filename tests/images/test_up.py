@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -229,6 +230,16 @@ def test_a_server_whose_url_is_set_is_not_started(tmp_path: Path) -> None:
     seen = commands["api"].environ
     assert seen["RABBITMQ_URL"] == ELSEWHERE["RABBITMQ_URL"]
     assert re.fullmatch(r"redis://:[\w-]{32}@127\.0\.0\.1:\d+/0", seen["REDIS_URL"])
+
+
+def test_another_shell_finds_the_servers_that_were_started(tmp_path: Path) -> None:
+    commands, _ = planned(tmp_path, UpOptions(), **{**ELSEWHERE, "REDIS_URL": ""})
+    file = tmp_path / "dir/environment"
+    assert shell(f". {file}; echo $REDIS_URL").strip() == commands["api"].environ["REDIS_URL"]
+    assert ELSEWHERE["RABBITMQ_URL"] not in file.read_text(), "what the caller has set is the caller's"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    told = introduction("http://127.0.0.1:8080", "demo", None, tmp_path / "dir")
+    assert f"  (. {file}; " in told
 
 
 def test_a_bucket_a_key_and_comfyui_of_ones_own_are_used(tmp_path: Path) -> None:

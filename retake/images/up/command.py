@@ -1,10 +1,12 @@
 """`retake images up`: the whole service on this machine."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from retake.exit_codes import ExitCode
@@ -88,6 +90,7 @@ class Machine:
 
     def __init__(self, folder: DataFolder, settings: ImagesSettings, environ: Mapping[str, str]) -> None:
         self._folder, self._settings, self._environ = folder, settings, dict(environ)
+        self._given = environ
         self._servers: list[LocalServer] = []
         self.key: str | None = None  # of USER, where one was made
         named = [user for user, _ in settings.keys if user != EVERYBODY]
@@ -115,6 +118,7 @@ class Machine:
         first = [command for command in commands if command.name == "epmd"]  # is ended last
         others = [command for command in commands if command not in first] + self._comfyui()
         self._add_bucket_and_keys()
+        self._folder.export({name: it for name, it in self._environ.items() if self._given.get(name) != it})
         mask(secret for secret in (self.key, *self._passwords()) if secret)
         _say(f"Starting {', '.join(command.name for command in [*first, *others])}: some seconds.")
         for stage in (first, others):
@@ -200,6 +204,10 @@ Order a picture, ask for it, and save it:
     -d '{{"userId": "{user}", "prompt": "a lighthouse at dawn"}}' | cut -d'"' -f4)
   sleep 3; curl -s "$url/jobResult?jobId=$id" -H "$key" | cut -c 1-200
   curl -s "$url/image/raw/jobs/$id/output.png" -H "$key" -o picture.png
+
+See how it stands:
+
+  (. {quote(str(folder / "environment"))}; {quote(os.path.relpath(sys.executable))} -m retake images status)
 
 Ctrl-C ends everything.
 """

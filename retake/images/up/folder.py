@@ -4,9 +4,10 @@ import fcntl
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from retake.errors import RetakeError, StateError, StorageError
@@ -66,6 +67,11 @@ class DataFolder:
             self._ports[name] = port
             self._write("ports.json", known | {name: port})
         return self._ports[name]
+
+    def export(self, variables: Mapping[str, str]) -> None:
+        """Write the variables by which commands in another shell find the service, for that shell to read."""
+        lines = [f"export {name}={quote(value)}\n" for name, value in variables.items()]
+        write_private(self.path / "environment", "".join(lines).encode())
 
     def log(self, name: str) -> Path:
         """Return the file of the output of the child of this name."""
