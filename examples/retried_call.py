@@ -1,8 +1,8 @@
 """A function under a retry policy, with a circuit breaker that processes and machines share.
 
     python examples/retried_call.py                          # one call, which succeeds
-    python examples/retried_call.py --plan 503,503           # two failures, two repeats, then an answer
-    python examples/retried_call.py --plan 503,503,503,503   # gives up after three repeats (exit 75)
+    python examples/retried_call.py --plan 503,503           # two failures, two retries, then an answer
+    python examples/retried_call.py --plan 503,503,503,503   # gives up after three retries (exit 75)
     python examples/retried_call.py                          # the breaker is open: no call is made (exit 75)
 
 The breaker opens after six failures within a minute, whichever process met them, since its state is in the bucket. With
@@ -31,7 +31,7 @@ POLICY = RetryPolicy(max_retries=3, backoff=Exponential(0.1), jitter_percent=20)
 
 
 def ask(url: str) -> str:
-    """Ask the vendor. Raises CodedError, by whose code the policy decides whether to repeat."""
+    """Ask the vendor. Raises CodedError, by whose code the policy decides whether to retry."""
     try:
         answer = httpx.post(f"{url}/posters", json={"title": "aurora"}, timeout=10)
     except httpx.TransportError as error:

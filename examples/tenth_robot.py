@@ -1,12 +1,14 @@
 """A tenth robot: a policy file of its own, and the work that it does under it.
 
     python examples/tenth_robot.py                           # prints a label
-    python examples/tenth_robot.py --fail PRINTER_BUSY*2     # busy twice: two repeats, then a label
+    python examples/tenth_robot.py --fail PRINTER_BUSY*2     # busy twice: two retries, then a label
     python examples/tenth_robot.py --fail PRINTER_BUSY*4     # busy for good: the policy's last actions (exit 69)
     python examples/tenth_robot.py --fail LABEL_TOO_LONG     # another try would not help: none is made (exit 69)
 
-What is repeated, when, and what follows the last failure is in examples/policies/NR.NSI.10.toml, not here. Work that
-failed for good is a dead letter in the bucket: python -m retake dead-letters list
+What is retried, when, and what follows the last failure is in examples/policies/NR.NSI.10.toml, not here. Work that
+failed for good is a dead letter in the bucket, which a folder with settings (retake init) can show:
+
+    RETAKE_STORAGE_URL=file:demo/library python -m retake dead-letters list
 """
 
 import argparse
@@ -45,7 +47,10 @@ def main() -> int:
     Path("demo").mkdir(exist_ok=True)
     policy = load_policy(POLICY)
     code, _, times = options.fail.partition("*")
-    codes = [it for it in policy.errors if code and it.endswith(code)] * int(times or 1)
+    number = int(times) if times.isdigit() else int(not times)
+    codes = [it for it in policy.errors if code and it.endswith(code)] * number
+    if code and not codes:
+        parser.error(f"--fail takes the end of {', '.join(policy.errors)}, and *N")
 
     def print_label(call: Call) -> str:
         """Do the work once. Raises RobotError with a code of the policy."""
