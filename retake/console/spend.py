@@ -104,7 +104,10 @@ def _today(today: Mapping[str, Any]) -> str:
     cap, own_cap = today["cap_usd"], today["channel_cap_usd"]
     if cap is None and own_cap is None:
         return f"{spent}; there is no daily cap"
-    parts = [spent] if cap is None else [spent, f"{today['left_usd']:.3f} left of the cap of {usd(cap)}"]
+    left = "" if cap is None else f"{today['left_usd']:.3f} left of the cap of {usd(cap)}"
+    if left and today["spent_usd"] > round(settled + reserved, 6):
+        left += f", of which others have spent {usd(today['spent_usd'] - settled - reserved)}"
+    parts = [spent, left] if left else [spent]
     if own_cap is not None and len(pipelines) == 1:
         parts.append(f"{pipelines[0]['left_usd']:.3f} left for this channel, whose cap is {usd(own_cap)}")
     elif own_cap is not None:

@@ -59,5 +59,5 @@ def _of_clock(ahead_s: float) -> Iterator[str]:
 def _quota(quota: Quota) -> str:
     if quota.left is None:
         return ""
-    of = f" of {quota.limit:g}" if quota.limit is not None else ""
+    of = f" of {quota.limit:,.10g}" if quota.limit is not None else ""
     return f"{quota.left:,.10g}{of} {quota.name} left"

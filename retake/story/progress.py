@@ -173,11 +173,12 @@ class Watch:
         self._print_files(console)
         if bill:
             console.print("\n[bold]What the vendors would have billed[/bold]")
-            for kind, billed in bill.lines.items():
-                if billed.calls:
-                    price = f"{billed.price:.3f} USD" if billed.price else "free"
-                    console.print(f"  {kind:<10} {billed.counts}   {price}")
-            console.print(f"  {'total':<10} {bill.total:.3f} USD")
+            lines = {kind: it for kind, it in bill.lines.items() if it.calls}
+            width = max(10, *map(len, lines))
+            for kind, billed in lines.items():
+                price = f"{billed.price:.3f} USD" if billed.price else "free"
+                console.print(f"  {kind:<{width}} {billed.counts}   {price}")
+            console.print(f"  {'total':<{width}} {bill.total:.3f} USD")
         console.print("\n[bold]To look closer[/bold]")
         shown = quote(one_line(self._generation_id or ""))
         for command in ("status", f"show {shown}", "--help") if self._generation_id else ("status",):

@@ -186,3 +186,10 @@ def test_a_channel_sees_what_it_spent_and_what_all_spent() -> None:
         ask(status, context_of(world, channel="ru"))
     )
     assert "0.100 of 1.000 USD by all channels" in shown(ask(status, context_of(world, channel="en")))
+
+
+def test_spend_says_what_else_has_used_up_the_cap() -> None:
+    world = World(daily_cap_usd=1.0)
+    world.put("caps/2026-01-01.json", {"pipelines": {"posters": {"settled_usd": 0.7}, "story": {"settled_usd": 0.1}}})
+    left = "0.100 USD settled, 0.000 USD reserved; 0.200 left of the cap of 1.000 USD"
+    assert f"{left}, of which others have spent 0.700 USD" in shown(ask(spend, world))

@@ -335,7 +335,7 @@ def test_each_vendor_is_asked_for_nothing(sandbox: Sandbox) -> None:
     answer = examined(online(sandbox), offline=False, test_request=True)
     assert answer.exit_code == 0, shown(answer)
     assert found(answer, "videos (runway)")[1] == (
-        "it accepts the key; 100,000 credits left; 1,000 of 1000 videos of gen4_turbo today left"
+        "it accepts the key; 100,000 credits left; 1,000 of 1,000 videos of gen4_turbo today left"
     )
     assert sandbox.bill().total == 0
     assert sorted(call.kind for call in sandbox.calls()) == ["account", "fetch", "models", "organization", "poll"]
