@@ -209,7 +209,7 @@ class Simulation:
             videos = self.videos_of(row)
             actions.resolve(row.id, videos[0]) if videos else self.make_again(row, rig)
         elif row.state == states.FAILED:
-            actions.retry(row.id, again="it is polled again" in reason)  # a task that never ends is given up
+            actions.retry(row.id, again="polls it again" in reason)  # a task that never ends is given up
         else:
             actions.approve(row.id)
 

@@ -96,7 +96,7 @@ def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
         if state.result is not None:
             return state.result
         if context.now >= end:
-            late = f"task {task_id} has no picture after {music.image_timeout_seconds:g} s; it is polled again"
+            late = f"task {task_id} has no picture after {music.image_timeout_seconds:g} s; a retry polls it again"
             give_up = f"to give it up and order another: retake music retry {context.row.id} --again"
             raise PollFailed(Code.POLL_TIMEOUT, f"{late} ({give_up})")
         context.pause(min(music.poll_seconds, max(0.05, (end - context.now).total_seconds())))
