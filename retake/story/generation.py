@@ -227,7 +227,7 @@ def _why_not_requeued(store: DocumentStore, generation_id: str) -> str:
             f"{present} first"
         )
     if letter is None:
-        return f"{no_letter(generation_id)}: it was requeued or dropped, or never was there"
+        return f"it was requeued or dropped, or never was there: {no_letter(generation_id)}"
     return why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id)
 
 

@@ -9,7 +9,17 @@ from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
-from retake.errors import CapReached, Code, LinkExpired, PollFailed, Refused, SettingsError, TaskFailed, VendorError
+from retake.errors import (
+    CapReached,
+    Code,
+    LinkExpired,
+    PollFailed,
+    Refused,
+    SettingsError,
+    StateError,
+    TaskFailed,
+    VendorError,
+)
 from retake.media import MediaError
 from retake.paid.guard import DROP, HOLD, PaidCallGuard
 from retake.story import transitions
@@ -25,10 +35,15 @@ _QUESTION = "Which of these four pictures is the best first frame of a video?"
 
 
 def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False) -> None:
-    """Carry out what the decision says is next for the generation under way. On a failure the document says so, and the
-    error is raised."""
+    """Carry out what the decision says is next for the generation under way, or make a mock. On a failure the document
+    says so, and the error is raised. Raises StateError where a mock would replace a video."""
     context.check_under_way(generation_id)
     action = next_step(context.store.documents)
+    if use_mock and action.act is Act.FINISH:
+        raise StateError(
+            f"the video of {generation_id} is there, and a mock would replace it; the next tick finishes. Nothing was "
+            "changed"
+        )
     if use_mock:
         make_mock(context)
     elif script_of(action) == MEDIA_SCRIPT:
