@@ -123,7 +123,7 @@ def _variables() -> str:
     """Return the text of .env.example: every variable by name, those that not everybody needs commented out."""
     lines = [
         "# Copy this file to .env, fill it in, and `chmod 600 .env`: NAME=value, without spaces.",
-        "# A shell reads it: a value with & or another sign that a shell knows stands in single quotation marks.",
+        "# A shell reads it: a value with & or another sign that a shell knows goes in single quotes.",
     ]
     for (first, *others), purpose in KEYS.values():
         lines += ["", f"# {purpose}", f"{first}="]
@@ -155,4 +155,4 @@ def _next_steps(folder: Path, program: str) -> str:
         ("crontab -e", "paste crontab.example"),
     ]
     told = "\n".join(f"  {step}{f'  # {why}' if why else ''}" for step, why in steps)
-    return f"{told}\n\nWhat the channel is about stands in config/prompts.json; settings are in config/config.json."
+    return f"{told}\n\nWhat the channel is about is in config/prompts.json; settings are in config/config.json."

@@ -232,5 +232,5 @@ def _fault_of_key(user: str, key: str, known: Mapping[str, Any]) -> str | None:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         return "needs a key without spaces after its ="
     if user in known or key in known.values():
-        return "has a user or a key that stands there already"
+        return "has a user or a key twice"
     return None

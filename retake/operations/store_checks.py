@@ -20,6 +20,7 @@ from retake.operations.timeline import step_of
 from retake.operations.words import ago, code_of, moment, span
 from retake.plural import count
 from retake.runs import Ledger
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
 from retake.ticking.process import owner
@@ -159,20 +160,20 @@ def _tables(url: str, setting: str) -> Finding:
     finally:
         database.close()
     if found is None:
-        return _without_tables(url, database.name)
+        return _without_tables(url, database.name, "the first tick" if setting == LEDGER_SETTING else "the service")
     if found != REVISIONS[-1]:
         return warn("ledger's tables", f"version {found}, the newest is {REVISIONS[-1]}", "the next tick changes them")
     return ok("ledger's tables", f"{database.name}: version {found}, the newest")
 
 
-def _without_tables(url: str, name: str) -> Finding:
+def _without_tables(url: str, name: str, maker: str) -> Finding:
     check, path = "ledger's tables", url.removeprefix("sqlite:")
     if path == url or os.path.exists(path):
-        return ok(check, f"{name} has none yet: the first tick makes them")
+        return ok(check, f"{name} has none yet: {maker} makes them")
     above = next(it for it in Path(path).absolute().parents if os.path.exists(it))
     if os.path.isdir(above) and os.access(above, os.W_OK | os.X_OK):
-        return ok(check, f"{url} is not there yet: the first tick makes it")
-    do = "let the user that runs the ticks write there, or name another file"
+        return ok(check, f"{url} is not there yet: {maker} makes it")
+    do = "let the user that runs it write there, or name another file"
     return fault(check, f"{url} is not there, and cannot be made in {above}", do)
 
 

@@ -123,7 +123,7 @@ def test_a_url_as_the_docs_write_it_survives_the_shell_that_reads_the_keys(tmp_p
     told = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60)
     assert told.stdout == "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
     init(tmp_path / "new")
-    assert "single quotation marks" in (tmp_path / "new/.env.example").read_text()
+    assert "single quotes" in (tmp_path / "new/.env.example").read_text()
 
 
 def test_each_line_for_cron_reads_the_same_variables() -> None:

@@ -1,4 +1,6 @@
-"""The scripts by hand, after a tick that gave a generation up and died before it was moved to the dead letters."""
+"""The scripts by hand, after a tick that gave a generation up, or made its video, and died before it was moved."""
+
+from typing import Any
 
 import pytest
 from story_world import World
@@ -30,3 +32,12 @@ def test_no_text_is_written() -> None:
     with pytest.raises(StateError, match="failed for good, and the next tick moves it"):
         world.by_hand(lambda context: write_content(context, ID, world.prompts))
     assert_untouched(world)
+
+
+@pytest.mark.parametrize("doc", [{}, {"runway_task": {"task_id": "r"}, "status": "waiting_for_runway"}])
+def test_no_mock_takes_the_place_of_a_video_that_is_there(doc: dict[str, Any]) -> None:
+    world = at(files=("json", "png", "mp4"), **doc)
+    before = world.everything()
+    with pytest.raises(StateError, match="a mock would replace it; the next tick finishes"):
+        make(world, use_mock=True)
+    assert world.everything() == before

@@ -437,15 +437,6 @@ def test_a_mock_is_made_of_the_picture_where_there_is_one() -> None:
     assert filmed == [b"the png"] == [file(world, "png")]
 
 
-@pytest.mark.parametrize("doc", [{}, {"runway_task": {"task_id": "r"}, "status": "waiting_for_runway"}])
-def test_no_mock_takes_the_place_of_a_video_that_is_there(doc: dict[str, Any]) -> None:
-    world = at(files=("json", "png", "mp4"), **doc)
-    before = world.everything()
-    with pytest.raises(StateError, match="a mock would replace it; the next tick finishes"):
-        make(world, use_mock=True)
-    assert world.everything() == before
-
-
 @pytest.mark.parametrize("content", [None, {}, {"topic": None}, {"topic": ""}])
 def test_a_mock_without_a_topic_shows_the_id(content: object) -> None:
     world = at(files=(), status="timed_out_mock_needed")
