@@ -145,10 +145,14 @@ def requeuable(operations: Operations) -> list[LetterView]:
 
 
 def find_letter(operations: Operations, letter_id: str) -> LetterView:
-    """Return one dead letter. Raises Refusal where there is none, RunError where several channels have one."""
+    """Return one dead letter, named by its id or by CHANNEL/ID. Raises Refusal where there is none, RunError where
+    several channels have one."""
+    channel, _, name = letter_id.rpartition("/")
 
     def look(pipeline: OperatedPipeline) -> LetterView | None:
-        letter = letter_of(pipeline.bucket, operations.clock, letter_id)
+        if channel and pipeline.channel != channel:
+            return None
+        letter = letter_of(pipeline.bucket, operations.clock, name)
         return LetterView(pipeline, letter) if letter else None
 
     found = [it for it in operations.each(look) if it]

@@ -10,7 +10,7 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.console.cancel import command as cancel
 from retake.console.dead_letters import command as dead_letters
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter, show_letter
-from retake.errors import LeaseHeld
+from retake.errors import LeaseHeld, RunError
 from retake.operations.letters import find_letter
 from retake.operations.port import Refusal
 from retake.retrying.dead_letters import DeadLetters
@@ -38,6 +38,19 @@ def with_others() -> World:
 
 def test_the_group_has_its_four_commands() -> None:
     assert sorted(dead_letters.commands) == ["drop", "list", "requeue", "show"]  # type: ignore[attr-defined]
+
+
+def test_a_letter_of_one_of_several_channels_is_named_as_a_run_is() -> None:
+    world = STATES["no generation"]()
+    world.settings = world.settings._replace(channels=("en", "ru"))
+    for channel in ("en", "ru"):
+        world.put(f"{channel}/dead_letters/{ID}/report.json", {"generation_id": ID})
+    operations = context_of(world).operations
+    assert find_letter(operations, f"ru/{ID}").pipeline.channel == "ru"
+    with pytest.raises(RunError, match="of several channels: en, ru; name the --channel"):
+        find_letter(operations, ID)
+    with pytest.raises(Refusal, match=f"there is no dead letter 'de/{ID}'"):
+        find_letter(operations, f"de/{ID}")
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
