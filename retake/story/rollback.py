@@ -178,8 +178,9 @@ def _given_up(doc: MidjourneyDocument, step: Step) -> list[dict[str, Any]]:
 def _lost(step: Step, documents: Documents, files: tuple[str, ...]) -> str:
     doc, name = documents.midjourney, documents.gen.generation_id
     calls = paid_in_words(_given_up(doc, step))
-    words = (", ".join(f"{name}.{suffix}" for suffix in files), f"results of {calls}" if calls else "", unfetched(doc))
-    return " and ".join(filter(None, words))
+    words = (*(f"{name}.{suffix}" for suffix in files), f"results of {calls}" if calls else "", unfetched(doc))
+    *others, last = [it for it in words if it] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _substance(doc: MidjourneyDocument) -> dict[str, Any]:

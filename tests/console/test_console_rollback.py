@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from acting_world import ID, STATES, act, failed_run, papers, runs
+from acting_world import ID, STATES, World, act, failed_run, papers, runs
 from click.testing import CliRunner
 
 from retake.console.rollback import command as rollback
@@ -19,6 +19,14 @@ def test_without_a_yes_what_would_be_lost_is_told_and_nothing_is_changed() -> No
         act(rollback, world, run=ID, step="upscale", yes=False)
     assert told.value.exit_code == 65
     assert world.everything() == before
+
+
+def test_what_would_be_given_up_is_one_list() -> None:
+    world = World()
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    with pytest.raises(Refusal, match=r"gives up \S+\.json, results of 2 paid calls .* and task imagine-2 in flight"):
+        act(rollback, world, run=ID, step="content", yes=False)
 
 
 @pytest.mark.parametrize("named", ["generation", "beginning", "run", "beginning of a run"])
