@@ -136,11 +136,21 @@ def decoded_alert(raw: Any) -> Alert:
         alert = Alert(**{**values, "seen": dict(values["seen"]), **_tuples(values, "told", "had")})
     except (TypeError, KeyError) as error:
         raise ValueError(f"an alert: {error}") from error
-    _check_texts(alert, ("id", "key", "code", "title", "first_at", "last_at"), "an alert")
+    _check_texts(alert, _TEXTS, "an alert")
+    _check_texts(alert, _TEXTS_OR_NONE, "an alert", or_none=True)
     if alert.level not in LEVELS or type(alert.occurrences) is not int:
         raise ValueError(f"an alert: level must be one of {', '.join(LEVELS)}, and occurrences a whole number")
+    if not all(isinstance(it, str) for pair in alert.seen.items() for it in pair):
+        raise ValueError("an alert: seen: no object of texts")
     _check_times(alert, ("first_at", "last_at", "closed_at", "tell_at", "told_at"), "an alert")
     return alert
+
+
+_TEXTS = ("id", "key", "code", "title", "first_at", "last_at", "message", "follows", "command")
+_TEXTS_OR_NONE = (
+    *("since", "generation_id", "step", "attempt", "error_class", "error_code"),
+    *("acknowledged_by", "closed_by"),
+)
 
 
 def encoded_alert(alert: Alert) -> dict[str, Any]:
@@ -154,7 +164,8 @@ def _queue(raw: Any, where: str) -> ChannelQueue:
     outbox = ChannelQueue(**{**values, "queue": queue})
     if type(outbox.failures) is not int:
         raise ValueError(f"{where}: failures: no whole number")
-    _check_times(outbox, ("sending_until", "next_at", "refused_at"), where)
+    _check_texts(outbox, ("last_error",), where, or_none=True)
+    _check_times(outbox, ("sending_until", "next_at", "refused_at", "last_delivered_at"), where)
     return outbox
 
 
@@ -166,15 +177,19 @@ def _delivery(raw: Any, where: str) -> QueuedMessage:
         raise ValueError(f"{where}: {error}") from error
     if not isinstance(message.fields, dict):
         raise ValueError(f"{where}: fields: no object")  # noqa: TRY004  a fault of the document
+    if not isinstance(message.fields.get("pipelines", []), list):
+        raise ValueError(f"{where}: fields.pipelines: no list")  # noqa: TRY004  a fault of the document
     _check_texts(message, ("id", "at", "subject_id", "title", "text"), where)
+    _check_texts(message, ("level", "link"), where, or_none=True)
     _check_times(message, ("at",), where)
     return message
 
 
-def _check_texts(value: Any, names: Iterable[str], where: str) -> None:
+def _check_texts(value: Any, names: Iterable[str], where: str, *, or_none: bool = False) -> None:
     for name in names:
-        if not isinstance(getattr(value, name), str):
-            raise ValueError(f"{where}: {name}: no text")  # noqa: TRY004  a fault of the document
+        text = getattr(value, name)
+        if not isinstance(text, str) and not (or_none and text is None):
+            raise ValueError(f"{where}: {name}: no text")
 
 
 def _check_times(value: Any, names: Iterable[str], where: str) -> None:

@@ -151,8 +151,8 @@ def decoded(raw: Mapping[str, Any] | None) -> ModeState:
     if state.hand and not isinstance(state.hand.why, str):
         raise ValueError("hand.why: no text")
     share, tries = state.auto.error_share, state.auto.tries
-    if type(tries) is not int or not isinstance(share, (int, float, type(None))):
-        raise ValueError("auto: error_share and tries must be numbers")
+    if type(tries) is not int or not (share is None or (isinstance(share, (int, float)) and 0 <= share <= 1)):
+        raise ValueError("auto: error_share must be a number from 0 to 1, and tries a whole number")
     return state
 
 

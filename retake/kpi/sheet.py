@@ -117,10 +117,16 @@ def decode_sheet(data: bytes) -> Sheet:
         or min(sheet.sizes, default=0) < 0
     ):
         raise ValueError("columns of different lengths")
+    if any(abs(it) > _LARGEST for it in (*_ends(sheet.amounts), *_ends(sheet.times))):
+        raise ValueError("amounts or times: a number that is none of ours")
     if sheet.numbers and not 0 <= min(sheet.numbers) <= max(sheet.numbers) < len(sheet.cells):
         raise ValueError("numbers: a cell that is not there")
     sheet._number_of = {cell: number for number, cell in enumerate(sheet.cells)}
     return sheet
+
+
+def _ends(column: Sequence[int]) -> tuple[int, ...]:
+    return (min(column), max(column)) if column else ()
 
 
 class Index(NamedTuple):

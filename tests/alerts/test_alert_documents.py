@@ -1,7 +1,9 @@
 """The documents of alerts: what is over is kept in that of its day, and one that makes no sense is left as it is."""
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from alert_world import START
@@ -55,7 +57,10 @@ def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: byte
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
+    [
+        *[("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
+        *[("level", ["x"]), ("link", -1)],
+    ],
     ids=str,
 )
 def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(field: str, value: object) -> None:
@@ -69,3 +74,54 @@ def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(fiel
         world.deliver()
     assert world.service.events() == []
     assert world.bucket.read("alerts/state.json")[0] == broken
+
+
+def test_a_message_about_something_other_than_a_list_of_pipelines_is_named() -> None:
+    world = DeliveryWorld(channels={"all": {"kind": "pagerduty", "levels": ["warning"], "hours": "any"}})
+    world.look(failing())
+    rewrite(world, lambda board: board["channels"]["all"]["queue"][0]["fields"].update(pipelines=7))
+    with pytest.raises(StateError, match=r"channels\.all\.queue: fields\.pipelines: no list"):
+        world.deliver()
+
+
+def rewrite(world: DeliveryWorld, change: Callable[[Any], object]) -> None:
+    """What a person makes of the board with an editor."""
+    board = json.loads(world.bucket.read("alerts/state.json")[0])
+    change(board)
+    world.bucket.write("alerts/state.json", json.dumps(board).encode(), ANY)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        *[("message", None, "message: no text"), ("message", [None], "message: no text")],
+        *[("follows", 1, "follows: no text"), ("command", {}, "command: no text"), ("since", True, "since: no text")],
+        *[("error_code", 404, "error_code: no text"), ("generation_id", [], "generation_id: no text")],
+        *[("acknowledged_by", 7, "acknowledged_by: no text"), ("seen", [[1, 2]], "seen: no object of texts")],
+        ("seen", {"story": None}, "seen: no object of texts"),
+    ],
+    ids=str,
+)
+def test_an_alert_with_a_field_that_is_no_text_is_named(field: str, value: object, words: str) -> None:
+    world = DeliveryWorld()
+    world.tick(failing())
+    rewrite(world, lambda board: board["alerts"][0].update({field: value}))
+    with pytest.raises(StateError, match=rf"alerts/state\.json: an alert: {words}"):
+        world.store.read()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("last_delivered_at", "late", "no time"),
+        ("last_delivered_at", [1], "no time"),
+        ("last_error", 5, "no text"),
+    ],
+    ids=str,
+)
+def test_a_channel_with_a_field_that_is_neither_time_nor_text_is_named(field: str, value: object, words: str) -> None:
+    world = DeliveryWorld()
+    world.tick(failing())
+    rewrite(world, lambda board: board["channels"]["all"].update({field: value}))
+    with pytest.raises(StateError, match=rf"alerts/state\.json: channels\.all: {field}: {words}"):
+        world.store.read()

@@ -288,6 +288,8 @@ def test_a_run_that_ended_is_counted_from_a_snapshot_of_when_it_had_not(place: P
         lambda raw: raw | {"times": raw["times"][1:]},
         lambda raw: raw | {"sizes": [-1, *raw["sizes"][1:]]},
         lambda raw: raw | {"amounts": ["1" for _ in raw["amounts"]]},
+        lambda raw: raw | {"amounts": [10**400, *raw["amounts"][1:]]},
+        lambda raw: raw | {"times": [-(10**400), *raw["times"][1:]]},
         lambda raw: raw | {"ids": {}},
         lambda raw: [],
         lambda raw: None,

@@ -12,7 +12,7 @@ from retake.bucket import NotFound
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.degraded.mode import MINIMAL, Auto, ModeState, auto_after
+from retake.degraded.mode import MINIMAL, REDUCED, Auto, ModeState, auto_after
 from retake.degraded.settings import ModeSettings
 from retake.degraded.store import ModeStore
 from retake.errors import StateError
@@ -210,6 +210,18 @@ def test_an_invalid_alerts_document_does_not_hide_the_mode_and_an_invalid_mode_s
         world.put("mode/state.json", b"{")
         with pytest.raises(StateError, match=r"mode/state\.json"):
             world.tick()
+
+
+@pytest.mark.parametrize("share", [10**400, float("nan"), 1.5, -1])
+def test_a_share_that_is_none_is_an_invalid_mode_and_no_bug(share: float) -> None:
+    mode = {"auto": {"mode": REDUCED, "since": None, "error_share": share, "tries": 20}}
+    world = WatchedWorld(modes={"auto": True})
+    world.put("alerts/state.json", json.dumps({"mode": mode}).encode())
+    assert world.tick().exit_code == ExitCode.OK
+    world.put("mode/state.json", json.dumps(mode).encode())
+    world.put("alerts/state.json", json.dumps({"mode": mode}).encode())
+    with pytest.raises(StateError, match=r"mode/state\.json: auto: error_share must be a number from 0 to 1"):
+        world.tick()
 
 
 @pytest.mark.parametrize(
